@@ -52,6 +52,8 @@ from ondisk.formats.diskqueue import header
 from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.index.import_log import Mark
 from ondisk.queue import Consumer
+from ondisk.replication.replica import Replica
+from ondisk.replication.source import PathSource
 from ondisk.segments import quarantine, quarantine_items
 from ondisk.segments.generations import REPLACED, hidden
 from ondisk.staging.stage import FinishedStage, Stage
@@ -105,6 +107,14 @@ class Import:
 
     queue: str
     batch_size: int = 1000
+
+
+@dataclass(frozen=True)
+class Pull:
+    """Pull the changes of a source into the dataset, which is its replica, in answers of at most so many bytes."""
+
+    source: str
+    max_bytes: int
 
 
 @dataclass(frozen=True)
@@ -222,7 +232,7 @@ class LeaveOut:
 
 Step = (
     Append | Commit | Delete | Repack | Fix | Archive | Unarchive | RenameArchive | Beside | Quarantine
-    | Import | Consume | LoseIndex | LoseSegment | MakeForeign | LetAge | LetArchive | LeaveOut
+    | Import | Pull | Consume | LoseIndex | LoseSegment | MakeForeign | LetAge | LetArchive | LeaveOut
 )  # fmt: skip
 VERBS = Repack | Fix | Archive | Unarchive
 """Those that a crash may leave half done, and that are done again."""
@@ -417,6 +427,9 @@ def carry_out(dataset: Dataset, step: Step) -> None:
         case Import(queue, batch_size):
             for _ in dataset.append_queue(queue, batch_size=batch_size):
                 pass
+        case Pull(source, max_bytes):
+            with PathSource(source) as opened:
+                Replica(dataset, opened).pull(max_bytes)
         case Consume(batch_size):
             with (dataset.path.parent / "delivered").open("a") as file:
                 for batch in Consumer(dataset, batch_size):

@@ -1,0 +1,96 @@
+"""A process that pulls is killed, or its disk fails, at every point where it touches the disk."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ondisk
+from ondisk.replication.feed import Kind
+from ondisk.replication.replica import Replica
+
+from .conftest import Sweep
+from .killpoints import Bench, Run, needs_strace
+from .workload import ALL_CONFIGS, Pull, datum_of, line
+
+pytestmark = needs_strace
+
+_ANSWER = 200  # bytes of an answer: a few changes
+_CONFIGS = {name: {**values, "replace": "yes"} for name, values in ALL_CONFIGS.items() if name != "seg sequence"}
+_FIRST = [line(day, hour, 1, hour) for day in range(2) for hour in range(3)]
+_THEN = [line(0, 1, 1, 50, "new"), *(line(2, hour, 1, hour) for hour in range(2))]
+
+State = tuple[int, dict[int, Any]]
+"""How far a replica has followed its source, and its data by their numbers."""
+
+
+def bench(room: Path, config: str) -> Bench:
+    """Pull replacements, deletions of data in the dataset and in its archive, and new data, into a replica."""
+    room.mkdir(exist_ok=True)
+    with ondisk.create(room / "source", _CONFIGS[config]) as source:
+        source.append(datum_of(each, source.config.format) for each in _FIRST)
+        with Replica.open(room / "template", source.path) as replica:
+            replica.pull()
+            name = next(each.location.segment for each in source.query(with_data=False) if each.location)
+            replica.dataset.archive(name)
+        source.append(datum_of(each, source.config.format) for each in _THEN)
+        source.delete("reftime: <=2026-11-20 02:00")
+        source.append([datum_of(line(3, 0, 1, 7), source.config.format)])
+    return Bench(room / "runs", room / "template", [Pull(str(room / "source"), _ANSWER)])
+
+
+def state(path: Path) -> State:
+    with ondisk.open(path) as dataset:
+        followed = Replica(dataset, None).followed  # type: ignore[arg-type]  # nothing is pulled
+        assert followed is not None
+        changes = dataset.changes(max_bytes=2**40).changes
+        data = {each.seq: (each.datum.reftime, each.datum.data) for each in changes if each.datum is not None}
+        assert len(data) == len([*dataset.query()])
+        assert {each.kind for each in changes} <= {Kind.APPENDED}
+        return followed.offset, data
+
+
+def states(room: Path) -> list[State]:
+    """Return what a replica has after each answer."""
+    path = room / "undisturbed"
+    shutil.copytree(room / "template", path)
+    found = [state(path)]
+    with Replica.open(path, room / "source") as replica:
+        replica.pull(_ANSWER, on_answer=lambda _applied, _lag: found.append(state(path)))
+    assert len(found) > 3
+    return found
+
+
+def check(room: Path, possible: list[State], run: Run) -> None:
+    """The replica has what one of the answers has left; the next pull applies the rest, each change once."""
+    found = state(run.path)
+    assert found in possible
+    assert found == possible[-1] or not run.acked
+    with Replica.open(run.path, room / "source") as replica:
+        assert replica.pull().present == 0
+        replica.dataset.repack()
+        assert not replica.dataset.check(accurate=True).findings
+    assert state(run.path) == possible[-1]
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("config", _CONFIGS)
+def test_killed_anywhere_a_pull_continues_after_its_last_commit(config: str, room: Path, sweep: Sweep) -> None:
+    runs = bench(room, config)
+    sweep(runs.killed(), partial(check, room, states(room)))
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+def test_on_a_failing_disk_a_pull_continues_after_its_last_commit(error: str, room: Path, sweep: Sweep) -> None:
+    runs = bench(room, "vm2")
+    sweep(runs.failed(error), partial(check, room, states(room)))
+
+
+def test_killed_at_a_few_points_a_pull_continues_after_its_last_commit(room: Path, sweep: Sweep) -> None:
+    runs = bench(room, "vm2")
+    sweep(runs.killed(most=6), partial(check, room, states(room)))

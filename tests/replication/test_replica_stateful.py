@@ -1,0 +1,137 @@
+"""A replica has the data of its source, whatever happens to both of them, in any order."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule, run_state_machine_as_test
+
+import ondisk
+from ondisk import Dataset, DatasetConfig, Datum
+from ondisk.errors import StateError, TokenExpired, TokenForeign
+from ondisk.maintenance.states import State
+from ondisk.replication.feed import Kind
+from ondisk.replication.replica import Replica
+from ondisk.testing import EVERY_TYPE, DatasetMachine, machine_for
+from ondisk.testing.crashes import Killed, killed_at
+
+CONFIGS: list[dict[str, Any]] = [
+    {"format": "vm2", "step": "daily", "unique": ["reftime", "area", "product"], "replace": "yes",
+     "fields": {"area": "text", "product": "text"}},
+    {"format": "jsonl", "step": "monthly", "unique": ["reftime", "station"], "replace": "newer",
+     "version_field": "level", "fields": {"station": "integer", "level": "real"}},
+    {"format": "seg", "step": "weekly", "fields": EVERY_TYPE},
+    {"format": "seg", "step": "daily", "compression": "none", "unique": ["reftime", "product"],
+     "replace": "yes", "fields": EVERY_TYPE},
+    {"format": "blob", "step": "daily", "unique": ["station"], "replace": "yes", "fields": EVERY_TYPE},
+]  # fmt: skip
+
+
+def data_of(dataset: Dataset) -> dict[int, str]:
+    """Return all data by their numbers."""
+    changes = dataset.changes(max_bytes=2**40).changes
+    return {each.seq: shown(each.datum) for each in changes if each.kind is Kind.APPENDED and each.datum is not None}
+
+
+def shown(datum: Datum) -> str:
+    return repr((datum.reftime, sorted(datum.metadata.items(), key=str), datum.data))
+
+
+class ReplicatedMachine(DatasetMachine):
+    """Pulls the dataset of the state machine into a replica, some changes at a time, and maintains both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copy = self.parent / "replica"
+
+    @precondition(lambda self: not self.model.lost)
+    @rule(max_bytes=st.sampled_from([1, 200, 1024 * 1024]))
+    def pull(self, max_bytes: int) -> None:
+        self._pull(max_bytes)
+        self._compare()
+
+    @precondition(lambda self: not self.model.lost)
+    @rule(max_bytes=st.sampled_from([1, 1024 * 1024]), call=st.integers(0, 80))
+    def kill_a_pull(self, max_bytes: int, call: int) -> None:
+        if not self.copy.exists():
+            return
+        expected = contextlib.suppress(Killed, TokenExpired, TokenForeign)
+        with Replica.open(self.copy, self.path) as replica, expected, killed_at(call):
+            replica.pull(max_bytes)
+        with ondisk.open(self.copy) as copy:
+            assert {each.state for each in copy.check(accurate=True)} <= {State.OK, State.DIRTY, State.DELETED}
+
+    @rule(data=st.data(), verb=st.sampled_from(["repack", "fix", "archive", "unarchive"]))
+    def maintain_the_replica(self, data: st.DataObject, verb: str) -> None:
+        if not self.copy.exists():
+            return
+        with ondisk.open(self.copy) as copy:
+            before = data_of(copy)
+            if verb in ("repack", "fix"):
+                getattr(copy, verb)()
+            else:
+                place = ".archive/last/" if verb == "unarchive" else ""
+                names = {each.location.segment for each in copy.query(with_data=False) if each.location}
+                names = {name for name in names if name.startswith(".archive") == bool(place)}
+                if not names:
+                    return
+                getattr(copy, verb)(data.draw(st.sampled_from(sorted(names))))
+            assert data_of(copy) == before
+            with pytest.raises(StateError, match="is a replica"):
+                copy.delete("")
+
+    def teardown(self) -> None:
+        try:
+            if not self.model.lost:
+                self._pull(1024 * 1024)
+                self._compare()
+        finally:
+            super().teardown()
+
+    def _pull(self, max_bytes: int) -> None:
+        try:
+            with Replica.open(self.copy, self.path) as replica:
+                pulled = replica.pull(max_bytes)
+        except (TokenForeign, TokenExpired):  # an index was rebuilt, or an archive has come from elsewhere
+            shutil.rmtree(self.copy)
+            with Replica.open(self.copy, self.path) as replica:
+                pulled = replica.pull(max_bytes)
+        assert (pulled.lag, pulled.missing) == ((0, 0), 0)
+
+    def _compare(self) -> None:
+        with ondisk.open(self.copy) as copy:
+            mine, theirs = data_of(copy), data_of(self.dataset)
+            kept = mine.keys() - theirs.keys()
+            assert {seq: mine.get(seq) for seq in theirs} == theirs
+            assert kept <= self._forgotten(), "the source has deleted them"
+            assert {each.state for each in copy.check(accurate=True)} <= {State.OK, State.DIRTY, State.DELETED}
+            assert sorted(map(shown, copy.query())) == sorted(mine.values())
+
+    def _forgotten(self) -> set[int]:
+        """Return the data that the source has lost, or removed because of their age."""
+        access = self.dataset._access
+        found: set[int] = set()
+        for each in (access, *access.archives.online()):
+            with each.current().index.snapshot() as snapshot:
+                found.update(seq for (seq,) in snapshot.fetch("SELECT datum FROM deletion WHERE forgotten > 0"))
+        return found
+
+
+def machine(values: dict[str, Any]) -> type[DatasetMachine]:
+    return machine_for(DatasetConfig.from_mapping(values), ReplicatedMachine)
+
+
+@pytest.mark.parametrize("values", CONFIGS, ids=lambda values: values["format"])
+def test_a_replica_has_the_data_of_its_source(values):
+    run_state_machine_as_test(machine(values), settings=settings(max_examples=5, stateful_step_count=20))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("values", CONFIGS, ids=lambda values: values["format"])
+def test_a_replica_has_the_data_of_its_source_in_the_long_run(values):
+    run_state_machine_as_test(machine(values), settings=settings.get_profile("machines"))
