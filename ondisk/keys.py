@@ -161,15 +161,26 @@ def of_file(path: str | os.PathLike[str]) -> KeyRing:
         ConfigError: the file does not exist, others may read it, or it contains something else.
     """
     source = f"the key file {os.fspath(path)!r}"
+    return KeyRing.parse(_text(read_private(path, source), source), source)
+
+
+def read_private(path: str | os.PathLike[str], source: str) -> bytes:
+    """Return the content of a file that only its owner, this user or root, can read or write.
+
+    Args:
+        source: the file, for messages.
+
+    Raises:
+        ConfigError: the file does not exist, or others may read it.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             _check_private(os.fstat(descriptor), source, os.fspath(path))
-            content = file.read(_LONGEST + 1)
+            return file.read(_LONGEST + 1)
     except OSError as error:
         hint = "Check the path and its permissions."
         raise ConfigError(f"{source} cannot be read: {error.strerror}", hint=hint) from None
-    return KeyRing.parse(_text(content, source), source)
 
 
 def _of_environment(file: str | None, keys: str | None, command: str | None) -> KeyRing:
@@ -203,7 +214,7 @@ def _of_command(command: str) -> KeyRing:
 def _check_private(found: os.stat_result, source: str, path: str) -> None:
     if stat.S_IMODE(found.st_mode) & 0o077:
         mode = f"{stat.S_IMODE(found.st_mode):04o}"
-        hint = f"Run `chmod 600 {shlex.quote(path)}`. If others have read it, make new keys."
+        hint = f"Run `chmod 600 {shlex.quote(path)}`. If others have read it, make a new secret."
         raise ConfigError(f"{source} has the mode {mode}: others may use it", hint=hint)
     if found.st_uid not in (os.geteuid(), 0):
         hint = f"Run `chown $(id -u) {shlex.quote(path)}` as root, if the keys are yours."

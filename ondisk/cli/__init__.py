@@ -39,7 +39,7 @@ COMMANDS = {
     "unarchive": "move segments back from the archive; a dry run without --yes",
     "quarantine": "list, export, restore or drop files that stood in the way",
     "maintain": "fix and repack many datasets, for cron",
-    "serve": "answer commands of elliptics on the network",
+    "serve": "serve datasets over HTTP, or answer commands of elliptics",
     "pipeline": "import new files into the datasets they belong to, with Spark",
     "replicate": "follow another dataset: fetch its changes and apply them to a replica",
     "promote": "make a replica an ordinary dataset; a dry run without --yes",

@@ -41,6 +41,9 @@ class JsonOutput:
     def serving(self, dataset: str, host: str, port: int) -> None:
         _print({"dataset": dataset, "host": host, "port": port})
 
+    def serving_http(self, urls: Mapping[str, str], host: str, port: int) -> None:
+        _print({"datasets": dict(urls), "host": host, "port": port})
+
     def appended(
         self, result: AppendResult, damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple[str, str]]
     ) -> None:

@@ -48,6 +48,9 @@ class TextOutput:
     def serving(self, dataset: str, host: str, port: int) -> None:
         _print(f"serving {printable(dataset)} on {printable(host)}:{port}")
 
+    def serving_http(self, urls: Mapping[str, str], host: str, port: int) -> None:
+        _print_lines(f"serving {name} on {url}" for name, url in urls.items())
+
     def appended(
         self, result: AppendResult, damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple[str, str]]
     ) -> None:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 
-import ondisk
 from ondisk.cli.arguments import add_dataset, add_keys, add_match, count, names
 from ondisk.cli.dataset import open_dataset
 from ondisk.cli.output import Output
 from ondisk.cli.output_text import print_table
 from ondisk.cli.streams import write_stdout
+from ondisk.dataset.json_lines import names_of
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput
-from ondisk.matcher import METADATA
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +40,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     doubts: list[str] = []
     with open_dataset(arguments.dataset, read_only=True, doubts=doubts) as dataset:
         choice = {"sort": arguments.sort, "limit": arguments.limit}
-        fields = _known(arguments.fields, dataset)
+        fields = names_of(arguments.fields, dataset.fields)
         if arguments.data:
             write_stdout(dataset.payloads(arguments.match, **choice))
         elif arguments.table:
@@ -50,11 +49,3 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         else:
             output.data(dataset.query(arguments.match, **choice), fields)
     return EXIT_FINDINGS if doubts else EXIT_DONE
-
-
-def _known(fields: list[str] | None, dataset: ondisk.Dataset) -> list[str] | None:
-    """Return the names of the metadata to print, or raise if the dataset does not have one of the fields."""
-    if fields is None:
-        return None
-    known = [dataset.fields[name].name for name in fields]
-    return [name.removeprefix(METADATA) for name in known]

@@ -1,5 +1,7 @@
-"""Serve a dataset on the network, until SIGINT or SIGTERM. There is no authentication: bind to an address you trust.
+"""Serve datasets on the network, until SIGINT or SIGTERM: over HTTP, for reading; or the commands of elliptics.
 
+ondisk serve weather objects
+ondisk serve weather --bind 0.0.0.0:8787 --token-file token --tls-cert cert.pem --tls-key key.pem
 ondisk serve --elliptics 127.0.0.1:1025 objects
 ondisk serve --elliptics [::1]:1025 objects --read-only
 """
@@ -8,45 +10,100 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import warnings
 from functools import partial
+from urllib.parse import quote
 
-from ondisk.cli.arguments import add_dataset, add_keys, positive
+from ondisk.cli.arguments import add_keys, path, positive
 from ondisk.cli.dataset import open_dataset
 from ondisk.cli.output import Output
-from ondisk.errors import EXIT_DONE, StorageError
+from ondisk.cli.streams import complain
+from ondisk.errors import EXIT_DONE, ArchiveOffline, InvalidInput, StateError, StorageError
+
+_HTTP, _ELLIPTICS = ("bind", "token_file", "tls_cert", "tls_key"), ("id_size", "read_only")
+_BIND = ("127.0.0.1", 8787)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_dataset(parser)
+    parser.add_argument("dataset", metavar="DATASET", type=path, nargs="+", help="the datasets' directories")
     add_keys(parser)
+    parser.add_argument(
+        "--bind",
+        metavar="HOST:PORT",
+        type=_address,
+        help="answer HTTP here (default 127.0.0.1:8787); port 0 takes a free one. Others can reach another HOST than"
+        " 127.0.0.1, ::1 and localhost, so it needs --token-file",
+    )
+    parser.add_argument(
+        "--token-file", metavar="FILE", type=path, help="answer those only who send the token in this file"
+    )
+    parser.add_argument("--tls-cert", metavar="FILE", type=path, help="use TLS, with this certificate")
+    parser.add_argument("--tls-key", metavar="FILE", type=path, help="its key, if it is in another file")
     parser.add_argument(
         "--elliptics",
         metavar="HOST:PORT",
         type=_address,
-        required=True,
-        help="answer read and write commands of elliptics here; port 0 takes a free one",
+        help="answer read and write commands of elliptics here, without authentication; port 0 takes a free one",
     )
-    parser.add_argument("--id-size", metavar="N", type=positive, default=64, help="bytes of an id (default 64)")
-    parser.add_argument("--read-only", action="store_true", help="refuse commands that write")
+    parser.add_argument("--id-size", metavar="N", type=positive, help="bytes of an id of elliptics (default 64)")
+    parser.add_argument("--read-only", action="store_true", default=None, help="refuse commands that write")
     parser.add_argument("--json", action="store_true", help="print the address as a JSON object")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
+    is_http = arguments.elliptics is None
+    for name in _ELLIPTICS if is_http else _HTTP:
+        if getattr(arguments, name) is not None:
+            option = "--" + name.replace("_", "-")
+            problem = f"{option} needs --elliptics" if is_http else f"{option} cannot be combined with --elliptics"
+            raise InvalidInput(problem, hint="`ondisk serve --help` says which options belong together.")
+    (_serve_http if is_http else _serve_elliptics)(arguments, output)
+    return EXIT_DONE
+
+
+def _serve_http(arguments: argparse.Namespace, output: Output) -> None:
+    try:
+        from ondisk.server.serve import Server, is_loopback, listen, serve, tls_of
+        from ondisk.server.token import read_token
+    except ModuleNotFoundError as error:
+        hint = "Install it: pip install 'ondisk[server]'"
+        raise StateError(f"the server needs the package {error.name}", hint=hint) from None
+    if arguments.tls_key is not None and arguments.tls_cert is None:
+        raise InvalidInput("--tls-key needs --tls-cert")
+    token = None if arguments.token_file is None else read_token(arguments.token_file)
+    tls = None if arguments.tls_cert is None else tls_of(arguments.tls_cert, arguments.tls_key)
+    host, port = arguments.bind or _BIND
+    listener = listen(host.strip("[]"), port)
+    if token is not None and tls is None and not is_loopback(listener):
+        complain("warning", "without --tls-cert, others can read the token and all data on their way")
+
+    def started(server: Server) -> None:
+        base = f"{'http' if tls is None else 'https'}://{host}:{server.port}/dataset/"
+        output.serving_http({name: base + quote(name, safe="") for name in server.names}, host, server.port)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ArchiveOffline)  # each answer says it to its client
+        serve(arguments.dataset, listener, started, token=token, tls=tls)
+
+
+def _serve_elliptics(arguments: argparse.Namespace, output: Output) -> None:
     from ondisk.backends.elliptics import Backend
     from ondisk.backends.elliptics.server import serve
 
+    if len(arguments.dataset) > 1:
+        raise InvalidInput("--elliptics serves one dataset")
+    (name,) = arguments.dataset
     host, port = arguments.elliptics
-    with open_dataset(arguments.dataset, read_only=arguments.read_only) as dataset:
-        backend = Backend(dataset, id_size=arguments.id_size)
+    with open_dataset(name, read_only=bool(arguments.read_only)) as dataset:
+        backend = Backend(dataset, id_size=arguments.id_size or 64)
 
         try:
-            asyncio.run(serve(backend, host.strip("[]"), port, partial(output.serving, arguments.dataset, host)))
+            asyncio.run(serve(backend, host.strip("[]"), port, partial(output.serving, name, host)))
         except OSError as error:
             if isinstance(error, StorageError):
                 raise
             hint = "Choose another address."
             raise StorageError(f"cannot listen on {host}:{port}: {error.strerror or error}", hint=hint) from None
-    return EXIT_DONE
 
 
 def _address(text: str) -> tuple[str, int]:

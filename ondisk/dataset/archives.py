@@ -158,11 +158,19 @@ class Archives:
         Args:
             effect: what this means for the caller.
         """
-        for name in self.offline():
-            message = f"{self._main.path}: the archive {name!r} is offline and {effect}"
-            warnings.warn(message, ArchiveOffline, stacklevel=2)
+        for kind, message in self.doubts(effect):
+            warnings.warn(message, kind, stacklevel=2)
+
+    def doubts(self, effect: str | None) -> Iterator[tuple[type[ArchiveOffline], str]]:
+        """Yield what `warn_of_offline` warns of.
+
+        Args:
+            effect: of archives that are offline; None if they have none.
+        """
+        for name in self.offline() if effect is not None else ():
+            yield ArchiveOffline, f"{self._main.path}: the archive {name!r} is offline and {effect}"
         for archive, reason in self.untrusted():
-            warnings.warn(f"{archive.path}: {reason}", ArchiveUntrusted, stacklevel=2)
+            yield ArchiveUntrusted, f"{archive.path}: {reason}"
 
     def untrusted(self) -> Iterator[tuple[Access, str]]:
         """Yield the archives whose indices may have lost data and which the dataset's maintenance leaves, and why."""

@@ -23,6 +23,7 @@ from ondisk.dataset.input_file import parsed
 from ondisk.dataset.layout import check_free, create_files, filter_of, open_directory, read_config
 from ondisk.dataset.query import Match, Query, data, payloads, summary
 from ondisk.dataset.read import check_limit
+from ondisk.dataset.segment_bytes import SegmentBytes, payload, segment_bytes
 from ondisk.dataset.summaries import Summary
 from ondisk.datum import Datum, Location
 from ondisk.errors import AlreadyExists, InvalidInput, LockError, MatchError, OndiskError, ReadOnly, StateError, shown
@@ -220,6 +221,15 @@ class Dataset:
         """Whether the index may not know all data: it was lost, or the sentinel exists."""
         return self._access.needs_check() or any(part.needs_check() for part in self._archives.maintained())
 
+    def doubts(self, *, offline: bool = True) -> list[str]:
+        """Return why answers may lack data: an index was lost, or an archive is offline; empty if they are complete.
+
+        Args:
+            offline: whether to report archives that are offline: a summary of everything includes them.
+        """
+        lost = [f"{self.path}: the index was lost and may not know all data"] if self.needs_check else []
+        return [*lost, *(message for _, message in self._archives.doubts("was not queried" if offline else None))]
+
     def append(self, data: Iterable[Datum], outcomes: bool = False, *, batch_size: int = BATCH_SIZE) -> AppendResult:
         """Store data in the default format.
 
@@ -337,6 +347,14 @@ class Dataset:
         """Return a value that every append and every delete changes, also one in an archive; see `exchange`."""
         return state_of(self._access)
 
+    def last_change(self) -> dict[str, Any]:
+        """Return the last change that the index knows: `uuid`, `seq`, `committed_at` (microseconds); and `lost` data.
+
+        Cost: one look-up.
+        """
+        with self._access.current().index.snapshot() as snapshot:
+            return snapshot.dataset()
+
     def exchange(self, state: State, delete: Sequence[Expression], data: Sequence[Datum]) -> State | None:
         """Delete the data that match one of some conditions, and store others, in one commit, if nothing has changed.
 
@@ -453,6 +471,24 @@ class Dataset:
             opened, location = found[0].current(), replace(location, segment=found[1])
         with opened.index.snapshot() as snapshot:
             return opened.reader.read(snapshot, location)
+
+    def payload(self, location: Location) -> bytes:
+        """Return the bytes of the datum at a location that a query returned, as `payloads`, without padding.
+
+        Raises:
+            DatumNotFound, SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: as `read`.
+        """
+        return payload(self._access, location)
+
+    def segment_bytes(self, name: str) -> SegmentBytes:
+        """Return the committed bytes of a segment's file, as they are on disk: compressed or encrypted, if it is.
+
+        Raises:
+            SegmentMissing: the dataset has no segment of this name, or it is not on disk.
+            SegmentCorrupt: another program has changed its file.
+            InvalidInput: it is a dir segment, which has a file for each datum.
+        """
+        return segment_bytes(self._access, name)
 
     def summary(
         self, match: Match = None, *, fields: Sequence[str] | None = None, values: int | None = SHOWN

@@ -12,6 +12,7 @@ from ondisk import json_shapes
 from ondisk.dataset.summaries import Summary
 from ondisk.datum import Datum
 from ondisk.index.field_values import FieldSummary
+from ondisk.matcher import METADATA, Fields
 
 _ANY_DEPTH = sys.maxsize  # data were checked when they were decoded
 _DATUM = b'{"reftime":"%b","metadata":%b,"data":%b,"location":{"segment":%b,"offset":%d,"size":%d}}\n'
@@ -32,6 +33,15 @@ def json_data(data: Any) -> Any:
     """Return a datum's data in a form that JSON can hold."""
     # Of a mapping only the values are converted: with a single key it may look like a shape, as {"$bytes": …} does.
     return {key: as_json(value) for key, value in data.items()} if isinstance(data, Mapping) else as_json(data)
+
+
+def names_of(fields: Sequence[str] | None, known: Fields) -> list[str] | None:
+    """Return the names of the metadata to print for fields; None for all.
+
+    Raises:
+        MatchError: there is no such field.
+    """
+    return None if fields is None else [known[name].name.removeprefix(METADATA) for name in fields]
 
 
 def metadata_of(datum: Datum, fields: Sequence[str] | None) -> Iterator[tuple[str, Any]]:

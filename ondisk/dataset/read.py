@@ -204,13 +204,32 @@ class DatasetReader:
         Raises:
             DatumNotFound: no datum is there; a repack may have moved it.
         """
+        segment, row, payload = self._at(snapshot, location)
+        return self._one(segment, snapshot.metadata(row[4:]), row, payload, self._known(snapshot, segment))
+
+    def payload(self, snapshot: Snapshot, location: Location) -> bytes:
+        """Return the bytes of the datum at a location, as `payloads` does, without padding.
+
+        Raises:
+            DatumNotFound: no datum is there; a repack may have moved it.
+            FrameCorrupt: it is damaged.
+        """
+        segment, row, payload = self._at(snapshot, location)
+        format = self._format(segment.format)
+        try:
+            format.verify([payload])
+        except FrameCorrupt as error:
+            raise _located(error, self.prefix + segment.name, row) from None
+        return format.exported([payload])[0]
+
+    def _at(self, snapshot: Snapshot, location: Location) -> tuple[Segment, Row, bytes]:
+        """Return the segment, the row and the bytes of the datum at a location; see `read`."""
         segment = snapshot.segment_named(location.segment)
         if segment is not None and self._format(segment.format).is_dir:
             is_place = 0 <= location.offset < segment.end.length and 0 <= location.size <= INTEGER_MAX
             row = snapshot.row_at(segment, location.offset, location.size) if is_place else None
             if row is not None:
-                known = self._known(snapshot, segment)
-                return self._one(segment, snapshot.metadata(row[4:]), row, self._file(segment, known, row), known)
+                return segment, row, self._file(segment, self._known(snapshot, segment), row)
         elif (
             segment is not None and location.offset >= 0 and 0 <= location.size <= segment.end.length - location.offset
         ):
@@ -224,8 +243,7 @@ class DatasetReader:
                 if row is not None and not isinstance(error, FrameCorrupt):
                     raise
             if row is not None:
-                known = self._known(snapshot, segment)
-                return self._one(segment, snapshot.metadata(row[4:]), row, payload, known)
+                return segment, row, payload
         hint = "It was deleted, replaced or moved by a repack: query for it again."
         raise DatumNotFound(f"no datum is at {location}", hint=hint, location=location)
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -69,6 +71,33 @@ class Connection(sqlite3.Connection):
         if self.shared_lock is not None:
             self.shared_lock.close()
             self.shared_lock = None
+
+
+class Lent:
+    """The connections that are lent in one context, so that another thread can end what they do."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # else a connection might be lent to somebody else before it is interrupted
+        self._connections: set[Connection] = set()
+
+    def add(self, connection: Connection) -> None:
+        with self._lock:
+            self._connections.add(connection)
+
+    def remove(self, connection: Connection) -> None:
+        with self._lock:
+            self._connections.discard(connection)
+
+    def interrupt(self) -> None:
+        """Let the queries that run now end with an error."""
+        with self._lock:
+            for connection in self._connections:
+                with contextlib.suppress(sqlite3.ProgrammingError):  # the dataset was closed
+                    connection.interrupt()
+
+
+LENT: ContextVar[Lent | None] = ContextVar("LENT", default=None)
+"""Where an index notes what it lends, see `Lent`. A server that gives up an answer ends its queries with it."""
 
 
 def connect_to_write(directory: Directory) -> Connection:

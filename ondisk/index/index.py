@@ -29,6 +29,7 @@ from ondisk.index.built_for import built_for, built_for_values, check_revision, 
 from ondisk.index.columns import FORMER, Columns
 from ondisk.index.connection import (
     INDEX,
+    LENT,
     NEW,
     WAL_LIMIT,
     Connection,
@@ -448,6 +449,8 @@ class Index:
             self._open.add(connection)
             add_functions(connection)
         self._borrowed.add(connection)
+        if (lent := LENT.get()) is not None:
+            lent.add(connection)
         return connection
 
     def _connect_to_read(self) -> Connection:
@@ -460,6 +463,8 @@ class Index:
     def give_back(self, connection: Connection) -> None:
         """End the transaction of a borrowed connection, and keep it for the next reader, or close it."""
         self._borrowed.discard(connection)
+        if (lent := LENT.get()) is not None:
+            lent.remove(connection)
         try:
             if connection.in_transaction:
                 connection.execute("COMMIT")

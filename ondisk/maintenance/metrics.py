@@ -6,12 +6,16 @@ Source: https://prometheus.io/docs/instrumenting/exposition_formats/, text forma
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory
 from ondisk.maintenance.maintain import Maintained
+
+Sample: TypeAlias = tuple[str, Mapping[str, str], float]
+"""The name of a metric, its labels, and its value."""
 
 HELP = {
     "ondisk_segments": "Segments in each state; a segment may be in several.",
@@ -32,11 +36,10 @@ HELP = {
 
 def metrics(results: Iterable[Maintained]) -> str:
     """Return the metrics as text for Prometheus, without lines for what could not be counted."""
-    lines: dict[str, list[str]] = {name: [] for name in HELP}
+    samples: list[Sample] = []
 
     def add(name: str, each: Maintained, value: float, **labels: str) -> None:
-        pairs = ",".join(f'{key}="{_escaped(text)}"' for key, text in {"dataset": each.dataset, **labels}.items())
-        lines[name].append(f"{name}{{{pairs}}} {value}")
+        samples.append((name, {"dataset": each.dataset, **labels}, value))
 
     for each in results:
         if each.left is not None:
@@ -56,10 +59,20 @@ def metrics(results: Iterable[Maintained]) -> str:
         add("ondisk_maintain_exit_code", each, each.exit_code)
         add("ondisk_maintain_duration_seconds", each, round(each.duration, 3))
         add("ondisk_maintain_timestamp_seconds", each, round(each.ended, 3))
+    return exposition(samples, HELP)
+
+
+def exposition(samples: Iterable[Sample], help: Mapping[str, str]) -> str:
+    """Return samples as text for Prometheus, in the order of `help`. A name that ends with `_total` is a counter."""
+    lines: dict[str, list[str]] = {name: [] for name in help}
+    for name, labels, value in samples:
+        pairs = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+        lines[name].append(f"{name}{{{pairs}}} {value}" if pairs else f"{name} {value}")
     text = []
-    for name, about in HELP.items():
+    for name, about in help.items():
         if lines[name]:
-            text += [f"# HELP {name} {about}", f"# TYPE {name} gauge", *lines[name]]
+            kind = "counter" if name.endswith("_total") else "gauge"
+            text += [f"# HELP {name} {about}", f"# TYPE {name} {kind}", *lines[name]]
     return "".join(f"{line}\n" for line in text)
 
 

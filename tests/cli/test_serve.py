@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from ondisk.backends.elliptics import Client
@@ -65,11 +67,82 @@ def test_arguments_that_make_no_server(run, weather, objects):
         done = run("serve", "--elliptics", address, objects)
         assert done.code == 2
         assert "is not HOST:PORT" in done.err
-    assert run("serve", objects).code == 2
+    assert run("serve", "--elliptics", "127.0.0.1:0", objects, weather).code == 2
+    for option in (("--bind", "127.0.0.1:0"), ("--token-file", "x"), ("--tls-cert", "x"), ("--tls-key", "x")):
+        done = run("serve", "--elliptics", "127.0.0.1:0", objects, *option)
+        assert done.code == 2
+        assert f"{option[0]} cannot be combined with --elliptics" in done.err
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = run("serve", "--elliptics", f"127.0.0.1:{taken.getsockname()[1]}", objects)
     assert done.code == 50
     assert "cannot listen on" in done.err
+
+
+def served(*arguments, **options):
+    """Start a server of HTTP, and return its process and what it printed."""
+    command = [sys.executable, "-m", "ondisk", "serve", "--json", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+    line = process.stdout.readline()
+    return process, json.loads(line) if line else process.communicate()[1].decode()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_datasets_are_served_over_http_until_it_is_told_to_stop(weather, objects, number):
+    process, found = served(weather, objects, "--bind", "127.0.0.1:0")
+    with process:
+        assert found.keys() == {"datasets", "host", "port"}
+        assert found["datasets"] == {
+            name: f"http://127.0.0.1:{found['port']}/dataset/{name}" for name in ("weather", "objects")
+        }
+        assert httpx.get(found["datasets"]["weather"] + "/summary").json()["count"] == 3
+        process.send_signal(number)
+        assert process.wait(30) == 0
+        assert process.stderr.read() == b""
+
+
+def test_a_token_comes_from_a_file_that_others_cannot_read(weather):
+    token = Path("token")
+    token.write_text("0123456789abcdef\n")
+    process, err = served(weather, "--bind", "127.0.0.1:0", "--token-file", token)
+    with process:
+        assert process.returncode == 3
+        assert "others may use it" in err
+        assert "chmod 600 token" in err
+    token.chmod(0o600)
+    process, found = served(weather, "--bind", "0.0.0.0:0", "--token-file", token)
+    with process:
+        url = f"http://127.0.0.1:{found['port']}/dataset/weather/summary"
+        assert httpx.get(url).status_code == 401
+        assert httpx.get(url, headers={"Authorization": "Bearer 0123456789abcdef"}).status_code == 200
+        process.terminate()
+        assert b"without --tls-cert" in process.stderr.read()
+        assert process.wait(30) == 0
+
+
+def test_options_that_make_no_server_of_http(run, weather):
+    for options, problem in {
+        ("--bind", "0.0.0.0:0"): "there is no token",
+        ("--bind", "8787"): "is not HOST:PORT",
+        ("--tls-key", "key.pem"): "--tls-key needs --tls-cert",
+        ("--id-size", "64"): "--id-size needs --elliptics",
+        ("--read-only",): "--read-only needs --elliptics",
+    }.items():
+        done = run("serve", weather, *options)
+        assert done.code == 2
+        assert problem in done.err
+    assert run("serve", weather, "--bind", "127.0.0.1:0", "--tls-cert", "none.pem").code == 3
+    assert run("serve", weather, "--bind", "127.0.0.1:0", "--token-file", "none").code == 3
+    assert run("serve", weather, "none", "--bind", "127.0.0.1:0").code == 11
+
+
+def test_a_missing_package_is_named(weather, tmp_path):
+    (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError(name='uvicorn')")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    process, err = served(weather, env={**os.environ, "PYTHONPATH": path})
+    with process:
+        assert process.returncode == 30
+    assert "needs the package uvicorn" in err
+    assert "pip install 'ondisk[server]'" in err
 
 
 def test_init_writes_the_configuration_of_the_backend(run, objects):

@@ -1,0 +1,74 @@
+"""The bytes of a segment's file as one commit left them, for readers that want them as they are on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ondisk.dataset.access import Access
+from ondisk.dataset.archives import DatasetAccess
+from ondisk.datum import Location
+from ondisk.errors import InvalidInput, SegmentMissing, shown
+from ondisk.filesystem import ReadableFile
+from ondisk.formats import is_dir
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentBytes:
+    """The committed bytes of a segment's file. They do not change, whatever is appended, repacked or deleted later.
+
+    Data that were deleted and not yet repacked are among them.
+
+    Attributes:
+        size: their number.
+        version: the same for the same bytes only.
+        file: open, and compared with the index.
+        head: the first of them. The file may have others there, since an append changes them in place.
+    """
+
+    size: int
+    version: str
+    file: ReadableFile
+    head: bytes
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes, or fewer at the end."""
+        size = min(size, self.size - offset)
+        begin = self.head[offset : offset + size]
+        return begin + self.file.read(offset + len(begin), size - len(begin))
+
+
+def segment_bytes(access: DatasetAccess, name: str) -> SegmentBytes:
+    """Return the committed bytes of a concat segment; see `Dataset.segment_bytes`."""
+    access_of_it, name = _place(access, name)
+    opened = access_of_it.current()
+    with opened.index.snapshot() as snapshot:
+        segment = snapshot.segment_named(name)
+        if segment is None:
+            raise SegmentMissing(f"{access_of_it.path} has no segment {shown(name)}", hint="Query again: it was moved.")
+        if is_dir(segment.format):
+            hint = "Read its data one by one, at the locations that a query returns."
+            raise InvalidInput(f"{shown(name)} is a folder with a file for each datum", hint=hint)
+        file = opened.reader.file_of(segment)
+        version = f"{snapshot.dataset()['uuid']}-{segment.id}-{segment.end.size}"
+        patch = access_of_it.format(segment.format).patch(segment.end)
+    head = b"" if patch is None else file.read(0, patch.position) + patch.content
+    return SegmentBytes(segment.end.size, version, file, head[: segment.end.size])
+
+
+def payload(access: DatasetAccess, location: Location) -> bytes:
+    """Return the bytes of the datum at a location; see `Dataset.payload`."""
+    access_of_it, name = _place(access, location.segment)
+    opened = access_of_it.current()
+    with opened.index.snapshot() as snapshot:
+        return opened.reader.payload(snapshot, replace(location, segment=name))
+
+
+def _place(access: DatasetAccess, name: str) -> tuple[Access, str]:
+    """Return the access to the dataset or the archive that a segment is in, and its name there.
+
+    The name may be hostile: it is compared with those of the archives, and never becomes a path.
+    """
+    for archive in access.archives.online():
+        if name.startswith(archive.prefix):
+            return archive, name.removeprefix(archive.prefix)
+    return access, name

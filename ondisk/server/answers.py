@@ -1,0 +1,172 @@
+"""Errors as answers, and answers that are sent piece by piece from one snapshot."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ondisk import json_shapes
+from ondisk.dataset import Dataset
+from ondisk.dataset.json_lines import as_json
+from ondisk.errors import (
+    AlreadyExists,
+    ConfigError,
+    InvalidInput,
+    LimitExceeded,
+    LockError,
+    NotFound,
+    OndiskError,
+    ReadOnly,
+    StateError,
+    TokenExpired,
+    TokenForeign,
+)
+from ondisk.server.datasets import Served
+from ondisk.server.work import Work
+
+_LOG = logging.getLogger("ondisk.server")
+_PIECE = 256 * 1024  # bytes
+_LONGEST_HEADER = 4096
+
+STATUS: Mapping[type[OndiskError], int] = {
+    OndiskError: 500,
+    InvalidInput: 400,
+    ConfigError: 500,  # of the dataset
+    LimitExceeded: 413,
+    NotFound: 404,
+    AlreadyExists: 409,
+    StateError: 503,
+    ReadOnly: 403,
+    LockError: 503,
+    TokenExpired: 410,
+    TokenForeign: 409,
+}
+"""The HTTP status of an error, and of the errors below it that are not here themselves."""
+
+
+class Refused(Exception):
+    """A request is answered with an error that has a status of its own.
+
+    Attributes:
+        status: of HTTP.
+        error: what the body says.
+        headers: also sent.
+    """
+
+    def __init__(self, status: int, error: OndiskError, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(error.message)
+        self.status = status
+        self.error = error
+        self.headers = headers or {}
+
+
+class Json(Response):
+    """An answer of one JSON object."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return json_shapes.dump(as_json(content)) + b"\n"
+
+
+def of_error(error: Exception) -> Response:
+    """Return the answer that reports an error: what, where, and what to do."""
+    status, headers = 500, {}
+    if isinstance(error, Refused):
+        status, headers, error = error.status, {**error.headers}, error.error
+    elif isinstance(error, OndiskError):
+        status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+    else:  # a defect: its text may say too much
+        error = OndiskError("the server failed", hint="Its log says why.")
+    if status == 503:
+        headers["retry-after"] = "1"
+    return Json(described(error), status, headers)
+
+
+def described(error: OndiskError) -> dict[str, Any]:
+    """Return an error in a form that JSON can hold."""
+    kind, code = type(error).__name__, error.exit_code
+    return {"error": {"code": code, "kind": kind, "message": error.message, "hint": error.hint}}
+
+
+class Stream(Response):
+    """An answer whose pieces are made in threads while they are sent. It holds a snapshot until its end.
+
+    If it cannot be continued, the connection is closed before the end of the answer.
+
+    Args:
+        make: returns the pieces.
+        last: returns what is sent after them if there is an error; None sends nothing.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        served: Served,
+        make: Callable[[Dataset], Iterator[bytes]],
+        media_type: str,
+        last: Callable[[OndiskError], bytes] | None = None,
+    ) -> None:
+        super().__init__(media_type=media_type)
+        del self.headers["content-length"]  # it is not known
+        self._work = work
+        self._served = served
+        self._make = make
+        self._last = last
+        self._stack = contextlib.ExitStack()
+        self._pieces: Iterator[bytes] = iter(())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            piece = await self._work.call(self._begin)
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            try:
+                while piece is not None:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    piece = await self._work.call(next, self._pieces, None)
+            except OndiskError as error:
+                _LOG.error("%s: an answer was cut: %s", scope["path"], error)
+                if self._last is not None:
+                    await send({"type": "http.response.body", "body": self._last(error), "more_body": True})
+                return
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            await self._work.call(self._stack.close)
+
+    def _begin(self) -> bytes | None:
+        dataset = self._stack.enter_context(self._served.opened())
+        pieces = self._make(dataset)
+        self._stack.callback(getattr(pieces, "close", lambda: None))
+        self._pieces = in_pieces(pieces)
+        self.headers.update(doubts_of(dataset))
+        return next(self._pieces, None)
+
+
+def doubts_of(dataset: Dataset, *, offline: bool = True) -> dict[str, str]:
+    """Return the header that says why an answer may lack data, see `Dataset.doubts`; nothing if it is complete."""
+    doubts = dataset.doubts(offline=offline)
+    text = json.dumps(doubts)
+    if len(text) > _LONGEST_HEADER:
+        text = json.dumps([f"{len(doubts)} reasons why data may be missing"])
+    return {"ondisk-warning": text} if doubts else {}
+
+
+def in_pieces(items: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in pieces of a size that is sent well."""
+    held: list[bytes] = []
+    size = 0
+    for item in items:
+        held.append(item)
+        size += len(item)
+        if size >= _PIECE:
+            joined, held, size = b"".join(held), [], 0
+            for begin in range(0, len(joined), _PIECE):
+                yield joined[begin : begin + _PIECE]
+    if held:
+        yield b"".join(held)

@@ -1,0 +1,155 @@
+"""What the server answers: its endpoints.
+
+    GET  /health                        whether all datasets can be read; needs no token
+    GET  /metrics                       for Prometheus
+    GET  /dataset/NAME/config           the configuration
+    GET  /dataset/NAME/summary          counts of everything
+    POST /dataset/NAME/summary          counts of what matches
+    POST /dataset/NAME/query            the data that match, as lines of JSON or as their bytes
+    GET  /dataset/NAME/data/SEGMENT     the bytes of a segment, or of one datum, or a range of these
+
+A name is looked up among those of the datasets, and a segment in the index: no path of a request reaches the disk.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from ondisk import json_shapes
+from ondisk.dataset import Dataset
+from ondisk.dataset.json_lines import json_summary, lines_of_data, names_of
+from ondisk.errors import InvalidInput, NotFound, OndiskError, shown
+from ondisk.server.answers import Json, Refused, Stream, described, doubts_of, of_error
+from ondisk.server.asked import DataAsked, QueryAsked, SummaryAsked
+from ondisk.server.datasets import Served, is_readable
+from ondisk.server.door import Door
+from ondisk.server.limits import Limits
+from ondisk.server.metrics import Counts, metrics
+from ondisk.server.stored import Stored, of_datum, of_segment
+from ondisk.server.work import Work
+
+JSON_LINES, BYTES, PROMETHEUS = "application/x-ndjson", "application/octet-stream", "text/plain; version=0.0.4"
+_T = TypeVar("_T")
+
+
+def application(
+    served: Mapping[str, Served], token: bytes | None, limits: Limits, counts: Counts, threads: ThreadPoolExecutor
+) -> ASGIApp:
+    """Return the application that answers requests.
+
+    Args:
+        served: the datasets, by name.
+        token: as in `Door`.
+        threads: as many as `limits.requests`.
+    """
+    endpoints = Endpoints(served, counts, threads)
+    dataset = "/dataset/{name}"
+    routes = [
+        Route("/health", endpoints.health),
+        Route("/metrics", endpoints.metrics),
+        Route(f"{dataset}/config", endpoints.config),
+        Route(f"{dataset}/summary", endpoints.summary, methods=["GET", "POST"]),
+        Route(f"{dataset}/query", endpoints.query, methods=["POST"]),
+        Route(f"{dataset}/data/{{segment:path}}", endpoints.data),
+    ]
+    handlers: Any = {OndiskError: _report, Refused: _report, HTTPException: _report_of_http}
+    inside = Starlette(routes=routes, exception_handlers=handlers)
+    inside.router.redirect_slashes = False
+    return Door(inside, token, limits, counts)
+
+
+class Endpoints:
+    """Answers requests to some datasets; each method is an endpoint."""
+
+    def __init__(self, served: Mapping[str, Served], counts: Counts, threads: ThreadPoolExecutor) -> None:
+        self._served = served
+        self._counts = counts
+        self._threads = threads
+
+    async def health(self, request: Request) -> Response:
+        unreadable = 0
+        for each in self._served.values():
+            unreadable += not await self._work().call(is_readable, each)
+        status = {"status": "failing" if unreadable else "ok", "unreadable": unreadable}
+        return Json(status, 503 if unreadable else 200)
+
+    async def metrics(self, request: Request) -> Response:
+        text = await self._work().call(metrics, self._served.values(), self._counts)
+        return PlainTextResponse(text, media_type=PROMETHEUS)
+
+    async def config(self, request: Request) -> Response:
+        return Json(await self._read(request, lambda dataset: tomllib.loads(dataset.config.to_toml())))
+
+    async def summary(self, request: Request) -> Response:
+        asked = SummaryAsked.of(await request.body())
+
+        def summed(dataset: Dataset) -> Response:
+            found = dataset.summary(asked.match, fields=asked.fields, values=asked.values)
+            return Json(json_summary(found), headers=doubts_of(dataset, offline=asked.match is not None))
+
+        return await self._read(request, summed)
+
+    async def query(self, request: Request) -> Response:
+        asked = QueryAsked.of(await request.body())
+
+        def lines(dataset: Dataset) -> Iterator[bytes]:
+            fields = names_of(asked.fields, dataset.fields)
+            return lines_of_data(dataset.query(asked.match, sort=asked.sort, limit=asked.limit), fields)
+
+        def stored(dataset: Dataset) -> Iterator[bytes]:
+            return dataset.payloads(asked.match, sort=asked.sort, limit=asked.limit)
+
+        served = self._of(request)
+        if asked.style == "data":
+            return Stream(self._work(), served, stored, BYTES)
+        return Stream(self._work(), served, lines, JSON_LINES, lambda error: json_shapes.dump(described(error)) + b"\n")
+
+    async def data(self, request: Request) -> Response:
+        asked = DataAsked.of(request.path_params["segment"], request.query_params)
+        make = of_segment if asked.location is None else partial(of_datum, asked.location)
+        found = await self._read(request, partial(make, asked.segment))
+        return Stored(self._work(), found, request, self._counts)
+
+    def _of(self, request: Request) -> Served:
+        name = request.path_params["name"]
+        try:
+            return self._served[name]
+        except KeyError:
+            hint = "`ondisk serve` prints the names when it begins."
+            raise NotFound(f"no dataset {shown(name)} is served here", hint=hint) from None
+
+    def _work(self) -> Work:
+        return Work(self._threads)
+
+    async def _read(self, request: Request, read: Callable[[Dataset], _T]) -> _T:
+        """Return what a function reads from the dataset that a request names."""
+
+        def opened() -> _T:
+            with served.opened() as dataset:
+                return read(dataset)
+
+        served = self._of(request)
+        return await self._work().call(opened)
+
+
+async def _report(request: Request, error: Exception) -> Response:
+    return of_error(error)
+
+
+async def _report_of_http(request: Request, error: HTTPException) -> Response:
+    if error.status_code == 404:
+        known: OndiskError = NotFound(f"nothing is at {shown(request.url.path)}", hint="See docs/server.md.")
+    else:
+        known = InvalidInput(f"{request.method} of {shown(request.url.path)}: {error.detail}")
+    return of_error(Refused(error.status_code, known, error.headers))
