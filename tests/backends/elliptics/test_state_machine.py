@@ -110,6 +110,7 @@ class Objects(RuleBasedStateMachine):
 
     @rule()
     def archive(self):
+        self.client.dataset.repack()  # a segment without data is not archived
         for segment in self.path.glob("20*/*.seg"):
             self.client.dataset.archive(str(segment.relative_to(self.path)))
 
