@@ -60,7 +60,6 @@ _NONCES = 512  # taken from the system at once
 _INFO = b"ondisk segment"
 _OTHER_PLACE = "the key is not the right one of this number, or its bytes, its place or its segment's name were changed"
 
-
 _Payload = TypeVar("_Payload", bytes, bytes | memoryview)
 
 
@@ -217,7 +216,7 @@ class Frames:
         """
         from cryptography.exceptions import InvalidTag
 
-        if payloads and (id_ := _key_of(payloads[0])) and len({bytes(each[:5]) for each in payloads}) == 1:
+        if len({bytes(each[:5]) for each in payloads}) == 1 and (id_ := _key_of(min(payloads, key=len))):
             decrypt, digest, place = self._cipher(id_).decrypt, self._digest, _PLACE.pack
             try:
                 both = zip(payloads, offsets, strict=True)

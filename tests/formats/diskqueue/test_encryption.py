@@ -264,6 +264,18 @@ def test_frames_that_are_not_authentic_are_told_from_those_of_a_wrong_key():
         frames_of(KeyRing([Key(2, OTHER)])).events(scanned.offsets, scanned.payloads)
 
 
+@pytest.mark.parametrize("size", [5, 6, 16, 17, 32, 33])
+def test_a_frame_that_is_too_short_to_be_sealed_is_damage(size):
+    """It names the key of the others, and its checksum is right: whoever can write to the file can store it."""
+    _, stored = sealed([b"event 1", b"event 2"])
+    (short,) = frame.encode([stored[4:9] + bytes(size - 5)])
+    scanned = frame.scan(stored + short, max_size=2**20, base=BEGIN)
+    *events, last = frames_of().events(scanned.offsets, scanned.payloads)
+    assert events == [b"event 1", b"event 2"]
+    with pytest.raises(FrameCorrupt, match="does not authenticate"):
+        encryption.event_of(last)
+
+
 # Any bytes
 
 HEADS = [
