@@ -96,7 +96,7 @@ class DatasetReader:
                     if damage is not None:
                         raise damage
 
-    def exported(self, snapshot: Snapshot, rows: list[Row]) -> Iterator[tuple[str, Sequence[bytes], list[bytes]]]:
+    def exported(self, snapshot: Snapshot, rows: Sequence[Row]) -> Iterator[tuple[str, Sequence[bytes], list[bytes]]]:
         """Yield format, bytes and what is stored next to each, of rows in their order, several at a time.
 
         The bytes are those in a file that other programs read, without padding. Checksums are compared.
@@ -498,10 +498,10 @@ def _located(error: FrameCorrupt, name: str, row: Row) -> FrameCorrupt:
     return FrameCorrupt(f"{location}: {error.message}", hint=hint, location=location)
 
 
-def _runs(rows: list[Row]) -> Iterator[list[Row]]:
+def _runs(rows: Sequence[Row]) -> Iterator[list[Row]]:
     """Cut rows into runs of one segment each. Segments of two formats may alternate, even in order of time."""
     if len(set(map(_segment_of, rows))) == 1:
-        yield rows
+        yield [*rows]
         return
     for _, run in groupby(rows, _segment_of):
         yield list(run)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import Any
 
 from ondisk.index.connection import Connection
@@ -25,6 +24,8 @@ OWN = 2**62
 BETWEEN = "datum.seq > ? AND datum.seq <= ?"
 """The condition for data with numbers above one, up to another."""
 
+_PLACE = "datum.reftime, datum.segment, datum.offset, datum.size"
+_TOGETHER = 2_000  # rows
 _DAY = 86_400_000_000  # microseconds
 
 
@@ -82,40 +83,52 @@ def has_deletions(snapshot: Snapshot, last: int) -> bool:
     return bool(snapshot.fetch("SELECT 1 FROM deletion WHERE seq <= ? LIMIT 1", (last,)))
 
 
-def data_between(snapshot: Snapshot, first: int, last: int) -> Iterator[tuple[int, Row]]:
-    """Yield seq and row of the data with numbers above `first`, up to `last`, in their order."""
-    where = snapshot.where(Everything())
-    sql = f"SELECT datum.seq, {snapshot.columns.row} FROM datum WHERE {BETWEEN} AND {where.sql} ORDER BY datum.seq"
-    for row in chain.from_iterable(snapshot.select(sql, (first, last, *where.values))):
-        yield row[0], row[1:]
+def data_between(snapshot: Snapshot, first: int, last: int, *, whole: bool) -> Iterator[list[Row]]:
+    """Yield the rows of the data with numbers above `first`, up to `last`, in their order, some at a time.
+
+    Args:
+        whole: with the declared fields.
+
+    Yields:
+        Rows: reftime, segment, offset, size, fields if they are whole, seq.
+    """
+    columns, where = snapshot.columns.row if whole else _PLACE, snapshot.where(Everything())
+    sql = f"SELECT {columns}, datum.seq FROM datum WHERE {BETWEEN} AND {where.sql} ORDER BY datum.seq"
+    return snapshot.select(sql, (first, last, *where.values), _TOGETHER)
 
 
-def numbers_between(snapshot: Snapshot, first: int, last: int) -> Iterator[int]:
-    """Yield the numbers of the data above `first`, up to `last`, in their order."""
+def numbers_between(snapshot: Snapshot, first: int, last: int) -> Iterator[list[Row]]:
+    """Yield the numbers of the data above `first`, up to `last`, in their order, some at a time, each as a row."""
     where = snapshot.where(Everything())
     sql = f"SELECT datum.seq FROM datum WHERE {BETWEEN} AND {where.sql} ORDER BY datum.seq"
-    return (seq for (seq,) in chain.from_iterable(snapshot.select(sql, (first, last, *where.values))))
+    return snapshot.select(sql, (first, last, *where.values), _TOGETHER)
 
 
-def data_of(snapshot: Snapshot, seqs: Sequence[int]) -> Iterator[tuple[int, Row]]:
-    """Yield seq and row of the data with some numbers, in their order; those that do not exist are skipped."""
+def data_of(snapshot: Snapshot, seqs: Sequence[int]) -> Iterator[list[Row]]:
+    """Yield the rows of the data with some numbers, in their order, some at a time; skip those that do not exist.
+
+    Yields:
+        Rows: reftime, segment, offset, size, seq.
+    """
     where = snapshot.where(Everything())
     sql = (
-        f"SELECT datum.seq, {snapshot.columns.row} FROM datum WHERE datum.seq IN (SELECT value FROM json_each(?))"
+        f"SELECT {_PLACE}, datum.seq FROM datum WHERE datum.seq IN (SELECT value FROM json_each(?))"
         f" AND {where.sql} ORDER BY datum.seq"
     )
-    for row in chain.from_iterable(snapshot.select(sql, (json.dumps([*seqs]), *where.values))):
-        yield row[0], row[1:]
+    return snapshot.select(sql, (json.dumps([*seqs]), *where.values), _TOGETHER)
 
 
-def deletions_between(snapshot: Snapshot, first: int, last: int, up_to: int) -> Iterator[tuple[int, int, int]]:
-    """Yield seq, datum and `forgotten` of the deletions with numbers above `first`, up to `last`, in their order.
+def deletions_between(snapshot: Snapshot, first: int, last: int, up_to: int) -> Iterator[list[Row]]:
+    """Yield the deletions with numbers above `first`, up to `last`, in their order, some at a time.
 
     Args:
         up_to: those of data with higher numbers are skipped.
+
+    Yields:
+        Rows: seq, datum, `forgotten`.
     """
     sql = "SELECT seq, datum, forgotten FROM deletion WHERE seq > ? AND seq <= ? AND datum <= ? ORDER BY seq"
-    return chain.from_iterable(snapshot.select(sql, (first, last, up_to)))
+    return snapshot.select(sql, (first, last, up_to), _TOGETHER)
 
 
 def sample(

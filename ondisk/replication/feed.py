@@ -12,14 +12,11 @@ say with which change this reading began (`index_start`), until they have passed
 from __future__ import annotations
 
 import contextlib
-import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from ondisk.dataset.access import Opened
 from ondisk.dataset.archives import DatasetAccess
@@ -32,18 +29,19 @@ from ondisk.errors import (
     InvalidInput,
     OndiskError,
     SegmentMissing,
-    StateError,
     TokenExpired,
     TokenForeign,
     shown,
 )
 from ondisk.index import Row, Snapshot, changes, segment_rows
 from ondisk.matcher import Everything
+from ondisk.replication.merge import Run, Stream, first_of, merged
 from ondisk.replication.token import NO_COMPARISON, Token
 
 MAX_BYTES = 1024 * 1024
 _T = TypeVar("_T")
-_OVERHEAD = 64  # bytes for which a change counts, besides its datum's
+Parts: TypeAlias = Sequence[tuple[Opened, Snapshot]]
+"""The indices of a dataset's archives, then that of the dataset."""
 _SAMPLE = 1000  # numbers that are looked up to estimate the lag
 _REMEDY = "Begin without a token: the answers then contain all data, also those that you have."
 
@@ -117,37 +115,19 @@ class Broken(NamedTuple):
     error: OndiskError
 
 
-class Found(NamedTuple):
-    """A change as an index has it: the row of a datum, or the number of one that is gone, and why.
-
-    Attributes:
-        part: the index that it was found in.
-    """
-
-    seq: int
-    part: int
-    row: Row | None
-    target: int
-    forgotten: int
-
-    @property
-    def weight(self) -> int:
-        return _OVERHEAD + (0 if self.row is None else int(self.row[3]))
-
-
 class Chosen(NamedTuple):
     """The changes of one answer, as the indices of the dataset and its archives have them.
 
     Attributes:
         parts: these indices; open until the end of the block in which they were chosen.
-        changes: in the order of their numbers.
+        runs: these changes, in the order of their numbers.
         token: covers these changes, too.
         lag: what is left.
         sessions: those that gave out the numbers after the token before, up to the new one: first number, id.
     """
 
-    parts: Sequence[tuple[Opened, Snapshot]]
-    changes: Sequence[Found]
+    parts: Parts
+    runs: Sequence[Run]
     token: Token
     lag: Lag
     sessions: Sequence[tuple[int, int]] = ()
@@ -155,13 +135,17 @@ class Chosen(NamedTuple):
 
 def read(access: DatasetAccess, token: Token | None, max_bytes: int) -> Answer:
     """Return changes after a token; see `Dataset.changes`."""
-    with chosen(access, token, max_bytes) as (parts, found, reached, lag, _):
-        return Answer([*_read(parts, found)], reached, lag)
+    with chosen(access, token, max_bytes, whole=True) as (parts, runs, reached, lag, _):
+        return Answer([*_read(parts, runs)], reached, lag)
 
 
 @contextlib.contextmanager
-def chosen(access: DatasetAccess, token: Token | None, max_bytes: int) -> Iterator[Chosen]:
-    """Find the changes of one answer, for the length of the block; see `Dataset.changes`."""
+def chosen(access: DatasetAccess, token: Token | None, max_bytes: int, *, whole: bool) -> Iterator[Chosen]:
+    """Find the changes of one answer, for the length of the block; see `Dataset.changes`.
+
+    Args:
+        whole: the rows have the declared fields, too.
+    """
     if type(max_bytes) is not int or max_bytes < 1:
         raise InvalidInput(f"max_bytes must be a whole number of 1 or more, not {shown(max_bytes)}")
     if access.needs_check():
@@ -175,15 +159,14 @@ def chosen(access: DatasetAccess, token: Token | None, max_bytes: int) -> Iterat
     with parts_of(access, begin.offset) as parts:
         main = parts[-1][1]
         begin, last = _begin(main, token, access)
-        snapshots = [snapshot for _, snapshot in parts]
-        found, is_all = first_of(distinct(_merged(snapshots, begin, last), access), max_bytes)
-        new = _passed(main, begin, last if is_all else found[-1].seq)
+        runs, is_all = first_of(merged(_streams(parts, begin, last, whole=whole), access.path), max_bytes)
+        new = _passed(main, begin, last if is_all else runs[-1].seqs[-1])
         sessions = changes.sessions_between(main, begin.offset, max(new.offset, new.index_start))
-        yield Chosen(parts, found, new, _lag(parts, new.offset, last), sessions)
+        yield Chosen(parts, runs, new, _lag(parts, new.offset, last), sessions)
 
 
 @contextlib.contextmanager
-def parts_of(access: DatasetAccess, after: int) -> Iterator[Sequence[tuple[Opened, Snapshot]]]:
+def parts_of(access: DatasetAccess, after: int) -> Iterator[Parts]:
     """Open the indices of a dataset's archives, then that of the dataset, for the length of the block.
 
     Args:
@@ -244,102 +227,58 @@ def _passed(main: Snapshot, begin: Token, reached: int) -> Token:
     return Token(begin.dataset, changes.session_at(main, max(reached, index_start)), reached, index_start)
 
 
-def _merged(snapshots: Sequence[Snapshot], begin: Token, last: int) -> Iterator[Found]:
-    """Yield the changes after a token, up to a number, in the order of their numbers."""
-
-    def data(part: int, snapshot: Snapshot) -> Iterator[Found]:
-        for seq, row in changes.data_between(snapshot, begin.offset, last):
-            yield Found(seq, part, row, 0, 0)
-
-    def deletions(part: int, snapshot: Snapshot) -> Iterator[Found]:
-        first = max(begin.offset, begin.index_start)
-        for seq, target, forgotten in changes.deletions_between(snapshot, first, last, begin.offset):
-            yield Found(seq, part, None, target, forgotten)
-
-    each = [read(part, snapshot) for part, snapshot in enumerate(snapshots) for read in (data, deletions)]
-    return heapq.merge(*each, key=itemgetter(0))
+def _streams(parts: Parts, begin: Token, last: int, *, whole: bool) -> Iterator[Stream]:
+    """Yield the new data and the deletions of each index after a token, up to a number."""
+    first = max(begin.offset, begin.index_start)
+    for part, (_, snapshot) in enumerate(parts):
+        yield Stream(part, changes.data_between(snapshot, begin.offset, last, whole=whole), is_new=True)
+        yield Stream(part, changes.deletions_between(snapshot, first, last, begin.offset), is_new=False)
 
 
-def distinct(merged: Iterator[Found], access: DatasetAccess) -> Iterator[Found]:
-    """Yield each change once: an archive notes a deletion under the number that it has in the dataset.
-
-    Raises:
-        StateError: two changes have the same number.
-    """
-    before = None
-    for found in merged:
-        if before is None or found.seq != before.seq:
-            yield found
-        elif found.row is not None or before.row is not None or found.target != before.target:
-            message = f"{access.path}: two changes have the number {found.seq}: an archive is of another dataset"
-            raise StateError(message, hint="Move it out of `.archive`, and append its data.", path=str(access.path))
-        before = found
-
-
-def first_of(merged: Iterator[Found], max_bytes: int) -> tuple[list[Found], bool]:
-    """Return changes up to a number of bytes, at least one; and whether these are all."""
-    some: list[Found] = []
-    weight = 0
-    for found in merged:
-        weight += found.weight
-        if some and weight > max_bytes:
-            return some, False
-        some.append(found)
-    return some, True
-
-
-def runs(found: Iterable[Found]) -> Iterator[tuple[int, bool, list[Found]]]:
-    """Cut changes into runs of new data of one index, and of deletions; yield the index, whether they are data, and
-    the changes."""
-    for (part, is_new), group in groupby(found, key=lambda each: (each.part, each.row is not None)):
-        yield part, is_new, [*group]
-
-
-def read_some(found: Sequence[Found], read: Callable[[list[Row]], _T]) -> Iterator[tuple[Sequence[Found], _T | Broken]]:
-    """Read the data of some changes together. If some are damaged, read them one by one.
+def read_some(rows: Sequence[Row], read: Callable[[Sequence[Row]], _T]) -> Iterator[tuple[Sequence[Row], _T | Broken]]:
+    """Read the data of some rows together. If some are damaged, read them one by one.
 
     Yields:
-        Some of the changes, in their order, and what was read; for one whose data are damaged or missing, why.
+        Some of the rows, in their order, and what was read; for one whose data are damaged or missing, why.
     """
     try:
-        result = read([each.row for each in found if each.row is not None])
+        result = read(rows)
     except IndexCorrupt:
         raise
     except (IntegrityError, SegmentMissing) as error:
-        if len(found) == 1:
-            yield found, Broken(error)
+        if len(rows) == 1:
+            yield rows, Broken(error)
             return
-        half = len(found) // 2
-        yield from read_some(found[:half], read)
-        yield from read_some(found[half:], read)
+        half = len(rows) // 2
+        yield from read_some(rows[:half], read)
+        yield from read_some(rows[half:], read)
     else:
-        yield found, result
+        yield rows, result
 
 
-def kind_of(found: Found) -> Kind:
-    """Return what kind of deletion a change is."""
-    return _OF_DELETION[found.forgotten]
+def deletions_in(run: Run) -> list[tuple[int, int, Kind]]:
+    """Return number, number of the datum, and kind of deletions."""
+    return [(seq, target, _OF_DELETION[forgotten]) for seq, target, forgotten in run.rows]
 
 
-def _read(parts: Sequence[tuple[Opened, Snapshot]], found: Sequence[Found]) -> Iterator[Change]:
-    for part, is_new, run in runs(found):
-        if not is_new:
-            yield from (Change(each.seq, kind_of(each), target=each.target) for each in run)
+def _read(parts: Parts, runs: Iterable[Run]) -> Iterator[Change]:
+    for run in runs:
+        if not run.is_new:
+            yield from (Change(seq, kind, target=target) for seq, target, kind in deletions_in(run))
             continue
-        opened, snapshot = parts[part]
+        opened, snapshot = parts[run.part]
 
-        def data(rows: list[Row], opened: Opened = opened, snapshot: Snapshot = snapshot) -> list[Datum]:
-            return [datum for some in opened.reader.rows(snapshot, rows) for datum in some]
+        def data(rows: Sequence[Row], opened: Opened = opened, snapshot: Snapshot = snapshot) -> list[Datum]:
+            return [datum for some in opened.reader.rows(snapshot, [row[:-1] for row in rows]) for datum in some]
 
-        for some, result in read_some(run, data):
+        for some, result in read_some(run.rows, data):
             if isinstance(result, Broken):
-                yield Change(some[0].seq, Kind.UNREADABLE, error=result.error)
+                yield Change(some[0][-1], Kind.UNREADABLE, error=result.error)
             else:
-                for each, datum in zip(some, result, strict=True):
-                    yield Change(each.seq, Kind.APPENDED, datum)
+                yield from (Change(row[-1], Kind.APPENDED, datum) for row, datum in zip(some, result, strict=True))
 
 
-def _lag(parts: Sequence[tuple[Opened, Snapshot]], reached: int, last: int) -> Lag:
+def _lag(parts: Parts, reached: int, last: int) -> Lag:
     size = 0
     for _, snapshot in parts if reached < last else ():
         where = snapshot.where(Everything())

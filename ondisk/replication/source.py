@@ -6,12 +6,11 @@ A source is a dataset that others may write to, repack and archive meanwhile. Ea
 from __future__ import annotations
 
 import hashlib
-import heapq
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import groupby
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -21,14 +20,14 @@ from ondisk.dataset.dataset import Dataset
 from ondisk.errors import InvalidInput, shown
 from ondisk.index import Row, Snapshot, changes
 from ondisk.replication import feed
-from ondisk.replication.feed import MAX_BYTES, Broken, Found, Lag
+from ondisk.replication.feed import MAX_BYTES, Broken, Lag, Parts
+from ondisk.replication.merge import Run, Stream, first_of, merged
 from ondisk.replication.records import HIGHEST, Group, Records, packed
 from ondisk.replication.token import Token
 
 MOST_SEQS = 100_000
 """Numbers that `fetch` takes, and about as many as `seqs` lists, at most."""
 
-_TOGETHER = 10_000  # numbers
 _Data = tuple[str, Sequence[bytes], Sequence[bytes]]
 """Format, bytes, and bytes beside them, of some data."""
 
@@ -154,9 +153,9 @@ class PathSource:
 
 def records(access: DatasetAccess, token: Token | None, max_bytes: int) -> Records:
     """Return changes after a token; see `Dataset.changes`."""
-    with feed.chosen(access, token, max_bytes) as (parts, found, reached, lag, sessions):
-        groups, unreadable = _read(parts, found)
-        deletions = [(each.seq, each.target, feed.kind_of(each)) for each in found if each.row is None]
+    with feed.chosen(access, token, max_bytes, whole=False) as (parts, runs, reached, lag, sessions):
+        groups, unreadable = _read(parts, runs)
+        deletions = [each for run in runs if not run.is_new for each in feed.deletions_in(run)]
     return Records(reached, lag, groups, deletions, unreadable, sessions)
 
 
@@ -166,9 +165,13 @@ def numbers(access: DatasetAccess, first: int, last: int, *, listed: bool) -> Nu
         raise InvalidInput(f"{shown(first)} to {shown(last)} is not a range of numbers", hint="Numbers begin with 1.")
     with feed.parts_of(access, 0) as parts:
         uuid = parts[-1][1].dataset()["uuid"]
-        each = (changes.numbers_between(snapshot, first - 1, last) for _, snapshot in parts)
+        streams = [
+            Stream(part, changes.numbers_between(snapshot, first - 1, last), is_new=True)
+            for part, (_, snapshot) in enumerate(parts)
+        ]
         digest, count, seqs = hashlib.sha256(), 0, array("q")
-        for some in _some(_distinct(heapq.merge(*each))):
+        for run in merged(streams, access.path):
+            some = run.seqs
             digest.update(packed(some))
             count += len(some)
             if listed:
@@ -186,49 +189,35 @@ def fetched(access: DatasetAccess, seqs: Sequence[int], max_bytes: int) -> Recor
         raise InvalidInput(f"fetch takes up to {MOST_SEQS} numbers of data", hint=hint)
     with feed.parts_of(access, 0) as parts:
         main = parts[-1][1]
-        each = [
-            [Found(seq, part, row, 0, 0) for seq, row in changes.data_of(snapshot, seqs)]
-            for part, (_, snapshot) in enumerate(parts)
+        streams = [
+            Stream(part, changes.data_of(snapshot, seqs), is_new=True) for part, (_, snapshot) in enumerate(parts)
         ]
-        found, is_all = feed.first_of(feed.distinct(heapq.merge(*each), access), max_bytes)
-        groups, unreadable = _read(parts, found)
-        reached = max(seqs, default=0) if is_all else found[-1].seq
+        runs, is_all = first_of(merged(streams, access.path), max_bytes)
+        groups, unreadable = _read(parts, runs)
+        reached = max(seqs, default=0) if is_all else runs[-1].seqs[-1]
         token = Token(main.dataset()["uuid"], changes.session_at(main, reached), reached)
     return Records(token, Lag(0, 0), groups, (), unreadable)
 
 
-def _read(
-    parts: Sequence[tuple[Opened, Snapshot]], found: Iterable[Found]
-) -> tuple[list[Group], list[tuple[int, str]]]:
+def _read(parts: Parts, runs: Iterable[Run]) -> tuple[list[Group], list[tuple[int, str]]]:
     """Read the data of some changes: those that can be read, by format, and why others cannot."""
     columns: dict[tuple[str, bool], tuple[list[int], list[bytes], list[bytes]]] = {}
     unreadable: list[tuple[int, str]] = []
-    for part, is_new, run in feed.runs(found):
-        if not is_new:
-            continue
+    for part, together in groupby((run for run in runs if run.is_new), key=lambda run: run.part):
         opened, snapshot = parts[part]
 
-        def exported(rows: list[Row], opened: Opened = opened, snapshot: Snapshot = snapshot) -> list[_Data]:
+        def exported(rows: Sequence[Row], opened: Opened = opened, snapshot: Snapshot = snapshot) -> list[_Data]:
             return [*opened.reader.exported(snapshot, rows)]
 
-        for some, result in feed.read_some(run, exported):
+        for some, result in feed.read_some([row for run in together for row in run.rows], exported):
             if isinstance(result, Broken):
-                unreadable.append((some[0].seq, result.error.message))
+                unreadable.append((some[0][-1], result.error.message))
                 continue
             at = 0
             for format, payloads, beside in result:
                 seqs, own, others = columns.setdefault((format, len(beside) > 0), ([], [], []))
-                seqs += [each.seq for each in some[at : at + len(payloads)]]
+                seqs += [row[-1] for row in some[at : at + len(payloads)]]
                 own += payloads
                 others += beside
                 at += len(payloads)
     return [Group(format, *each) for (format, _), each in columns.items()], unreadable
-
-
-def _distinct(ascending: Iterable[int]) -> Iterator[int]:
-    return (seq for seq, _ in groupby(ascending))
-
-
-def _some(values: Iterator[int]) -> Iterator[list[int]]:
-    while some := [*islice(values, _TOGETHER)]:
-        yield some

@@ -12,6 +12,7 @@ import pytest
 from ondisk import Dataset, Datum
 from ondisk.errors import DatasetNotFound, InvalidInput, NeedsCheck, TokenForeign
 from ondisk.formats import find
+from ondisk.index import changes
 from ondisk.replication import source as sources
 from ondisk.replication.feed import Kind
 from ondisk.replication.records import Records
@@ -128,7 +129,7 @@ def test_numbers_are_listed_in_ranges_and_compared_by_digests(dataset, source, m
     assert numbers.digest == hashlib.sha256(struct.pack("<qqq", 1, 3, 4)).digest()
     assert source.seqs(2, 3, listed=True).seqs == [3]
     monkeypatch.setattr(sources, "MOST_SEQS", 2)
-    monkeypatch.setattr(sources, "_TOGETHER", 1)
+    monkeypatch.setattr(changes, "_TOGETHER", 1)
     numbers = source.seqs(1, 100, listed=True)
     assert (numbers.last, numbers.seqs) == (3, [1, 3])
     with pytest.raises(InvalidInput):
