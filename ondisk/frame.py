@@ -23,6 +23,9 @@ from ondisk.errors import FrameCorrupt, InvalidInput
 OVERHEAD = 12
 """Bytes of a frame that are not its payload."""
 
+BEGIN = 4
+"""Where in a frame its payload begins."""
+
 MAX_SIZE = 2**32 - 1
 """The largest frame that a length of 32 bits can describe."""
 

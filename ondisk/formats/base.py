@@ -273,7 +273,10 @@ class Format(ABC):
         return
 
     def exported(self, payloads: Sequence[bytes]) -> Sequence[bytes]:
-        """Return the bytes of data, as read from a segment, as they are in a file that other programs read."""
+        """Return the bytes of data, as read from one segment, as they are in a file that other programs read.
+
+        The caller has verified them, see `verify`.
+        """
         return payloads
 
     def received(self, payloads: Sequence[bytes], beside: Sequence[bytes]) -> Batch:

@@ -21,6 +21,7 @@ from ondisk.index.snapshot import Snapshot
 from ondisk.index.transaction import Transaction
 
 UNREADABLE, LOST = 0, 1
+_DENSE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def delete(transaction: Transaction, deletions: Sequence[tuple[int, int]]) -> se
     """
     # Also those of data that are not here: a replica of this one may have them.
     _many(transaction, "INSERT OR IGNORE INTO deletion (seq, datum) VALUES (?, ?)", deletions)
-    targets = [target for _, target in deletions]
+    targets = sorted(target for _, target in deletions)
     here = present(transaction, targets)
     transaction.drop_rows(sorted(here))
     _many(transaction, "DELETE FROM difference WHERE seq = ?", ((target,) for target in targets))
@@ -118,8 +119,15 @@ def note_archived(transaction: Transaction, archive: str, deletions: Sequence[tu
     )
 
 
-def present(state: Transaction | Snapshot, seqs: Iterable[int]) -> set[int]:
-    """Return those of the numbers that belong to data in the index."""
+def present(state: Transaction | Snapshot, seqs: Sequence[int]) -> set[int]:
+    """Return those of the numbers, which ascend, that belong to data in the index.
+
+    Cost: of consecutive numbers, a look-up and those that do.
+    """
+    if not seqs:
+        return set()
+    if seqs[-1] - seqs[0] < _DENSE * len(seqs):
+        return present_between(state, seqs[0], seqs[-1]).intersection(seqs)
     sql = "SELECT seq FROM datum WHERE seq IN (SELECT value FROM json_each(?))"
     return {seq for (seq,) in state.connection.execute(sql, (json.dumps([*seqs]),))}
 

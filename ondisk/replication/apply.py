@@ -145,7 +145,7 @@ class _Change:
         for archive in archives.online():
             with archive.current().index.snapshot() as snapshot:
                 uuid = snapshot.dataset()["uuid"]
-                here = replica.present(snapshot, elsewhere)
+                here = replica.present(snapshot, sorted(elsewhere))
             online.add(uuid)
             if here:
                 replica.note_archived(transaction, uuid, deletions)
@@ -162,12 +162,12 @@ class _Change:
 
     def _keep(self, targets: Sequence[int]) -> None:
         """Record which of the data that the source has lost are here."""
-        here = self._present(targets) if targets else set()
+        here = self._present(sorted(targets))
         self.done.lost = len(here)
         self.differences += [Difference(seq, LOST, "the source has lost it") for seq in sorted(here)]
 
     def _present(self, seqs: Sequence[int]) -> set[int]:
-        """Return those of the numbers that belong to data of the replica or of its archives."""
+        """Return those of the numbers, which ascend, that belong to data of the replica or of its archives."""
         here = replica.present(self.transaction, seqs)
         for archive in self.access.archives.online():
             with archive.current().index.snapshot() as snapshot:

@@ -12,6 +12,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -148,27 +149,37 @@ class Replica:
 
         Durability: each answer is one commit, with the token. Whatever ends a pull, the next continues after it.
         Locks: the replica's writers' lock, for each commit; none of the source.
-        Memory: an answer, several times.
+        Memory: two answers, several times.
         """
-        pulled = Pulled()
+        pulled, until = Pulled(), None
         now = self._begun()
         self._retry(now, pulled, max_bytes)
-        until: int | None = None
-        while until is None or (self._now().offset < until):
-            began, now = time.monotonic(), self._now()
-            records = self._changes(now, max_bytes)
-            if until is None:
-                until = records.token.offset + records.lag.changes
-            applied = self._apply(records, now)
-            if applied is None:
-                continue
-            pulled.add(applied)
-            pulled.lag = records.lag
-            on_answer(applied, records.lag)
-            if not records.count:
-                break
-            if bandwidth is not None:
-                time.sleep(max(0.0, records.size / bandwidth - (time.monotonic() - began)))
+        now = self._now()
+        with ThreadPoolExecutor(1, "ondisk-source") as ahead:  # the source reads the next answer meanwhile
+            request = ahead.submit(self._changes, now, max_bytes)
+            while True:
+                began, records = time.monotonic(), request.result()
+                if until is None:
+                    until = records.token.offset + records.lag.changes
+                after = self._after(now, records)
+                if is_last := not records.count or after.offset >= until:
+                    until = after.offset
+                else:
+                    request = ahead.submit(self._changes, after, max_bytes)
+                applied = self._apply(records, now, after)
+                now = self._now()
+                if applied is None:  # another process has applied some changes
+                    if now.offset >= until:
+                        break
+                    request = ahead.submit(self._changes, now, max_bytes)
+                    continue
+                pulled.add(applied)
+                pulled.lag = records.lag
+                on_answer(applied, records.lag)
+                if bandwidth is not None:
+                    time.sleep(max(0.0, records.size / bandwidth - (time.monotonic() - began)))
+                if is_last:
+                    break
         return self._described(pulled)
 
     def export(self, path: str | os.PathLike[str]) -> str | None:
@@ -224,11 +235,14 @@ class Replica:
         _check(records, now)
         return records
 
-    def _apply(self, records: Records, now: Followed) -> Applied | None:
-        """Apply the next changes; None if another process has applied some meanwhile."""
+    def _after(self, now: Followed, records: Records) -> Followed:
+        """Return how far it has followed its source with some changes."""
         token, (host, port) = records.token, self._source.address
-        after = replace(now, session=token.session, offset=token.offset, index_start=token.index_start, key=token.key,
-                        host=host, port=port, bytes_read=now.bytes_read + records.size)  # fmt: skip
+        return replace(now, session=token.session, offset=token.offset, index_start=token.index_start, key=token.key,
+                       host=host, port=port, bytes_read=now.bytes_read + records.size)  # fmt: skip
+
+    def _apply(self, records: Records, now: Followed, after: Followed) -> Applied | None:
+        """Apply the next changes; None if another process has applied some meanwhile."""
         if after == now:
             return Applied()
         return self._renewing(partial(apply, self.dataset._access, records, now, after))

@@ -304,9 +304,9 @@ class Seg(Format):
         frame.decode_many(payloads)
 
     def exported(self, payloads: Sequence[bytes]) -> Sequence[bytes]:
-        sealed = frame.decode_many(payloads)
-        events = encryption.events_of(sealed)
-        return payloads if events is sealed else frame.encode(events)
+        if not payloads or payloads[0][frame.BEGIN] != encryption.SEALABLE:
+            return payloads
+        return frame.encode(encryption.events_of(frame.decode_many(payloads)))
 
     def received(self, payloads: Sequence[bytes], beside: Sequence[bytes]) -> Batch:
         try:
