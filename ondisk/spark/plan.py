@@ -26,7 +26,7 @@ from pyspark.sql.datasource import InputPartition
 from ondisk.dataset.access import Opened
 from ondisk.errors import StateError
 from ondisk.formats import find
-from ondisk.index import Snapshot
+from ondisk.index import Snapshot, segment_rows
 from ondisk.index.where import without_functions
 from ondisk.matcher import Expression, reftime_interval
 from ondisk.spark.replaced import DELETED, kept_for
@@ -77,6 +77,7 @@ class IndexState:
         prefix: the prefix of the names of its segments in results.
         uuid, inode: identify the index; a rebuilt one has others.
         seq, generation: its counters.
+        last: the highest number that a datum may have: `seq`, unless a replica has numbered data itself.
         segments: number of its segments.
         sql, values: the condition.
     """
@@ -86,6 +87,7 @@ class IndexState:
     uuid: str
     inode: int | None
     seq: int
+    last: int
     generation: int
     segments: int
     sql: str
@@ -136,7 +138,7 @@ class Partition(InputPartition):  # type: ignore[misc]
             terms.append("datum.reftime <= ? AND NOT (datum.reftime = ? AND datum.seq >= ?)")
             values += [end[0], *end]
         # With a plus: else SQLite scans all rows by number if the time is open on one side.
-        return cls(state, " AND ".join([*terms, "+datum.seq <= ?"]), [*values, state.seq], segments, count)
+        return cls(state, " AND ".join([*terms, "+datum.seq <= ?"]), [*values, state.last], segments, count)
 
 
 def index_state(opened: Opened, snapshot: Snapshot, tree: Expression) -> IndexState:
@@ -149,6 +151,7 @@ def index_state(opened: Opened, snapshot: Snapshot, tree: Expression) -> IndexSt
         str(known["uuid"]),
         opened.index.inode,
         known["seq"],
+        max(known["seq"], segment_rows.last_seq(snapshot)),
         known["generation"],
         snapshot.segments(),
         where.sql,
@@ -175,7 +178,7 @@ def partitions_of(
         return [*_counted(state, sorted(map(_Row._make, found)), limits, data=data)]
     segments = _Segments(snapshot, state, reftime_interval(tree), limits, data=data)
     if _is_scan(state, snapshot):  # then reading the table in its own order is fastest
-        bounds = pairwise([0, *segments.numbers(), state.seq])
+        bounds = pairwise([0, *segments.numbers(), state.last])
         sql = "datum.seq > ? AND datum.seq <= ?"
         partitions = [Partition(state, sql, [first, last]) for first, last in bounds]
     else:

@@ -28,6 +28,7 @@ from ondisk.errors import NeedsCheck, OndiskError, StateError
 from ondisk.index.connection import connect_to_read
 from ondisk.maintenance import archive
 from ondisk.matcher import Everything
+from ondisk.replication.replica import Replica
 from ondisk.spark import plan as planning
 from ondisk.spark.columns import columns_of, schema_of
 from ondisk.spark.plan import Limits, index_state, partitions_of
@@ -125,6 +126,20 @@ def test_many_data_of_one_reftime_are_cut_too(create, many):
     partitions = planned(dataset)
     assert len(partitions) > 5
     assert same(rows(partitions, dataset.config), expected(dataset))
+
+
+def test_data_that_a_replica_has_numbered_itself_are_in_one_partition_too(create, tmp_path, many):
+    source = create(**BASE, format="jsonl")
+    source.append([datum(hour, station) for hour in range(40) for station in range(3)])
+    with Replica.open(tmp_path / "replica", source.path) as replica:
+        replica.pull()
+        found = tmp_path / "replica/2027/01-01.jsonl"
+        found.parent.mkdir()
+        found.write_text("".join(f'{{"reftime": "2027-01-01T00:00:00Z", "station": {each}}}\n' for each in range(50)))
+        replica.dataset.fix()
+        for tree in (None, replica.dataset.fields.reftime >= T + timedelta(hours=20)):
+            assert same(rows(planned(replica.dataset, tree), source.config), expected(replica.dataset, tree))
+        assert len(expected(replica.dataset)) == 170
 
 
 def test_partitions_are_about_equal(create, many, monkeypatch):
