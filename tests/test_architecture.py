@@ -176,6 +176,7 @@ TESTED_ELSEWHERE = {
     "maintenance/single_copies.py": "maintenance/test_second_copy.py",
     "maintenance/states.py": "maintenance/test_diagnosis.py",
     "maintenance/tally.py": "maintenance/test_matrix.py",
+    "replication/__init__.py": "replication/test_replica.py",
     "replication/apply.py": "replication/test_replica.py",
     "replication/merge.py": "replication/test_feed.py",
     "maintenance/trim.py": "replication/test_feed.py",

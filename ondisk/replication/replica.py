@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -151,36 +151,39 @@ class Replica:
         Locks: the replica's writers' lock, for each commit; none of the source.
         Memory: two answers, several times.
         """
-        pulled, until = Pulled(), None
+        pulled = Pulled()
         now = self._begun()
         self._retry(now, pulled, max_bytes)
-        now = self._now()
+        for records, applied, seconds in self._answers(max_bytes):
+            pulled.add(applied)
+            pulled.lag = records.lag
+            on_answer(applied, records.lag)
+            if bandwidth is not None:
+                time.sleep(max(0.0, records.size / bandwidth - seconds))
+        return self._described(pulled)
+
+    def _answers(self, max_bytes: int) -> Iterator[tuple[Records, Applied, float]]:
+        """Apply the answers of the source, up to the last change that it has now.
+
+        Yields:
+            Each answer, what was done with it, and how long it took.
+        """
+        now, until = self._now(), None
         with ThreadPoolExecutor(1, "ondisk-source") as ahead:  # the source reads the next answer meanwhile
-            request = ahead.submit(self._changes, now, max_bytes)
-            while True:
+            request: Future[Records] | None = ahead.submit(self._changes, now, max_bytes)
+            while request is not None:
                 began, records = time.monotonic(), request.result()
                 if until is None:
                     until = records.token.offset + records.lag.changes
                 after = self._after(now, records)
-                if is_last := not records.count or after.offset >= until:
-                    until = after.offset
-                else:
-                    request = ahead.submit(self._changes, after, max_bytes)
+                is_last = not records.count or after.offset >= until
+                request = None if is_last else ahead.submit(self._changes, after, max_bytes)
                 applied = self._apply(records, now, after)
                 now = self._now()
-                if applied is None:  # another process has applied some changes
-                    if now.offset >= until:
-                        break
+                if applied is not None:
+                    yield records, applied, time.monotonic() - began
+                elif now.offset < until:  # another process has applied some changes
                     request = ahead.submit(self._changes, now, max_bytes)
-                    continue
-                pulled.add(applied)
-                pulled.lag = records.lag
-                on_answer(applied, records.lag)
-                if bandwidth is not None:
-                    time.sleep(max(0.0, records.size / bandwidth - (time.monotonic() - began)))
-                if is_last:
-                    break
-        return self._described(pulled)
 
     def export(self, path: str | os.PathLike[str]) -> str | None:
         """Write the token into a token file, for people and other programs. It is as old as the last commit.

@@ -3,64 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
+from replicas import FIRST, SECOND, datum, numbered, pull, wrong
 
 import ondisk
-from ondisk import Dataset, Datum
+from ondisk import Datum
 from ondisk.errors import NeedsCheck, StateError, TokenExpired, TokenForeign
-from ondisk.maintenance.states import State
 from ondisk.replication import token_file
 from ondisk.replication.feed import Kind
 from ondisk.replication.replica import Replica, promote
 from ondisk.replication.source import PathSource
-
-FIRST, SECOND = "2026/11-01.jsonl", "2026/11-02.jsonl"
-
-
-def datum(day: int, a: int, text: str = "x") -> Datum:
-    return Datum(datetime(2026, 11, day, tzinfo=UTC), {"a": a}, {"text": text})
-
-
-@pytest.fixture
-def source(create) -> Dataset:
-    return create("source", fields={"a": "integer"}, unique=["reftime", "a"], replace="yes")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "replica"
-
-
-def numbered(dataset: Dataset) -> list[tuple[int, datetime, dict[str, Any], Any]]:
-    """Return number, reftime, metadata and data of all data, as the feed has them."""
-    return [(each.seq, each.datum.reftime, dict(each.datum.metadata), each.datum.data)
-            for each in dataset.changes(max_bytes=2**40).changes if each.kind is Kind.APPENDED]  # fmt: skip
-
-
-def content(dataset: Dataset) -> Counter[str]:
-    return Counter(repr((each.reftime, dict(each.metadata), each.data)) for each in dataset.query())
-
-
-def wrong(dataset: Dataset) -> list[Any]:
-    """Return what an accurate check finds, besides deleted data that a repack has not removed yet."""
-    found = dataset.check(accurate=True).segments
-    return [each for each in found if each.state not in (State.OK, State.DIRTY, State.DELETED)]
-
-
-def pull(path: Path, source: Dataset | Path, **options: Any):
-    """Pull, and look whether the replica has what the source has."""
-    where = source.path if isinstance(source, Dataset) else source
-    with Replica.open(path, where) as replica:
-        pulled = replica.pull(**options)
-    with ondisk.open(path, read_only=True) as after, ondisk.open(where, read_only=True) as before:
-        assert numbered(after) == numbered(before)
-        assert content(after) == content(before)
-    return pulled
 
 
 def test_a_replica_has_the_data_of_its_source_under_their_numbers(source, path):
@@ -406,105 +361,6 @@ def test_a_replica_follows_a_server_as_well_as_a_path(source, path):
             assert (replica.followed.host, replica.followed.port) == ("node1", 8080)
 
 
-KEYS = "1 000102030405060708090a0b0c0d0e0f;2 " + bytes(range(32)).hex()
-FORMATS: dict[str, dict[str, Any]] = {
-    "jsonl": {"format": "jsonl"},
-    "seg": {"format": "seg"},
-    "seg plain": {"format": "seg", "compression": "none"},
-    "seg version 0": {"format": "seg", "version": 0, "compression": "none"},
-    "seg version 1": {"format": "seg", "version": 1, "compression": "none"},
-    "seg protobuf": {"format": "seg", "payload": "protobuf"},
-    "seg ctr": {"format": "seg", "encryption": "aes-128-ctr"},
-    "seg gcm": {"format": "seg", "encryption": "aes-256-gcm"},
-    "seg sequence": {"format": "seg", "step": "sequence", "segment_size": 400},
-    "vm2": {"format": "vm2", "fields": {"area": "text"}, "unique": ["reftime", "area"]},
-    "blob": {"format": "blob"},
-}
-
-
-def some(name: str, days: range, text: str = "x") -> list[Datum]:
-    """Return data that a format can store."""
-    if name == "vm2":
-        lines = [f"202611{day:02}0000,1,227,1.2,,{text},000000000".encode() for day in days]
-        return [Datum(datetime(2026, 11, day, tzinfo=UTC), {}, line) for day, line in zip(days, lines, strict=True)]
-    made = [datum(day, day, text) for day in days]
-    if name == "blob":
-        return [Datum(each.reftime, {**each.metadata, "more": [1, {"b": text}]}, text.encode()) for each in made]
-    return made
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_replica_of_every_format_is_equal(create, path, name, monkeypatch):
-    monkeypatch.setenv("ONDISK_KEYS", KEYS)
-    values = {"fields": {"a": "integer"}, "unique": ["reftime", "a"], "replace": "yes", **FORMATS[name]}
-    source = create("source", **values)
-    for days, text in ((range(1, 5), "x"), (range(3, 7), "new"), (range(8, 9), "y" * 2000)):
-        source.append(some(name, days, text))
-        pull(path, source, max_bytes=300)
-    if name != "seg sequence":
-        source.archive(*sorted({each.location.segment for each in source.query(with_data=False)})[:2])
-        source.delete("reftime: <=2026-11-01")
-    else:
-        source.delete("a: =1")
-    source.repack()
-    pull(path, source)
-    with ondisk.open(path) as replica:
-        replica.repack()
-        assert not replica.check(accurate=True).findings
-        assert replica.fix().segments == []
-    source.append(some(name, range(1, 3), "again"))
-    pull(path, source)
-    with promote(path) as promoted:
-        assert content(promoted) == content(source)
-
-
-def test_a_replica_stores_data_as_its_own_configuration_says(create, path, monkeypatch):
-    monkeypatch.setenv("ONDISK_KEYS", KEYS)
-    source = create("source", format="seg", fields={"a": "integer"})
-    source.append(some("seg", range(1, 3)))
-    with Replica.open(path, source.path):
-        config = path / "dataset.toml"
-        config.write_text('encryption = "aes-256-gcm"\ncompression = "none"\n' + config.read_text())
-    pull(path, source)
-    assert b"2026" not in (path / "2026/11-01.seg").read_bytes()
-    source.append(some("seg", range(2, 5)))
-    pull(path, source)
-
-
-def test_data_of_several_formats_are_replicated(source, path, tmp_path):
-    source.append([datum(1, 1)])
-    (tmp_path / "lines.vm2").write_bytes(b"202611010000,1,227,1.2,,,000000000\n202611020000,1,227,1.2,,,000000000\n")
-    source.append_file(tmp_path / "lines.vm2")
-    source.append([datum(1, 2)])
-    pull(path, source)
-
-
-def test_data_that_the_replica_cannot_store_are_listed(source, path):
-    source.append([datum(1, 1), datum(2, 1, "x" * 100), datum(3, 1)])
-    with Replica.open(path, source.path):
-        config = path / "dataset.toml"
-        config.write_text("max_datum_size = 90\n" + config.read_text())
-    with Replica.open(path, source.path) as replica:
-        pulled = replica.pull()
-        assert (pulled.stored, pulled.missing) == (2, 1)
-        assert "max_datum_size of the replica, 90" in pulled.differences[0].reason
-    config.write_text(config.read_text().replace("90", "900"))
-    assert pull(path, source).missing == 0
-
-
-def test_a_segment_of_the_replica_that_is_missing_keeps_no_other_data_from_coming(source, path):
-    source.append([datum(1, 1), datum(2, 1)])
-    pull(path, source)
-    (path / FIRST).rename(path / "away")
-    source.append([datum(1, 2), datum(2, 2)])
-    with Replica.open(path, source.path) as replica:
-        pulled = replica.pull()
-        assert (pulled.stored, pulled.missing) == (1, 1)
-        assert "is in the index, but not on disk" in pulled.differences[0].reason
-    (path / "away").rename(path / FIRST)
-    assert pull(path, source).missing == 0
-
-
 def test_the_sessions_of_a_replica_are_those_of_its_source(source, path, tmp_path):
     """So that whoever follows the replica notices that the source was put back, as whoever follows the source does."""
     source.append([datum(1, 1)])
@@ -540,3 +396,16 @@ def test_deletions_that_a_replica_forgets_let_only_older_tokens_expire(source, p
             replica.changes(before)
     source.append([datum(5, 1)])
     pull(path, source)
+
+
+def test_a_segment_of_the_replica_that_is_missing_keeps_no_other_data_from_coming(source, path):
+    source.append([datum(1, 1), datum(2, 1)])
+    pull(path, source)
+    (path / FIRST).rename(path / "away")
+    source.append([datum(1, 2), datum(2, 2)])
+    with Replica.open(path, source.path) as replica:
+        pulled = replica.pull()
+        assert (pulled.stored, pulled.missing) == (1, 1)
+        assert "is in the index, but not on disk" in pulled.differences[0].reason
+    (path / "away").rename(path / FIRST)
+    assert pull(path, source).missing == 0
