@@ -41,7 +41,7 @@ class FirstKey:
     """What follows the first byte of every payload, to find where frames begin after damage.
 
     Attributes:
-        content: bytes, or a pattern for them; it may look back at the first byte.
+        content: bytes, or a pattern for at least one byte; it may look back at the first byte.
     """
 
     content: bytes | re.Pattern[bytes]

@@ -60,7 +60,7 @@ FIRST_KEYS = tuple(_KEYS.values())
 """What follows the first byte of payloads that are not encrypted."""
 
 _DRAFT_KEY = FirstKey(re.compile(b"%b|(?<=[\xf0-\xff]).\xa4%b" % ((cbor_payload.FIRST_KEY,) * 2), re.DOTALL))
-_SEALED_KEY = FirstKey(re.compile(b"(?<=%c)" % SEALABLE))
+_SEALED_KEY = FirstKey(re.compile(b"(?<=%c)." % SEALABLE, re.DOTALL))
 _ENCODE = {Kind.CBOR: cbor_payload.encode, Kind.JSON: json_payload.encode, Kind.PROTOBUF: protobuf.encode}
 
 

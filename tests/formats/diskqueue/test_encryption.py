@@ -307,6 +307,24 @@ class Bytes:
         return len(content)
 
 
+@pytest.mark.parametrize("damage", [b"", b"\xff" * 4], ids=["cut", "damaged, too"])
+def test_a_frame_that_is_cut_anywhere_is_damage_also_before_other_bytes(damage):
+    """A search for the next frame never ended if the file ends with the byte that begins a sealed payload."""
+    _, stored = sealed([b"event 1", b"event 2"])
+    whole = len(frame_at(stored, 0))
+    head = Header(256, 2, 1, iv=b"f" * 16, digest=digest_of("2026/11-20"))
+    format = find("seg")(DatasetConfig("seg", Step.DAILY))
+    keys.use(RING)
+    try:
+        for end in range(whole + 1, len(stored)):
+            content = head.pack() + stored[:whole] + damage + stored[whole:end][len(damage) :]
+            *_, last = format.scan(Bytes(content + b"\1"))
+            assert last.end.count == 1
+            assert [*format.parse(io.BytesIO(content + b"\1"), 10)][-1].damage
+    finally:
+        keys.use(None)
+
+
 @given(st.sampled_from(HEADS), st.binary(max_size=300), st.integers(0, 400), st.booleans())
 def test_any_bytes_after_an_encrypted_header_are_refused_or_damage(head, noise, cut, is_sealed):
     """With frames that are whole and not events, too."""
