@@ -116,6 +116,7 @@ class Aside:
                 sql = "SELECT count(*) FROM aside WHERE found IS NULL"
                 ((forgotten,),) = self._connection.execute(sql).fetchall()
             if lost:
+                self._transaction.note_lost("SELECT seq FROM aside WHERE found IS NULL")
                 self._transaction.count_lost(forgotten)
             return int(forgotten)
         first = self._transaction.seq

@@ -3,8 +3,8 @@
 The row of the table `source` is the token: how far the replica has followed its source. It is committed with the data
 that it covers. It holds only in the index that wrote it: the data of a rebuilt or exchanged one may have other numbers.
 
-The table `difference` lists data of the source that the replica lacks because nobody could read them (`UNREADABLE`),
-and data that the source has lost and the replica has (`LOST`).
+The table `difference` lists data of the source that the replica lacks because they could not be read or stored, or
+because it has lost them (`UNREADABLE`), and data that the source has lost and the replica has (`LOST`).
 """
 
 from __future__ import annotations

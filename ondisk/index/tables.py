@@ -32,7 +32,7 @@
                source's server, empty and 0 for a path; the bytes read so far; when it was committed; see
                `ondisk.index.replica`
     difference one row for each datum of the source that the replica lacks, or that the source has lost: its `seq`,
-               `kind`: 0: it cannot be read; 1: the replica has the only copy; and why
+               `kind`: 0: the replica lacks it; 1: the replica has the only copy; and why
     data       a view for people: names instead of ids, times as text
 
 `seq` is the order of all changes. Times are microseconds since 1970, `mtime` nanoseconds. Tables are STRICT; `value`

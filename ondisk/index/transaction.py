@@ -14,7 +14,7 @@ from ondisk.datum import INTEGER_MAX, INTEGER_MIN
 from ondisk.errors import OndiskError
 from ondisk.formats import extent
 from ondisk.index.atomic_change import AtomicChange
-from ondisk.index.changes import begin_session_at
+from ondisk.index.changes import OWN, begin_session_at
 from ondisk.index.columns import insert_rows, stored_columns
 from ondisk.index.connection import sqlite_errors
 from ondisk.index.segment_rows import KnownArchive
@@ -26,6 +26,7 @@ from ondisk.step import Interval
 
 _CACHED_IDS = 200_000
 _SOME = 10_000  # rows
+_LOST = "the replica has lost it"
 _NOTE_DELETION = "INSERT INTO deletion (seq, datum) VALUES (?, ?)"
 
 
@@ -224,15 +225,17 @@ class Transaction(AtomicChange):
         """
         sql = f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?"
         first = self.seq
-        removed = self._delete_some(sql, (segment.id,), count)
+        removed = self._delete_some(sql, (segment.id,), count, lost=lost)
         if lost:
             self._forgot(first, removed)
         else:
             self._note_age(first, kept=False)
         return removed
 
-    def _delete_some(self, select: str, values: Sequence[Any], count: int) -> int:
+    def _delete_some(self, select: str, values: Sequence[Any], count: int, *, lost: bool = False) -> int:
         seqs = sorted(seq for (seq,) in self._rows(f"{select} LIMIT {count}", values))
+        if lost:
+            self.note_lost("SELECT value AS seq FROM json_each(?)", (json.dumps(seqs),))
         self.drop_rows(seqs)
         self.note_deleted(seqs)
         return len(seqs)
@@ -253,6 +256,8 @@ class Transaction(AtomicChange):
             removed = self._execute(f"DELETE FROM datum WHERE seq IN ({sql})", (segment.id,)).rowcount
         else:
             first = self.seq
+            if lost:
+                self.note_lost(sql, (segment.id,))
             removed = self._delete(sql, (segment.id,))
             if lost:
                 self._forgot(first, removed)
@@ -260,6 +265,16 @@ class Transaction(AtomicChange):
                 self._note_age(first, kept=kept)
         self.supersede(segment)
         return removed
+
+    def note_lost(self, seqs: str, values: Sequence[Any] = ()) -> None:
+        """Note which data a replica is about to lose, so that the next pull requests them again.
+
+        Args:
+            seqs: the SELECT of their seqs.
+        """
+        if self.is_replica:
+            sql = f"INSERT OR REPLACE INTO difference SELECT seq, 0, ? FROM ({seqs}) WHERE seq < ?"
+            self._execute(sql, (_LOST, *values, OWN))
 
     def _forgot(self, first: int, count: int) -> None:
         """Turn the deletions noted after the seq `first` into notes of forgotten data, and count these as lost."""

@@ -145,6 +145,22 @@ def test_data_that_could_not_be_read_and_are_deleted_are_not_missed(source, path
         assert replica.pull().missing == 0
 
 
+def test_data_that_the_replica_loses_are_fetched_again(source, path):
+    source.append([datum(1, 1), datum(1, 2), datum(2, 1)])
+    pull(path, source)
+    lines = (path / FIRST).read_bytes().splitlines(keepends=True)
+    (path / FIRST).write_bytes(lines[0])
+    (path / SECOND).unlink()
+    with ondisk.open(path) as replica:
+        replica.fix(salvage=[FIRST])
+        assert replica.info()["lost"] == 2
+        assert [seq for seq, *_ in numbered(replica)] == [1]
+    assert pull(path, source).stored == 2
+    with ondisk.open(path) as replica:
+        replica.fix(acknowledge=True)
+        assert wrong(replica) == []
+
+
 def test_a_replica_has_its_own_ages(create, path):
     now = datetime.now(UTC).replace(microsecond=0)
     old, new = now - timedelta(days=40), now - timedelta(days=1)
