@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import shutil
+import signal
+import time
+from collections.abc import Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ondisk
+from ondisk.errors import LockError
 from ondisk.replication.feed import Kind
 from ondisk.replication.replica import Replica
 
-from .conftest import Sweep
-from .killpoints import Bench, Run, needs_strace
-from .workload import ALL_CONFIGS, Pull, datum_of, line
+from .conftest import POINTS, Sweep
+from .killpoints import Bench, Run, needs_strace, server
+from .workload import ALL_CONFIGS, Pull, datum_of, line, random_lines
 
 pytestmark = needs_strace
 
@@ -94,3 +101,64 @@ def test_on_a_failing_disk_a_pull_continues_after_its_last_commit(error: str, ro
 def test_killed_at_a_few_points_a_pull_continues_after_its_last_commit(room: Path, sweep: Sweep) -> None:
     runs = bench(room, "vm2")
     sweep(runs.killed(most=6), partial(check, room, states(room)))
+
+
+def write(path: Path, seed: int) -> None:
+    """Be the process that changes the source, in any way, until it is killed."""
+    chance = random.Random(seed)
+    with ondisk.open(path) as dataset:
+        for number in count():
+            names = sorted({each.location.segment for each in dataset.query(with_data=False) if each.location})
+            name = chance.choice(names) if names else ""
+            match chance.randrange(8):
+                case 0:
+                    dataset.delete(f'area: "VM2,{chance.randrange(9)}"')
+                case 1:
+                    dataset.repack()
+                case 2:
+                    dataset.fix()
+                case 3 if name:
+                    (dataset.unarchive if name.startswith(".archive") else dataset.archive)(name)
+                case _:
+                    lines = random_lines(seed * 1000 + number, 9, days=4)
+                    dataset.append(datum_of(each, dataset.config.format) for each in lines)
+
+
+def follow(path: Path, source: Path, seed: int) -> None:
+    """Be the process that pulls, and maintains the replica, until it is killed."""
+    chance = random.Random(seed)
+    with Replica.open(path, source) as replica:
+        while True:
+            with contextlib.suppress(LockError):
+                replica.pull(chance.choice([1, 500, 1024 * 1024]))
+            if chance.random() < 0.2:
+                replica.dataset.repack()
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("config", _CONFIGS)
+def test_with_both_sides_killed_at_random_the_replica_equals_the_source(
+    config: str, room: Path, record_property: Callable[[str, object], None]
+) -> None:
+    source, path, chance, context = room / "source", room / "replica", random.Random(config), server()
+    ondisk.create(source, _CONFIGS[config]).close()
+    Replica.open(path, source).close()
+    for seed in range(12):
+        processes = [
+            context.Process(target=write, args=(source, seed)),
+            context.Process(target=follow, args=(path, source, seed)),
+        ]
+        for each in processes:
+            each.start()
+        for each in chance.sample(processes, 2):
+            time.sleep(chance.uniform(0.1, 0.6))
+            each.kill()
+            each.join()
+            assert each.exitcode == -signal.SIGKILL, "it ended by itself"
+    with ondisk.open(source) as dataset, Replica.open(path, source) as replica:
+        replica.pull()
+        assert replica.dataset.info()["count"] > 10 or config == "blob"
+        expected = {each.seq: each.datum.data for each in dataset.changes(max_bytes=2**40).changes if each.datum}
+    assert state(path)[1].keys() == expected.keys()
+    assert [data for _, data in state(path)[1].values()] == [*expected.values()]
+    record_property(POINTS, 24)
