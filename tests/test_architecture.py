@@ -177,7 +177,6 @@ TESTED_ELSEWHERE = {
     "maintenance/states.py": "maintenance/test_diagnosis.py",
     "maintenance/tally.py": "maintenance/test_matrix.py",
     "replication/__init__.py": "replication/test_replica.py",
-    "replication/apply.py": "replication/test_replica.py",
     "replication/merge.py": "replication/test_feed.py",
     "maintenance/trim.py": "replication/test_feed.py",
     "matcher/parsing.py": "matcher/test_parser.py",

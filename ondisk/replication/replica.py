@@ -23,6 +23,7 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import CONFIG, untrusted
 from ondisk.errors import (
+    ConfigError,
     DatasetNotFound,
     IntegrityError,
     StateError,
@@ -144,6 +145,7 @@ class Replica:
             TokenExpired: the source has forgotten deletions that this replica lacks.
             NeedsCheck: an index of one of both may not know all data.
             IntegrityError: the source has sent what no source sends.
+            ConfigError: `unique` of the source has changed.
             StateError: an archive of the source is away; see `Dataset.changes`.
             Also the errors of `Dataset.append`.
 
@@ -175,6 +177,8 @@ class Replica:
                 began, records = time.monotonic(), request.result()
                 if until is None:
                     until = records.token.offset + records.lag.changes
+                    if records.count:
+                        self._check_unique()
                 after = self._after(now, records)
                 is_last = not records.count or after.offset >= until
                 request = None if is_last else ahead.submit(self._changes, after, max_bytes)
@@ -237,6 +241,20 @@ class Replica:
             raise
         _check(records, now)
         return records
+
+    def _check_unique(self) -> None:
+        """Raise unless both sides have the same `unique`: else a new datum could replace one that the source keeps.
+
+        Raises:
+            ConfigError: they differ.
+        """
+        mine = self.dataset._access.current().index.config.unique
+        theirs = DatasetConfig.from_toml(self._source.describe().config).unique
+        if sorted(mine) != sorted(theirs):
+            path = self.dataset.path
+            message = f"{path}: unique is {[*mine]} here, and {[*theirs]} at the source"
+            hint = f"Write the source's into {path / CONFIG}, then run {command('migrate', path, '--yes')}."
+            raise ConfigError(message, hint=hint, key="unique")
 
     def _after(self, now: Followed, records: Records) -> Followed:
         """Return how far it has followed its source with some changes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from replicas import FIRST, SECOND, datum, numbered, pull, wrong
 
 import ondisk
 from ondisk import Datum
-from ondisk.errors import NeedsCheck, StateError, TokenExpired, TokenForeign
+from ondisk.errors import ConfigError, NeedsCheck, StateError, TokenExpired, TokenForeign
 from ondisk.replication import token_file
 from ondisk.replication.feed import Kind
 from ondisk.replication.replica import Replica, promote
@@ -253,10 +254,20 @@ def test_deletions_that_were_forgotten_are_noticed(source, path, monkeypatch):
     assert "ondisk replicate" in caught.value.hint
 
 
-def test_a_replica_whose_index_was_lost_does_not_mix_its_numbers_with_those_of_the_source(source, path):
+def lose(path: Path) -> None:
+    (path / "index.sqlite").unlink()
+
+
+def rebuild(path: Path) -> None:
+    (path / "index.sqlite").write_bytes(b"damaged" * 1000)
+    ondisk.rebuild(path)
+
+
+@pytest.mark.parametrize("accident", [lose, rebuild])
+def test_a_replica_whose_index_was_lost_does_not_mix_its_numbers_with_those_of_the_source(source, path, accident):
     source.append([datum(1, 1), datum(2, 1)])
     pull(path, source)
-    (path / "index.sqlite").unlink()
+    accident(path)
     with Replica.open(path, source.path) as replica:
         with pytest.raises(NeedsCheck):
             replica.pull()
@@ -271,6 +282,24 @@ def test_a_replica_whose_index_was_lost_does_not_mix_its_numbers_with_those_of_t
         assert [seq for seq, *_ in numbered(dataset)] == [3, 4]
         assert not dataset.config.replica
         dataset.append([datum(4, 1)])
+
+
+def test_an_older_index_that_is_put_back_into_a_replica_is_noticed(source, path, tmp_path):
+    source.append([datum(1, 1)])
+    pull(path, source)
+    shutil.copy(path / "index.sqlite", tmp_path / "older")
+    source.append([datum(1, 2), datum(2, 1)])
+    pull(path, source)
+    for name in ("index.sqlite-wal", "index.sqlite-shm"):
+        (path / name).unlink(missing_ok=True)
+    shutil.copy(tmp_path / "older", path / "index.sqlite")
+    with Replica.open(path, source.path) as replica:
+        with pytest.raises(NeedsCheck):
+            replica.pull()
+        replica.dataset.fix()
+        with pytest.raises(TokenForeign, match="exchanged"):
+            replica.pull()
+        assert replica.dataset.info()["count"] == 3
 
 
 def test_a_promoted_replica_is_an_ordinary_dataset(source, path):
@@ -425,3 +454,43 @@ def test_a_segment_of_the_replica_that_is_missing_keeps_no_other_data_from_comin
         assert "is in the index, but not on disk" in pulled.differences[0].reason
     (path / "away").rename(path / FIRST)
     assert pull(path, source).missing == 0
+
+
+def test_a_replica_can_be_migrated(source, path):
+    source.append([datum(1, 1), datum(2, 1)])
+    pull(path, source)
+    config = path / "dataset.toml"
+    config.write_text('index = ["a"]\n' + config.read_text())
+    assert ondisk.migrate(path).done
+    source.append([datum(1, 1, "new")])
+    assert pull(path, source).stored == 1
+    with ondisk.open(path) as replica:
+        assert replica.info()["index"] == ["a"]
+
+
+def without_unique(path: Path) -> None:
+    config = path / "dataset.toml"
+    lines = config.read_text().splitlines(keepends=True)
+    config.write_text("".join(each for each in lines if not each.startswith(("unique", "replace"))))
+    ondisk.migrate(path)
+
+
+def test_a_source_that_keeps_what_the_replica_would_replace_is_noticed(source, path):
+    source.append([datum(1, 1)])
+    pull(path, source)
+    source.close()
+    for each in (source.path, path):
+        config = each / "dataset.toml"
+        config.write_text(
+            config.read_text().replace('unique = ["reftime", "a"]\n', "").replace('replace = "yes"\n', "")
+        )
+        if each is source.path:
+            ondisk.migrate(each)
+            with ondisk.open(each) as dataset:
+                dataset.append([datum(1, 1, "another")])
+            config = path / "dataset.toml"
+            with Replica.open(path, source.path) as replica, pytest.raises(ConfigError) as caught:
+                replica.pull()
+            assert f"ondisk migrate {path} --yes" in caught.value.hint
+    ondisk.migrate(path)
+    assert pull(path, source.path).stored == 1
