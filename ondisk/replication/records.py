@@ -121,7 +121,7 @@ class _Head:
 def encode(records: Records) -> Iterator[bytes]:
     """Yield the bytes of records, some at a time."""
     checksum = 0
-    for piece in _encoded(records):
+    for piece in filter(None, _encoded(records)):  # in HTTP, an empty piece is the end
         checksum = zlib.crc32(piece, checksum)
         yield piece
     yield _SIZE.pack(checksum)

@@ -16,8 +16,7 @@ import pytest
 import ondisk
 from ondisk.cli import COMMANDS, parser_of
 from ondisk.json_shapes import parse_time
-from ondisk.replication import token_file
-from ondisk.replication.replica import Replica
+from ondisk.replication import Replica, token_file
 from ondisk.replication.token import Entry, Token
 
 from .conftest import PATIENCE, ROOT

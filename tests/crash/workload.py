@@ -52,7 +52,7 @@ from ondisk.formats.diskqueue import header
 from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.index.import_log import Mark
 from ondisk.queue import Consumer
-from ondisk.replication.replica import Replica
+from ondisk.replication import Replica
 from ondisk.replication.source import PathSource
 from ondisk.segments import quarantine, quarantine_items
 from ondisk.segments.generations import REPLACED, hidden

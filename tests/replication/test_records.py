@@ -46,6 +46,11 @@ def test_records_are_decoded_as_they_were_encoded():
     assert decoded(encoded(Records(TOKEN))) == Records(TOKEN, groups=[], deletions=[], unreadable=[], sessions=[])
 
 
+def test_no_piece_is_empty():
+    assert all(records.encode(Records(TOKEN)))
+    assert all(records.encode(Records(TOKEN, groups=[Group("jsonl", [1], [b""])])))
+
+
 def test_a_stream_may_return_a_byte_at_a_time():
     stream = io.BytesIO(encoded(Records(TOKEN, groups=[Group("vm2", [3], [b"line"])])))
     assert records.decode(lambda _: stream.read(1)).groups == [Group("vm2", [3], [b"line"], ())]

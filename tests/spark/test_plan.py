@@ -28,7 +28,7 @@ from ondisk.errors import NeedsCheck, OndiskError, StateError
 from ondisk.index.connection import connect_to_read
 from ondisk.maintenance import archive
 from ondisk.matcher import Everything
-from ondisk.replication.replica import Replica
+from ondisk.replication import Replica
 from ondisk.spark import plan as planning
 from ondisk.spark.columns import columns_of, schema_of
 from ondisk.spark.plan import Limits, index_state, partitions_of
