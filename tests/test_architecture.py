@@ -182,6 +182,7 @@ TESTED_ELSEWHERE = {
     "matcher/parsing.py": "matcher/test_parser.py",
     "matcher/tree.py": "matcher/test_parser.py",
     "matcher/values.py": "matcher/test_fields.py",
+    "replication/wire.py": "replication/test_http_source.py",
     "segment.py": "segments/test_concat.py",
     "server/answers.py": "server/test_app.py",
     "server/asked.py": "server/test_app.py",

@@ -2,6 +2,7 @@
 
 ondisk replicate /data/weather /backup/weather
 ondisk replicate /data/weather /backup/weather --follow --interval 10s
+ondisk replicate https://archive.example.org:8787/dataset/weather /backup/weather --server-token token
 ondisk replicate /mnt/weather /backup/weather --bandwidth 5M --token-file weather.tokens
 """
 
@@ -39,7 +40,9 @@ _LASTING = (DiskFull, DurabilityLost, TokenExpired, TokenForeign)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="SOURCE", type=path, help="the directory of the dataset to follow")
+    parser.add_argument(
+        "source", metavar="SOURCE", type=path, help="the directory of the dataset to follow, or its URL on a server"
+    )
     parser.add_argument("replica", metavar="REPLICA", type=path, help="the replica's directory")
     add_keys(parser)
     how = parser.add_mutually_exclusive_group()
@@ -61,13 +64,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=path,
         help="write the token here, for people: after each pull, and at the end",
     )
+    parser.add_argument(
+        "--server-token", metavar="FILE", type=path, help="send the token in this file, if SOURCE is on a server"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object; with --follow one for each pull")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.replication.replica import Replica
+    from ondisk.replication.source import source_of
+    from ondisk.server.token import read_token
 
-    with Replica.open(arguments.replica, arguments.source) as replica:
+    token = None if arguments.server_token is None else read_token(arguments.server_token).decode()
+    with source_of(arguments.source, token) as source, Replica.open(arguments.replica, source) as replica:
         try:
             pulled = _pull(replica, arguments)
             _report(replica, pulled, output)

@@ -37,7 +37,7 @@ from ondisk.replication import token_file
 from ondisk.replication.apply import Applied, apply
 from ondisk.replication.feed import Lag
 from ondisk.replication.records import Records
-from ondisk.replication.source import Description, PathSource, Source
+from ondisk.replication.source import Description, Source, source_of
 from ondisk.replication.token import Entry, Token
 
 ANSWER_BYTES = 16 * 1024 * 1024
@@ -89,14 +89,14 @@ class Replica:
         """Open a replica; create it if the path has no dataset.
 
         Args:
-            source: a source, which the caller closes; or the path of a dataset.
+            source: a source, which the caller closes; or the path of a dataset, or its URL on a server.
 
         Raises:
             StateError: there is an ordinary dataset.
             Also the errors of `Dataset.open` and `Dataset.create`, for both.
         """
         with ExitStack() as stack:
-            followed = stack.enter_context(PathSource(source)) if isinstance(source, str | os.PathLike) else source
+            followed = stack.enter_context(source_of(source)) if isinstance(source, str | os.PathLike) else source
             try:
                 dataset = Dataset.open(path)
             except DatasetNotFound:

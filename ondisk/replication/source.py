@@ -17,7 +17,7 @@ from typing import Protocol, Self
 from ondisk.dataset.access import Opened
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.dataset import Dataset
-from ondisk.errors import InvalidInput, shown
+from ondisk.errors import InvalidInput, StateError, shown
 from ondisk.index import Row, Snapshot, changes
 from ondisk.replication import feed
 from ondisk.replication.feed import MAX_BYTES, Broken, Lag, Parts
@@ -100,6 +100,16 @@ class Source(Protocol):
         """
 
 
+class OpenSource(Source, Protocol):
+    """A source that holds files or connections, for a `with` block."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
 class PathSource:
     """A source at a path.
 
@@ -130,11 +140,7 @@ class PathSource:
         self.close()
 
     def describe(self) -> Description:
-        access = self._access()
-        with access.current().index.snapshot() as snapshot:
-            state = snapshot.dataset()
-            session = changes.session_at(snapshot, state["seq"])
-        return Description(state["uuid"], access.path.name, access.config.to_toml(), state["seq"], session)
+        return described(self._access())
 
     def changes(self, token: Token | None, max_bytes: int = MAX_BYTES) -> Records:
         return records(self._access(), token, max_bytes)
@@ -149,6 +155,33 @@ class PathSource:
         if self._dataset is None:
             self._dataset = Dataset.open(self.path, read_only=True)
         return self._dataset._access
+
+
+def source_of(place: str | os.PathLike[str], token: str | None = None) -> OpenSource:
+    """Return the source at a path, or at the URL that a server prints.
+
+    Args:
+        token: what the server demands.
+
+    Raises:
+        StateError: httpx is not installed.
+    """
+    if not str(place).startswith(("http://", "https://")):
+        return PathSource(place)
+    try:
+        from ondisk.replication.http_source import HttpSource
+    except ModuleNotFoundError as error:
+        hint = "Install it: pip install 'ondisk[server]'"
+        raise StateError(f"a source on a server needs the package {error.name}", hint=hint) from None
+    return HttpSource(str(place), token)
+
+
+def described(access: DatasetAccess) -> Description:
+    """Return what a source is."""
+    with access.current().index.snapshot() as snapshot:
+        state = snapshot.dataset()
+        session = changes.session_at(snapshot, state["seq"])
+    return Description(state["uuid"], access.path.name, access.config.to_toml(), state["seq"], session)
 
 
 def records(access: DatasetAccess, token: Token | None, max_bytes: int) -> Records:

@@ -27,6 +27,7 @@ from ondisk.errors import (
     TokenExpired,
     TokenForeign,
 )
+from ondisk.replication.wire import digest
 from ondisk.server.datasets import Served
 from ondisk.server.work import Work
 
@@ -67,9 +68,13 @@ class Refused(Exception):
 
 
 class Json(Response):
-    """An answer of one JSON object."""
+    """An answer of one JSON object, with its digest."""
 
     media_type = "application/json"
+
+    def __init__(self, content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(content, status, headers)
+        self.headers["content-digest"] = digest(bytes(self.body))
 
     def render(self, content: Any) -> bytes:
         return json_shapes.dump(as_json(content)) + b"\n"
@@ -86,10 +91,10 @@ def of_error(error: Exception) -> Response:
         error = OndiskError("the server failed", hint="Its log says why.")
     if status == 503:
         headers["retry-after"] = "1"
-    return Json(described(error), status, headers)
+    return Json(error_as_json(error), status, headers)
 
 
-def described(error: OndiskError) -> dict[str, Any]:
+def error_as_json(error: OndiskError) -> dict[str, Any]:
     """Return an error in a form that JSON can hold."""
     kind, code = type(error).__name__, error.exit_code
     return {"error": {"code": code, "kind": kind, "message": error.message, "hint": error.hint}}
@@ -103,6 +108,7 @@ class Stream(Response):
     Args:
         make: returns the pieces.
         last: returns what is sent after them if there is an error; None sends nothing.
+        doubts: whether to say why data may be missing, see `Dataset.doubts`.
     """
 
     def __init__(
@@ -112,6 +118,8 @@ class Stream(Response):
         make: Callable[[Dataset], Iterator[bytes]],
         media_type: str,
         last: Callable[[OndiskError], bytes] | None = None,
+        *,
+        doubts: bool = True,
     ) -> None:
         super().__init__(media_type=media_type)
         del self.headers["content-length"]  # it is not known
@@ -119,6 +127,7 @@ class Stream(Response):
         self._served = served
         self._make = make
         self._last = last
+        self._doubts = doubts
         self._stack = contextlib.ExitStack()
         self._pieces: Iterator[bytes] = iter(())
 
@@ -144,7 +153,7 @@ class Stream(Response):
         pieces = self._make(dataset)
         self._stack.callback(getattr(pieces, "close", lambda: None))
         self._pieces = in_pieces(pieces)
-        self.headers.update(doubts_of(dataset))
+        self.headers.update(doubts_of(dataset) if self._doubts else {})
         return next(self._pieces, None)
 
 

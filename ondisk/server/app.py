@@ -7,6 +7,10 @@
     POST /dataset/NAME/summary          counts of what matches
     POST /dataset/NAME/query            the data that match, as lines of JSON or as their bytes
     GET  /dataset/NAME/data/SEGMENT     the bytes of a segment, or of one datum, or a range of these
+    GET  /dataset/NAME/describe         for replicas, as the next ones; see `ondisk.replication.source.Source`
+    POST /dataset/NAME/changes
+    POST /dataset/NAME/seqs
+    POST /dataset/NAME/fetch
 
 A name is looked up among those of the datasets, and a segment in the index: no path of a request reaches the disk.
 """
@@ -29,9 +33,12 @@ from starlette.types import ASGIApp
 from ondisk import json_shapes
 from ondisk.dataset import Dataset
 from ondisk.dataset.json_lines import json_summary, lines_of_data, names_of
-from ondisk.errors import InvalidInput, NotFound, OndiskError, shown
-from ondisk.server.answers import Json, Refused, Stream, described, doubts_of, of_error
-from ondisk.server.asked import DataAsked, QueryAsked, SummaryAsked
+from ondisk.errors import IntegrityError, InvalidInput, NotFound, OndiskError, shown
+from ondisk.replication.records import Records, encode
+from ondisk.replication.source import described, fetched, numbers, records
+from ondisk.replication.wire import RECORDS, description_to_json, digest, numbers_to_json
+from ondisk.server.answers import Json, Refused, Stream, doubts_of, error_as_json, of_error
+from ondisk.server.asked import ChangesAsked, DataAsked, FetchAsked, QueryAsked, SeqsAsked, SummaryAsked
 from ondisk.server.datasets import Served, is_readable
 from ondisk.server.door import Door
 from ondisk.server.limits import Limits
@@ -62,6 +69,10 @@ def application(
         Route(f"{dataset}/summary", endpoints.summary, methods=["GET", "POST"]),
         Route(f"{dataset}/query", endpoints.query, methods=["POST"]),
         Route(f"{dataset}/data/{{segment:path}}", endpoints.data),
+        Route(f"{dataset}/describe", endpoints.describe),
+        Route(f"{dataset}/changes", endpoints.changes, methods=["POST"]),
+        Route(f"{dataset}/seqs", endpoints.seqs, methods=["POST"]),
+        Route(f"{dataset}/fetch", endpoints.fetch, methods=["POST"]),
     ]
     handlers: Any = {OndiskError: _report, Refused: _report, HTTPException: _report_of_http}
     inside = Starlette(routes=routes, exception_handlers=handlers)
@@ -92,7 +103,7 @@ class Endpoints:
         return Json(await self._read(request, lambda dataset: tomllib.loads(dataset.config.to_toml())))
 
     async def summary(self, request: Request) -> Response:
-        asked = SummaryAsked.of(await request.body())
+        asked = SummaryAsked.of(await _body(request))
 
         def summed(dataset: Dataset) -> Response:
             found = dataset.summary(asked.match, fields=asked.fields, values=asked.values)
@@ -101,7 +112,7 @@ class Endpoints:
         return await self._read(request, summed)
 
     async def query(self, request: Request) -> Response:
-        asked = QueryAsked.of(await request.body())
+        asked = QueryAsked.of(await _body(request))
 
         def lines(dataset: Dataset) -> Iterator[bytes]:
             fields = names_of(asked.fields, dataset.fields)
@@ -113,13 +124,37 @@ class Endpoints:
         served = self._of(request)
         if asked.style == "data":
             return Stream(self._work(), served, stored, BYTES)
-        return Stream(self._work(), served, lines, JSON_LINES, lambda error: json_shapes.dump(described(error)) + b"\n")
+        return Stream(
+            self._work(), served, lines, JSON_LINES, lambda error: json_shapes.dump(error_as_json(error)) + b"\n"
+        )
 
     async def data(self, request: Request) -> Response:
         asked = DataAsked.of(request.path_params["segment"], request.query_params)
         make = of_segment if asked.location is None else partial(of_datum, asked.location)
         found = await self._read(request, partial(make, asked.segment))
         return Stored(self._work(), found, request, self._counts)
+
+    async def describe(self, request: Request) -> Response:
+        return Json(await self._read(request, lambda dataset: description_to_json(described(dataset._access))))
+
+    async def changes(self, request: Request) -> Response:
+        asked = ChangesAsked.of(await _body(request))
+        return self._records(request, lambda dataset: records(dataset._access, asked.token, asked.max_bytes))
+
+    async def seqs(self, request: Request) -> Response:
+        asked = SeqsAsked.of(await _body(request))
+
+        def listed(dataset: Dataset) -> Response:
+            return Json(numbers_to_json(numbers(dataset._access, asked.first, asked.last, listed=asked.listed)))
+
+        return await self._read(request, listed)
+
+    async def fetch(self, request: Request) -> Response:
+        asked = FetchAsked.of(await _body(request))
+        return self._records(request, lambda dataset: fetched(dataset._access, asked.seqs, asked.max_bytes))
+
+    def _records(self, request: Request, read: Callable[[Dataset], Records]) -> Response:
+        return Stream(self._work(), self._of(request), lambda dataset: encode(read(dataset)), RECORDS, doubts=False)
 
     def _of(self, request: Request) -> Served:
         name = request.path_params["name"]
@@ -141,6 +176,18 @@ class Endpoints:
 
         served = self._of(request)
         return await self._work().call(opened)
+
+
+def _last_line(error: OndiskError) -> bytes:
+    return json_shapes.dump(error_as_json(error)) + b"\n"
+
+
+async def _body(request: Request) -> bytes:
+    """Return the body of a request, which has its digest, if it says one: a replica does."""
+    content = await request.body()
+    if request.headers.get("content-digest", (known := digest(content))) != known:
+        raise Refused(400, IntegrityError("the request is damaged: its digest is wrong", hint="Send it again."))
+    return content
 
 
 async def _report(request: Request, error: Exception) -> Response:

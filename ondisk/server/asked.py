@@ -10,8 +10,14 @@ from typing import Any, Self
 from ondisk.dataset.dataset import SHOWN
 from ondisk.datum import INTEGER_MAX, Location
 from ondisk.errors import InvalidInput, shown
+from ondisk.replication.feed import MAX_BYTES
+from ondisk.replication.token import Token
+from ondisk.replication.wire import seqs_from_json, token_from_json
 
 STYLES = ("json", "data")
+LARGEST_ANSWER = 16 * 1024 * 1024
+"""Bytes of changes in an answer, at most; but it has at least one datum, however large."""
+
 _WHOLE = "must be a whole number of 0 or more"
 
 
@@ -89,6 +95,72 @@ class DataAsked:
         return cls(segment, Location(segment, *place))
 
 
+@dataclass(frozen=True, slots=True)
+class ChangesAsked:
+    """The body of a request for changes; the attributes are those of `Dataset.changes`."""
+
+    token: Token | None = None
+    max_bytes: int = MAX_BYTES
+
+    @classmethod
+    def of(cls, body: bytes) -> Self:
+        """Read it.
+
+        Raises:
+            InvalidInput: it is not an object with these keys and values of these types.
+        """
+        found = _object(body, {"token": _any, "max_bytes": _count})
+        token = found.get("token")
+        return cls(None if token is None else token_from_json(token), _bounded(found))
+
+
+@dataclass(frozen=True, slots=True)
+class SeqsAsked:
+    """The body of a request for the numbers of data; the attributes are those of `Source.seqs`."""
+
+    first: int
+    last: int
+    listed: bool = False
+
+    @classmethod
+    def of(cls, body: bytes) -> Self:
+        """Read it.
+
+        Raises:
+            InvalidInput: it is not an object with these keys and values of these types.
+        """
+        found = _object(body, {"first": _count, "last": _count, "listed": _any})
+        return cls(found.get("first", 0), found.get("last", 0), found.get("listed") is True)  # 0 is refused
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAsked:
+    """The body of a request for some data; the attributes are those of `Source.fetch`."""
+
+    seqs: list[int]
+    max_bytes: int = MAX_BYTES
+
+    @classmethod
+    def of(cls, body: bytes) -> Self:
+        """Read it.
+
+        Raises:
+            InvalidInput: it is not an object with these keys and values of these types.
+        """
+        found = _object(body, {"seqs": _any, "max_bytes": _count})
+        return cls(seqs_from_json(found.get("seqs")), _bounded(found))
+
+
+def _bounded(found: Mapping[str, Any]) -> int:
+    """Return how many bytes of changes are requested, but not more than may be in memory."""
+    asked: int = found.get("max_bytes", MAX_BYTES)
+    return min(asked, LARGEST_ANSWER)
+
+
+def _any(key: str, value: Any) -> None:
+    """Accept a value that is verified later."""
+
+
 def _object(body: bytes, keys: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a body of JSON says; nothing if it is empty."""
     try:
@@ -108,6 +180,12 @@ def _object(body: bytes, keys: Mapping[str, Any]) -> dict[str, Any]:
 def _text(key: str, value: Any) -> None:
     if not isinstance(value, str | None):
         raise InvalidInput(f"{key} must be a text, not {shown(value)}")
+
+
+def _count(key: str, value: Any) -> None:
+    if value is None:
+        raise InvalidInput(f"{key} {_WHOLE}, not null")
+    _number(key, value)
 
 
 def _number(key: str, value: Any) -> None:

@@ -10,7 +10,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ondisk.errors import InvalidInput
 from ondisk.filesystem import ReadableFile
-from ondisk.server.answers import Json, described
+from ondisk.server.answers import Json, error_as_json
 from ondisk.server.limits import Limits
 from ondisk.server.metrics import Counts
 
@@ -73,7 +73,7 @@ class Connection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer what is no request: it is not HTTP, or its head is too long."""
         hint = f"The head of a request may have {self.limits.head} bytes."
-        answer = Json(described(InvalidInput("the request is not valid HTTP, or too long", hint=hint)))
+        answer = Json(error_as_json(InvalidInput("the request is not valid HTTP, or too long", hint=hint)))
         headers = [*answer.raw_headers, (b"connection", b"close")]
         for event in (
             h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),

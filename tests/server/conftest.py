@@ -33,6 +33,10 @@ class Serving:
         self.port = port
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE)
 
+    def url(self, dataset: ondisk.Dataset) -> str:
+        """Return where a dataset is."""
+        return f"http://127.0.0.1:{self.port}/dataset/{dataset.path.name}"
+
     def connect(self, content: bytes = b"") -> socket.socket:
         """Open a connection, and send bytes."""
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)

@@ -1,0 +1,231 @@
+"""A source on a server: `ondisk serve` answers what a replica asks. It needs the extra `server`: httpx.
+
+A request is repeated, after a pause, if the connection fails, the server is busy, or bytes were changed on the way:
+nothing of such an answer is used. Whatever a server sends, memory and time are bounded.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from ondisk import errors, json_shapes
+from ondisk.config import DatasetConfig
+from ondisk.errors import IntegrityError, InvalidInput, LockError, OndiskError, StorageError, shown
+from ondisk.replication import records
+from ondisk.replication.feed import MAX_BYTES
+from ondisk.replication.records import LARGEST, Records
+from ondisk.replication.source import Description, Numbers
+from ondisk.replication.token import Token
+from ondisk.replication.wire import description_from_json, digest, numbers_from_json, token_to_json
+
+_T = TypeVar("_T")
+_TRIES = 5
+_PAUSE, _SLOWER = 0.2, 4  # seconds before the second try; how much longer each further pause is
+_TIMEOUT = 30.0  # seconds
+_LONGEST = 3600.0  # seconds for an answer
+_ERROR_BYTES, _JSON_BYTES = 64 * 1024, 8 * 1024 * 1024
+_SEQS = 30_000  # numbers in a request, which then has less than 1 MiB
+_LONGEST_TEXT = 2000  # characters of a message
+_CHANGED = 400  # with an IntegrityError: the request was changed on its way
+_KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, OndiskError)}
+
+
+class HttpSource:
+    """A source on a server.
+
+    Args:
+        url: of the dataset, such as `http://127.0.0.1:8787/dataset/weather`.
+        token: what the server demands, if it does.
+        timeout: seconds for a connection, and without any byte of an answer.
+        pause: seconds before the second try of a request; each further pause is four times as long.
+
+    Raises, in every method:
+        StorageError: the server cannot be reached, or demands another token.
+        LockError: the server is busy.
+        IntegrityError: what it sends is damaged, again and again, or not what a server sends.
+        Also what the server has raised.
+    """
+
+    def __init__(self, url: str, token: str | None = None, *, timeout: float = _TIMEOUT, pause: float = _PAUSE) -> None:
+        try:
+            parts = httpx.URL(url)
+        except (httpx.InvalidURL, ValueError) as error:
+            raise _no_url(url) from error
+        is_url = parts.scheme in ("http", "https") and bool(parts.host) and (parts.port or 0) < 2**16
+        if not is_url or "/dataset/" not in parts.path:
+            raise _no_url(url)
+        self.address = (parts.host, parts.port or (443 if parts.scheme == "https" else 80))
+        self._url = str(parts.copy_with(username=None, password=None, query=None, fragment=None)).rstrip("/")
+        self._pause = pause
+        headers = {"accept-encoding": "identity"}
+        if token is not None:
+            headers["authorization"] = f"Bearer {token}"
+        self._client = httpx.Client(headers=headers, timeout=timeout)
+        self._largest: int | None = None
+
+    def close(self) -> None:
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def describe(self) -> Description:
+        return self._ask("describe", None, partial(_of_json, description_from_json))
+
+    def changes(self, token: Token | None, max_bytes: int = MAX_BYTES) -> Records:
+        asked = {"token": None if token is None else token_to_json(token), "max_bytes": max_bytes}
+        return self._records("changes", asked, max_bytes)
+
+    def seqs(self, first: int, last: int, *, listed: bool = False) -> Numbers:
+        asked = {"first": first, "last": last, "listed": listed}
+        return self._ask("seqs", asked, partial(_of_json, numbers_from_json))
+
+    def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
+        return self._records("fetch", {"seqs": [*seqs[:_SEQS]], "max_bytes": max_bytes}, max_bytes)
+
+    def _records(self, what: str, asked: dict[str, Any], max_bytes: int) -> Records:
+        if self._largest is None:
+            self._largest = DatasetConfig.from_toml(self.describe().config).max_datum_size
+        most = min(LARGEST, 2 * max_bytes + self._largest + _JSON_BYTES)
+        return self._ask(what, asked, lambda body: body.records(most))
+
+    def _ask(self, what: str, asked: dict[str, Any] | None, read: Callable[[_Body], _T]) -> _T:
+        """Return what a function reads from the answer to a request; try again if that can help."""
+        pause = self._pause
+        for _ in range(_TRIES - 1):
+            try:
+                return self._ask_once(what, asked, read)
+            except _Again:
+                time.sleep(pause)
+                pause *= _SLOWER
+        try:
+            return self._ask_once(what, asked, read)
+        except _Again as again:
+            raise again.error from again.__cause__
+
+    def _ask_once(self, what: str, asked: dict[str, Any] | None, read: Callable[[_Body], _T]) -> _T:
+        content, headers = None, {}
+        if asked is not None:
+            content = json_shapes.dump(asked)
+            headers["content-digest"] = digest(content)
+        method = "GET" if asked is None else "POST"
+        try:
+            with self._client.stream(method, f"{self._url}/{what}", content=content, headers=headers) as answer:
+                body = _Body(answer)
+                if answer.status_code != 200:
+                    raise self._reported(answer.status_code, body)
+                return read(body)
+        except httpx.HTTPError as error:
+            hint = "Does `ondisk serve` run there, and is the address right?"
+            problem = f"{self._url}: {str(error) or type(error).__name__}"
+            raise _Again(StorageError(problem, hint=hint)) from error
+        except _Damaged as error:
+            hint = "If it is a server of ondisk, compare the versions on both sides, and check the connection."
+            raise _Again(IntegrityError(f"{self._url}: the answer is damaged: {error}", hint=hint)) from error
+
+    def _reported(self, status: int, body: _Body) -> Exception:
+        """Return the error that the server reports."""
+        if status == 401:
+            hint = "Pass --server-token FILE, with the token of `ondisk serve --token-file`."
+            return StorageError(f"{self._url}: the token is missing or wrong", hint=hint, errno=errno.EACCES)
+        try:
+            found = body.json(_ERROR_BYTES)["error"]
+            kind, message, hint = found["kind"], _printable(found["message"]), _printable(found["hint"])
+            error = _KINDS[kind](f"{self._url}: {message}", hint=f"On the server: {hint}" if hint else "")
+        except (_Damaged, KeyError, TypeError):
+            hint = "Does `ondisk serve` run there, and is the address right?"
+            return _Again(StorageError(f"{self._url}: the answer has the status {status}", hint=hint))
+        is_passing = isinstance(error, LockError) or (isinstance(error, IntegrityError) and status == _CHANGED)
+        return _Again(error) if is_passing else error
+
+
+class _Again(Exception):
+    """A request failed in a way that another try may not.
+
+    Attributes:
+        error: what to raise after the last try.
+    """
+
+    def __init__(self, error: OndiskError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class _Damaged(Exception):
+    """An answer is not what a server sends."""
+
+
+class _Body:
+    """The body of an answer, read within limits."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        self._digest = answer.headers.get("content-digest")
+        self._pieces = answer.iter_raw()  # not decompressed: a few bytes could become gigabytes
+        self._rest = b""
+        self._end = time.monotonic() + _LONGEST
+
+    def read(self, size: int) -> bytes:
+        """Return up to so many bytes; none at the end."""
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return b""
+            if time.monotonic() > self._end:
+                raise httpx.ReadTimeout(f"the answer takes longer than {_LONGEST:g} seconds")
+            self._rest = piece
+        piece, self._rest = self._rest[:size], self._rest[size:]
+        return piece
+
+    def records(self, most: int) -> Records:
+        """Return the records that the answer consists of."""
+        try:
+            found = records.decode(self.read, most)
+        except IntegrityError as error:
+            raise _Damaged(error.message) from error
+        if self.read(1):
+            raise _Damaged("bytes follow the records")
+        return found
+
+    def json(self, most: int = _JSON_BYTES) -> Any:
+        """Return the JSON that the answer consists of."""
+        content = b""
+        while piece := self.read(most + 1 - len(content)):
+            content += piece
+            if len(content) > most:
+                raise _Damaged(f"it has more than {most} bytes")
+        if self._digest != digest(content):
+            raise _Damaged("its digest is wrong")
+        try:
+            return json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise _Damaged(f"it is not JSON: {error}") from error
+
+
+def _of_json(convert: Callable[[Any], _T], body: _Body) -> _T:
+    try:
+        return convert(body.json())
+    except InvalidInput as error:
+        raise _Damaged(error.message) from error
+
+
+def _printable(text: str) -> str:
+    """Return a text of a server that may be hostile."""
+    return "".join(each if each.isprintable() else " " for each in text[:_LONGEST_TEXT])
+
+
+def _no_url(url: str) -> InvalidInput:
+    hint = "Write it as `ondisk serve` prints it: http://127.0.0.1:8787/dataset/weather"
+    return InvalidInput(f"{shown(url)} is not the URL of a dataset", hint=hint)

@@ -1,0 +1,372 @@
+"""A source on a server: what it sends arrives as it is, or not at all, whatever is between; and within bounds."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from server.conftest import started
+
+from ondisk import Dataset, Datum
+from ondisk.errors import (
+    IntegrityError,
+    InvalidInput,
+    LockError,
+    NeedsCheck,
+    NotFound,
+    OndiskError,
+    StorageError,
+    TokenForeign,
+)
+from ondisk.filesystem import is_denied
+from ondisk.replication import http_source
+from ondisk.replication.http_source import HttpSource
+from ondisk.replication.records import Records
+from ondisk.replication.replica import Replica
+from ondisk.replication.source import PathSource, source_of
+from ondisk.replication.token import Token
+from ondisk.replication.wire import digest, numbers_from_json, token_from_json, token_to_json
+from ondisk.server.limits import Limits
+
+from .links import Fault, Link
+
+TOKEN = "0123456789abcdef"
+QUICK = {"pause": 0.001, "timeout": 0.3}
+
+
+@contextmanager
+def asking(port: int) -> Iterator[HttpSource]:
+    """Return a source with a new connection, that asks only for what it is told to."""
+    with HttpSource(url(port), **QUICK) as source:
+        source._largest = 1_000_000
+        yield source
+
+
+def datum(n: int, size: int = 20) -> Datum:
+    return Datum(datetime(2026, 11, 1 + n % 9, tzinfo=UTC), {"a": n}, {"text": "x" * size})
+
+
+@pytest.fixture
+def dataset(create) -> Dataset:
+    dataset = create(fields={"a": "integer"}, unique=["reftime", "a"])
+    dataset.append([datum(n) for n in range(20)])
+    dataset.delete("a: 3")
+    return dataset
+
+
+@pytest.fixture
+def link(dataset) -> Iterator[Link]:
+    """Serve the dataset behind a link."""
+    with started(dataset.path, limits=Limits(receiving=0.3, grace=0)) as served, Link(served.port) as link:
+        yield link
+
+
+def url(port: int, name: str = "dataset") -> str:
+    return f"http://127.0.0.1:{port}/dataset/{name}"
+
+
+def same(found: Records, expected: Records) -> bool:
+    columns = [([*each.seqs], [*each.payloads]) for each in found.groups]
+    return (found.token, columns, [*found.deletions], [*found.unreadable], [*found.sessions]) == (
+        expected.token,
+        [([*each.seqs], [*each.payloads]) for each in expected.groups],
+        [*expected.deletions],
+        [*expected.unreadable],
+        [*expected.sessions],
+    )
+
+
+def test_a_place_is_a_path_or_the_url_of_a_dataset(tmp_path):
+    assert isinstance(source_of(tmp_path), PathSource)
+    assert isinstance(source_of("https:/x"), PathSource)
+    with source_of("https://example.org/dataset/weather/") as source:
+        assert source.address == ("example.org", 443)
+    with source_of("http://user:secret@[::1]:8787/dataset/weather?x#y") as source:
+        assert source.address == ("::1", 8787)
+        assert "secret" not in source._url
+    for wrong in ("http://", "http://example.org", "http://example.org/weather", "http://x:99999999/dataset/y"):
+        with pytest.raises(InvalidInput, match="not the URL of a dataset"):
+            source_of(wrong)
+
+
+def test_a_connection_that_is_cut_anywhere_is_made_again(dataset, link):
+    with PathSource(dataset.path) as path, asking(link.port) as source:
+        expected = path.changes(None)
+        assert same(source.changes(None), expected)
+    size = link.answered
+    for cut in [*range(0, size, size // 40), size - 1]:
+        link.faults = [Fault(cut=cut)]
+        before = link.connections
+        with asking(link.port) as source:
+            assert same(source.changes(None), expected)
+        assert link.connections == before + 2
+
+
+@pytest.mark.parametrize("what", ["flip", "flip_request"])
+def test_a_byte_that_changes_on_its_way_is_noticed(dataset, link, what):
+    """Answers have checksums, and so have requests: another offset in a request would skip changes."""
+    chosen = random.Random(7)
+    with PathSource(dataset.path) as path:
+        first = path.changes(None, 300)
+        expected = {
+            "changes": path.changes(first.token),
+            "fetch": path.fetch([2, 5, 9]),
+            "seqs": path.seqs(1, 15, listed=True),
+            "describe": path.describe(),
+        }
+    asked: dict[str, Any] = {
+        "changes": lambda source: source.changes(first.token),
+        "fetch": lambda source: source.fetch([2, 5, 9]),
+        "seqs": lambda source: source.seqs(1, 15, listed=True),
+        "describe": lambda source: source.describe(),
+    }
+    errors = tries = 0
+    for name, ask in asked.items():
+        with asking(link.port) as source:
+            ask(source)
+        size = link.answered if what == "flip" else link.requested
+        for place in range(chosen.randrange(19), size, 19):
+            link.faults = [Fault(**{what: place}, bit=1 << chosen.randrange(7))]
+            tries += 1
+            with asking(link.port) as source:
+                try:
+                    found = ask(source)
+                except OndiskError:  # such as another status or path
+                    errors += 1
+                    continue
+            if isinstance(found, Records):
+                assert same(found, expected[name])
+            else:
+                assert found == expected[name]
+    assert 2 * errors < tries > 50
+
+
+def test_a_replica_follows_over_a_bad_link(dataset, link, tmp_path):
+    """Cut, changed, and slow: after each error, the next pull continues."""
+    chosen = random.Random(3)
+    for round_ in range(6):
+        dataset.append([datum(100 * round_ + n, 500) for n in range(30)])
+        dataset.delete(f"a: {100 * round_ + 7}")
+        link.faults = [
+            chosen.choice(
+                [
+                    Fault(cut=chosen.randrange(20_000)),
+                    Fault(flip=chosen.randrange(20_000), bit=1 << chosen.randrange(8)),
+                    Fault(flip_request=chosen.randrange(3_000), bit=1 << chosen.randrange(7)),
+                    Fault(pause=0.005),
+                ]
+            )
+            for _ in range(4)
+        ]
+        for _ in range(10):
+            try:
+                with HttpSource(url(link.port), **QUICK) as source, Replica.open(tmp_path / "copy", source) as replica:
+                    replica.pull(max_bytes=4_000)
+                break
+            except OndiskError:
+                pass
+        with Dataset.open(tmp_path / "copy", read_only=True) as copy:
+            found = [(each.reftime, each.metadata, each.data) for each in copy.query()]
+            assert found == [(each.reftime, each.metadata, each.data) for each in dataset.query()]
+            assert copy.check().is_clean
+
+
+def test_a_slow_link_is_waited_for(dataset, link):
+    dataset.append([datum(1000 + n, 1000) for n in range(30)])
+    link.faults = [Fault(pause=0.05)]
+    with PathSource(dataset.path) as path, asking(link.port) as source:
+        begin = time.monotonic()
+        assert same(source.changes(None), path.changes(None))
+        assert time.monotonic() - begin > 1.0  # longer than the time without a byte
+
+
+def test_nobody_at_the_address_is_an_error_after_some_tries(dataset):
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    with HttpSource(url(port), **QUICK) as source, pytest.raises(StorageError, match="refused"):
+        source.changes(None)
+
+
+def test_a_token_is_sent_and_a_wrong_one_refused_at_once(dataset):
+    with started(dataset.path, token=TOKEN.encode()) as served:
+        with HttpSource(url(served.port), TOKEN, **QUICK) as source:
+            assert source.describe().name == "dataset"
+        for wrong in (None, "fedcba9876543210"):
+            with HttpSource(url(served.port), wrong, pause=1) as source, pytest.raises(StorageError) as caught:
+                source.changes(None)
+            assert is_denied(caught.value)
+            assert "--server-token" in caught.value.hint
+
+
+def test_errors_of_the_server_are_those_of_the_feed(dataset, link):
+    with HttpSource(url(link.port), pause=1) as source:
+        with pytest.raises(TokenForeign):
+            source.changes(Token("another"))
+        with pytest.raises(InvalidInput):
+            source.seqs(5, 1)
+        with pytest.raises(InvalidInput):
+            source.changes(None, 0)
+        (dataset.path / "needs-check-do-not-pack").touch()
+        with pytest.raises(NeedsCheck, match="dataset") as caught:
+            source.changes(None)
+        assert caught.value.hint.startswith("On the server: ")
+    with HttpSource(url(link.port, "other"), pause=1) as source, pytest.raises(NotFound, match="other"):
+        source.describe()
+
+
+def test_many_numbers_are_fetched_in_parts(dataset, link, monkeypatch):
+    monkeypatch.setattr(http_source, "_SEQS", 3)
+    with HttpSource(url(link.port), **QUICK) as source:
+        records = source.fetch([1, 2, 5, 6, 7])
+    assert ([*records.groups[0].seqs], records.token.offset) == ([1, 2, 5], 5)
+
+
+@contextmanager
+def answering(*answers: bytes) -> Iterator[int]:
+    """Answer each connection with bytes, and with the last of them from then on; yield the port."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        left = [*answers]
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(5)
+                try:
+                    request = connection.recv(65536)
+                    if b"/describe " in request and not request.startswith(b"GET /dataset/hostile/describe HTTP/1.1"):
+                        continue
+                    connection.sendall(left.pop(0) if len(left) > 1 else left[0])
+                    connection.shutdown(socket.SHUT_WR)
+                    while connection.recv(65536):
+                        pass
+                except OSError:
+                    pass
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+def answer(content: bytes, *headers: bytes, status: bytes = b"200 OK") -> bytes:
+    lines = [b"HTTP/1.1 " + status, b"content-length: %d" % len(content), *headers, b"connection: close", b"", b""]
+    return b"\r\n".join(lines) + content
+
+
+def signed(value: Any) -> bytes:
+    content = json.dumps(value).encode()
+    return answer(content, b"content-digest: " + digest(content).encode())
+
+
+ABOUT = {"uuid": "u", "name": "n", "config": 'format = "jsonl"\nstep = "daily"\n', "seq": 1, "session": 1}
+HOSTILE = {
+    "nothing": b"",
+    "no HTTP": b"\x16\x03\x01" * 100,
+    "endless head": b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 200_000,
+    "redirect": answer(b"", b"location: file:///etc/passwd", status=b"302 Found"),
+    "page": answer(b"<html>" * 1000),
+    "no digest": answer(json.dumps(ABOUT).encode()),
+    "long": answer(b" " * 20_000_000),
+    "promise": b"HTTP/1.1 200 OK\r\ncontent-length: 9999999999999\r\n\r\n" + b" " * 1000,
+    "deep": answer(b"[" * 1_000_000, b"content-digest: " + digest(b"[" * 1_000_000).encode()),
+    "gzip": answer(b"\x1f\x8b" + b"\0" * 100, b"content-encoding: gzip"),
+    "list": signed([1]),
+    "types": signed({**ABOUT, "seq": "1"}),
+    "more keys": signed({**ABOUT, "more": 1}),
+    "huge number": signed({**ABOUT, "seq": 10**30}),
+    "error without an error": answer(b"{}", status=b"500 X"),
+    "unknown kind": answer(b'{"error": {"kind": "SystemExit", "message": "x", "hint": ""}}', status=b"404 X"),
+    "busy": answer(b"", status=b"503 X"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("what", ["describe", "seqs", "changes"])
+def test_a_hostile_answer_is_an_error_within_bounds(name, what):
+    with answering(HOSTILE[name]) as port, HttpSource(url(port, "hostile"), **QUICK) as source:
+        source._largest = 1_000_000
+        tracemalloc.start()
+        with pytest.raises((StorageError, IntegrityError)):
+            {"describe": source.describe, "seqs": lambda: source.seqs(1, 9), "changes": lambda: source.changes(None)}[
+                what
+            ]()
+        assert tracemalloc.get_traced_memory()[1] < 120_000_000
+        tracemalloc.stop()
+
+
+def test_records_that_promise_much_take_no_memory():
+    hostile = b"ODR1" + b"\xff\xff\xff\xff" + b"x" * 1000
+    with answering(answer(hostile)) as port, HttpSource(url(port, "hostile"), **QUICK) as source:
+        source._largest = 1_000_000
+        tracemalloc.start()
+        with pytest.raises(IntegrityError, match="damaged"):
+            source.changes(None)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+        tracemalloc.stop()
+
+
+def reported(kind: str, message: str, hint: str, status: bytes) -> bytes:
+    content = json.dumps({"error": {"kind": kind, "message": message, "hint": hint}}).encode()
+    return answer(content, b"content-digest: " + digest(content).encode(), status=status)
+
+
+def test_a_message_of_a_server_is_shown_without_what_a_terminal_executes():
+    hostile = reported("NotFound", "\x1b[2J" + "x" * 9_000, "\r\n\x07", b"404 X")
+    with (
+        answering(hostile) as port,
+        HttpSource(url(port, "hostile"), **QUICK) as source,
+        pytest.raises(NotFound) as caught,
+    ):
+        source.describe()
+    assert "\x1b" not in str(caught.value)
+    assert len(str(caught.value)) < 3_000
+
+
+def test_a_busy_server_is_asked_again(dataset):
+    busy = answer(b"", status=b"503 X")
+    with answering(busy, busy, signed({**ABOUT})) as port, HttpSource(url(port, "hostile"), **QUICK) as source:
+        assert source.describe().uuid == "u"
+    with (
+        answering(reported("LockError", "busy", "", b"503 X")) as port,
+        HttpSource(url(port, "hostile"), **QUICK) as source,
+        pytest.raises(LockError, match="busy"),
+    ):
+        source.describe()
+
+
+def test_a_token_travels_as_it_is():
+    token = Token("uuid", 2**63 - 1, 2**62 - 1, -1, b"\0key")
+    assert token_from_json(json.loads(json.dumps(token_to_json(token)))) == token
+    for change in (
+        {"key": "0"},
+        {"key": "AB"},
+        {"session": -1},
+        {"offset": 1.0},
+        {"offset": 2**63},
+        {"dataset": 5},
+        {"x": 1},
+    ):
+        with pytest.raises(InvalidInput):
+            token_from_json({**token_to_json(token), **change})
+    good = {"uuid": "u", "first": 1, "last": 9, "count": 1, "digest": "00", "seqs": [3]}
+    assert [*numbers_from_json(good).seqs] == [3]
+    for seqs in ([0], [10], [3, 3], [4, 3], [True], ["3"], None, [1] * 300_000):
+        with pytest.raises(InvalidInput):
+            numbers_from_json({**good, "seqs": seqs})
