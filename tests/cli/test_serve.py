@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -78,18 +79,21 @@ def test_arguments_that_make_no_server(run, weather, objects):
     assert "cannot listen on" in done.err
 
 
+@contextlib.contextmanager
 def served(*arguments, **options):
-    """Start a server of HTTP, and return its process and what it printed."""
+    """Start a server of HTTP, and yield its process and what it printed; it ends with the block."""
     command = [sys.executable, "-m", "ondisk", "serve", "--json", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
-    line = process.stdout.readline()
-    return process, json.loads(line) if line else process.communicate()[1].decode()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) as process:
+        try:
+            line = process.stdout.readline()
+            yield process, json.loads(line) if line else process.communicate()[1].decode()
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_datasets_are_served_over_http_until_it_is_told_to_stop(weather, objects, number):
-    process, found = served(weather, objects, "--bind", "127.0.0.1:0")
-    with process:
+    with served(weather, objects, "--bind", "127.0.0.1:0") as (process, found):
         assert found.keys() == {"datasets", "host", "port"}
         assert found["datasets"] == {
             name: f"http://127.0.0.1:{found['port']}/dataset/{name}" for name in ("weather", "objects")
@@ -103,20 +107,34 @@ def test_datasets_are_served_over_http_until_it_is_told_to_stop(weather, objects
 def test_a_token_comes_from_a_file_that_others_cannot_read(weather):
     token = Path("token")
     token.write_text("0123456789abcdef\n")
-    process, err = served(weather, "--bind", "127.0.0.1:0", "--token-file", token)
-    with process:
+    with served(weather, "--bind", "127.0.0.1:0", "--token-file", token) as (process, err):
         assert process.returncode == 3
         assert "others may use it" in err
         assert "chmod 600 token" in err
     token.chmod(0o600)
-    process, found = served(weather, "--bind", "0.0.0.0:0", "--token-file", token)
-    with process:
+    with served(weather, "--bind", "0.0.0.0:0", "--token-file", token) as (process, found):
         url = f"http://127.0.0.1:{found['port']}/dataset/weather/summary"
         assert httpx.get(url).status_code == 401
         assert httpx.get(url, headers={"Authorization": "Bearer 0123456789abcdef"}).status_code == 200
         process.terminate()
         assert b"without --tls-cert" in process.stderr.read()
         assert process.wait(30) == 0
+
+
+def test_a_replica_follows_what_is_served(run, weather):
+    token = Path("token")
+    token.write_text("0123456789abcdef")
+    token.chmod(0o600)
+    with served(weather, "--bind", "127.0.0.1:0", "--token-file", token) as (process, found):
+        url = found["datasets"]["weather"]
+        done = run("replicate", url, "copy", "--server-token", token)
+        assert (done.code, done.text.partition(":")[2]) == (
+            0,
+            " 3 stored, 0 deleted; 99 bytes; change 3, nothing left\n",
+        )
+        assert run("replicate", url, "copy").code == 50
+        process.terminate()
+    assert run("query", "copy", "--data").out == run("query", weather, "--data").out
 
 
 def test_options_that_make_no_server_of_http(run, weather):
@@ -138,8 +156,7 @@ def test_options_that_make_no_server_of_http(run, weather):
 def test_a_missing_package_is_named(weather, tmp_path):
     (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError(name='uvicorn')")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    process, err = served(weather, env={**os.environ, "PYTHONPATH": path})
-    with process:
+    with served(weather, env={**os.environ, "PYTHONPATH": path}) as (process, err):
         assert process.returncode == 30
     assert "needs the package uvicorn" in err
     assert "pip install 'ondisk[server]'" in err
