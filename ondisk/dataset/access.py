@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.exchanged import take_over
-from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, last_generation
+from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, check_takes_data, last_generation
 from ondisk.dataset.read import DatasetReader
 from ondisk.errors import (
     DatasetNotFound,
@@ -21,7 +21,6 @@ from ondisk.errors import (
     OndiskError,
     ReadOnly,
     StateError,
-    command,
 )
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Format, find, is_dir, of_extension
@@ -142,12 +141,7 @@ class Access:
         Raises:
             StateError: it is a replica.
         """
-        if self.config.replica:
-            hint = (
-                "Write to its source. To make it an ordinary dataset, which no longer follows its source:"
-                f" {command('promote', self.dataset_path)}"
-            )
-            raise StateError(f"{self.path} is a replica: its data are those of its source", hint=hint)
+        check_takes_data(self.dataset_path, self.config)
 
     def _begun(self, stack: contextlib.ExitStack, *, lazy: bool) -> Transaction:
         """Begin a transaction of the current index, and end it with the stack. The caller must hold the lock."""

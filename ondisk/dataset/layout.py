@@ -16,6 +16,7 @@ from ondisk.errors import (
     DatasetNotFound,
     MatchError,
     NeedsCheck,
+    StateError,
     StorageError,
     command,
     shown,
@@ -108,6 +109,20 @@ def filter_of(config: DatasetConfig, now: datetime | None = None, *, source: Sou
         source = source or Source("the configuration", None)
         raise source.error("filter", error.message, error.hint) from None
     return tree
+
+
+def check_takes_data(path: str | os.PathLike[str], config: DatasetConfig) -> None:
+    """Raise unless users may append and delete data of a dataset.
+
+    Raises:
+        StateError: it is a replica.
+    """
+    if config.replica:
+        hint = (
+            "Write to its source. To make it an ordinary dataset, which no longer follows its source:"
+            f" {command('promote', path)}"
+        )
+        raise StateError(f"{os.fspath(path)} is a replica: its data are those of its source", hint=hint)
 
 
 def no_dataset(path: str | os.PathLike[str]) -> DatasetNotFound:

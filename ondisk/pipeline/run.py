@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from ondisk.dataset import Dataset
 from ondisk.dataset.append import AppendResult, refuse_old
-from ondisk.dataset.layout import CONFIG, open_directory
+from ondisk.dataset.layout import CONFIG, check_takes_data, open_directory
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
     EXIT_DONE,
@@ -289,6 +289,8 @@ class Pipeline:
         """Raise unless each dataset can play its part."""
         names, config = self.config.all, self.config
         by_name = dict(zip(names, self._datasets, strict=True))
+        for each in self._datasets:
+            check_takes_data(each.path, each.config)
         filtered = [by_name[name] for name in config.datasets]
         for each in filtered:
             if each.config.filter is None:

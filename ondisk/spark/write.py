@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 from ondisk.config import DatasetConfig
 from ondisk.dataset import Dataset
 from ondisk.dataset.append import BATCH_SIZE, AppendResult, refuse_old
-from ondisk.dataset.layout import open_directory, read_config
+from ondisk.dataset.layout import check_takes_data, open_directory, read_config
 from ondisk.datum import FieldType, from_microseconds, microseconds
 from ondisk.errors import DatasetNotFound, InvalidInput
 from ondisk.formats import Batch, Format, find
@@ -92,6 +92,7 @@ class _Stager:
             raise InvalidInput(f"the option on_duplicate must be skip or fail, not {self._on_duplicate!r}")
         with open_directory(path) as directory:
             self._config = read_config(directory)
+        check_takes_data(path, self._config)  # before the tasks
         self._rows = _Rows(self._config, schema)
         self._constraint: Constraint | None = None
         self._job = uuid4().hex

@@ -60,6 +60,7 @@ def test_a_replica_takes_no_other_writes(source, path):
         for write in (
             lambda: replica.append([datum(5, 5)]),
             lambda: replica.delete(""),
+            lambda: replica.append_staged("job", []),
             lambda: replica.exchange(replica.state(), [], [datum(5, 5)]),
         ):
             with pytest.raises(StateError, match="is a replica") as caught:

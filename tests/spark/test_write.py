@@ -16,6 +16,7 @@ from worlds import content, same
 import ondisk
 from ondisk import Datum
 from ondisk.maintenance.states import State
+from ondisk.replication import Replica
 from ondisk.spark.data import ArrowToData, DataToArrow
 from ondisk.testing import EVERY_TYPE, strategies
 
@@ -55,6 +56,15 @@ def check_sound(dataset, *, failed=False):
     left = [f".staged/{each.name}" for each in dataset.path.glob(".staged/*")]
     assert left == [] or failed
     assert [each.segment for each in report if each.segment.startswith(".staged")] == sorted(left)
+
+
+def test_a_replica_refuses_a_write_before_anything_is_staged(spark, create, tmp_path):
+    source = create("source", fields={"station": "integer"})
+    source.append(data())
+    with Replica.open(tmp_path / "replica", source.path) as replica:
+        with pytest.raises(Exception, match="is a replica"):
+            write(load(spark, source, data="true").drop("segment", "offset", "size"), replica.dataset)
+        assert not [*replica.dataset.path.glob(".staged/*")]
 
 
 def test_what_was_read_can_be_written_elsewhere(spark, create):
