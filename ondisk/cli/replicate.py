@@ -22,9 +22,12 @@ from ondisk.errors import (
     EXIT_DONE,
     DiskFull,
     DurabilityLost,
+    IntegrityError,
     LockError,
+    NeedsCheck,
     OndiskError,
     ReplicationError,
+    StateError,
     StorageError,
     TokenExpired,
     TokenForeign,
@@ -35,8 +38,8 @@ if TYPE_CHECKING:
 
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 _PASSING = (LockError, StorageError, ReplicationError)
-"""Errors that may be over when a follower asks again."""
 _LASTING = (DiskFull, DurabilityLost, TokenExpired, TokenForeign)
+_ELSEWHERE = (IntegrityError, NeedsCheck, StateError)  # a damaged answer, a fix that runs, an archive that is away
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,8 +88,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
                 time.sleep(arguments.interval)
                 try:
                     pulled = _pull(replica, arguments)
-                except _PASSING as error:
-                    if isinstance(error, _LASTING):
+                except OndiskError as error:
+                    if not _may_pass(error):
                         raise
                     complain("warning", f"{error}\nThe next try is in {arguments.interval:g} seconds.")
                     continue
@@ -95,6 +98,11 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         finally:
             _export(replica, arguments)
     return EXIT_DATA_SKIPPED if pulled.missing or pulled.lost else EXIT_DONE
+
+
+def _may_pass(error: OndiskError) -> bool:
+    """Return whether an error may be over when a follower asks again."""
+    return type(error) in _ELSEWHERE or (isinstance(error, _PASSING) and not isinstance(error, _LASTING))
 
 
 def _pull(replica: Replica, arguments: argparse.Namespace) -> Pulled:

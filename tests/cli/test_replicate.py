@@ -11,7 +11,19 @@ from pathlib import Path
 import pytest
 
 import ondisk
-from ondisk.replication import token_file
+from ondisk.cli import replicate
+from ondisk.errors import (
+    ConfigError,
+    DiskFull,
+    IntegrityError,
+    LockError,
+    NeedsCheck,
+    ReadOnly,
+    SegmentCorrupt,
+    StorageError,
+    TokenForeign,
+)
+from ondisk.replication import Replica, token_file
 
 from .conftest import PATIENCE
 
@@ -97,12 +109,12 @@ def test_a_follower_goes_on_until_it_is_terminated(source, environment):
     assert token_file.read("tokens")[0].token.offset == 3
 
 
-def test_a_follower_waits_for_a_source_that_cannot_be_locked(run, source, monkeypatch):
-    from ondisk.cli import replicate
-    from ondisk.errors import LockError, TokenForeign
-    from ondisk.replication.replica import Replica
-
-    pull, errors = Replica.pull, [LockError("busy"), TokenForeign("another")]
+@pytest.mark.parametrize(
+    ("last", "code"), [(TokenForeign, 72), (DiskFull, 51), (SegmentCorrupt, 62), (ReadOnly, 34), (ConfigError, 3)]
+)
+def test_a_follower_waits_until_an_error_has_passed_that_may_pass(run, source, monkeypatch, last, code):
+    passing = [LockError("busy"), StorageError("away"), IntegrityError("damaged"), NeedsCheck("fixed soon")]
+    pull, errors = Replica.pull, [*passing, last("it stays")]
 
     def failing(self, **options):
         if Path("copy/2026").exists():
@@ -112,8 +124,8 @@ def test_a_follower_waits_for_a_source_that_cannot_be_locked(run, source, monkey
     monkeypatch.setattr(Replica, "pull", failing)
     monkeypatch.setattr(replicate.time, "sleep", lambda seconds: None)
     done = run("replicate", "source", "copy", "--follow")
-    assert done.code == 72
-    assert "warning: busy" in done.err
+    assert done.code == code
+    assert all(f"warning: {error.message}" in done.err for error in passing)
     assert "next try is in 10 seconds" in done.err
 
 
