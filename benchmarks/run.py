@@ -1,6 +1,6 @@
 """Measure ondisk against the floor, both in one run, and print ratios and goals.
 
-    python benchmarks/run.py [--only vm2|seg|encrypted|maintenance|queue|hostile] [--data 1000000] [--rounds 3] [--json]
+    python benchmarks/run.py [--only PART] [--data 1000000] [--rounds 3] [--json]
 
 Machines are noisy: each measurement alternates between floor and ondisk, and the fastest round of each counts.
 Exits with 9 if a goal is missed.
@@ -27,6 +27,7 @@ from hostile import HostileBench
 from maintenance import MaintenanceBench
 from measure import Bench, Report, best, digest, peak_memory, seconds, silent
 from seg import SegBench
+from server import ServerBench
 from variants import VariantsBench
 
 import ondisk
@@ -213,6 +214,7 @@ BENCHES = {
     "maintenance": MaintenanceBench,
     "queue": QueueBench,
     "hostile": HostileBench,
+    "server": ServerBench,
 }
 
 

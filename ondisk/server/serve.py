@@ -128,8 +128,10 @@ def listen(host: str, port: int) -> socket.socket:
         StorageError: it cannot.
     """
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind)
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(
+            family, kind, protocol
+        )  # only if asyncio knows that it is TCP, answers are not delayed
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
