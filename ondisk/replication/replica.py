@@ -21,7 +21,7 @@ from typing import Self
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.layout import CONFIG, untrusted
+from ondisk.dataset.layout import CONFIG, read_config, untrusted
 from ondisk.errors import (
     ConfigError,
     DatasetNotFound,
@@ -337,8 +337,8 @@ def promote(path: str | os.PathLike[str]) -> Dataset:
         StateError: it is not a replica.
         NeedsCheck: its index may not know all data.
 
-    Durability: one commit of its index; one of each archive with such data; then `dataset.toml`. After a crash, promote
-        it again.
+    Durability: one commit of its index, and of that of each archive; then each `dataset.toml`, that of the dataset
+        last. After a crash, promote it again.
     Locks: the writers' lock, for each commit.
     """
     with Dataset.open(path) as dataset:
@@ -354,7 +354,9 @@ def promote(path: str | os.PathLike[str]) -> Dataset:
                     transaction.begin_again_as(str(uuid.uuid4()))
                 transaction.commit()
         with access.locked("promote"):
-            access.directory.replace(CONFIG, replace(dataset.config, replica=False).to_toml().encode())
+            for opened in (*access.archives.present().values(), access):  # the dataset last
+                config = replace(read_config(opened.directory), replica=False)
+                opened.directory.replace(CONFIG, config.to_toml().encode())
     return Dataset.open(path)
 
 

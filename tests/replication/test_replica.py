@@ -303,51 +303,6 @@ def test_an_older_index_that_is_put_back_into_a_replica_is_noticed(source, path,
         assert replica.dataset.info()["count"] == 3
 
 
-def test_a_promoted_replica_is_an_ordinary_dataset(source, path):
-    source.append([datum(1, 1), datum(2, 1)])
-    pull(path, source)
-    with ondisk.open(path) as replica:
-        before, token = replica.info()["uuid"], replica.changes().token
-    with promote(path) as dataset:
-        dataset.append([datum(3, 1)])
-        dataset.delete("reftime: =2026-11-01")
-        assert dataset.info()["uuid"] != before
-        with pytest.raises(TokenForeign):
-            dataset.changes(token)
-        assert not dataset.needs_check
-        assert wrong(dataset) == []
-    with pytest.raises(StateError, match="and no replica"):
-        promote(path)
-    with pytest.raises(StateError, match="ordinary dataset"):
-        Replica.open(path, source.path)
-    with ondisk.open(path) as dataset:
-        assert [seq for seq, *_ in numbered(dataset)] == [2, 3]
-
-
-def test_data_that_a_replica_finds_itself_get_numbers_of_their_own(source, path):
-    source.append([datum(1, 1)])
-    pull(path, source)
-    with ondisk.open(path) as replica:
-        replica.archive(FIRST)
-    (path / "2026").mkdir(exist_ok=True)
-    (path / "2026/11-05.jsonl").write_text('{"reftime": "2026-11-05T00:00:00Z", "a": 1}\n')
-    (path / ".archive/last/2026/11-06.jsonl").write_text('{"reftime": "2026-11-06T00:00:00Z", "a": 1}\n')
-    with ondisk.open(path) as replica:
-        replica.fix()
-        assert len([*replica.query()]) == 3
-        assert len(numbered(replica)) == 1
-    source.append([datum(5, 1, "of the source"), datum(7, 1)])
-    with Replica.open(path, source.path) as replica:
-        assert replica.pull().stored == 2
-        texts = {each.reftime.day: each.data.get("text") for each in replica.dataset.query()}
-        assert texts == {1: "x", 5: "of the source", 6: None, 7: "x"}
-        assert wrong(replica.dataset) == []
-    with promote(path) as dataset:
-        assert [(seq, reftime.day) for seq, reftime, *_ in numbered(dataset)] == [(1, 1), (2, 5), (3, 7), (4, 6)]
-        dataset.append([datum(8, 1)])
-        assert numbered(dataset)[-1][0] == 5
-
-
 def test_a_replica_of_a_replica_follows_it_and_through_it_the_source(source, path, tmp_path):
     last = tmp_path / "last"
     source.append([datum(1, 1), datum(2, 1)])

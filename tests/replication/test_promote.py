@@ -1,0 +1,89 @@
+"""A promoted replica is an ordinary dataset, with all its data."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from replicas import FIRST, content, datum, numbered, pull, wrong
+
+import ondisk
+from ondisk.errors import StateError, TokenForeign
+from ondisk.replication import Replica, promote
+from ondisk.testing.crashes import Killed, killed_at
+
+
+def test_a_promoted_replica_is_an_ordinary_dataset(source, path):
+    source.append([datum(1, 1), datum(2, 1)])
+    pull(path, source)
+    with ondisk.open(path) as replica:
+        before, token = replica.info()["uuid"], replica.changes().token
+    with promote(path) as dataset:
+        dataset.append([datum(3, 1)])
+        dataset.delete("reftime: =2026-11-01")
+        assert dataset.info()["uuid"] != before
+        with pytest.raises(TokenForeign):
+            dataset.changes(token)
+        assert not dataset.needs_check
+        assert wrong(dataset) == []
+    with pytest.raises(StateError, match="and no replica"):
+        promote(path)
+    with pytest.raises(StateError, match="ordinary dataset"):
+        Replica.open(path, source.path)
+    with ondisk.open(path) as dataset:
+        assert [seq for seq, *_ in numbered(dataset)] == [2, 3]
+
+
+def test_archives_are_promoted_with_their_dataset(source, path):
+    source.append([datum(1, 1), datum(2, 1)])
+    pull(path, source)
+    with ondisk.open(path) as replica:
+        replica.archive(FIRST)
+    (path / ".archive/last").rename(path / ".archive/2026")
+    promote(path).close()
+    assert all("replica" not in each.read_text() for each in path.rglob("dataset.toml"))
+    with ondisk.open(path / ".archive/2026") as archive:
+        archive.append([datum(1, 3)])
+
+
+def test_a_killed_promotion_can_be_repeated(source, path):
+    source.append([datum(1, 1), datum(2, 1)])
+    pull(path, source)
+    with ondisk.open(path) as replica:
+        replica.archive(FIRST)
+    for call in range(30):
+        with contextlib.suppress(Killed), killed_at(call):
+            promote(path)
+        with ondisk.open(path) as dataset:
+            assert dataset.info()["count"] == 1
+            assert content(dataset) == content(source)
+            if not dataset.config.replica:
+                break
+    with ondisk.open(path) as dataset:
+        assert not dataset.config.replica
+        dataset.append([datum(3, 1)])
+        assert [seq for seq, *_ in numbered(dataset)] == [1, 2, 3]
+
+
+def test_data_that_a_replica_finds_itself_get_numbers_of_their_own(source, path):
+    source.append([datum(1, 1)])
+    pull(path, source)
+    with ondisk.open(path) as replica:
+        replica.archive(FIRST)
+    (path / "2026").mkdir(exist_ok=True)
+    (path / "2026/11-05.jsonl").write_text('{"reftime": "2026-11-05T00:00:00Z", "a": 1}\n')
+    (path / ".archive/last/2026/11-06.jsonl").write_text('{"reftime": "2026-11-06T00:00:00Z", "a": 1}\n')
+    with ondisk.open(path) as replica:
+        replica.fix()
+        assert len([*replica.query()]) == 3
+        assert len(numbered(replica)) == 1
+    source.append([datum(5, 1, "of the source"), datum(7, 1)])
+    with Replica.open(path, source.path) as replica:
+        assert replica.pull().stored == 2
+        texts = {each.reftime.day: each.data.get("text") for each in replica.dataset.query()}
+        assert texts == {1: "x", 5: "of the source", 6: None, 7: "x"}
+        assert wrong(replica.dataset) == []
+    with promote(path) as dataset:
+        assert [(seq, reftime.day) for seq, reftime, *_ in numbered(dataset)] == [(1, 1), (2, 5), (3, 7), (4, 6)]
+        dataset.append([datum(8, 1)])
+        assert numbered(dataset)[-1][0] == 5
