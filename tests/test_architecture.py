@@ -66,6 +66,7 @@ OUTSIDE = {
     ("index/rebuild.py", "sqlite3.connect"),
     ("index/recover.py", "sqlite3.connect"),
     ("keys.py", "os.open"),  # the key file, which is in no dataset
+    ("replication/compared.py", "sqlite3.connect"),  # a temporary file without a name
     ("staging/rows.py", "sqlite3.connect"),
 }
 """What may touch the disk besides filesystem."""
@@ -177,6 +178,10 @@ TESTED_ELSEWHERE = {
     "maintenance/states.py": "maintenance/test_diagnosis.py",
     "maintenance/tally.py": "maintenance/test_matrix.py",
     "replication/__init__.py": "replication/test_replica.py",
+    "replication/compare.py": "replication/test_reconcile.py",
+    "replication/compared.py": "replication/test_reconcile.py",
+    "replication/contents.py": "replication/test_reconcile.py",
+    "replication/verify.py": "replication/test_reconcile.py",
     "replication/merge.py": "replication/test_feed.py",
     "maintenance/trim.py": "replication/test_feed.py",
     "matcher/parsing.py": "matcher/test_parser.py",

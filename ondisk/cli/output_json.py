@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from ondisk.pipeline.run import PipelineReport
     from ondisk.queue import Acknowledged
     from ondisk.replication import ambry
+    from ondisk.replication.reconcile import Reconciled
     from ondisk.replication.replica import Pulled
     from ondisk.replication.token import Entry
+    from ondisk.replication.verify import Verified
     from ondisk.segment import Damage
     from ondisk.segments.quarantine_items import Item
 
@@ -139,6 +141,20 @@ class JsonOutput:
         ]
         lag = {"changes": pulled.lag.changes, "bytes": pulled.lag.bytes}
         _print({"replica": as_json(path)} | _values(pulled, *keys) | {"lag": lag, "differences": differences})
+
+    def compared(self, path: str, verified: Verified) -> None:
+        counts = ("missing", "extra", "differs", "damaged", "unreadable", "lost", "aged")
+        findings = [
+            {"seq": each.seq, "kind": each.kind, "reftime": json_shapes.format_time(each.reftime)}
+            for each in verified.findings
+        ]
+        values = _values(verified, "source", "offset", "left", *counts)
+        _print({"replica": as_json(path), **values, "findings": findings})
+
+    def reconciled(self, path: str, done: Reconciled, *, dry_run: bool) -> None:
+        keys = ("source", "mode", "offset", "fetched", "renumbered", "deleted", "replaced", "kept", "extra", "missing",
+                "bytes", "deletions", "extras")  # fmt: skip
+        _print({"replica": as_json(path), "dry_run": dry_run, **_values(done, *keys)})
 
     def promoted(self, info: Mapping[str, Any], *, dry_run: bool) -> None:
         _print({"dataset": as_json(info["path"]), "uuid": info["uuid"], "dry_run": dry_run})

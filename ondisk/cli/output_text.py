@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from ondisk.pipeline.run import PipelineReport
     from ondisk.queue import Acknowledged
     from ondisk.replication import ambry
+    from ondisk.replication.reconcile import Reconciled
     from ondisk.replication.replica import Pulled
     from ondisk.replication.token import Entry
+    from ondisk.replication.verify import Verified
     from ondisk.segment import Damage
     from ondisk.segments.quarantine_items import Item
 
@@ -150,6 +152,27 @@ class TextOutput:
         left = f"{_many(pulled.lag.changes, 'change')} left" if pulled.lag.changes else "nothing left"
         where = f"{printable(path)}: "
         _print(f"{where}{', '.join(parts)}; {_many(pulled.bytes, 'byte')}; change {pulled.offset}, {left}")
+
+    def compared(self, path: str, verified: Verified) -> None:
+        counts = ((verified.missing, "missing"), (verified.extra, "only in the replica"), (verified.differs, "differ"),
+                  (verified.damaged, "damaged in the replica"), (verified.unreadable, "unreadable at the source"),
+                  (verified.lost, "lost at the source"))  # fmt: skip
+        for each in verified.findings:
+            _print(f"{each.kind}: datum {each.seq} of {json_shapes.format_time(each.reftime)}")
+        parts = [f"{count} {what}" for count, what in counts if count] or ["nothing differs"]
+        parts += [f"{verified.aged} removed by age on one side"] * (verified.aged > 0)
+        left = f"; {_many(verified.left, 'later change')} not compared" if verified.left else ""
+        _print(f"{printable(path)}: {', '.join(parts)}; up to change {verified.offset}{left}")
+
+    def reconciled(self, path: str, done: Reconciled, *, dry_run: bool) -> None:
+        counts = ((done.renumbered, "renumbered"), (done.replaced, "replaced"), (done.kept, "kept for the source"),
+                  (done.extra, "only in the replica, kept"), (done.missing, "missing"))  # fmt: skip
+        parts = [f"{done.fetched} fetched", f"{done.deleted} deleted"]
+        parts += [f"{count} {what}" for count, what in counts if count]
+        for what, seqs in (("deleted", done.deletions), ("only in the replica", done.extras)):
+            _print_lines(f"{what}: datum {seq}" for seq in seqs)
+        would, yes = ("would be ", "; --yes does it") if dry_run else ("", "")
+        _print(f"{printable(path)}: {would}{', '.join(parts)}; change {done.offset}{yes}")
 
     def promoted(self, info: Mapping[str, Any], *, dry_run: bool) -> None:
         path = printable(info["path"])

@@ -3,6 +3,7 @@
 ondisk replicate /data/weather /backup/weather
 ondisk replicate /data/weather /backup/weather --follow --interval 10s
 ondisk replicate https://archive.example.org:8787/dataset/weather /backup/weather --server-token token
+ondisk replicate /data/weather /backup/weather --verify
 ondisk replicate /mnt/weather /backup/weather --bandwidth 5M --token-file weather.tokens
 """
 
@@ -20,6 +21,7 @@ from ondisk.cli.streams import complain
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
     EXIT_DONE,
+    EXIT_FINDINGS,
     DiskFull,
     DurabilityLost,
     IntegrityError,
@@ -51,6 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--once", action="store_true", help="end when the replica has what the source has now (default)")
     how.add_argument("--follow", action="store_true", help="go on until SIGINT or SIGTERM")
+    how.add_argument("--verify", action="store_true", help="compare both, report what differs, and change nothing")
+    how.add_argument(
+        "--reconcile",
+        action="store_true",
+        help="compare all data, and fetch and delete what differs: after an error 71 or 72. A dry run without --yes",
+    )
+    parser.add_argument("--yes", action="store_true", help="do what a dry run only prints")
     parser.add_argument(
         "--interval",
         metavar="D",
@@ -80,6 +89,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     token = None if arguments.server_token is None else read_token(arguments.server_token).decode()
     with source_of(arguments.source, token) as source, Replica.open(arguments.replica, source) as replica:
+        if arguments.verify or arguments.reconcile:
+            return _compare(replica, arguments, output)
         try:
             pulled = _pull(replica, arguments)
             _report(replica, pulled, output)
@@ -103,6 +114,22 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 def _may_pass(error: OndiskError) -> bool:
     """Return whether an error may be over when a follower asks again."""
     return type(error) in _ELSEWHERE or (isinstance(error, _PASSING) and not isinstance(error, _LASTING))
+
+
+def _compare(replica: Replica, arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.replication.reconcile import reconcile
+    from ondisk.replication.verify import verify
+
+    with changes_progress("compare") as progress:
+        if arguments.verify:
+            found = verify(replica, on_range=progress)
+            output.compared(str(replica.dataset.path), found)
+            return EXIT_FINDINGS if found.count else EXIT_DONE
+        done = reconcile(replica, yes=arguments.yes, on_range=progress)
+    output.reconciled(str(replica.dataset.path), done, dry_run=not arguments.yes)
+    if arguments.yes:
+        return EXIT_DATA_SKIPPED if done.missing else EXIT_DONE
+    return EXIT_FINDINGS if done.has_work else EXIT_DONE
 
 
 def _pull(replica: Replica, arguments: argparse.Namespace) -> Pulled:

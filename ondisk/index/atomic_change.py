@@ -199,6 +199,11 @@ class AtomicChange:
             self._seq_elsewhere = None
         return self._seq
 
+    @property
+    def uuid(self) -> str:
+        """The UUID of the index."""
+        return self._uuid
+
     def advance_seq(self, seq: int, *, is_highest: bool = False) -> None:
         """Take no number up to `seq`: a transaction that is not committed yet has given them out.
 

@@ -79,8 +79,8 @@ def last_before(snapshot: Snapshot, time: int) -> int:
 
 
 def has_deletions(snapshot: Snapshot, last: int) -> bool:
-    """Return whether deletions with numbers up to one are noted."""
-    return bool(snapshot.fetch("SELECT 1 FROM deletion WHERE seq <= ? LIMIT 1", (last,)))
+    """Return whether deletions with numbers up to one are noted, besides those of lost data."""
+    return bool(snapshot.fetch("SELECT 1 FROM deletion WHERE seq <= ? AND forgotten != 1 LIMIT 1", (last,)))
 
 
 def data_between(snapshot: Snapshot, first: int, last: int, *, whole: bool) -> Iterator[list[Row]]:
@@ -129,6 +129,15 @@ def deletions_between(snapshot: Snapshot, first: int, last: int, up_to: int) -> 
     """
     sql = "SELECT seq, datum, forgotten FROM deletion WHERE seq > ? AND seq <= ? AND datum <= ? ORDER BY seq"
     return snapshot.select(sql, (first, last, up_to), _TOGETHER)
+
+
+def deletions_of(snapshot: Snapshot, seqs: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return the deletions of some data, by their numbers: seq, datum, `forgotten`.
+
+    Cost: reads all deletions.
+    """
+    sql = "SELECT seq, datum, forgotten FROM deletion WHERE datum IN (SELECT value FROM json_each(?))"
+    return snapshot.fetch(sql, (json.dumps([*seqs]),))
 
 
 def sample(

@@ -183,6 +183,25 @@ def renumber_own(transaction: Transaction, first: int) -> int:
     return len(own)
 
 
+def set_apart(transaction: Transaction, seqs: Sequence[int]) -> list[tuple[int, int]]:
+    """Give data numbers of the replica's own, because theirs are not those of its source; return new and old ones."""
+    pairs = [*zip(transaction.take_seqs(len(seqs)), seqs, strict=True)]
+    _many(transaction, "UPDATE datum SET seq = ? WHERE seq = ?", pairs)
+    return pairs
+
+
+def renumber(transaction: Transaction, pairs: Iterable[tuple[int, int]]) -> None:
+    """Give data the numbers that they have at the source, which are free: new and old number of each."""
+    _many(transaction, "UPDATE datum SET seq = ? WHERE seq = ?", pairs)
+
+
+def forget_history(transaction: Transaction, *, also_sessions: bool) -> None:
+    """Remove what is noted about numbers of another history: deletions and differences."""
+    for table in ("deletion", "archived_deletion", "difference", *["session"] * also_sessions):
+        _execute(transaction, f"DELETE FROM {table}")
+    _execute(transaction, "UPDATE dataset SET expired = 0")
+
+
 def forget_source(transaction: Transaction) -> None:
     """Remove what is known of the source, so that nothing follows it any more."""
     _execute(transaction, "DELETE FROM source")

@@ -298,10 +298,12 @@ class Transaction(AtomicChange):
     def trim_deletions(self, last: int, count: int) -> int:
         """Remove up to `count` deletions with numbers up to `last`; return how many. Older tokens expire.
 
-        Those of data in archives stay: an archive that comes back may still need them.
+        Those of data in archives stay: an archive that comes back may still need them. So do those of lost data: a
+        replica that compares itself with this dataset must not take them for deleted.
         """
         kept = self._rows("SELECT first, last FROM archived_deletion WHERE first <= ? ORDER BY first", (last,))
-        sql = "DELETE FROM deletion WHERE seq IN (SELECT seq FROM deletion WHERE seq BETWEEN ? AND ? LIMIT ?)"
+        some = "SELECT seq FROM deletion WHERE seq BETWEEN ? AND ? AND forgotten != 1 LIMIT ?"
+        sql = f"DELETE FROM deletion WHERE seq IN ({some})"
         removed = begin = 0
         for first, end in (*kept, (last + 1, last)):
             removed += self._execute(sql, (begin, first - 1, count - removed)).rowcount

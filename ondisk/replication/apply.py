@@ -119,6 +119,7 @@ class _Change:
     def complete(self, records: Records, requested: Sequence[int]) -> None:
         """Store data that the replica lacked. Those that the source does not have any more are not missed."""
         replica.settle(self.transaction, [seq for seq in requested if seq <= records.token.offset])
+        self.transaction.advance_seq(records.token.offset)
         self._add(records)
         if self.done.stored:
             # Replicas of this one have passed these numbers.

@@ -29,11 +29,12 @@ from ondisk.errors import (
     InvalidInput,
     OndiskError,
     SegmentMissing,
+    StateError,
     TokenExpired,
     TokenForeign,
     shown,
 )
-from ondisk.index import Row, Snapshot, changes, segment_rows
+from ondisk.index import Row, Snapshot, changes, replica, segment_rows
 from ondisk.matcher import Everything
 from ondisk.replication.merge import Run, Stream, first_of, merged
 from ondisk.replication.token import NO_COMPARISON, Token
@@ -191,8 +192,7 @@ def _begin(main: Snapshot, token: Token | None, access: DatasetAccess) -> tuple[
     Raises:
         TokenForeign, TokenExpired: as `Dataset.changes`.
     """
-    state = main.dataset()
-    uuid, last = state["uuid"], state["seq"]
+    uuid, last = main.dataset()["uuid"], last_change(main)
     if token is None:
         token = Token(uuid)
     if not isinstance(token, Token):
@@ -259,6 +259,28 @@ def read_some(rows: Sequence[Row], read: Callable[[Sequence[Row]], _T]) -> Itera
 def deletions_in(run: Run) -> list[tuple[int, int, Kind]]:
     """Return number, number of the datum, and kind of deletions."""
     return [(seq, target, _OF_DELETION[forgotten]) for seq, target, forgotten in run.rows]
+
+
+def kind_of(forgotten: int) -> Kind:
+    """Return the kind of a deletion, from the column of the index."""
+    return _OF_DELETION[forgotten]
+
+
+def last_change(snapshot: Snapshot) -> int:
+    """Return the number of the last change of a dataset; of a replica, the last one that it has applied.
+
+    The counter of a replica may be higher: an earlier state of its source may have been put back.
+
+    Raises:
+        StateError: a full comparison of a replica with its source is not complete.
+    """
+    state, followed = snapshot.dataset(), replica.followed(snapshot)
+    if followed is None or followed.replica != state["uuid"]:
+        return int(state["seq"])
+    if followed.key:
+        hint = "Run `ondisk replicate SOURCE REPLICA --reconcile --yes` for it."
+        raise StateError(f"the comparison of replica {state['uuid']} with its source is not complete", hint=hint)
+    return followed.offset
 
 
 def _read(parts: Parts, runs: Iterable[Run]) -> Iterator[Change]:

@@ -20,11 +20,19 @@ from ondisk import errors, json_shapes
 from ondisk.config import DatasetConfig
 from ondisk.errors import IntegrityError, InvalidInput, LockError, OndiskError, StorageError, shown
 from ondisk.replication import records
-from ondisk.replication.feed import MAX_BYTES
+from ondisk.replication.contents import Contents, Removed
+from ondisk.replication.feed import MAX_BYTES, Kind
 from ondisk.replication.records import LARGEST, Records
 from ondisk.replication.source import Description, Numbers
 from ondisk.replication.token import Token
-from ondisk.replication.wire import description_from_json, digest, numbers_from_json, token_to_json
+from ondisk.replication.wire import (
+    contents_from_json,
+    description_from_json,
+    digest,
+    numbers_from_json,
+    removed_from_json,
+    token_to_json,
+)
 
 _T = TypeVar("_T")
 _TRIES = 5
@@ -95,6 +103,19 @@ class HttpSource:
 
     def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
         return self._records("fetch", {"seqs": [*seqs[:_SEQS]], "max_bytes": max_bytes}, max_bytes)
+
+    def contents(self, first: int, last: int, *, listed: bool = False) -> Contents:
+        asked = {"first": first, "last": last, "listed": listed}
+        return self._ask("contents", asked, partial(_of_json, contents_from_json))
+
+    def removed(self, seqs: Sequence[int]) -> Removed:
+        notes: list[tuple[int, int, Kind]] = []
+        found = Removed(0, is_replica=False, notes=())
+        for begin in range(0, max(1, len(seqs)), _SEQS):
+            asked = {"seqs": [*seqs[begin : begin + _SEQS]]}
+            found = self._ask("removed", asked, partial(_of_json, removed_from_json))
+            notes += found.notes
+        return Removed(found.expired, found.is_replica, notes)
 
     def _records(self, what: str, asked: dict[str, Any], max_bytes: int) -> Records:
         if self._largest is None:

@@ -120,6 +120,11 @@ class Replica:
         self.close()
 
     @property
+    def source(self) -> Source:
+        """What it follows."""
+        return self._source
+
+    @property
     def followed(self) -> Followed | None:
         """How far it has followed its source; None if it has not begun."""
         with self._snapshot() as snapshot:
@@ -216,10 +221,13 @@ class Replica:
             mine, now = snapshot.dataset(), replica.followed(snapshot)
             is_empty = not mine["seq"] and not snapshot.segments()
         if now is not None and now.replica == mine["uuid"]:
+            if now.key:
+                message = f"{access.path}: the comparison with its source is not complete"
+                raise TokenForeign(message, hint=_reconcile(access.path))
             return now
         if now is not None or not is_empty:
             message = f"{access.path}: its index was lost, rebuilt or exchanged, so its data may have other numbers"
-            raise TokenForeign(message + " than those of its source", hint=_another(access.path))
+            raise TokenForeign(message + " than those of its source", hint=_reconcile(access.path))
         host, port = self._source.address
         with access.transaction("replicate") as transaction:
             first = Followed(self._source.describe().uuid, mine["uuid"], host=host, port=port)
@@ -237,9 +245,9 @@ class Replica:
         try:
             records = self._source.changes(_token(now), max_bytes)
         except (TokenForeign, TokenExpired) as error:
-            error.hint = _another(self.dataset.path)
+            error.hint = _reconcile(self.dataset.path)
             raise
-        _check(records, now)
+        check_follows(records, now)
         return records
 
     def _check_unique(self) -> None:
@@ -283,7 +291,7 @@ class Replica:
             records = self._source.fetch(missing, max_bytes)
             if records.token.dataset != now.uuid:
                 return  # the request for changes says why
-            _check(records, replace(now, offset=last))
+            check_follows(records, replace(now, offset=last))
             after = replace(now, bytes_read=now.bytes_read + records.size)
             applied = self._renewing(partial(apply, self.dataset._access, records, now, after, missing))
             if applied is not None:
@@ -369,8 +377,13 @@ def _token(now: Followed) -> Token | None:
     return None if not now.offset else Token(now.uuid, now.session, now.offset, now.index_start, now.key)
 
 
-def _check(records: Records, now: Followed) -> None:
-    """Raise unless changes follow those that a replica has."""
+def check_follows(records: Records, now: Followed) -> None:
+    """Raise unless changes follow those that a replica has.
+
+    Raises:
+        TokenForeign: they are of another dataset.
+        IntegrityError: the replica has them.
+    """
     columns = [*(group.seqs for group in records.groups), [seq for seq, _, _ in records.deletions],
                [seq for seq, _ in records.unreadable]]  # fmt: skip
     if records.token.dataset != now.uuid:
@@ -381,7 +394,5 @@ def _check(records: Records, now: Followed) -> None:
         raise IntegrityError(f"the source has sent changes up to {now.offset}, which it had sent before", hint=hint)
 
 
-def _another(path: os.PathLike[str]) -> str:
-    return (
-        f"Create another replica: {command('replicate', 'SOURCE', 'REPLICA')} with a new path. {os.fspath(path)} stays."
-    )
+def _reconcile(path: os.PathLike[str]) -> str:
+    return f"Compare them, and fetch what is missing: {command('replicate', 'SOURCE', path, '--reconcile')}"

@@ -20,6 +20,7 @@ from ondisk.dataset.dataset import Dataset
 from ondisk.errors import InvalidInput, StateError, shown
 from ondisk.index import Row, Snapshot, changes
 from ondisk.replication import feed
+from ondisk.replication.contents import Contents, Removed, contents_of, removed_of
 from ondisk.replication.feed import MAX_BYTES, Broken, Lag, Parts
 from ondisk.replication.merge import Run, Stream, first_of, merged
 from ondisk.replication.records import HIGHEST, Group, Records, packed
@@ -99,6 +100,15 @@ class Source(Protocol):
         The offset of its token says up to which number it is complete.
         """
 
+    def contents(self, first: int, last: int, *, listed: bool = False) -> Contents:
+        """Return the digest of the data from the number `first` to `last`, and those of each if `listed`.
+
+        If they have more than `RANGE_BYTES`, the range of the answer is shorter; it has at least one datum then.
+        """
+
+    def removed(self, seqs: Sequence[int]) -> Removed:
+        """Return what is known of data that do not exist any more, by their numbers: at most `MOST_REMOVED`."""
+
 
 class OpenSource(Source, Protocol):
     """A source that holds files or connections, for a `with` block."""
@@ -151,6 +161,12 @@ class PathSource:
     def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
         return fetched(self._access(), seqs, max_bytes)
 
+    def contents(self, first: int, last: int, *, listed: bool = False) -> Contents:
+        return contents_of(self._access(), first, last, listed=listed)
+
+    def removed(self, seqs: Sequence[int]) -> Removed:
+        return removed_of(self._access(), seqs)
+
     def _access(self) -> DatasetAccess:
         if self._dataset is None:
             self._dataset = Dataset.open(self.path, read_only=True)
@@ -179,9 +195,9 @@ def source_of(place: str | os.PathLike[str], token: str | None = None) -> OpenSo
 def described(access: DatasetAccess) -> Description:
     """Return what a source is."""
     with access.current().index.snapshot() as snapshot:
-        state = snapshot.dataset()
-        session = changes.session_at(snapshot, state["seq"])
-    return Description(state["uuid"], access.path.name, access.config.to_toml(), state["seq"], session)
+        uuid, last = snapshot.dataset()["uuid"], feed.last_change(snapshot)
+        session = changes.session_at(snapshot, last)
+    return Description(uuid, access.path.name, access.config.to_toml(), last, session)
 
 
 def records(access: DatasetAccess, token: Token | None, max_bytes: int) -> Records:

@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ondisk.errors import InvalidInput, shown
+from ondisk.replication.contents import DIGEST, MOST_REMOVED, RANGE_BYTES, Contents, Entry, Removed
+from ondisk.replication.feed import Kind
+from ondisk.replication.merge import OVERHEAD
 from ondisk.replication.records import HIGHEST
 from ondisk.replication.source import MOST_SEQS, Description, Numbers
 from ondisk.replication.token import NO_COMPARISON, Token
@@ -17,7 +20,10 @@ RECORDS = "application/x-ondisk-records"
 """The media type of records."""
 
 _HEX = re.compile(r"(?:[0-9a-f]{2}){0,512}")
+_DIGEST = re.compile(rf"(?:[0-9a-f]{{{2 * DIGEST}}})?")
 _LONGEST = 1024 * 1024  # characters
+_ENTRIES = RANGE_BYTES // OVERHEAD + 1
+_KINDS = {each.value: each for each in (Kind.DELETED, Kind.LOST, Kind.AGED)}
 
 
 def digest(content: bytes) -> str:
@@ -42,15 +48,12 @@ def token_from_json(value: Any) -> Token:
         InvalidInput: it is none.
     """
     found = _Checked(value, "a token", ("dataset", "session", "offset", "index_start", "key"))
-    key = found.text("key")
-    if not _HEX.fullmatch(key):
-        raise found.error("key", key)
     return Token(
         found.text("dataset"),
         found.whole("session", 0),
         found.whole("offset", 0),
         found.whole("index_start", NO_COMPARISON),
-        bytes.fromhex(key),
+        found.bytes("key"),
     )
 
 
@@ -93,14 +96,74 @@ def numbers_from_json(value: Any) -> Numbers:
         InvalidInput: they are none.
     """
     found = _Checked(value, "numbers of data", ("uuid", "first", "last", "count", "digest", "seqs"))
-    digest = found.text("digest")
-    if not _HEX.fullmatch(digest):
-        raise found.error("digest", digest)
     first, last = found.whole("first", 1), found.whole("last", 1)
     listed = seqs_from_json(value["seqs"], 2 * MOST_SEQS)
     if not all(first <= seq <= last for seq in listed):
         raise InvalidInput(f"numbers of data are outside of {first} to {last}")
-    return Numbers(found.text("uuid"), first, last, found.whole("count", 0), bytes.fromhex(digest), listed)
+    return Numbers(found.text("uuid"), first, last, found.whole("count", 0), found.bytes("digest"), listed)
+
+
+def contents_to_json(found: Contents) -> dict[str, Any]:
+    return {
+        "uuid": found.uuid,
+        "first": found.first,
+        "last": found.last,
+        "count": found.count,
+        "digest": found.digest.hex(),
+        "unreadable": found.unreadable,
+        "seqs": [each.seq for each in found.entries],
+        "reftimes": [each.reftime for each in found.entries],
+        "digests": [each.digest.hex() for each in found.entries],
+    }
+
+
+def contents_from_json(value: Any) -> Contents:
+    """Return digests of data.
+
+    Raises:
+        InvalidInput: they are none.
+    """
+    keys = ("uuid", "first", "last", "count", "digest", "unreadable", "seqs", "reftimes", "digests")
+    found = _Checked(value, "digests of data", keys)
+    first, last = found.whole("first", 1), found.whole("last", 1)
+    seqs, reftimes, digests = seqs_from_json(value["seqs"], _ENTRIES), value["reftimes"], value["digests"]
+    if not all(first <= seq <= last for seq in seqs):
+        raise InvalidInput(f"digests of data are outside of {first} to {last}")
+    for column in (reftimes, digests):
+        if not isinstance(column, list) or len(column) != len(seqs):
+            raise InvalidInput(f"digests of data must be columns of the same length, not {shown(column)}")
+    if any(type(each) is not int or not -(2**63) <= each < 2**63 for each in reftimes):
+        raise InvalidInput("reftimes of data must be whole numbers")
+    if any(
+        not isinstance(each, str) or len(each) not in (0, 2 * DIGEST) or not _HEX.fullmatch(each) for each in digests
+    ):
+        raise InvalidInput(f"digests of data must have {DIGEST} bytes, or none")
+    entries = [*map(Entry, seqs, reftimes, map(bytes.fromhex, digests))]
+    return Contents(found.text("uuid"), first, last, found.whole("count", 0), found.bytes("digest"),
+                    found.whole("unreadable", 0), entries)  # fmt: skip
+
+
+def removed_to_json(found: Removed) -> dict[str, Any]:
+    notes = [[target, number, kind.value] for target, number, kind in found.notes]
+    return {"expired": found.expired, "is_replica": found.is_replica, "notes": notes}
+
+
+def removed_from_json(value: Any) -> Removed:
+    """Return what is known of data that do not exist any more.
+
+    Raises:
+        InvalidInput: it is nothing of that kind.
+    """
+    found = _Checked(value, "removed data", ("expired", "is_replica", "notes"))
+    notes, is_replica = value["notes"], value["is_replica"]
+    if type(is_replica) is not bool or not isinstance(notes, list) or len(notes) > MOST_REMOVED:
+        raise InvalidInput(f"removed data must have a list of up to {MOST_REMOVED} notes")
+    for each in notes:
+        if not isinstance(each, list) or len(each) != 3 or any(type(part) is not int for part in each[:2]):
+            raise InvalidInput(f"a note must be two numbers and a kind, not {shown(each)}")
+        if not 0 < each[0] < HIGHEST or not 0 < each[1] < HIGHEST or each[2] not in _KINDS:
+            raise InvalidInput(f"a note must be two numbers and a kind, not {shown(each)}")
+    return Removed(found.whole("expired", 0), is_replica, [(each[0], each[1], _KINDS[each[2]]) for each in notes])
 
 
 def seqs_from_json(value: Any, most: int = MOST_SEQS) -> list[int]:
@@ -133,6 +196,12 @@ class _Checked:
         if not isinstance(value, str) or len(value) > _LONGEST:
             raise self.error(key, value)
         return value
+
+    def bytes(self, key: str) -> bytes:
+        value = self.text(key)
+        if not _HEX.fullmatch(value):
+            raise self.error(key, value)
+        return bytes.fromhex(value)
 
     def whole(self, key: str, least: int) -> int:
         value = self._value[key]

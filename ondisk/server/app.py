@@ -11,6 +11,8 @@
     POST /dataset/NAME/changes
     POST /dataset/NAME/seqs
     POST /dataset/NAME/fetch
+    POST /dataset/NAME/contents
+    POST /dataset/NAME/removed
 
 A name is looked up among those of the datasets, and a segment in the index: no path of a request reaches the disk.
 """
@@ -34,9 +36,17 @@ from ondisk import json_shapes
 from ondisk.dataset import Dataset
 from ondisk.dataset.json_lines import json_summary, lines_of_data, names_of
 from ondisk.errors import IntegrityError, InvalidInput, NotFound, OndiskError, shown
+from ondisk.replication.contents import contents_of, removed_of
 from ondisk.replication.records import Records, encode
 from ondisk.replication.source import described, fetched, numbers, records
-from ondisk.replication.wire import RECORDS, description_to_json, digest, numbers_to_json
+from ondisk.replication.wire import (
+    RECORDS,
+    contents_to_json,
+    description_to_json,
+    digest,
+    numbers_to_json,
+    removed_to_json,
+)
 from ondisk.server.answers import Json, Refused, Stream, doubts_of, error_as_json, of_error
 from ondisk.server.asked import ChangesAsked, DataAsked, FetchAsked, QueryAsked, SeqsAsked, SummaryAsked
 from ondisk.server.datasets import Served, is_readable
@@ -73,6 +83,8 @@ def application(
         Route(f"{dataset}/changes", endpoints.changes, methods=["POST"]),
         Route(f"{dataset}/seqs", endpoints.seqs, methods=["POST"]),
         Route(f"{dataset}/fetch", endpoints.fetch, methods=["POST"]),
+        Route(f"{dataset}/contents", endpoints.contents, methods=["POST"]),
+        Route(f"{dataset}/removed", endpoints.removed, methods=["POST"]),
     ]
     handlers: Any = {OndiskError: _report, Refused: _report, HTTPException: _report_of_http}
     inside = Starlette(routes=routes, exception_handlers=handlers)
@@ -152,6 +164,18 @@ class Endpoints:
     async def fetch(self, request: Request) -> Response:
         asked = FetchAsked.of(await _body(request))
         return self._records(request, lambda dataset: fetched(dataset._access, asked.seqs, asked.max_bytes))
+
+    async def contents(self, request: Request) -> Response:
+        asked = SeqsAsked.of(await _body(request))
+
+        def digested(dataset: Dataset) -> Response:
+            return Json(contents_to_json(contents_of(dataset._access, asked.first, asked.last, listed=asked.listed)))
+
+        return await self._read(request, digested)
+
+    async def removed(self, request: Request) -> Response:
+        asked = FetchAsked.of(await _body(request))
+        return await self._read(request, lambda dataset: Json(removed_to_json(removed_of(dataset._access, asked.seqs))))
 
     def _records(self, request: Request, read: Callable[[Dataset], Records]) -> Response:
         return Stream(self._work(), self._of(request), lambda dataset: encode(read(dataset)), RECORDS, doubts=False)

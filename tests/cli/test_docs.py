@@ -51,6 +51,8 @@ COMMAND_LINES = {
     "quarantine drop": f"quarantine kept drop {ITEM}",
     "quarantine drop --yes": f"quarantine kept drop {ITEM} --yes",
     "replicate": "replicate torn copy",
+    "replicate --verify": "replicate torn pulled --verify",
+    "replicate --reconcile": "replicate weather replica --reconcile",
     "promote": "promote replica",
     "token show": "token show replica.tokens",
     "token show --layout ambry": "token show replicaTokens --layout ambry",
@@ -191,8 +193,10 @@ def tokens(folder):
 
 @pytest.fixture
 def replica(weather):
-    """Create a replica, and a source with a segment that is missing."""
+    """Create two replicas, and a source with a segment that is missing."""
     Replica.open("replica", "weather").close()
+    with Replica.open("pulled", "weather") as pulled:
+        pulled.pull()
     shutil.copytree(weather, "torn")
     Path("torn/2026/11-20.vm2").unlink()
 

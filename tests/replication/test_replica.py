@@ -229,7 +229,7 @@ def test_a_source_restored_from_an_old_backup_is_noticed(source, path, tmp_path)
     for _ in range(2):
         with Replica.open(path, source.path) as replica, pytest.raises(TokenForeign, match="earlier state") as caught:
             replica.pull()
-        assert "ondisk replicate SOURCE REPLICA" in caught.value.hint
+        assert "--reconcile" in caught.value.hint
         with ondisk.open(source.path) as again:
             again.append([datum(day, 7) for day in range(3, 9)])
 

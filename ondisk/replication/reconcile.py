@@ -1,0 +1,339 @@
+"""Reconcile a replica with its source: compare all data, and fetch what is missing, when a token is of no use.
+
+    expired    The source has forgotten deletions. Numbers still mean the same data: their ranges are compared. What the
+               source has deleted is deleted here; what it has lost or removed by age stays.
+    foreign    The source is another dataset, its index was rebuilt, or an earlier state of it was put back; or the same
+               happened to the replica. Numbers mean nothing: data are compared. Those that are equal get the source's
+               numbers; data that only the replica has get numbers of its own, and stay.
+    valid      Nothing is wrong with the token: data are compared, and what differs is fetched again.
+
+Nothing that is equal is fetched. The comparison is in the token while it lasts, so no pull continues in between:
+`offset` and `session` are those at which pulls go on when it is complete, `key` is its mode, and all numbers up to
+`index_start` are done. Each step is a commit, and another run finds what is left to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+from uuid import uuid4
+
+from ondisk.errors import StateError, TokenExpired, TokenForeign
+from ondisk.index import Transaction, replica
+from ondisk.index.changes import OWN
+from ondisk.index.replica import LOST, Difference, Followed
+from ondisk.replication import compare
+from ondisk.replication.apply import Applied, apply
+from ondisk.replication.compare import OnRange
+from ondisk.replication.compared import MISSING, ONLY, Compared, Fate
+from ondisk.replication.records import Records
+from ondisk.replication.replica import ANSWER_BYTES, Replica, check_follows
+from ondisk.replication.token import NO_COMPARISON, Token
+
+_TOGETHER = 1_000  # data that are requested at once
+_SHOWN = 100
+
+
+class Mode(Enum):
+    """How data are compared; the key of the token while it lasts."""
+
+    NUMBERS = b"numbers"
+    CONTENTS = b"contents"
+    FOREIGN = b"foreign"
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """How a replica and its source are to each other.
+
+    Attributes:
+        uuid: of the source.
+        last, session: the last change of the source, and who made it.
+        offset: the last change that the replica has applied.
+        mode: how to compare them.
+        is_begun: a comparison is not complete.
+        before: what the replica's index says.
+    """
+
+    uuid: str
+    last: int
+    session: int
+    offset: int
+    mode: Mode
+    is_begun: bool
+    before: Followed | None
+
+
+@dataclass(slots=True)
+class Reconciled:
+    """What a comparison has done, or would do.
+
+    Attributes:
+        source: the UUID of the source's index.
+        mode: `expired`, `foreign` or `valid`.
+        fetched: data that the replica lacked, or had other bytes of.
+        renumbered: data that were equal, and got the source's numbers.
+        deleted: data that the source has deleted.
+        replaced: data that only the replica had, in whose place data of the source with the same unique fields came;
+            0 in a dry run.
+        kept: data that the source has lost, removed by age or cannot read, and the replica keeps.
+        extra: data that only the replica has, nobody knows why; it keeps them.
+        missing: data that could not be fetched.
+        bytes: of the data that were fetched.
+        offset: pulls go on after this change.
+        extras, deletions: the numbers of the first 100 of these.
+    """
+
+    source: str
+    mode: str
+    fetched: int = 0
+    renumbered: int = 0
+    deleted: int = 0
+    replaced: int = 0
+    kept: int = 0
+    extra: int = 0
+    missing: int = 0
+    bytes: int = 0
+    offset: int = 0
+    extras: list[int] = field(default_factory=list)
+    deletions: list[int] = field(default_factory=list)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a dry run has found anything to do."""
+        return self.mode != "valid" or self.fetched + self.renumbered + self.deleted > 0
+
+
+_NAMES = {Mode.NUMBERS: "expired", Mode.CONTENTS: "valid", Mode.FOREIGN: "foreign"}
+
+
+def situation(replicated: Replica) -> Situation:
+    """Return how a replica and its source are to each other.
+
+    Raises:
+        NeedsCheck: an index of one of both may not know all data.
+        StateError: an archive of the source is away; see `Dataset.changes`.
+    """
+    access = replicated.dataset._access
+    access.archives.check_trusted()
+    source, now = replicated.source, replicated.followed
+    about = source.describe()
+    with access.current().index.snapshot() as snapshot:
+        mine = snapshot.dataset()["uuid"]
+    new = Situation(about.uuid, about.seq, about.session, 0, Mode.FOREIGN, is_begun=False, before=now)
+    if now is None or now.replica != mine or now.uuid != about.uuid:
+        return replace(new, is_begun=now is not None and now.replica == mine and now.key != b"")
+    mode, is_begun = Mode(now.key) if now.key else Mode.CONTENTS, now.key != b""
+    try:
+        source.changes(Token(now.uuid, now.session, now.offset) if now.offset else None, 1)
+    except TokenForeign:
+        return replace(new, is_begun=is_begun)
+    except TokenExpired:
+        if is_begun:  # deletions since it began were forgotten: it begins again
+            return replace(new, mode=mode, before=now)
+        return replace(new, offset=now.offset, mode=Mode.NUMBERS)
+    return replace(new, offset=now.offset, mode=mode, is_begun=is_begun)
+
+
+def reconcile(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _left: None) -> Reconciled:
+    """Compare all data of a replica and its source, and make them equal.
+
+    Args:
+        yes: do it; else only return what would be done.
+        on_range: called with how many numbers were compared, and how many are left.
+
+    Raises:
+        NeedsCheck: an index of one of both may not know all data.
+        StateError: an archive of one of both is away; or another process compares them.
+        Also the errors of `Dataset.append`.
+
+    Durability: each step is one commit in each index that it changes. Another run continues after the last one.
+    Locks: the replica's writers' lock, for each commit.
+    Memory: that of a pull. What differs is in a temporary file, some 100 bytes for each datum.
+    """
+    now = situation(replicated)
+    resumes = now.is_begun and now.before is not None and now.before.uuid == now.uuid and now.offset > 0
+    last, session = (now.offset, now.before.session) if resumes and now.before else (now.last, now.session)
+    first = max(0, now.before.index_start) + 1 if resumes and now.before else 1
+    with Compared() as found:
+        _compare(replicated, now, first, last, found, on_range)
+        result = _planned(now, last, found)
+        if yes:
+            step = _Steps(replicated, now, last, session, found, result)
+            if not resumes:
+                step.begin()
+            step.run()
+    return result
+
+
+def _compare(replicated: Replica, now: Situation, first: int, last: int, found: Compared, on_range: OnRange) -> None:
+    """Find what differs, and what becomes of it."""
+    access, source = replicated.dataset._access, replicated.source
+    if now.mode is Mode.NUMBERS:
+        compare.by_numbers(access, source, now.uuid, last, found, on_range)
+        compare.decide(access, source, found, OWN)
+        compare.add_digests(access, source, now.uuid, last, found)
+    else:
+        compare.by_contents(access, source, now.uuid, first, last, found, on_range)
+        compare.add_others(access, last if now.mode is Mode.FOREIGN else OWN - 1, found)
+        if now.mode is Mode.CONTENTS:
+            compare.decide(access, source, found, OWN)
+    found.match()
+
+
+_DELETED = f"{ONLY} AND fate IN ({Fate.DELETED:d}, {Fate.GONE:d})"
+_EXTRA = f"{ONLY} AND fate IN ({Fate.APART:d}, {Fate.UNKNOWN:d})"
+
+
+def _planned(now: Situation, last: int, found: Compared) -> Reconciled:
+    stays = f"fate IN ({Fate.LOST:d}, {Fate.AGED:d}, {Fate.UNREADABLE:d})"
+    result = Reconciled(now.uuid, _NAMES[now.mode], offset=last)
+    result.fetched, result.renumbered = found.count("theirs", MISSING), found.count("pair")
+    result.deleted, result.extra = found.count("mine", _DELETED), found.count("mine", _EXTRA)
+    result.kept = found.count("mine", stays)
+    result.deletions = [each.seq for each in next(found.of("mine", _DELETED), [])[:_SHOWN]]
+    result.extras = [each.seq for each in next(found.of("mine", _EXTRA), [])[:_SHOWN]]
+    return result
+
+
+class _Steps:
+    """The steps that make a replica equal to its source, each a commit."""
+
+    def __init__(
+        self,
+        replicated: Replica,
+        now: Situation,
+        last: int,
+        session: int,
+        found: Compared,
+        result: Reconciled,
+    ) -> None:
+        self._replica = replicated
+        self._access = replicated.dataset._access
+        self._source = replicated.source
+        self._mode = now.mode
+        self._uuid, self._last, self._session = now.uuid, last, session
+        self._found, self._result = found, result
+        self._now = now.before
+
+    def begin(self) -> None:
+        """Record that the comparison has begun. Pulls wait until it is complete."""
+        host, port = self._source.address
+        forget = self._mode is Mode.FOREIGN
+
+        def begun(transaction: Transaction, is_main: bool) -> None:
+            if forget:  # a number would delete other data than the ones that it was noted for
+                replica.forget_history(transaction, also_sessions=is_main)
+            if is_main:
+                mine = transaction.uuid
+                bytes_read = 0 if self._now is None else self._now.bytes_read
+                replica.follow(transaction, Followed(self._uuid, mine, self._session, self._last, 0, self._mode.value,
+                                                     host, port, bytes_read))  # fmt: skip
+
+        self._in_each_index(begun, only_main=not forget)
+
+    def run(self) -> None:
+        """Do what is left, and end the comparison."""
+        found = self._found
+        for some in found.of("mine", f"fate = {Fate.APART:d} AND seq < {OWN}"):
+            self._each([entry.seq for entry in some], self._set_apart)
+        for pairs in found.pairs():
+            self._place(pairs)
+        for some in found.of("mine", f"{_DELETED} OR fate = {Fate.DAMAGED:d}"):
+            self._each([entry.seq for entry in some], lambda transaction, here: transaction.drop_rows(here))
+        self._fetch()
+        self._end()
+
+    def _set_apart(self, transaction: Transaction, here: list[int]) -> None:
+        numbers = replica.set_apart(transaction, here)
+        transaction.after_commit(partial(self._found.moved, numbers))
+
+    def _place(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Give data the numbers that they have at the source."""
+        new = {mine: theirs for theirs, mine in pairs}
+        left = {*new}
+
+        def place(transaction: Transaction, here: list[int]) -> None:
+            replica.renumber(transaction, [(new[seq], seq) for seq in here])
+            transaction.advance_seq(max(new[seq] for seq in here))
+            left.difference_update(here)
+
+        self._each([*new], place)
+        self._found.unpair(left)  # maintenance has removed them meanwhile: they are fetched
+
+    def _fetch(self) -> None:
+        result, now = self._result, self._now
+        assert now is not None
+        result.fetched = 0
+        for some in self._found.of("theirs", MISSING):
+            seqs = [entry.seq for entry in some]
+            while seqs:
+                asked = seqs[:_TOGETHER]
+                records = self._source.fetch(asked, ANSWER_BYTES)
+                check_follows(records, replace(now, offset=asked[0] - 1))
+                reached = min(records.token.offset, asked[-1])
+                done = now.index_start if self._mode is Mode.NUMBERS else reached
+                after = replace(now, index_start=done, bytes_read=now.bytes_read + records.size)
+                applied = self._apply(records, now, after, asked)
+                result.fetched += applied.stored
+                result.replaced += applied.deleted
+                result.missing += applied.unreadable
+                result.bytes += applied.bytes
+                seqs = [seq for seq in seqs if seq > reached]
+                self._now = now = self._replica.followed
+                assert now is not None
+
+    def _apply(self, records: Records, now: Followed, after: Followed, asked: Sequence[int]) -> Applied:
+        applied = self._replica._renewing(partial(apply, self._access, records, now, after, asked))
+        if applied is None:
+            raise self._busy()
+        return applied
+
+    def _end(self) -> None:
+        """Let pulls go on, and the tokens of the replica's own replicas expire."""
+        is_foreign = self._mode is Mode.FOREIGN
+        lost = [entry.seq for some in self._found.of("mine", f"fate = {Fate.LOST:d}") for entry in some]
+        uuid = str(uuid4()) if is_foreign else None
+
+        def end(transaction: Transaction, is_main: bool) -> None:
+            assert self._now is not None
+            replica.differ(transaction, [Difference(seq, LOST, "the source has lost it") for seq in lost])
+            if uuid is not None:
+                transaction.begin_again_as(uuid)
+            after = replace(self._now, index_start=NO_COMPARISON, key=b"", replica=uuid or self._now.replica)
+            replica.follow(transaction, after)
+            if uuid is None:
+                transaction.expire_tokens()
+
+        self._in_each_index(end, only_main=True)
+
+    def _each(self, seqs: Sequence[int], do: Callable[[Transaction, list[int]], None]) -> None:
+        """Change the data with some numbers in the indices that have them."""
+
+        def change(transaction: Transaction, is_main: bool) -> None:
+            if here := sorted(replica.present(transaction, sorted(seqs))):
+                do(transaction, here)
+
+        self._in_each_index(change)
+
+    def _in_each_index(self, change: Callable[[Transaction, bool], None], *, only_main: bool = False) -> None:
+        """Change the index of the dataset, then those of its archives, each in one commit."""
+        access = self._access
+        with access.locked("replicate"):
+            access.archives.complete_deletes()
+            for opened in access.archives.all():
+                if only_main and opened is not access:
+                    continue
+                with opened.transaction("replicate") as transaction:
+                    if opened is access and replica.followed(transaction) != self._now:
+                        raise self._busy()
+                    change(transaction, opened is access)
+                    transaction.check_space()
+                    transaction.commit()
+        self._now = self._replica.followed
+
+    def _busy(self) -> StateError:
+        hint = "Wait until it ends, and run it again."
+        return StateError(f"{self._access.path}: another process pulls or compares it", hint=hint)

@@ -1,0 +1,117 @@
+"""Verify a replica: compare it with its source, datum by datum where digests differ, and change nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ondisk.errors import TokenForeign, command
+from ondisk.replication import compare
+from ondisk.replication.compare import OnRange
+from ondisk.replication.compared import Compared, Fate
+from ondisk.replication.reconcile import Mode, Situation, situation
+from ondisk.replication.replica import Replica
+from ondisk.step import days_ago
+
+_SHOWN = 100
+_OF_FATE = {
+    Fate.LOST: "lost",
+    Fate.UNREADABLE: "unreadable",
+    Fate.APART: "extra",
+    Fate.DELETED: "extra",
+    Fate.GONE: "extra",
+    Fate.UNKNOWN: "extra",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A datum that is not the same on both sides.
+
+    Attributes:
+        seq: its number.
+        kind: `missing`: the replica lacks it. `extra`: only the replica has it. `differs`: both have other bytes under
+            this number. `damaged`: the replica cannot read it. `unreadable`: the source cannot read it, and the replica
+            can. `lost`: the source has lost it, and the replica has it.
+        reftime: microseconds since 1970.
+    """
+
+    seq: int
+    kind: str
+    reftime: int
+
+
+@dataclass(slots=True)
+class Verified:
+    """What a comparison of a replica with its source has found.
+
+    Attributes:
+        source: the UUID of the source's index.
+        offset: the changes up to this number were compared.
+        left: how many later changes the source has; a pull fetches them.
+        missing, extra, differs, damaged, unreadable, lost: how many findings of each kind, see `Finding`.
+        aged: data that one side has removed because of its own `delete_age`. They are no findings.
+        findings: the first 100 of each kind.
+    """
+
+    source: str
+    offset: int
+    left: int
+    missing: int = 0
+    extra: int = 0
+    differs: int = 0
+    damaged: int = 0
+    unreadable: int = 0
+    lost: int = 0
+    aged: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """How many data are not the same."""
+        return self.missing + self.extra + self.differs + self.damaged + self.unreadable + self.lost
+
+
+def verify(replica: Replica, *, on_range: OnRange = lambda _done, _left: None) -> Verified:
+    """Compare a replica with its source, up to the last change that the replica has applied.
+
+    Args:
+        on_range: called with how many numbers were compared, and how many are left.
+
+    Raises:
+        TokenForeign: the numbers of both sides mean different data; see `reconcile`.
+        NeedsCheck, StateError: as `Dataset.changes`, for both.
+
+    Cost: reads all data of both sides.
+    """
+    source, now = replica.source, situation(replica)
+    if now.mode is Mode.FOREIGN or now.is_begun:
+        what = "is not complete" if now.is_begun else "is needed: their numbers are not those of its source"
+        hint = f"Run {command('replicate', 'SOURCE', replica.dataset.path, '--reconcile')}."
+        raise TokenForeign(f"{replica.dataset.path}: a comparison of all data {what}", hint=hint)
+    with Compared() as found:
+        access = replica.dataset._access
+        compare.by_contents(access, source, now.uuid, 1, now.offset, found, on_range)
+        compare.add_others(access, now.offset, found)
+        compare.decide(access, source, found, now.offset)
+        return _summed(now, found, replica.dataset.config.delete_age)
+
+
+def _summed(now: Situation, found: Compared, delete_age: int | None) -> Verified:
+    verified = Verified(now.uuid, now.offset, max(0, now.last - now.offset))
+    oldest = -(2**63) if delete_age is None else days_ago(delete_age)
+    alone = "seq NOT IN (SELECT seq FROM mine)"
+    both = "seq IN (SELECT seq FROM theirs)"
+    verified.aged = found.count("mine", f"fate = {Fate.AGED:d}") + found.count(
+        "theirs", f"{alone} AND reftime < {oldest}"
+    )
+    wheres = [
+        ("missing", "theirs", f"{alone} AND reftime >= {oldest}"),
+        ("differs", "mine", f"{both} AND digest != x''"),
+        ("damaged", "mine", f"{both} AND digest = x''"),
+        *((kind, "mine", f"NOT {both} AND fate = {fate:d}") for fate, kind in _OF_FATE.items()),
+    ]
+    for kind, side, where in wheres:
+        setattr(verified, kind, getattr(verified, kind) + found.count(side, where))
+        first = next(found.of(side, where), [])
+        verified.findings += [Finding(each.seq, kind, each.reftime) for each in first[:_SHOWN]]
+    return verified

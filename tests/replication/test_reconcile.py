@@ -1,0 +1,264 @@
+"""A full comparison makes a replica equal to its source again, and throws nothing away that nobody deleted."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import ondisk
+from ondisk import Dataset, Datum
+from ondisk.errors import StateError, TokenExpired, TokenForeign
+from ondisk.replication.feed import Kind
+from ondisk.replication.reconcile import Reconciled, reconcile
+from ondisk.replication.replica import Replica
+from ondisk.replication.verify import Verified, verify
+
+FIRST, SECOND = "2026/11-01.jsonl", "2026/11-02.jsonl"
+
+
+def datum(day: int, a: int, text: str = "x") -> Datum:
+    return Datum(datetime(2026, 11, day, tzinfo=UTC), {"a": a}, {"text": text})
+
+
+@pytest.fixture
+def source(create) -> Dataset:
+    return create("source", fields={"a": "integer"}, unique=["reftime", "a"], replace="yes", deletions_kept=1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "replica"
+
+
+def pull(path: Path, source: Path) -> None:
+    with Replica.open(path, source) as replica:
+        replica.pull()
+
+
+def numbered(path: Path) -> dict[int, str]:
+    with ondisk.open(path, read_only=True) as dataset:
+        changes = dataset.changes(max_bytes=2**40).changes
+    return {each.seq: shown(each.datum) for each in changes if each.kind is Kind.APPENDED and each.datum is not None}
+
+
+def shown(datum: Datum) -> str:
+    return repr((datum.reftime, dict(datum.metadata), datum.data))
+
+
+def content(path: Path) -> Counter[str]:
+    with ondisk.open(path, read_only=True) as dataset:
+        return Counter(map(shown, dataset.query()))
+
+
+def verified(path: Path, source: Path) -> Verified:
+    with Replica.open(path, source) as replica:
+        return verify(replica)
+
+
+def reconciled(path: Path, source: Path, *, yes: bool = True) -> Reconciled:
+    with Replica.open(path, source) as replica:
+        return reconcile(replica, yes=yes)
+
+
+def mend(path: Path, source: Path) -> Reconciled:
+    """Reconcile, and look whether a dry run promised it and changed nothing, and pulls go on."""
+    before = content(path)
+    promised = reconciled(path, source, yes=False)
+    assert content(path) == before
+    done = reconciled(path, source)
+    for name in ("mode", "fetched", "renumbered", "deleted", "kept", "offset"):
+        assert getattr(promised, name) == getattr(done, name), name
+    pull(path, source)
+    mine, theirs = numbered(path), numbered(source)
+    assert {seq: mine.get(seq) for seq in theirs} == theirs
+    with ondisk.open(path) as dataset:
+        dataset.repack()
+        assert not [each for each in dataset.check(accurate=True).segments if each.state.name != "OK"]
+    return done
+
+
+def forget_deletions(path: Path) -> None:
+    with ondisk.open(path) as dataset, dataset._access.transaction("repack") as transaction:
+        transaction.trim_deletions(transaction.seq, 1000)
+        transaction.commit()
+
+
+def test_after_deletions_were_forgotten_what_was_deleted_is_deleted(source, path):
+    source.append(datum(day, a) for day in (1, 2, 3) for a in range(5))
+    pull(path, source.path)
+    source.delete("reftime: =2026-11-02")
+    source.append([datum(1, 1, "new"), datum(4, 1)])
+    forget_deletions(source.path)
+    with Replica.open(path, source.path) as replica, pytest.raises(TokenExpired) as caught:
+        replica.pull()
+    assert "--reconcile" in caught.value.hint
+    done = mend(path, source.path)
+    assert (done.mode, done.fetched, done.deleted, done.renumbered, done.extra) == ("expired", 2, 6, 0, 0)
+    assert content(path) == content(source.path)
+    assert verified(path, source.path).count == 0
+    source.append([datum(5, 1)])
+    pull(path, source.path)
+    assert numbered(path) == numbered(source.path)
+
+
+def test_what_the_source_lost_or_removed_by_age_stays(create, path):
+    old = datetime.now(UTC).replace(microsecond=0) - timedelta(days=400)
+    source = create("source", fields={"a": "integer"})
+    source.append([Datum(old, {"a": 1}, {}), datum(1, 1), datum(2, 1), datum(3, 1)])
+    pull(path, source.path)
+    (source.path / FIRST).unlink()
+    source.fix(forget=True)
+    config = source.path / "dataset.toml"
+    config.write_text("delete_age = 300\n" + config.read_text())
+    with ondisk.open(source.path) as again:
+        again.repack(by_age=True)
+        again.delete("reftime: =2026-11-02")
+    with ondisk.open(source.path) as again, again._access.transaction("repack") as transaction:
+        transaction.trim_deletions(transaction.seq, 1000)
+        transaction.expire_tokens()
+        transaction.commit()
+    done = reconciled(path, source.path)
+    assert (done.mode, done.deleted, done.kept) == ("expired", 1, 2)
+    with Replica.open(path, source.path) as replica:
+        assert replica.pull().kept == 1
+    assert len(numbered(path)) == 3
+
+
+def test_a_source_whose_index_was_rebuilt(source, path):
+    source.append(datum(day, a) for day in (3, 2, 1) for a in range(5))
+    pull(path, source.path)
+    before = content(path)
+    source.close()
+    (source.path / "index.sqlite").unlink()
+    with ondisk.open(source.path) as again:
+        again.fix()
+        again.append([datum(4, 1)])
+    with Replica.open(path, source.path) as replica, pytest.raises(TokenForeign) as caught:
+        replica.pull()
+    assert "--reconcile" in caught.value.hint
+    with pytest.raises(TokenForeign):
+        verified(path, source.path)
+    done = mend(path, source.path)
+    assert (done.mode, done.fetched, done.extra, done.deleted) == ("foreign", 1, 0, 0)
+    assert done.renumbered >= 10
+    assert content(path) - before == Counter([shown(datum(4, 1))])
+    assert numbered(path) == numbered(source.path)
+
+
+def test_a_source_put_back_from_a_backup_keeps_what_only_the_replica_has(source, path, tmp_path):
+    source.append(datum(1, a) for a in range(5))
+    source.close()
+    shutil.copytree(source.path, tmp_path / "backup")
+    with ondisk.open(source.path) as again:
+        again.append([datum(2, 1), datum(3, 1)])
+        again.delete("a: =3")
+    pull(path, source.path)
+    shutil.rmtree(source.path)
+    (tmp_path / "backup").rename(source.path)
+    with ondisk.open(source.path) as again:
+        again.append([datum(6, 1)])
+    done = mend(path, source.path)
+    assert (done.mode, done.fetched, done.renumbered, done.extra, done.deleted) == ("foreign", 2, 0, 2, 0)
+    assert content(path) - content(source.path) == Counter(map(shown, [datum(2, 1), datum(3, 1)]))
+    with ondisk.open(source.path) as again:
+        again.append([datum(7, 1), datum(2, 1)])
+        again.delete("reftime: =2026-11-06")
+    pull(path, source.path)
+    assert numbered(path) == numbered(source.path)
+
+
+def test_a_replica_whose_index_was_rebuilt(source, path):
+    source.append(datum(day, a) for day in (3, 2, 1) for a in range(5))
+    pull(path, source.path)
+    (path / "index.sqlite").unlink()
+    with ondisk.open(path) as again:
+        again.fix()
+    source.delete("a: =4")
+    done = mend(path, source.path)
+    assert (done.mode, done.fetched, done.renumbered, done.extra) == ("foreign", 0, 12, 3)
+    assert numbered(path) == numbered(source.path)
+
+
+def test_archives_of_both_sides_are_compared(source, path, tmp_path):
+    source.append(datum(day, a) for day in (1, 2, 3) for a in range(5))
+    pull(path, source.path)
+    with ondisk.open(path) as replica:
+        replica.archive(FIRST)
+    source.archive(SECOND)
+    source.delete("a: =4")
+    forget_deletions(source.path)
+    with ondisk.open(source.path) as again, again._access.transaction("repack") as transaction:
+        transaction.expire_tokens()
+        transaction.commit()
+    assert mend(path, source.path).mode == "expired"
+    assert numbered(path) == numbered(source.path)
+    source.close()
+    shutil.rmtree(source.path / ".archive")
+    (source.path / "index.sqlite").unlink()
+    with ondisk.open(source.path) as again:
+        again.fix()
+    done = mend(path, source.path)
+    assert (done.mode, done.fetched, done.extra) == ("foreign", 2, 4), "two deleted data returned with the fix"
+    (path / ".archive/last").rename(tmp_path / "away")
+    with pytest.raises(StateError):
+        reconciled(path, source.path)
+
+
+def test_a_replica_of_the_replica_notices(source, path, tmp_path):
+    last = tmp_path / "last"
+    source.append(datum(day, a) for day in (3, 2, 1) for a in range(5))
+    pull(path, source.path)
+    pull(last, path)
+    source.close()
+    (source.path / "index.sqlite").unlink()
+    with ondisk.open(source.path) as again:
+        again.fix()
+    mend(path, source.path)
+    with Replica.open(last, path) as replica, pytest.raises(TokenForeign):
+        replica.pull()
+    mend(last, path)
+    assert numbered(last) == numbered(source.path)
+
+
+def test_what_differs_is_found_and_mended(source, path):
+    source.append(datum(day, a) for day in (1, 2, 3) for a in range(3))
+    pull(path, source.path)
+    assert verified(path, source.path).count == 0
+    with ondisk.open(path) as replica, replica._access.transaction("fix") as transaction:
+        transaction.drop_rows([1])
+        transaction.commit()
+    file = path / SECOND
+    file.write_bytes(file.read_bytes().replace(b'"text":"x"', b'"text":"y"', 1))
+    with ondisk.open(path) as replica:
+        replica.fix()
+    found = verified(path, source.path)
+    assert (found.missing + found.differs, found.count) == (2, found.missing + found.differs + found.extra)
+    done = mend(path, source.path)
+    assert (done.mode, done.fetched) == ("valid", 2)
+    assert numbered(path) == numbered(source.path)
+    assert verified(path, source.path).count == 0
+
+
+def test_a_pull_waits_until_the_comparison_is_complete(source, path, monkeypatch):
+    from ondisk.replication import reconcile as module
+
+    source.append(datum(day, a) for day in (3, 2, 1) for a in range(5))
+    pull(path, source.path)
+    source.close()
+    (source.path / "index.sqlite").unlink()
+    with ondisk.open(source.path) as again:
+        again.fix()
+    with monkeypatch.context() as patched:
+        patched.setattr(module._Steps, "_fetch", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            reconciled(path, source.path)
+    with Replica.open(path, source.path) as replica, pytest.raises(TokenForeign, match="not complete"):
+        replica.pull()
+    with ondisk.open(path, read_only=True) as chained, pytest.raises(StateError, match="not complete"):
+        chained.changes()
+    mend(path, source.path)
+    assert numbered(path) == numbered(source.path)
