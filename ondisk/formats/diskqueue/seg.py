@@ -334,6 +334,7 @@ class Seg(Format):
 
     def why_rewritten(self, end: End) -> str | None:
         is_encrypted = header.Header.of_kind(end.kind).encrypted
+        end = replace(end, kind=end.kind & ~header.FOUND)
         return super().why_rewritten(end) or ("it is encrypted again, with the newest key" if is_encrypted else None)
 
     def is_exposed(self, end: End) -> bool:
