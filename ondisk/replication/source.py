@@ -17,6 +17,7 @@ from typing import Protocol, Self
 from ondisk.dataset.access import Opened
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.dataset import Dataset
+from ondisk.dataset.layout import untrusted
 from ondisk.errors import InvalidInput, StateError, shown
 from ondisk.index import Row, Snapshot, changes
 from ondisk.replication import feed
@@ -193,7 +194,13 @@ def source_of(place: str | os.PathLike[str], token: str | None = None) -> OpenSo
 
 
 def described(access: DatasetAccess) -> Description:
-    """Return what a source is."""
+    """Return what a source is.
+
+    Raises:
+        NeedsCheck: its index was lost.
+    """
+    if access.current().index.missing:
+        raise untrusted(access.path)
     with access.current().index.snapshot() as snapshot:
         uuid, last = snapshot.dataset()["uuid"], feed.last_change(snapshot)
         session = changes.session_at(snapshot, last)

@@ -32,7 +32,7 @@ from ondisk.server.datasets import Served
 from ondisk.server.work import Work
 
 _LOG = logging.getLogger("ondisk.server")
-_PIECE = 256 * 1024  # bytes
+_PIECE = 512 * 1024  # bytes
 _LONGEST_HEADER = 4096
 
 STATUS: Mapping[type[OndiskError], int] = {

@@ -17,7 +17,7 @@ class Limits:
         patience: seconds for which a request waits for one of these to end.
         receiving: seconds for the body of a request.
         idle: seconds for the head of a request, from the beginning of the connection or the end of the last answer.
-        stalled: seconds in which a connection must take a part of an answer: some 256 KiB.
+        stalled: seconds in which a connection must take a part of an answer: some 512 KiB.
         duration: seconds for an answer.
         grace: seconds for the rest of the answers when the server ends.
     """

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from server.conftest import started
+from worlds import lose_index
 
 from ondisk import Dataset, Datum
 from ondisk.errors import DatasetNotFound, InvalidInput, NeedsCheck, TokenForeign
@@ -162,3 +163,11 @@ def test_a_source_refuses_what_the_feed_refuses(dataset, source, tmp_path):
         source.changes(None)
     with pytest.raises(DatasetNotFound):
         PathSource(tmp_path / "nothing").describe()
+
+
+def test_a_source_that_has_lost_its_index_says_so(dataset, source):
+    dataset.append([datum(1, 1)])
+    dataset.close()
+    lose_index(dataset.path)
+    with pytest.raises(NeedsCheck):
+        source.describe()
