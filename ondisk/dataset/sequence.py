@@ -122,12 +122,10 @@ class Roll:
         segment = self._transaction.segments([name]).get(name)
         if segment is None or segment.shared or segment.unread or segment.copies:
             return None
-        if segment.end.kind != self._format.begin().end.kind:  # a segment stores its data in one way
+        begun = self._format.begin().end
+        if (segment.end.kind, segment.end.compressed) != (begun.kind, begun.compressed):  # stored in another way
             return None
         if self._directory.stat(name) is None:
-            return None
-        begun = self._format.begin().end
-        if (segment.end.kind, segment.end.compressed) != (begun.kind, begun.compressed):
             return None
         with contextlib.suppress(SegmentCorrupt, SegmentMissing, StateError, MustRewrite):
             return self._writer.destination(segment, name, NOTHING, self._format)
