@@ -2,7 +2,8 @@
 
     ONDISK_KEY_FILE       a file that only its owner can read
     ONDISK_KEYS           the same lines, separated by newlines or semicolons
-    ONDISK_KEY_COMMAND    a command that prints the lines; it is run without a shell
+    ONDISK_KEY_COMMAND    a command that prints the lines; it is run without a shell, and not again within 10 s after it
+                          has failed
 
 Each line is `ID HEX`: a number from 1 to 4294967295, and 16 bytes (for AES-128) or 32 bytes (for AES-256) in
 hexadecimal digits. A line that begins with `#` is a comment. The last key of a length writes; all of them read.
@@ -19,6 +20,7 @@ import stat
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from time import monotonic
 
 from ondisk.errors import ConfigError, KeyMissing
 
@@ -30,6 +32,7 @@ FILE, _KEYS, _COMMAND = VARIABLES = ("ONDISK_KEY_FILE", "ONDISK_KEYS", "ONDISK_K
 _LINE = re.compile(r"(\d{1,10})\s+((?:[0-9a-fA-F]{2})+)", re.ASCII)
 _LONGEST = 1024 * 1024  # bytes of a source of keys
 _PATIENCE = 60  # seconds for a command
+_PAUSE = 10  # seconds: maintenance needs the keys for each segment, and a command that fails may take long
 _FORM = "Each line must be `ID HEX`: a number, a space, and 32 or 64 hexadecimal digits."
 _GIVE = "Pass --key-file FILE, or set ONDISK_KEY_FILE; docs/encryption.md says how to make keys."
 
@@ -123,6 +126,7 @@ class KeyRing:
 
 _chosen: KeyRing | None = None
 _known: tuple[tuple[str | None, ...], KeyRing] | None = None
+_failed: tuple[str, float, ConfigError] | None = None  # a command, and when and how it failed
 
 
 def use(keys: KeyRing | str | os.PathLike[str] | None) -> None:
@@ -134,9 +138,9 @@ def use(keys: KeyRing | str | os.PathLike[str] | None) -> None:
     Raises:
         ConfigError: the file cannot be used.
     """
-    global _chosen, _known
+    global _chosen, _known, _failed
     _chosen = keys if keys is None or isinstance(keys, KeyRing) else of_file(keys)
-    _known = None
+    _known = _failed = None
 
 
 def current() -> KeyRing:
@@ -190,10 +194,22 @@ def _of_environment(file: str | None, keys: str | None, command: str | None) -> 
     if file:
         return of_file(file)
     if command:
-        return _of_command(command)
+        return _unless_it_failed(command)
     if keys:
         return KeyRing.parse(keys.replace(";", "\n"), _KEYS)
     return KeyRing(source=f"the environment (none of {', '.join(VARIABLES)} is set)")
+
+
+def _unless_it_failed(command: str) -> KeyRing:
+    """Return the keys that a command prints; raise the last error again if the command has failed a moment ago."""
+    global _failed
+    if _failed is not None and _failed[0] == command and monotonic() - _failed[1] < _PAUSE:
+        raise ConfigError(_failed[2].message, hint=_failed[2].hint, **_failed[2].context)
+    try:
+        return _of_command(command)
+    except ConfigError as error:
+        _failed = command, monotonic(), error
+        raise
 
 
 def _of_command(command: str) -> KeyRing:

@@ -146,6 +146,23 @@ def test_a_command_that_fails_is_an_error_without_its_output(command, problem, e
     assert "secret" not in str(caught.value)
 
 
+def test_a_command_that_fails_is_not_run_again_at_once(environment, tmp_path, monkeypatch):
+    runs, command = tmp_path / "runs", tmp_path / "command"
+    command.write_text(f"#!/bin/sh\necho run >> {runs}\nexit 3\n")
+    command.chmod(0o700)
+    environment.setenv("ONDISK_KEY_COMMAND", str(command))
+    monkeypatch.setattr(keys, "_PAUSE", 3600)
+    for _ in range(20):
+        with pytest.raises(ConfigError, match="ended with 3"):
+            keys.current()
+    assert runs.read_text() == "run\n"
+    command.write_text(f"#!/bin/sh\necho 1 {SHORT.hex()}\n")
+    with pytest.raises(ConfigError, match="ended with 3"):
+        keys.current()
+    monkeypatch.setattr(keys, "_PAUSE", 0)
+    assert keys.current().of_size(16) == [SHORT]
+
+
 def test_the_command_is_run_without_a_shell(environment, tmp_path):
     environment.setenv("ONDISK_KEY_COMMAND", f"echo 1 {SHORT.hex()} ; touch {tmp_path / 'x'}")
     with pytest.raises(ConfigError):
