@@ -57,12 +57,16 @@ class KeyRing:
         keys: their numbers must differ.
         source: where they come from, for messages.
 
+    Attributes:
+        checked: file ids of segments whose last frame was sealed with the newest key of 32 bytes.
+
     Raises:
         ConfigError: two keys have the same number, or a key has an invalid number or length.
     """
 
     def __init__(self, keys: Iterable[Key] = (), source: str = "no source") -> None:
         self.source = source
+        self.checked: set[bytes] = set()
         found: dict[int, Key] = {}
         for key in keys:
             if not 1 <= key.id <= MAX_ID:

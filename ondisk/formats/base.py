@@ -429,7 +429,7 @@ class Format(ABC):
         """Return the bytes to write after the last datum of a complete segment; a later append overwrites them."""
         return b""
 
-    def sealer(self, file: SegmentFile, name: str) -> Sealer | None:
+    def sealer(self, file: SegmentFile, name: str, end: End | None = None) -> Sealer | None:
         """Return what encrypts and decrypts the bytes of a segment's file; None if they are not encrypted.
 
         `scan`, `parse` and `resume` decrypt by themselves. All other bytes are decrypted after they were read from the
@@ -437,10 +437,12 @@ class Format(ABC):
 
         Args:
             name: of the segment, without the name of an archive before it.
+            end: of the segment, if data are to be appended there.
 
         Raises:
             KeyMissing: its key is not known.
-            AuthenticationFailed: no key fits, or the file is that of another segment.
+            AuthenticationFailed: no key fits, or the file is that of another segment; or the last datum before `end`
+                shows that the key for new data is another one than the key of this number that the segment has.
         """
         return None
 

@@ -109,7 +109,7 @@ class ConcatWriter:
                 may be data that a lost index knew, and stay.
 
         Raises:
-            SegmentCorrupt, StateError: nothing can be appended to this file.
+            SegmentCorrupt, StateError, AuthenticationFailed: nothing can be appended to this file.
             MustRewrite: nothing can be appended before the segment is rewritten.
         """
         found = self._directory.regular_file(name)
@@ -135,7 +135,7 @@ class ConcatWriter:
                 return Start(Laid(b"", end), is_touched=True, checksum=committed.facts.checksum)
         try:
             laid = layout.resume(file, end or End())
-        except (SegmentCorrupt, StateError) as error:
+        except (SegmentCorrupt, StateError, AuthenticationFailed) as error:
             message = f"cannot append to {file.path}: {error.message}"
             raise type(error)(message, hint=error.hint, segment=name) from error
         if end is None or committed is None:
@@ -177,6 +177,8 @@ class ConcatWriter:
         Raises:
             SegmentMissing: the index knows bytes of it, but it is not on disk.
             SegmentCorrupt: it is shorter than the index says.
+            KeyMissing, AuthenticationFailed: it is encrypted, and new data would have another key of the same number,
+                or none. Nothing is written to it.
         """
         if len(self._unsynced) >= _OPEN_TO_WRITE:
             self.sync()
@@ -184,6 +186,7 @@ class ConcatWriter:
         position = laid.end.size - len(laid.content)
         path = hidden(name, generation) if start.is_new else name
         file, before = self._open(path, name, generation, position, is_new=start.is_new)
+        sealer = _sealer_to_append(layout, file, name, laid.end) if position else None
         append = _Append(path, generation, file, before, position, layout.patch(laid.end), known, start.is_touched)
         if before is not None and before.st_size > position:
             if known or start.is_found:  # before `undo` may cut these bytes off
@@ -193,7 +196,7 @@ class ConcatWriter:
         self._appends[name] = append
         self._unsynced.append(name)
         append.writer = SegmentWriter(
-            layout, file, name, laid, checksum=start.checksum, save_blocks=append.blocks.extend
+            layout, file, name, laid, checksum=start.checksum, sealer=sealer, save_blocks=append.blocks.extend
         )
         yield append.writer
         append.writer.finish()
@@ -291,6 +294,18 @@ class ConcatWriter:
         return file, found
 
 
+def _sealer_to_append(layout: Layout, file: WritableFile, name: str, end: End) -> Sealer | None:
+    """Return what encrypts new data at the end of a segment; None if it is plain."""
+    try:
+        return layout.sealer(file, name, end)
+    except OndiskError as error:
+        file.close()
+        if isinstance(error, KeyMissing | AuthenticationFailed):
+            error.context["segment"] = name
+            raise located(error, file.path) from None
+        raise
+
+
 def keep_data_after(
     directory: Directory, name: str, end: End, layout: Layout, *, verb: str, is_committed: bool = True
 ) -> None:
@@ -325,6 +340,8 @@ def _is_never_counted(file: ReadableFile, end: End, layout: Layout) -> bool:
         return False
     try:
         laid = layout.resume(file, end)
+    except (KeyMissing, AuthenticationFailed) as error:
+        raise located(error, file.path) from None
     except (SegmentCorrupt, StateError):
         return False
     return laid.end.size - len(laid.content) <= end.size

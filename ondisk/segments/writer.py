@@ -27,7 +27,7 @@ class SegmentWriter:
         checksum: of the bytes before those of `start`, as in `Facts`; None if unknown.
         base: the position of the segment's first byte in the file, if other bytes precede it. Such a file contains
             data only, and no header.
-        sealer: what encrypts a file without a header.
+        sealer: what encrypts a segment that is continued, or a file without a header.
         save_blocks: called with the new blocks, if the segment is compressed.
 
     Attributes:
@@ -54,8 +54,8 @@ class SegmentWriter:
         self._checksum = checksum
         self.end: End = start.end
         position = start.end.size - len(start.content)
-        if base is None:
-            sealer = layout.sealer(file, name) if position else layout.new_sealer(start.content, name)
+        if base is None and not position:
+            sealer = layout.new_sealer(start.content, name)
         self._sealer = sealer
         if start.content:
             self._write(position, start.content)

@@ -281,6 +281,52 @@ def test_nothing_is_appended_without_a_key_to_encrypt_it(kind, make):
         assert numbers(dataset) == [1, 2]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("state", ["whole", "torn", "index lost"])
+def test_nothing_is_appended_to_a_segment_with_a_wrong_key_of_the_same_number_or_none(kind, state, make):
+    with make(kind) as dataset:
+        dataset.append(numbered(n) for n in range(10))
+        path = dataset.path
+    if state == "torn":
+        with (path / SEGMENT).open("ab") as file:
+            file.write(b"torn")
+    elif state == "index lost":
+        lose_index(path)
+    before = files_in(path)
+    for known, error in ((WRONG, AuthenticationFailed), (KeyRing(), KeyMissing)):
+        keys.use(known)
+        with ondisk.open(path) as dataset:
+            with pytest.raises(error, match=SEGMENT):
+                dataset.append([numbered(50), numbered(50, day=1)])
+            assert not dataset.quarantine.kept
+        assert files_in(path) == before
+    keys.use(RING)
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+        assert dataset.append([numbered(50)]).imported == 1
+        assert numbers(dataset) == [*range(10), 50]
+
+
+def test_nothing_is_appended_to_a_queue_with_a_wrong_key_of_the_same_number(make):
+    with make(GCM, step="sequence") as dataset:
+        dataset.append([numbered(1)])
+        keys.use(WRONG)
+        with pytest.raises(AuthenticationFailed, match=r"0\.seg"):
+            dataset.append([numbered(3)])
+        keys.use(RING)
+        assert numbers(dataset) == [1]
+
+
+@pytest.mark.parametrize("older", [[], [Key(2, NEWER)]], ids=["lost", "wrong"])
+def test_a_newer_key_continues_a_segment_of_an_older_one_that_is_lost_or_wrong(older, make):
+    with make(GCM) as dataset:
+        dataset.append(numbered(n) for n in range(10))
+        keys.use(KeyRing([*older, Key(3, SHORT + SHORT)]))
+        dataset.append([numbered(20)])
+        keys.use(KeyRing([Key(2, LONG), Key(3, SHORT + SHORT)]))
+        assert numbers(dataset) == [*range(10), 20]
+
+
 # Rotation
 
 

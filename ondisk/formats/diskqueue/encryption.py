@@ -57,6 +57,7 @@ STAGED_SIZE = _STAGED.size
 
 _NOT_AUTHENTIC = _PREFIX
 _NONCES = 512  # taken from the system at once
+_CHECKED = 10_000  # segments of which a process remembers that their key is right
 _INFO = b"ondisk segment"
 _OTHER_PLACE = "the key is not the right one of this number, or its bytes, its place or its segment's name were changed"
 
@@ -185,6 +186,37 @@ class Frames:
             pieces += (opened, _FOOTER.pack(crc32(opened), size))
             at += size
         return b"".join(pieces)
+
+    def check_key(self, read: Callable[[int, int], bytes], end: int, *, max_size: int) -> None:
+        """Raise if the last frame shows that the newest key is not the one that had its number before.
+
+        A frame that names another key, or is damaged, shows nothing. If the key is right, the segment is remembered,
+        and not read again.
+
+        Args:
+            read: returns bytes of the file by position and size.
+            end: of the last frame, in the file.
+            max_size: of a frame.
+
+        Raises:
+            AuthenticationFailed: the last frame names the newest key, and does not authenticate with it.
+            KeyMissing: there is no key of 32 bytes.
+        """
+        newest = self._ring.newest(AES_256).id
+        if self._file_id in self._ring.checked:
+            return
+        size = frame.length(read(end - 4, 4))
+        begin = end - size
+        if begin < self._begin or size > max_size:
+            return
+        whole = read(begin, size)
+        if _key_of(whole[4:-8]) != newest or not frame.is_whole(whole, 0, size):
+            return
+        if isinstance(event := self.event(begin, whole[4:-8]), AuthenticationFailed):
+            raise event
+        if len(self._ring.checked) >= _CHECKED:
+            self._ring.checked.clear()
+        self._ring.checked.add(self._file_id)
 
     def event(self, offset: int, payload: bytes | memoryview) -> bytes | AuthenticationFailed:
         """Return the event in the payload of the frame at an offset, or why it is not authentic.

@@ -202,12 +202,16 @@ class Seg(Format):
         except (InvalidInput, SegmentCorrupt):
             return False
 
-    def sealer(self, file: SegmentFile, name: str) -> Sealer | None:
+    def sealer(self, file: SegmentFile, name: str, end: End | None = None) -> Sealer | None:
+        limit = self.config.max_datum_size
         try:
-            head = drafts.header_of(file.read(0, header.MAX_SIZE), file.read, max_size=self.config.max_datum_size)
+            head = drafts.header_of(file.read(0, header.MAX_SIZE), file.read, max_size=limit)
         except (InvalidInput, SegmentCorrupt):
             return None  # whoever reads its data reports what is wrong
-        return key_search.sealer_of(head, file.read, name, max_size=self.config.max_datum_size)
+        sealer = key_search.sealer_of(head, file.read, name, max_size=limit)
+        if end is not None and isinstance(sealer, encryption.Frames):
+            sealer.check_key(file.read, end.size, max_size=limit)
+        return sealer
 
     def new_sealer(self, begun: bytes, name: str) -> Sealer | None:
         head = header.Header.parse(begun)

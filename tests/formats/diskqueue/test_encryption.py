@@ -229,6 +229,50 @@ def test_the_newest_key_seals_and_all_of_them_open():
     assert frames_of(both).unseal(BEGIN, mixed) == content
 
 
+def check_key(stored, ring, max_size=2**20):
+    content = HEADER.pack() + stored
+    frames_of(ring).check_key(lambda at, size: content[at : at + size], len(content), max_size=max_size)
+
+
+def test_the_last_frame_shows_whether_the_newest_key_is_another_one():
+    _, stored = sealed([b"event 1", b"event 2"])
+    wrong = KeyRing([Key(2, OTHER)])
+    check_key(b"", wrong)
+    check_key(stored, KeyRing([Key(2, LONG)]))
+    with pytest.raises(AuthenticationFailed, match="does not authenticate with key 2"):
+        check_key(stored, wrong)
+    for newer in (KeyRing([Key(3, OTHER)]), KeyRing([Key(2, OTHER), Key(3, LONG)])):
+        check_key(stored, newer)
+    check_key(stored, wrong, max_size=20)
+
+
+def test_each_segment_shows_only_once_that_a_key_is_right(monkeypatch):
+    monkeypatch.setattr(encryption, "_CHECKED", 2)
+    ring, read = KeyRing([Key(2, LONG)]), []
+    for file_id in (b"a" * 16, b"b" * 16, b"a" * 16, b"b" * 16, b"c" * 16, b"a" * 16):
+        frames = frames_of(ring, file_id)
+        content = HEADER.pack() + sealed([b"event"], frames)[1]
+        before = len(read)
+        frames.check_key(lambda at, size, of=content: read.append(at) or of[at : at + size], len(content), max_size=99)
+        read[before:] = [file_id[:1]] * (len(read) > before)
+    assert read == [b"a", b"b", b"c", b"a"]
+
+
+@given(st.integers(0, 46), st.integers(1, 255))
+def test_a_last_frame_that_is_damaged_does_not_show_that_a_key_is_wrong(at, flip):
+    _, stored = sealed([b"event 1", b"event 2"])
+    changed = bytearray(stored)
+    changed[-1 - at] ^= flip
+    check_key(bytes(changed), KeyRing([Key(2, LONG)]))
+    check_key(bytes(changed), KeyRing([Key(2, OTHER)]))
+
+
+@given(st.binary(max_size=100))
+def test_noise_in_place_of_the_last_frame_does_not_show_that_a_key_is_wrong(noise):
+    check_key(noise, KeyRing([Key(2, LONG)]))
+    check_key(noise[:8] + struct.pack("<I", len(noise)), KeyRing([Key(2, LONG)]))
+
+
 def test_what_has_no_room_for_a_tag_is_not_sealed():
     with pytest.raises(InvalidInput):
         frames_of().seal(BEGIN, frame.encode([b"\xa4 an event"])[0] + bytes(30))
