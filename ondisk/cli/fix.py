@@ -118,7 +118,7 @@ def would_mend(report: Report, error: OndiskError | None, verb: str, states: Sta
     output.would_mend(report, verb, work, held)
     if error is not None:
         raise error
-    return EXIT_DONE if report.is_clean else EXIT_FINDINGS
+    return EXIT_DONE if report.is_clean and not work else EXIT_FINDINGS
 
 
 def mend(dataset: Dataset, name: str, verb: Callable[[Progress], Report], output: Output) -> int:

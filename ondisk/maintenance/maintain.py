@@ -24,6 +24,7 @@ class Maintained:
 
     Attributes:
         dataset: its path, absolute.
+        dry_run: nothing was to be changed.
         done: the segments that fix and repack changed.
         left: the report of a check after that, or instead of it (dry run); None if it could not be checked.
         missing: segments that the fix found missing; None if there was no fix, for example in a dry run.
@@ -38,6 +39,7 @@ class Maintained:
     """
 
     dataset: str
+    dry_run: bool = False
     done: list[Done] = field(default_factory=list)
     left: Report | None = None
     missing: int | None = None
@@ -56,8 +58,8 @@ class Maintained:
 
     @property
     def findings(self) -> list[Diagnosis | Done]:
-        """The segments that are not OK."""
-        return [] if self.left is None else self.left.findings
+        """The segments that are not OK; of a dry run also those that the consumer of a queue has removed."""
+        return [each for each in self.left or () if each.state or (self.dry_run and each.action)]
 
     @property
     def exit_code(self) -> int:
@@ -66,9 +68,9 @@ class Maintained:
             return self.error.exit_code if isinstance(self.error, OndiskError) else _BUG
         if any(each.lost for each in self.done):
             return EXIT_DATA_SKIPPED
-        if self.kept:
+        if self.kept or self.findings or (self.left is not None and self.left.needs_check):
             return EXIT_FINDINGS
-        return EXIT_DONE if self.left is None or self.left.is_clean else EXIT_FINDINGS
+        return EXIT_DONE
 
 
 def maintain(
@@ -91,7 +93,7 @@ def maintain(
     Locks: `.maintain.lock` for the whole run, without waiting: a second run ends at once with LockError. The writers'
         lock once for each segment, so an append does not wait for the whole run.
     """
-    result = Maintained(str(Path(path).absolute()))
+    result = Maintained(str(Path(path).absolute()), dry_run)
     began = time.monotonic()
     try:
         if dry_run:

@@ -40,7 +40,7 @@ def test_what_beats_has_removed_is_no_finding(queue, capsys):
         beat.acknowledge(6)
     assert main(["check", str(queue)]) == 0
     assert "1 segment read and removed by the consumer of the queue" in capsys.readouterr().out
-    assert main(["fix", str(queue)]) == 0
+    assert main(["fix", str(queue)]) == 9
     assert "1 segment to fix; --yes does it" in capsys.readouterr().out
     assert main(["fix", str(queue), "--yes"]) == 0
     assert "0.seg: OK: the consumer of the queue has read and removed it" in capsys.readouterr().out

@@ -8,6 +8,7 @@ import pytest
 
 import ondisk
 from ondisk import Datum, keys
+from ondisk.formats.diskqueue.state import NAME, State
 from ondisk.keys import Key, KeyRing
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
@@ -39,3 +40,18 @@ def test_a_rewrite_of_an_adopted_queue_says_that_it_only_encrypts_again(run):
     lines = run("repack", "queue", "--rewrite").text.splitlines()
     assert lines[0] == "0.seg: DIRTY: it is encrypted again, with the newest key -> repack"
     assert lines[-1] == "3 segments to repack; --yes does it"
+
+
+@pytest.mark.parametrize("dry_run", [["fix"], ["repack"], ["maintain", "--dry-run"]], ids=lambda each: each[0])
+def test_a_segment_that_the_consumer_has_removed_is_something_to_do(run, dry_run):
+    path = make_queue("none")
+    ondisk.adopt(path)
+    (path / NAME).write_bytes(State(1).pack())
+    (path / "0.seg").unlink()
+    assert run("check", path).code == 0
+    verb, *options = dry_run
+    done = run(verb, path, *options)
+    assert (done.code, "remove from the index" in done.text + done.err) == (9, True)
+    assert run(verb, path, *([] if options else ["--yes"])).code == 0
+    done = run(verb, path, *options)
+    assert (done.code, done.err, "; --yes does it" in done.text) == (0, "", False)
