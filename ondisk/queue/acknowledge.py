@@ -1,4 +1,4 @@
-"""Acknowledge data of a queue: move the position in `state.dat`, and remove segments that lie before it."""
+"""Acknowledge data of a queue: move the position in `state.dat`, and remove the segments before it."""
 
 from __future__ import annotations
 
