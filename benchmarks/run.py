@@ -26,6 +26,7 @@ from floor import EPOCH, Floor
 from hostile import HostileBench
 from maintenance import MaintenanceBench
 from measure import Bench, Report, best, digest, peak_memory, seconds, silent
+from replicate import ReplicateBench
 from seg import SegBench
 from server import ServerBench
 from variants import VariantsBench
@@ -215,6 +216,7 @@ BENCHES = {
     "queue": QueueBench,
     "hostile": HostileBench,
     "server": ServerBench,
+    "replicate": ReplicateBench,
 }
 
 
