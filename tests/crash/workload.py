@@ -53,6 +53,7 @@ from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.index.import_log import Mark
 from ondisk.queue import Consumer
 from ondisk.replication import Replica
+from ondisk.replication.reconcile import reconcile
 from ondisk.replication.source import PathSource
 from ondisk.segments import quarantine, quarantine_items
 from ondisk.segments.generations import REPLACED, hidden
@@ -115,6 +116,13 @@ class Pull:
 
     source: str
     max_bytes: int
+
+
+@dataclass(frozen=True)
+class Reconcile:
+    """Compare the dataset, a replica, with its source, and make it equal."""
+
+    source: str
 
 
 @dataclass(frozen=True)
@@ -232,7 +240,7 @@ class LeaveOut:
 
 Step = (
     Append | Commit | Delete | Repack | Fix | Archive | Unarchive | RenameArchive | Beside | Quarantine
-    | Import | Pull | Consume | LoseIndex | LoseSegment | MakeForeign | LetAge | LetArchive | LeaveOut
+    | Import | Pull | Reconcile | Consume | LoseIndex | LoseSegment | MakeForeign | LetAge | LetArchive | LeaveOut
 )  # fmt: skip
 VERBS = Repack | Fix | Archive | Unarchive
 """Those that a crash may leave half done, and that are done again."""
@@ -430,6 +438,9 @@ def carry_out(dataset: Dataset, step: Step) -> None:
         case Pull(source, max_bytes):
             with PathSource(source) as opened:
                 Replica(dataset, opened).pull(max_bytes)
+        case Reconcile(source):
+            with PathSource(source) as opened:
+                reconcile(Replica(dataset, opened), yes=True)
         case Consume(batch_size):
             with (dataset.path.parent / "delivered").open("a") as file:
                 for batch in Consumer(dataset, batch_size):
