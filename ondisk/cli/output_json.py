@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ondisk.pipeline.run import PipelineReport
     from ondisk.queue import Acknowledged
     from ondisk.replication import ambry
+    from ondisk.replication.heal import Healed
     from ondisk.replication.reconcile import Reconciled
     from ondisk.replication.replica import Pulled
     from ondisk.replication.token import Entry
@@ -155,6 +156,11 @@ class JsonOutput:
         keys = ("source", "mode", "offset", "fetched", "renumbered", "deleted", "replaced", "kept", "extra", "missing",
                 "bytes", "deletions", "extras")  # fmt: skip
         _print({"replica": as_json(path), "dry_run": dry_run, **_values(done, *keys)})
+
+    def healed(self, path: str, healed: Healed, *, dry_run: bool) -> None:
+        reasons = [{"seq": seq, "reason": as_json(reason)} for seq, reason in healed.reasons]
+        values = _values(healed, "source", "lost", "unreadable", "left", "bytes")
+        _print({"replica": as_json(path), "dry_run": dry_run, **values, "reasons": reasons})
 
     def promoted(self, info: Mapping[str, Any], *, dry_run: bool) -> None:
         _print({"dataset": as_json(info["path"]), "uuid": info["uuid"], "dry_run": dry_run})

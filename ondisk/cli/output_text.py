@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ondisk.pipeline.run import PipelineReport
     from ondisk.queue import Acknowledged
     from ondisk.replication import ambry
+    from ondisk.replication.heal import Healed
     from ondisk.replication.reconcile import Reconciled
     from ondisk.replication.replica import Pulled
     from ondisk.replication.token import Entry
@@ -173,6 +174,13 @@ class TextOutput:
             _print_lines(f"{what}: datum {seq}" for seq in seqs)
         would, yes = ("would be ", "; --yes does it") if dry_run else ("", "")
         _print(f"{printable(path)}: {would}{', '.join(parts)}; change {done.offset}{yes}")
+
+    def healed(self, path: str, healed: Healed, *, dry_run: bool) -> None:
+        for seq, reason in healed.reasons:
+            complain("warning", f"the datum {seq} did not return: {reason}")
+        parts = [f"{healed.lost} lost", f"{healed.unreadable} unreadable"] + [f"{healed.left} left"] * (healed.left > 0)
+        would, yes = ("would return", "; --yes does it") if dry_run else ("returned", "")
+        _print(f"{printable(path)}: {would} to the source: {', '.join(parts)}{yes}")
 
     def promoted(self, info: Mapping[str, Any], *, dry_run: bool) -> None:
         path = printable(info["path"])

@@ -59,6 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="compare all data, and fetch and delete what differs: after an error 71 or 72. A dry run without --yes",
     )
+    how.add_argument(
+        "--heal",
+        action="store_true",
+        help="return to the source what it has lost or cannot read, and the replica has. A dry run without --yes",
+    )
     parser.add_argument("--yes", action="store_true", help="do what a dry run only prints")
     parser.add_argument(
         "--interval",
@@ -89,7 +94,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     token = None if arguments.server_token is None else read_token(arguments.server_token).decode()
     with source_of(arguments.source, token) as source, Replica.open(arguments.replica, source) as replica:
-        if arguments.verify or arguments.reconcile:
+        if arguments.verify or arguments.reconcile or arguments.heal:
             return _compare(replica, arguments, output)
         try:
             pulled = _pull(replica, arguments)
@@ -117,6 +122,7 @@ def _may_pass(error: OndiskError) -> bool:
 
 
 def _compare(replica: Replica, arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.replication.heal import heal
     from ondisk.replication.reconcile import reconcile
     from ondisk.replication.verify import verify
 
@@ -125,6 +131,12 @@ def _compare(replica: Replica, arguments: argparse.Namespace, output: Output) ->
             found = verify(replica, on_range=progress)
             output.compared(str(replica.dataset.path), found)
             return EXIT_FINDINGS if found.count else EXIT_DONE
+        if arguments.heal:
+            healed = heal(replica, yes=arguments.yes, on_range=progress)
+            output.healed(str(replica.dataset.path), healed, dry_run=not arguments.yes)
+            if arguments.yes:
+                return EXIT_DATA_SKIPPED if healed.left else EXIT_DONE
+            return EXIT_FINDINGS if healed.lost + healed.unreadable else EXIT_DONE
         done = reconcile(replica, yes=arguments.yes, on_range=progress)
     output.reconciled(str(replica.dataset.path), done, dry_run=not arguments.yes)
     if arguments.yes:

@@ -235,8 +235,8 @@ def insert(
     """Do what `store` does, up to the commit, which the caller makes after `check_space`.
 
     Args:
-        numbers: of a replica's batch: the numbers of its data at the source, ascending. They take the place of data
-            with the same unique fields.
+        numbers: those of the data, ascending. In a replica, they are those at the source, and the data take the place
+            of others with the same unique fields. Else the data return after a loss, and do not.
     """
     if not batch.payloads:
         return Stored()
@@ -264,8 +264,12 @@ def insert(
         rows = list(zip(*columns, strict=True))
         if numbers is None:
             kept = _settle_duplicates(rows, config, transaction, stored, kept_out)
-        else:
+        elif transaction.is_replica:
             kept = _take_places(rows, transaction, stored)
+        else:
+            here = replica.present(transaction, seqs)
+            kept = [place for place, seq in enumerate(seqs) if seq in here]
+            stored.duplicates.update({*range(len(seqs))}.difference(kept))
         if not kept:
             return stored
         payloads = [payloads[place] for place in kept]

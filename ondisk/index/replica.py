@@ -183,6 +183,23 @@ def renumber_own(transaction: Transaction, first: int) -> int:
     return len(own)
 
 
+def found_again(transaction: Transaction, seqs: Sequence[int]) -> None:
+    """Forget that data were lost: they have returned."""
+    _many(transaction, "DELETE FROM deletion WHERE datum = ? AND forgotten = 1", ((seq,) for seq in seqs))
+    _execute(transaction, "UPDATE dataset SET lost = max(0, lost - ?)", (len(seqs),))
+
+
+def reftimes(transaction: Transaction, seqs: Sequence[int]) -> dict[int, int]:
+    """Return the reftimes of some data, by their numbers."""
+    sql = "SELECT seq, reftime FROM datum WHERE seq IN (SELECT value FROM json_each(?))"
+    return dict(transaction.connection.execute(sql, (json.dumps([*seqs]),)).fetchall())
+
+
+def settle_lost(transaction: Transaction) -> None:
+    """Remove all data that the source has lost from the differences."""
+    _execute(transaction, "DELETE FROM difference WHERE kind = ?", (LOST,))
+
+
 def set_apart(transaction: Transaction, seqs: Sequence[int]) -> list[tuple[int, int]]:
     """Give data numbers of the replica's own, because theirs are not those of its source; return new and old ones."""
     pairs = [*zip(transaction.take_seqs(len(seqs)), seqs, strict=True)]

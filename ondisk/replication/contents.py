@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ondisk.dataset.access import Opened
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.errors import InvalidInput, shown
+from ondisk.errors import InvalidInput, OndiskError, shown
 from ondisk.index import Row, Snapshot, changes
 from ondisk.replication import feed
 from ondisk.replication.feed import Broken, Kind, Parts
@@ -150,18 +150,33 @@ def entries_at(access: DatasetAccess, seqs: Sequence[int]) -> Iterator[Entry]:
             yield from _entries(parts, merged(streams, access.path))
 
 
+def errors_at(access: DatasetAccess, seqs: Sequence[int]) -> dict[int, OndiskError]:
+    """Return why some data of a dataset cannot be read, by their numbers, which ascend."""
+    with feed.parts_of(access, 0) as parts:
+        streams = [
+            Stream(part, changes.data_of(snapshot, seqs), is_new=True) for part, (_, snapshot) in enumerate(parts)
+        ]
+        read = _read(parts, merged(streams, access.path))
+        return {some[0][-1]: found.error for some, found in read if isinstance(found, Broken)}
+
+
 def _entries(parts: Parts, runs: Iterable[Run]) -> Iterator[Entry]:
+    for some, found in _read(parts, runs):
+        if isinstance(found, Broken):
+            yield Entry(some[0][-1], some[0][0], b"")
+        else:
+            yield from (Entry(row[-1], row[0], digest) for row, digest in zip(some, found, strict=True))
+
+
+def _read(parts: Parts, runs: Iterable[Run]) -> Iterator[tuple[Sequence[Row], list[bytes] | Broken]]:
+    """Yield some rows and their digests; or one, and why it cannot be read."""
     for part, together in groupby(runs, key=lambda run: run.part):
         opened, snapshot = parts[part]
 
         def digests(rows: Sequence[Row], opened: Opened = opened, snapshot: Snapshot = snapshot) -> list[bytes]:
             return [*_digests(opened, snapshot, rows)]
 
-        for some, found in feed.read_some([row for run in together for row in run.rows], digests):
-            if isinstance(found, Broken):
-                yield Entry(some[0][-1], some[0][0], b"")
-            else:
-                yield from (Entry(row[-1], row[0], digest) for row, digest in zip(some, found, strict=True))
+        yield from feed.read_some([row for run in together for row in run.rows], digests)
 
 
 def _digests(opened: Opened, snapshot: Snapshot, rows: Sequence[Row]) -> Iterator[bytes]:

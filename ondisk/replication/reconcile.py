@@ -299,6 +299,7 @@ class _Steps:
 
         def end(transaction: Transaction, is_main: bool) -> None:
             assert self._now is not None
+            replica.settle_lost(transaction)
             replica.differ(transaction, [Difference(seq, LOST, "the source has lost it") for seq in lost])
             if uuid is not None:
                 transaction.begin_again_as(uuid)

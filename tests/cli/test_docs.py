@@ -53,13 +53,14 @@ COMMAND_LINES = {
     "replicate": "replicate torn copy",
     "replicate --verify": "replicate torn pulled --verify",
     "replicate --reconcile": "replicate weather replica --reconcile",
+    "replicate --heal": "replicate torn pulled --heal --yes",
     "promote": "promote replica",
     "token show": "token show replica.tokens",
     "token show --layout ambry": "token show replicaTokens --layout ambry",
     "token verify": "token verify replica.tokens",
     "migrate": "migrate changed",
 }
-LISTS = ("damage", "notes", "done", "findings", "offenders", "differences", "stored")
+LISTS = ("damage", "notes", "done", "findings", "reasons", "offenders", "differences", "stored")
 TYPES = {
     "integer": int,
     "number": float,

@@ -13,8 +13,10 @@ import ondisk
 from ondisk import Dataset, Datum
 from ondisk.errors import StateError, TokenExpired, TokenForeign
 from ondisk.replication.feed import Kind
+from ondisk.replication.heal import heal
 from ondisk.replication.reconcile import Reconciled, reconcile
 from ondisk.replication.replica import Replica
+from ondisk.replication.source import PathSource
 from ondisk.replication.verify import Verified, verify
 
 FIRST, SECOND = "2026/11-01.jsonl", "2026/11-02.jsonl"
@@ -261,4 +263,42 @@ def test_a_pull_waits_until_the_comparison_is_complete(source, path, monkeypatch
     with ondisk.open(path, read_only=True) as chained, pytest.raises(StateError, match="not complete"):
         chained.changes()
     mend(path, source.path)
+    assert numbered(path) == numbered(source.path)
+
+
+def test_a_comparison_over_a_server_is_that_of_the_path(source, path):
+    pytest.importorskip("httpx")
+    from server.conftest import started
+
+    from ondisk.replication.http_source import HttpSource
+
+    def url(port: int) -> str:
+        return f"http://127.0.0.1:{port}/dataset/source"
+
+    source.append(datum(day, a) for day in (3, 2, 1) for a in range(5))
+    pull(path, source.path)
+    source.delete("a: =4")
+    forget_deletions(source.path)
+    with started(source.path) as served, HttpSource(url(served.port)) as followed:
+        direct = PathSource(source.path)
+        for is_listed in (True, False):
+            assert followed.contents(1, 20, listed=is_listed) == direct.contents(1, 20, listed=is_listed)
+        assert followed.removed([5, 10, 11]) == direct.removed([5, 10, 11])
+        direct.close()
+        with Replica.open(path, followed) as replica:
+            assert (reconcile(replica, yes=True).deleted, verify(replica).count) == (3, 0)
+    source.close()
+    (source.path / "index.sqlite").unlink()
+    with ondisk.open(source.path) as again:
+        again.fix()
+    with (
+        started(source.path) as served,
+        HttpSource(url(served.port)) as followed,
+        Replica.open(path, followed) as replica,
+    ):
+        done = reconcile(replica, yes=True)
+        assert (done.mode, done.fetched) == ("foreign", 3), "deleted data returned with the fix"
+        assert replica.pull().present == 0
+        with pytest.raises(StateError, match="on a server"):
+            heal(replica, yes=True)
     assert numbered(path) == numbered(source.path)

@@ -1,0 +1,229 @@
+"""Heal a source: data that it has lost, or cannot read, return from a replica that has good copies of them.
+
+A datum returns under its own number, because the source and its replicas know it by that. What somebody deleted at the
+source stays deleted, and so does a datum in whose place another one with the same unique fields is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from ondisk.dataset.append import insert
+from ondisk.dataset.archived import archived_for
+from ondisk.dataset.dataset import Dataset
+from ondisk.errors import FrameCorrupt, StateError, TokenForeign, command
+from ondisk.formats import Batch
+from ondisk.index import Transaction, changes, replica
+from ondisk.replication import compare
+from ondisk.replication.compare import OnRange
+from ondisk.replication.compared import Compared, Fate
+from ondisk.replication.contents import errors_at, removed_of
+from ondisk.replication.feed import Kind
+from ondisk.replication.reconcile import Mode, situation
+from ondisk.replication.records import Group
+from ondisk.replication.replica import ANSWER_BYTES, Replica
+from ondisk.replication.source import PathSource, fetched
+
+_TOGETHER = 1_000  # data
+_SHOWN = 100
+
+
+@dataclass(slots=True)
+class Healed:
+    """What has returned to the source, or would.
+
+    Attributes:
+        source: the UUID of the source's index.
+        lost: data that it had lost.
+        unreadable: data that it could not read.
+        left: data that did not return.
+        bytes: of the data that returned.
+        reasons: number of the datum and reason, of the first 100 that did not return.
+    """
+
+    source: str
+    lost: int = 0
+    unreadable: int = 0
+    left: int = 0
+    bytes: int = 0
+    reasons: list[tuple[int, str]] = field(default_factory=list)
+
+    def leave(self, reasons: Collection[tuple[int, str]]) -> None:
+        """Note that data do not return, and why."""
+        self.left += len(reasons)
+        self.reasons += [*reasons][: _SHOWN - len(self.reasons)]
+
+
+def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _left: None) -> Healed:
+    """Return data to the source of a replica.
+
+    Args:
+        yes: do it; else only return what would be done.
+        on_range: called with how many numbers were compared, and how many are left.
+
+    Raises:
+        StateError: the source is on a server, or a replica itself.
+        TokenForeign: the numbers of both sides mean different data; see `reconcile`.
+        Also the errors of `Dataset.append`.
+
+    Durability: as an append, for some data at a time; then one commit of the replica. Tokens of other replicas expire.
+    Locks: the writers' lock of the source, for each commit; then that of the replica.
+    Cost: reads all data of both sides.
+    """
+    source = replicated.source
+    if not isinstance(source, PathSource):
+        raise StateError("a source on a server cannot be healed", hint="Run it where the source is, with its path.")
+    now = situation(replicated)
+    if now.mode is not Mode.CONTENTS or now.is_begun:
+        hint = f"Run {command('replicate', source.path, replicated.dataset.path, '--reconcile')}."
+        raise TokenForeign(f"{replicated.dataset.path}: its numbers may not be those of its source", hint=hint)
+    healed, access = Healed(now.uuid), replicated.dataset._access
+    with Compared() as found:
+        compare.by_contents(access, source, now.uuid, 1, now.offset, found, on_range)
+        compare.decide(access, source, found, now.offset)
+        lost, unreadable = f"fate = {Fate.LOST:d}", f"fate = {Fate.UNREADABLE:d}"
+        if not yes:
+            healed.lost, healed.unreadable = found.count("mine", lost), found.count("mine", unreadable)
+            return healed
+        with Dataset.open(source.path) as dataset:
+            if dataset.config.replica:
+                raise StateError(f"{dataset.path} is a replica", hint="A pull fetches what it lacks from its source.")
+            for where, kind in ((unreadable, Kind.UNREADABLE), (lost, Kind.LOST)):
+                for entries in found.of("mine", where):
+                    seqs = [entry.seq for entry in entries]
+                    for begin in range(0, len(seqs), _TOGETHER):
+                        _return(replicated, dataset, seqs[begin : begin + _TOGETHER], kind, healed)
+            _settle(replicated, dataset)
+    return healed
+
+
+def _return(replicated: Replica, dataset: Dataset, seqs: Sequence[int], kind: Kind, healed: Healed) -> None:
+    """Return some data to the source."""
+    if kind is Kind.UNREADABLE:
+        # Another file in the place of a segment may be put right, and a missing one be mounted again.
+        errors = errors_at(dataset._access, seqs)
+        hint = f"{command('fix', dataset.path)} finds out what is lost"
+        healed.leave([(seq, f"{error.message}; {hint}") for seq, error in errors.items()
+                      if not isinstance(error, FrameCorrupt)])  # fmt: skip
+        seqs = [seq for seq in seqs if isinstance(errors.get(seq), FrameCorrupt)]
+    while seqs:
+        records = fetched(replicated.dataset._access, seqs, ANSWER_BYTES)
+        healed.leave(records.unreadable)
+        for group in records.groups:
+            stored = _store(dataset, group, kind, healed)
+            if kind is Kind.LOST:
+                healed.lost += stored
+            else:
+                healed.unreadable += stored
+        seqs = [seq for seq in seqs if seq > records.token.offset]
+
+
+class _Refused(Exception):
+    """Data cannot be stored; nothing was committed.
+
+    Attributes:
+        reasons: number of the datum and reason.
+    """
+
+    def __init__(self, reasons: list[tuple[int, str]]) -> None:
+        super().__init__(reasons)
+        self.reasons = reasons
+
+
+def _store(dataset: Dataset, group: Group, kind: Kind, healed: Healed) -> int:
+    """Store data of one format in the source; return how many. Those that it refuses are left."""
+    left: set[int] = set()
+    while True:
+        some = _without(group, left)
+        if not some.seqs:
+            return 0
+        try:
+            return int(dataset._renewing(lambda some=some: _commit(dataset, some, kind, healed)))  # type: ignore[misc]
+        except _Refused as refused:
+            healed.leave(refused.reasons)
+            left.update(seq for seq, _ in refused.reasons)
+
+
+def _commit(dataset: Dataset, group: Group, kind: Kind, healed: Healed) -> int:
+    access = dataset._access
+    config = replace(access.config, replace="no", version_field=None)
+    with access.transaction("heal") as transaction:
+        format, archives = access.format(group.format), access.archives
+        archives.complete_deletes()
+        _check_still(dataset, transaction, group.seqs, kind)
+        batch = format.received(group.payloads, group.beside)
+        if batch.refused:
+            raise _Refused([(group.seqs[place], reason) for place, reason in batch.refused])
+        if kind is Kind.UNREADABLE:
+            _check_same(transaction, group.seqs, batch)
+            transaction.drop_rows(group.seqs)
+        stored = insert(batch, format, config, access.directory, transaction, trusted=not access.has_sentinel(),
+                        archived=archived_for(archives, config), numbers=group.seqs)  # fmt: skip
+        if batch.refused:
+            raise _Refused([(group.seqs[place], reason) for place, reason in batch.refused])
+        here = replica.present(transaction, group.seqs)
+        if len(here) < len(group.seqs):
+            reason = "the source has another datum with the same unique fields"
+            raise _Refused([(seq, reason) for seq in group.seqs if seq not in here])
+        if kind is Kind.LOST:
+            replica.found_again(transaction, group.seqs)
+            transaction.expire_tokens()
+        transaction.check_space()
+        transaction.commit()
+    healed.bytes += stored.bytes
+    return len(here)
+
+
+def _check_still(dataset: Dataset, transaction: Transaction, seqs: Sequence[int], kind: Kind) -> None:
+    """Raise if some data are not lost, or not there, any more: somebody has deleted or healed them meanwhile."""
+    here = replica.present(transaction, seqs)
+    if kind is Kind.LOST:
+        kinds = {target: each for target, _, each in removed_of(dataset._access, seqs).notes}
+        still = {seq for seq in seqs if seq not in here and kinds.get(seq) is Kind.LOST}
+        reason = "it was deleted or has returned meanwhile"
+    else:
+        still, reason = here, "it is in an archive of the source: unarchive its segment"
+    if len(still) < len(seqs):
+        raise _Refused([(seq, reason) for seq in seqs if seq not in still])
+
+
+def _check_same(transaction: Transaction, seqs: Sequence[int], batch: Batch) -> None:
+    """Raise unless the copies have the reftimes that the source has recorded."""
+    known = replica.reftimes(transaction, seqs)
+    other = [seq for seq, reftime in zip(seqs, batch.reftimes, strict=True) if known.get(seq) != reftime]
+    if other:
+        raise _Refused([(seq, "the copy has another reftime") for seq in other])
+
+
+def _without(group: Group, left: set[int]) -> Group:
+    kept = [place for place, seq in enumerate(group.seqs) if seq not in left]
+    columns = [[column[place] for place in kept if column] for column in (group.payloads, group.beside)]
+    return Group(group.format, [group.seqs[place] for place in kept], *columns)
+
+
+def _settle(replicated: Replica, dataset: Dataset) -> None:
+    """Note that the source has its data again. If the replica has all its changes, its token goes on to hold."""
+    with dataset._access.current().index.snapshot() as snapshot:
+        last = snapshot.dataset()["seq"]
+        session = changes.session_at(snapshot, last)
+    still = _lost_of(replicated)
+    removed = {target for some in still for target, _, kind in removed_of(dataset._access, some).notes
+               if kind is Kind.LOST}  # fmt: skip
+    with replicated.dataset._access.transaction("replicate") as transaction:
+        now = replica.followed(transaction)
+        replica.settle(transaction, [seq for some in still for seq in some if seq not in removed])
+        if now is not None and now.offset == last:
+            replica.follow(transaction, replace(now, session=session))
+        transaction.commit()
+
+
+def _lost_of(replicated: Replica) -> list[list[int]]:
+    def chunks() -> Iterator[list[int]]:
+        after = 0
+        with replicated._snapshot() as snapshot:
+            while some := replica.differences(snapshot, replica.LOST, after, _TOGETHER):
+                yield [each.seq for each in some]
+                after = some[-1].seq
+
+    return [*chunks()]

@@ -1,0 +1,107 @@
+"""What a source has lost returns from its replica; what somebody deleted does not."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from replicas import FIRST, content, datum, numbered, pull
+
+import ondisk
+from ondisk.errors import StateError, TokenExpired
+from ondisk.replication import Replica
+from ondisk.replication.heal import Healed, heal
+from ondisk.replication.reconcile import reconcile
+from ondisk.replication.verify import verify
+
+
+def healed(path, source, *, yes: bool = True) -> Healed:
+    with Replica.open(path, source.path) as replica:
+        return heal(replica, yes=yes)
+
+
+def test_what_the_source_has_lost_returns_under_its_number(source, path, tmp_path):
+    source.append([datum(1, 1), datum(1, 2), datum(1, 3), datum(2, 1)])
+    source.delete("a: =3")
+    pull(path, source)
+    pull(tmp_path / "other", source)
+    before = numbered(source)
+    (source.path / FIRST).unlink()
+    source.fix(forget=True)
+    assert source.info()["count"] == 1
+    with Replica.open(path, source.path) as replica:
+        assert replica.pull().kept == 2
+        assert verify(replica).lost == 2
+    assert (healed(path, source, yes=False).lost, source.info()["count"]) == (2, 1)
+    done = healed(path, source)
+    assert (done.lost, done.unreadable, done.left) == (2, 0, 0)
+    assert numbered(source) == before
+    pull(path, source)
+    with Replica.open(path, source.path) as replica:
+        assert replica.pull().kept == 0
+        assert verify(replica).count == 0
+    with Replica.open(tmp_path / "other", source.path) as replica:
+        with pytest.raises(TokenExpired):
+            replica.pull()
+        assert reconcile(replica, yes=True).fetched == 0
+        assert replica.pull().kept == 0
+    assert healed(path, source).lost == 0
+
+
+def test_bytes_that_cannot_be_read_return(create, path):
+    source = create("source", format="seg", fields={"a": "integer"}, compression="none")
+    source.append([datum(1, a, f"text {a}") for a in range(5)])
+    pull(path, source)
+    before = numbered(source)
+    (name,) = {each.location.segment for each in source.query(with_data=False)}
+    file = source.path / name
+    found = file.stat()
+    content, here = file.read_bytes(), file.open("r+b")
+    with here:  # as when the disk changes a byte: nobody wrote the file
+        here.seek(content.index(b"text 1"))
+        here.write(b"TEXT 1")
+    os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+    with Replica.open(path, source.path) as replica:
+        assert verify(replica).unreadable == 1
+    done = healed(path, source)
+    assert (done.lost, done.unreadable, done.left) == (0, 1, 0)
+    assert numbered(source) == before
+    pull(path, source)
+    with Replica.open(path, source.path) as replica:
+        assert verify(replica).count == 0
+
+
+def test_what_somebody_deleted_or_replaced_meanwhile_stays(source, path):
+    source.append([datum(1, 1), datum(1, 2), datum(2, 1)])
+    pull(path, source)
+    (source.path / FIRST).unlink()
+    source.fix(forget=True)
+    with Replica.open(path, source.path) as replica:
+        replica.pull()
+    source.append([datum(1, 2, "new")])
+    source.delete("reftime: =2026-11-02")
+    done = healed(path, source)
+    assert (done.lost, done.left) == (1, 1)
+    assert "same unique fields" in done.reasons[0][1]
+    with ondisk.open(source.path) as dataset:
+        assert sorted(each.data["text"] for each in dataset.query()) == ["new", "x"]
+
+
+def test_a_missing_segment_is_not_touched(source, path):
+    source.append([datum(1, 1), datum(2, 1)])
+    pull(path, source)
+    (source.path / FIRST).rename(source.path / "away")
+    done = healed(path, source)
+    assert (done.unreadable, done.left) == (0, 1)
+    assert FIRST in done.reasons[0][1]
+    (source.path / "away").rename(source.path / FIRST)
+    pull(path, source)
+    assert content(source)
+
+
+def test_a_replica_in_between_is_not_healed(source, path, tmp_path):
+    source.append([datum(1, 1)])
+    pull(path, source)
+    pull(tmp_path / "last", path)
+    with Replica.open(tmp_path / "last", path) as replica, pytest.raises(StateError, match="is a replica"):
+        heal(replica, yes=True)
