@@ -158,9 +158,9 @@ class JsonOutput:
         _print({"replica": as_json(path), "dry_run": dry_run, **_values(done, *keys)})
 
     def healed(self, path: str, healed: Healed, *, dry_run: bool) -> None:
-        reasons = [{"seq": seq, "reason": as_json(reason)} for seq, reason in healed.reasons]
+        remaining = [{"seq": seq, "reason": as_json(reason)} for seq, reason in healed.reasons]
         values = _values(healed, "source", "lost", "unreadable", "left", "bytes")
-        _print({"replica": as_json(path), "dry_run": dry_run, **values, "reasons": reasons})
+        _print({"replica": as_json(path), "dry_run": dry_run, **values, "remaining": remaining})
 
     def promoted(self, info: Mapping[str, Any], *, dry_run: bool) -> None:
         _print({"dataset": as_json(info["path"]), "uuid": info["uuid"], "dry_run": dry_run})

@@ -103,7 +103,7 @@ def contents_of(access: DatasetAccess, first: int, last: int, *, listed: bool) -
     digest = hashlib.sha256(packed(each.seq for each in whole))
     digest.update(b"".join(each.digest for each in whole))
     unreadable = len(entries) - len(whole)
-    return Contents(uuid, first, last, len(entries), digest.digest(), unreadable, entries if listed else ())
+    return Contents(uuid, first, last, len(entries), digest.digest(), unreadable, tuple(entries) if listed else ())
 
 
 def removed_of(access: DatasetAccess, seqs: Sequence[int]) -> Removed:

@@ -138,7 +138,7 @@ def contents_from_json(value: Any) -> Contents:
         not isinstance(each, str) or len(each) not in (0, 2 * DIGEST) or not _HEX.fullmatch(each) for each in digests
     ):
         raise InvalidInput(f"digests of data must have {DIGEST} bytes, or none")
-    entries = [*map(Entry, seqs, reftimes, map(bytes.fromhex, digests))]
+    entries = tuple(map(Entry, seqs, reftimes, map(bytes.fromhex, digests)))
     return Contents(found.text("uuid"), first, last, found.whole("count", 0), found.bytes("digest"),
                     found.whole("unreadable", 0), entries)  # fmt: skip
 

@@ -60,7 +60,7 @@ COMMAND_LINES = {
     "token verify": "token verify replica.tokens",
     "migrate": "migrate changed",
 }
-LISTS = ("damage", "notes", "done", "findings", "reasons", "offenders", "differences", "stored")
+LISTS = ("damage", "notes", "done", "findings", "remaining", "offenders", "differences", "stored")
 TYPES = {
     "integer": int,
     "number": float,
