@@ -28,10 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.maintenance.states import FIXED
+
     config = declared(arguments)
     if not arguments.yes:
-        report = ondisk.adopt(arguments.queue, config, dry_run=True)
-        output.would_mend(report, "read", report.findings)
+        report, error = examined(lambda: ondisk.adopt(arguments.queue, config, dry_run=True))
+        work = report.mended_by(FIXED)
+        output.would_mend(report, "read", work, [each for each in report.findings if each not in work])
+        if error is not None:
+            raise error
         return EXIT_FINDINGS
     failed: OndiskError | None = None
     try:

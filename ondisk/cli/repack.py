@@ -39,8 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    from ondisk.dataset.layout import untrusted
-    from ondisk.maintenance.states import REPACKED, State
+    from ondisk.maintenance.states import REPACKED
 
     by_age, rewrite = arguments.by_age, arguments.rewrite
     with ondisk.open(arguments.dataset, read_only=not arguments.yes) as dataset:
@@ -51,7 +50,5 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
                     return dataset.repack(by_age=by_age, rewrite=rewrite, progress=progress, spark=spark)
 
                 return mend(dataset, "repack", repack, output)
-        report, error = examined(lambda: dataset.check(rewrite=rewrite))
-    if report.needs_check:
-        raise untrusted(report.dataset)
-    return would_mend(report.released(State.DELETE_AGE) if by_age else report, error, "repack", REPACKED, output)
+        report, error = examined(lambda: dataset.repack(by_age=by_age, rewrite=rewrite, dry_run=True))
+    return would_mend(report, error, "repack", REPACKED, output)

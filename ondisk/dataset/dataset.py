@@ -663,6 +663,7 @@ class Dataset:
         *,
         by_age: bool = False,
         rewrite: bool = False,
+        dry_run: bool = False,
         progress: Progress = _unseen,
         spark: SparkSession | None = None,
     ) -> Report:
@@ -671,10 +672,13 @@ class Dataset:
         Args:
             by_age: delete all segments that are too old by the clock, however many.
             rewrite: also rewrite segments of seg that are not stored as `dataset.toml` says.
+            dry_run: change nothing, and report what would be done.
             spark: a session whose executors write the segments; this process commits them.
         """
-        from ondisk.maintenance.repack import WriteAll, repack, write_later
+        from ondisk.maintenance.repack import WriteAll, planned, repack, write_later
 
+        if dry_run:
+            return planned(self._access, by_age=by_age, rewrite=rewrite)
         write_all: WriteAll = write_later
         if spark is not None:
             from ondisk.spark.maintenance import writes

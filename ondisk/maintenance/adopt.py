@@ -18,7 +18,7 @@ from typing import Any
 from ondisk.config import DatasetConfig
 from ondisk.dataset import Dataset
 from ondisk.dataset.layout import CONFIG, create_files, filter_of
-from ondisk.errors import DatasetExists, InvalidInput, NotFound, SegmentCorrupt, command
+from ondisk.errors import DatasetExists, InvalidInput, NotFound, OndiskError, SegmentCorrupt, command
 from ondisk.filesystem import Directory, WritersLock, denied
 from ondisk.formats import find
 from ondisk.formats.diskqueue.drafts import header_of
@@ -28,8 +28,10 @@ from ondisk.formats.diskqueue.state import NAME
 from ondisk.maintenance.concat_segments import look_at, scan
 from ondisk.maintenance.diagnosis import Circumstances, beats_name, diagnose
 from ondisk.maintenance.inspect import found_segments, stray_position
+from ondisk.maintenance.promised import tried
 from ondisk.maintenance.states import Report
 from ondisk.segments.concat import located
+from ondisk.step import in_order
 
 SEQUENCE = {"format": "seg", "step": "sequence"}
 """The keys of `dataset.toml` that a queue decides."""
@@ -153,13 +155,14 @@ def _check(directory: Directory) -> None:
 
 
 def _planned(directory: Directory, config: DatasetConfig) -> Report:
-    """Return what an adoption would read."""
+    """Return what an adoption would read, and raise as `promised`."""
     report, format = Report(str(directory.path)), find(config.format)(config)
     at = Circumstances(config.step, needs_check=False)
-    found = [
-        diagnose(name, None, look_at(directory, name, entry, None, format), at, 0)
-        for name, entry in found_segments(directory, config)
-    ]
-    report.add("", [*found, *stray_position(directory)])
-    report.sort()
+    errors: list[OndiskError] = []
+    with report.attached(errors):
+        for name, entry in sorted(found_segments(directory, config), key=lambda each: in_order(each[0])):
+            found = diagnose(name, None, look_at(directory, name, entry, None, format), at, 0)
+            is_read = found.action == "rescan"
+            report.add("", [tried(directory, name, format, found, errors) if is_read else found])
+        report.add("", stray_position(directory))
     return report

@@ -17,10 +17,11 @@ from ondisk.dataset.position import begin_again, leave_removed, set_right
 from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, StateError
 from ondisk.index import INDEX, Copies, Segment, Transaction, segment_rows
 from ondisk.maintenance.ages import Ages
-from ondisk.maintenance.check import check, read_content
+from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection, unusable_archives, wrong_position
 from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.promised import promised
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, Misnamed, NeedsRewrite, Rescan, commit
 from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
 from ondisk.maintenance.scanned import Scanned
@@ -123,7 +124,7 @@ def planned(
         asked.append(_forgotten(forget_archive, lost, "would be lost"))
     asked += [would_salvage(dataset, name) for name in salvage]
     try:
-        return _with(asked, check(dataset), forget=forget)
+        return _with(asked, promised(dataset, "rescan"), forget=forget)
     except OndiskError as error:
         if "report" in error.context:
             error.context["report"] = _with(asked, error.context["report"], forget=forget)

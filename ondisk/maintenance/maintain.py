@@ -6,11 +6,13 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from ondisk.dataset import Dataset
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError
-from ondisk.filesystem import Directory, MaintainLock, is_denied
+from ondisk.filesystem import Directory, MaintainLock
+from ondisk.maintenance.promised import promised
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 
 _BUG = 1
@@ -98,7 +100,7 @@ def maintain(
     try:
         if dry_run:
             with Dataset.open(path, read_only=True) as dataset:
-                _look(dataset, result)
+                _look(dataset, result, partial(promised, dataset._access, "rescan", "repack"))
         else:
             _mend(path, max_duration, progress, result)
     except Exception as error:  # even if it is a bug, the caller continues with the other datasets
@@ -117,14 +119,13 @@ def _is_held(each: Diagnosis | Done) -> bool:
     return isinstance(each, Diagnosis) and each.held
 
 
-def _look(dataset: Dataset, result: Maintained) -> None:
+def _look(dataset: Dataset, result: Maintained, check: Callable[[], Report]) -> None:
     info = dataset.info()
     result.count, result.lost = info["count"], info["lost"]
     try:
-        result.left = dataset.check()
+        result.left = check()
     except OndiskError as error:
-        if is_denied(error):  # the report has the other segments
-            result.left = error.context.get("report")
+        result.left = error.context.get("report")
         raise
 
 
@@ -157,7 +158,7 @@ def _mend(
             run(lambda: dataset.check(max_duration=max_duration, progress=progress))
         run(lambda: dataset.repack(progress=progress))
         result.kept = dataset.quarantine.kept
-        run(lambda: _look(dataset, result))
+        run(lambda: _look(dataset, result, dataset.check))
     if errors:
         raise errors[0]
     if result.left is not None:

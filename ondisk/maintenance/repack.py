@@ -20,6 +20,7 @@ from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import UNMOVABLE, archived
 from ondisk.maintenance.inspect import Inspection, check_trusted
 from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.promised import promised
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.single_copies import keep_single_copies
 from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, readable
@@ -107,6 +108,22 @@ def repack(
             with dataset.transaction("repack") as transaction:  # a dataset that nobody writes to ages, too
                 transaction.commit()
     return report
+
+
+def planned(dataset: DatasetAccess, *, by_age: bool = False, rewrite: bool = False) -> Report:
+    """Return what a repack with these arguments would do, and change nothing.
+
+    The arguments and the errors are those of `repack`; the report is that of a check.
+    """
+    for access in dataset.archives.maintained():
+        check_trusted(access)
+    ages = State.DELETE_AGE if by_age else State.OK
+    try:
+        return promised(dataset, "repack", rewrite=rewrite).released(ages)
+    except OndiskError as error:
+        if "report" in error.context:
+            error.context["report"] = error.context["report"].released(ages)
+        raise
 
 
 def _repack(

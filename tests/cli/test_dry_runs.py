@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from worlds import lose_index
 
 import ondisk
 from ondisk import Datum, keys
@@ -13,7 +14,8 @@ from ondisk.keys import Key, KeyRing
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 RING = KeyRing([Key(1, bytes(range(16))), Key(2, bytes(range(32)))], "a test")
-NO_KEYS, WRONG_KEYS = KeyRing(), KeyRing([Key(1, bytes(16)), Key(2, bytes(32))], "another test")
+WRONG = KeyRing([Key(1, bytes(16)), Key(2, bytes(32))], "another test")
+without_keys = pytest.mark.parametrize(("known", "code"), [(KeyRing(), 35), (WRONG, 64)], ids=["lost", "wrong"])
 
 
 @pytest.fixture(autouse=True)
@@ -23,15 +25,15 @@ def ring(folder):
     keys.use(None)
 
 
-def make_queue(encryption="aes-128-ctr", count=3):
+def make_queue(encryption="aes-128-ctr", count=3, name="queue"):
     """Create a queue with one datum in each segment, and remove what makes it a dataset."""
     config = {"step": "sequence", "encryption": encryption, "segment_size": 1}
-    with ondisk.create("queue", config) as dataset:
+    with ondisk.create(name, config) as dataset:
         for n in range(count):
             dataset.append([Datum(T + timedelta(seconds=n), {}, {"n": n})])
         path = dataset.path
-    for name in ("dataset.toml", "index.sqlite", ".tide"):
-        (path / name).unlink()
+    for each in ("dataset.toml", "index.sqlite", ".tide"):
+        (path / each).unlink()
     return path
 
 
@@ -55,3 +57,58 @@ def test_a_segment_that_the_consumer_has_removed_is_something_to_do(run, dry_run
     assert run(verb, path, *([] if options else ["--yes"])).code == 0
     done = run(verb, path, *options)
     assert (done.code, done.err, "; --yes does it" in done.text) == (0, "", False)
+
+
+@without_keys
+@pytest.mark.parametrize("options", [[], ["--rewrite"]])
+def test_a_repack_does_not_promise_what_it_could_not_decrypt(run, options, known, code):
+    with ondisk.create("events", {"step": "daily", "encryption": "aes-256-gcm"}) as dataset:
+        dataset.append(Datum(T + timedelta(hours=8 * n), {}, {"n": n}) for n in range(9))
+        dataset.delete("reftime:=2026-11-20 06:00")
+    assert run("repack", "events", *options).code == run("maintain", "events", "--dry-run").code == 9
+    keys.use(known)
+    done = run("repack", "events", *options)
+    real = run("repack", "events", *options, "--yes")
+    assert (done.code, done.err) == (real.code, real.err)
+    assert "it cannot be decrypted: " in done.text.splitlines()[0]
+    assert done.text.splitlines()[-1] == "0 segments to repack"
+    done = run("maintain", "events", "--dry-run")
+    assert (done.code, run("maintain", "events").code) == (code, code)
+    assert "would" not in done.text
+
+
+@without_keys
+@pytest.mark.parametrize("kind", ["aes-128-ctr", "aes-256-gcm"])
+def test_a_fix_does_not_promise_what_it_could_not_decrypt(run, kind, known, code):
+    path = make_queue(kind)
+    ondisk.adopt(path)
+    lose_index(path)
+    assert run("fix", path).code == 9
+    keys.use(known)
+    done = run("fix", path)
+    real = run("fix", path, "--yes")
+    assert (done.code, real.code) == (code, code)
+    assert done.err.splitlines()[-2:] == real.err.splitlines()[-2:]
+    assert done.text.splitlines()[0].endswith("-> left alone")
+    assert done.text.splitlines()[-1].startswith("0 segments to fix")
+
+
+@without_keys
+def test_an_adoption_does_not_promise_to_read_what_it_could_not_decrypt(run, known, code):
+    path = make_queue()
+    (make_queue("none", name="other") / "2.seg").replace(path / "2.seg")
+    keys.use(known)
+    done = run("adopt", path)
+    assert not (path / "dataset.toml").exists()
+    real = run("adopt", path, "--yes")
+    assert (done.code, done.err) == (real.code, real.err)
+    assert done.code == code
+    assert done.text.splitlines()[-1] == "1 segment to read; --yes does it"
+
+
+def test_an_adoption_does_not_promise_to_delete(run):
+    path = make_queue("none")
+    (path / "3.seg").write_bytes(b"")
+    lines = run("adopt", path).text.splitlines()
+    assert lines[-1] == "3 segments to read; --yes does it"
+    assert run("adopt", path, "--yes").text.splitlines()[3].endswith("-> left alone")

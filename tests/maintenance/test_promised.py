@@ -1,0 +1,52 @@
+"""Dry runs try the keys that the real run needs, and no others."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import ondisk
+from ondisk import Datum, keys
+from ondisk.errors import AuthenticationFailed, KeyMissing
+from ondisk.keys import Key, KeyRing
+
+T = datetime(2026, 11, 20, 6, tzinfo=UTC)
+OLD, NEW = Key(1, bytes(32)), Key(2, bytes(range(32)))
+
+
+@pytest.fixture
+def events(tmp_path):
+    """Return an encrypted dataset whose first datum has an old key, and was deleted."""
+    keys.use(KeyRing([OLD], "a test"))
+    with ondisk.create(tmp_path / "events", {"step": "daily", "encryption": "aes-256-gcm"}) as dataset:
+        dataset.append([Datum(T, {}, {"n": 0})])
+        keys.use(KeyRing([OLD, NEW], "a test"))
+    with ondisk.open(tmp_path / "events") as dataset:
+        dataset.append(Datum(T + timedelta(seconds=n), {}, {"n": n}) for n in (1, 2))
+        dataset.delete("reftime:=2026-11-20 06:00:00")
+        yield dataset
+    keys.use(None)
+
+
+def test_the_key_of_deleted_data_is_not_needed(events):
+    keys.use(KeyRing([NEW], "a test"))
+    assert [each.action for each in events.repack(dry_run=True)] == ["repack"]
+    assert [(each.action, each.failed) for each in events.repack()] == [("repack", False)]
+
+
+@pytest.mark.parametrize(("known", "error"), [(KeyRing(), KeyMissing), (KeyRing([OLD]), KeyMissing),
+    (KeyRing([Key(2, bytes(32))]), AuthenticationFailed)])  # fmt: skip
+def test_a_segment_of_the_archive_is_tried_too(events, known, error):
+    (segment,) = events.check()
+    events.archive(segment.segment)
+    path = events.path
+    keys.use(known)
+    with ondisk.open(path) as dataset:
+        with pytest.raises(error) as planned:
+            dataset.repack(dry_run=True)
+        with pytest.raises(error) as real:
+            dataset.repack()
+    assert str(planned.value) == str(real.value)
+    (held,) = planned.value.context["report"]
+    assert (held.segment, held.held) == (f".archive/last/{segment.segment}", True)
