@@ -23,7 +23,7 @@ from ondisk.filesystem import Directory, WritersLock, denied
 from ondisk.formats import find
 from ondisk.formats.diskqueue.drafts import header_of
 from ondisk.formats.diskqueue.edges import has_json
-from ondisk.formats.diskqueue.header import MAX_SIZE, VERSION
+from ondisk.formats.diskqueue.header import MAX_SIZE, VERSION, Header
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.maintenance.concat_segments import look_at, scan
 from ondisk.maintenance.diagnosis import Circumstances, beats_name, diagnose
@@ -63,6 +63,7 @@ def adopt(
         ConfigError: the configuration is not valid, or not one of a queue.
         ReadOnly: this user may not write there.
         KeyMissing, AuthenticationFailed: the newest segment is encrypted, and its key is not known; nothing is written.
+            If it has no data yet, the newest encrypted one with data decides.
         OndiskError: segments could not be read. The dataset exists; fix it again.
 
     Durability: creates the index, then `dataset.toml`, as `create_files`; then reads the segments, as a fix. A crash
@@ -105,6 +106,7 @@ def _as_newest(directory: Directory, built: DatasetConfig, given: Set[str]) -> d
     """
     files = (name for name, entry in found_segments(directory, built) if entry.kind == "file")
     names = (name for name in files if beats_name(name) == name)
+    chosen: dict[str, Any] = {}
     for name in sorted(names, key=lambda each: int(each.removesuffix(".seg")), reverse=True):
         file = directory.open_to_read(name)
         try:
@@ -115,16 +117,23 @@ def _as_newest(directory: Directory, built: DatasetConfig, given: Set[str]) -> d
             continue
         if head.version == 0 and not has_json(file):
             continue
-        if head.encrypted and "encryption" not in given:
-            next(scan(name, find(built.format)(built), file), None)
-        stored = head.stored
-        chosen: dict[str, Any] = {"encryption": stored["encryption"]}
-        if not given & stored.keys():
-            chosen["payload"] = "protobuf" if stored["payload"] == "protobuf" else "cbor"
-            if head.version in (0, 1):
-                chosen["version"] = head.version
-        return chosen
-    return {}
+        chosen = chosen or _stored_as(head, given)
+        if "encryption" in given or chosen["encryption"] == "none":
+            break
+        if head.encrypted and (found := next(scan(name, find(built.format)(built), file), None)) and found.offsets:
+            break  # else it has no data, and proves no key
+    return chosen
+
+
+def _stored_as(head: Header, given: Set[str]) -> dict[str, Any]:
+    """Return the keys of `dataset.toml` with which new segments are stored as one with this header."""
+    stored = head.stored
+    chosen: dict[str, Any] = {"encryption": stored["encryption"]}
+    if not given & stored.keys():
+        chosen["payload"] = "protobuf" if stored["payload"] == "protobuf" else "cbor"
+        if head.version in (0, 1):
+            chosen["version"] = head.version
+    return chosen
 
 
 @contextlib.contextmanager

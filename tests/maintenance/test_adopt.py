@@ -190,6 +190,24 @@ def test_an_encrypted_queue_is_not_adopted_without_its_key(kind, known, error, c
     assert appended_to(path).encrypted
 
 
+@pytest.mark.usefixtures("ring")
+def test_a_segment_without_events_proves_no_key_so_the_one_before_it_must(tmp_path):
+    path = tmp_path / "queue"
+    path.mkdir()
+    shutil.copy(GOLDEN / "v2-enc/2.seg", path / "0.seg")
+    shutil.copy(GOLDEN / "v2-plain/2.seg", path / "1.seg")
+    shutil.copy(GOLDEN / "v2-enc/0.seg", path / "2.seg")  # only a header
+    ring = keys.current()
+    keys.use(KeyRing([Key(1, bytes(16))]))
+    for dry_run in (True, False):
+        with pytest.raises(AuthenticationFailed, match=r"0\.seg"):
+            ondisk.adopt(path, dry_run=dry_run)
+    assert not (path / CONFIG).exists()
+    keys.use(ring)
+    ondisk.adopt(path)
+    assert appended_to(path).encrypted
+
+
 def test_beats_goes_on_with_an_adopted_queue(queue):
     before = files(queue)
     ondisk.adopt(queue, FIELDS)
