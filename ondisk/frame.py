@@ -114,12 +114,14 @@ def encode(payloads: Sequence[bytes]) -> list[bytes]:
     return list(map(bytes.__add__, begins, map(_FOOTER.pack, map(crc32, begins), sizes)))
 
 
-def decode(frame: bytes) -> bytes:
-    """Return the payload of one whole frame.
+def decode(frame: bytes) -> bytes | memoryview:
+    """Return the payload of one whole frame; a large one is not copied.
+
     Raises:
         FrameCorrupt: a length or the checksum is wrong.
     """
-    checked, size = frame[:-_FOOTER_SIZE], len(frame)
+    size = len(frame)
+    checked = (frame if size < _LARGE else memoryview(frame))[:-_FOOTER_SIZE]
     if size > OVERHEAD and frame[:4] == _LENGTH.pack(size) and frame[size - 8 :] == _FOOTER.pack(crc32(checked), size):
         return checked[4:]
     scanned = scan(frame, max_size=size)
@@ -128,7 +130,7 @@ def decode(frame: bytes) -> bytes:
     raise FrameCorrupt(f"a frame of {len(frame)} bytes fails its checks: {reason}", hint=hint, reason=reason)
 
 
-def decode_many(frames: Sequence[bytes]) -> list[bytes]:
+def decode_many(frames: Sequence[bytes]) -> Sequence[bytes | memoryview]:
     """Return the payloads of whole frames, as `decode` does.
 
     Raises:
@@ -136,12 +138,14 @@ def decode_many(frames: Sequence[bytes]) -> list[bytes]:
 
     Cost: half that of `scan`, which has to find where frames begin.
     """
-    checked = [each[:-_FOOTER_SIZE] for each in frames]
     sizes = list(map(len, frames))
+    is_large = max(sizes, default=0) >= _LARGE
+    whole: Sequence[bytes | memoryview] = [memoryview(each) for each in frames] if is_large else frames
+    checked = [each[:-_FOOTER_SIZE] for each in whole]
     footers = map(_FOOTER.pack, map(crc32, checked), sizes)  # the checksum includes the first length
     if min(sizes, default=0) > OVERHEAD and [each[-_FOOTER_SIZE:] for each in frames] == list(footers):
         return [each[4:] for each in checked]
-    payloads = []
+    payloads: list[bytes | memoryview] = []
     for position, each in enumerate(frames):
         try:
             payloads.append(decode(each))

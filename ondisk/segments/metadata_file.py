@@ -131,7 +131,7 @@ class MetadataFile:
             KeyError: it does not exist.
             FrameCorrupt: it is damaged.
         """
-        content = frame.decode(self.frame(number))
+        content = bytes(frame.decode(self.frame(number)))
         _, size, checksum = _BEGIN.unpack_from(content)
         return MetadataEntry(size, checksum, content[_BEGIN.size :])
 

@@ -310,7 +310,7 @@ class Seg(Format):
     def exported(self, payloads: Sequence[bytes]) -> Sequence[bytes]:
         if not payloads or payloads[0][frame.BEGIN] != encryption.SEALABLE:
             return payloads
-        return frame.encode(encryption.events_of(frame.decode_many(payloads)))
+        return frame.encode(list(map(bytes, encryption.events_of(frame.decode_many(payloads)))))
 
     def received(self, payloads: Sequence[bytes], beside: Sequence[bytes]) -> Batch:
         try:
