@@ -7,9 +7,8 @@ pair      data that are equal, and have different numbers: mine, theirs
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Any, Self
 
@@ -132,11 +131,6 @@ class Compared:
     def count(self, side: str, where: str = "true") -> int:
         ((count,),) = self._db.execute(f"SELECT count(*) FROM {side} WHERE {where}")
         return int(count)
-
-    def has(self, side: str, seqs: Sequence[int]) -> set[int]:
-        """Return those of the numbers that belong to added data of one side."""
-        sql = f"SELECT seq FROM {side} WHERE seq IN (SELECT value FROM json_each(?))"
-        return {seq for (seq,) in self._db.execute(sql, (json.dumps([*seqs]),))}
 
     def _rows(self, sql: str, after: int) -> Iterator[tuple[Any, ...]]:
         while some := self._db.execute(sql, (after, _SOME)).fetchall():
