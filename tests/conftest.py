@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +33,9 @@ settings.register_profile(
 # For each state machine. There are some 25, and an example of 100 steps takes almost a second.
 settings.register_profile("machines", settings.get_profile("soak"), max_examples=40, stateful_step_count=100)
 settings.load_profile(os.environ.get("ONDISK_HYPOTHESIS", "ci"))
+
+# A shell that starts the tests in the background makes them ignore SIGINT, and so would the commands that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
