@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ondisk.cli.arguments import add_dataset, add_keys
 from ondisk.cli.dataset import examined, open_dataset
 from ondisk.cli.output import Output
-from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, OndiskError, SegmentMissing, command
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, OndiskError
 
 if TYPE_CHECKING:
     from ondisk import Dataset
@@ -40,27 +40,22 @@ def add_move_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
 def move(arguments: argparse.Namespace, output: Output, verb: str, moved: Callable[[Dataset], list[Done]]) -> int:
     """Move segments to or from the archive, or print what would be moved. Return the exit code."""
     from ondisk.maintenance.archive import planned
-    from ondisk.maintenance.states import Diagnosis, Report
+    from ondisk.maintenance.states import Report
 
     with open_dataset(arguments.dataset, read_only=not arguments.yes) as dataset:
-        if arguments.yes:
-            try:
-                report = Report(str(dataset.path), segments=[*moved(dataset)])
-            except OndiskError as error:
-                if (before := error.context.get("report")) is not None and before.segments:
-                    output.mended(before, examined(dataset.check)[0])  # the segments before the error were moved
-                raise
-            output.mended(report, examined(dataset.check)[0])
-            return EXIT_FINDINGS if dataset.quarantine.kept else EXIT_DONE
-        report, denied = examined(dataset.check)
-    known = {each.segment: each for each in report if isinstance(each, Diagnosis)}
-    for name in arguments.segments:
-        if name not in known:
-            if denied is not None:
-                raise denied
-            hint = f"{command('check', arguments.dataset, '--all')} lists the segments."
-            raise SegmentMissing(f"{arguments.dataset} has no segment {name!r}", hint=hint, segment=name)
-    work = [planned(known[name], verb) for name in arguments.segments]
-    left = [each for each in work if each.action is None]
-    output.would_mend(report, verb, [each for each in work if each.action is not None], left)
-    return EXIT_FINDINGS
+
+        def show(report: Report) -> None:
+            left = examined(dataset.check)[0]
+            if arguments.yes:
+                output.mended(report, left)
+            else:
+                output.would_mend(left, verb, report.segments)
+
+        try:
+            done = moved(dataset) if arguments.yes else planned(dataset._access, arguments.segments, verb)
+        except OndiskError as error:
+            if (before := error.context.get("report")) is not None and before.segments:
+                show(before)  # the segments before the error were moved, or would be
+            raise
+        show(Report(str(dataset.path), segments=[*done]))
+        return EXIT_FINDINGS if dataset.quarantine.kept or not arguments.yes else EXIT_DONE

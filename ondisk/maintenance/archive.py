@@ -60,11 +60,30 @@ def archive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
     return done
 
 
-def planned(found: Diagnosis, verb: str) -> Done:
-    """Return what a move of a segment would do; it has no action if the segment cannot be moved."""
-    reasons = (*found.reasons, UNREAD) if found.unread and UNREAD not in found.reasons else found.reasons
-    is_left = bool(found.state & UNMOVABLE) or found.unread or found.consumed
-    return Done(found.segment, found.state, reasons, None if is_left else verb)
+def planned(dataset: DatasetAccess, names: Iterable[str], verb: str) -> list[Done]:
+    """Return what `archive` or `unarchive` would do, and change nothing.
+
+    Raises:
+        As these, if they are certain to: `error.context["report"]` contains the segments that would be moved before it.
+    """
+    with _reporting(dataset) as done:
+        last = dataset.archives.last()
+        if verb == "unarchive":
+            dataset.archives.check_last()
+        source, target = (dataset, last) if verb == "archive" else (last or dataset, dataset)
+        for place in (source, target):
+            if place is not None:
+                check_trusted(place)
+        before = _known_before(source)
+        for name in names:
+            inner = name.removeprefix(source.prefix)
+            if verb == "unarchive" and last is None:
+                raise _no_archive(dataset, name)
+            diagnosis, _ = _movable(source, inner, before.get(inner))
+            if target is not None:
+                _check_whole(target, inner)
+            done.append(Done(source.prefix + inner, diagnosis.state, diagnosis.reasons, verb))
+    return done
 
 
 @contextlib.contextmanager
@@ -133,7 +152,7 @@ def unarchive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
         before = {} if last is None else _known_before(last)
         for name in names:
             if last is None:
-                raise SegmentMissing(f"{access.path} has no archive", hint="Nothing was archived yet.", segment=name)
+                raise _no_archive(access, name)
             inner = name.removeprefix(last.prefix)
             for place in (last, access):
                 if not place.needs_check():
@@ -241,8 +260,9 @@ def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis
         raise diagnosis.error
     if diagnosis is None or known is None or diagnosis.state & UNMOVABLE:
         raise _refused(access, name, diagnosis, "moved")
-    if diagnosis.unread:
-        raise StateError(f"{access.path / name} cannot be moved: {UNREAD}")
+    if diagnosis.consumed or diagnosis.unread:
+        why = diagnosis.reasons[0] if diagnosis.consumed else UNREAD
+        raise StateError(f"{access.path / name} cannot be moved: {why}")
     if diagnosis.is_touched and kind_of(access.format(known.segment.format)).is_one_file:
         file = access.current().reader.file_of(known.segment)
         if access.committed(known.segment).is_whole_in(file) is False:
@@ -256,6 +276,10 @@ def _check_whole(access: Access, name: str) -> None:
         diagnosis, known = Inspection(access).examine(snapshot, name)
     if diagnosis is not None and known is not None and State.CORRUPTED in diagnosis.state:
         raise _refused(access, name, diagnosis, "merged")
+
+
+def _no_archive(access: Access, name: str) -> SegmentMissing:
+    return SegmentMissing(f"{access.path} has no archive", hint="Nothing was archived yet.", segment=name)
 
 
 def _refused(access: Access, name: str, diagnosis: Diagnosis | None, verb: str) -> OndiskError:

@@ -32,24 +32,30 @@ def test_a_segment_is_moved_there_and_back_and_always_queried(run, weather):
     assert (weather / FIRST).exists()
 
 
-def test_a_dry_run_leaves_alone_what_would_be_refused(run, weather):
-    (weather / SECOND).unlink()
-    done = run("archive", weather, SECOND)
-    assert done.code == 9
-    assert done.text.splitlines()[0].endswith("-> left alone")
-    assert run("archive", weather, SECOND, "--yes").code == 30
+@pytest.mark.parametrize("verb", ["archive", "unarchive"])
+def test_a_dry_run_ends_with_the_error_that_the_real_run_ends_with(run, weather, verb):
+    if verb == "unarchive":
+        assert run("archive", weather, FIRST, SECOND, "--yes").code == 0
+    (weather / (".archive/last" if verb == "unarchive" else "") / SECOND).unlink()
+    done = run(verb, weather, FIRST, SECOND)
+    assert done.text.splitlines()[0].endswith(f"{FIRST}: OK -> {verb}")
+    assert done.text.splitlines()[-1] == f"1 segment to {verb}; --yes does it"
+    real = run(verb, weather, FIRST, SECOND, "--yes")
+    assert (done.code, done.err) == (real.code, real.err)
+    assert done.code == 30
+    assert run(verb, weather, SECOND).out == b""
 
 
-def test_a_dry_run_leaves_alone_what_a_consumer_still_has_to_read(run, folder):
+def test_a_dry_run_refuses_what_a_consumer_still_has_to_read(run, folder):
     with ondisk.create("queue", {"step": "sequence", "segment_size": 2000}) as dataset:
         dataset.append_file(ROOT / "sample_datasets/beats-queue/2.seg")
     (folder / "queue/0.seg").unlink()
     (folder / "queue/state.dat").write_bytes(State(1).pack())
     for name, why in (("0.seg", "has read and removed it"), ("1.seg", "still has to read it")):
-        done = run("archive", "queue", name)
-        assert (done.code, why in done.text, "1 segment to archive" in done.text) == (9, True, False)
-        assert done.text.splitlines()[0].endswith("-> left alone")
-        assert run("archive", "queue", name, "--yes").code in (13, 30)
+        done, real = run("archive", "queue", name), run("archive", "queue", name, "--yes")
+        assert (done.code, done.out, done.err) == (30, b"", real.err)
+        assert why in done.err
+        assert real.code == 30
     (folder / "queue/state.dat").unlink()
     assert run("archive", "queue", "1.seg").text.splitlines()[-1].startswith("1 segment to archive")
     assert run("archive", "queue", "1.seg", "--yes").code == 0
