@@ -147,6 +147,7 @@ TESTED_ELSEWHERE = {
     "dataset/overlap.py": "maintenance/test_archive.py",  # no kill lets a query return a datum twice
     "dataset/segment_bytes.py": "server/test_stored.py",
     "dataset/summaries.py": "maintenance/test_archive.py",  # archives that are offline
+    "maintenance/follow.py": "dataset/test_position.py",
     "formats/diskqueue/cbor.py": "formats/diskqueue/test_payload.py",
     "formats/diskqueue/cbor_payload.py": "formats/diskqueue/test_payload.py",
     "formats/diskqueue/declared.py": "formats/diskqueue/test_seg.py",

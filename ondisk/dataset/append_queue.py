@@ -21,7 +21,7 @@ from ondisk.dataset import state_file
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult, OnCommit
 from ondisk.dataset.layout import CONFIG
-from ondisk.dataset.position import last_before
+from ondisk.dataset.position import last_before, newer_than
 from ondisk.errors import (
     AuthenticationFailed,
     InvalidInput,
@@ -220,14 +220,11 @@ class _Source:
         except InvalidInput as error:
             remarks.append(f"{error.message}; all segments are imported")
             return None
-        written = self.queue.stat(state_file.NAME)
-        if state is None or written is None:
+        if state is None:
             return None
-        for number in numbers:
-            segment = self.queue.stat(f"{number}.seg") if number < state.segment else None
-            if segment is not None and segment.st_mtime_ns > written.st_mtime_ns:
-                remarks.append(f"{state_file.NAME} is older than {number}.seg; all segments are imported")
-                return None
+        if newer := newer_than(self.queue, state):
+            remarks.append(f"{state_file.NAME} is older than {newer[0]}.seg; all segments are imported")
+            return None
         if (last := last_before(self.queue, state)) is not None:
             where = f"{state_file.NAME} continues in {state.segment}.seg, but {last}.seg is the last segment"
             remarks.append(f"{where}: it is of another queue; all segments are imported")

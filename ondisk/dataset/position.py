@@ -17,6 +17,7 @@ from ondisk.filesystem import Directory
 from ondisk.formats.diskqueue.header import Header
 from ondisk.formats.diskqueue.state import NAME, State
 from ondisk.index import Segment, segment_rows
+from ondisk.segments.facts import Seen
 from ondisk.step import number_of
 
 _NUMBERED = re.compile(r"\.?([0-9]{1,20})\.seg(\.[0-9]+)?", re.ASCII | re.IGNORECASE)
@@ -42,6 +43,56 @@ def believed(directory: Directory) -> State | None:
     """Return the position, for segments that are on disk: the beginning if it is after all of them, see `astray`."""
     at = position(directory)
     return at if at is None or last_before(directory, at) is None else State(version=at.version)
+
+
+def newer_than(directory: Directory, at: State) -> list[int]:
+    """Return the numbers of the segments before a position that were written after `state.dat`, in order.
+
+    The consumer acknowledges data of a segment when those before it are complete. So Beats has begun again since.
+    """
+    numbers = (number for number in sorted({*numbers_in(directory)}) if number < at.segment)
+    found = [(number, stat) for number in numbers if (stat := directory.stat(f"{number}.seg")) is not None]
+    written = directory.stat(NAME) if found else None
+    return [] if written is None else [number for number, stat in found if stat.st_mtime_ns > written.st_mtime_ns]
+
+
+def begun_again(access: Access) -> int | None:
+    """Return the first segment before the position that is not the one that was acknowledged; None if there is none.
+
+    Beats has sent everything, and has begun again with `0.seg`: it has sent nothing of the new segments. One that the
+    index knows is such a segment if its bytes are others; any other, and one that has grown, if it is newer than
+    `state.dat`.
+    """
+    directory = access.directory
+    if not access.config.is_sequence or access.prefix or (at := position(directory)) is None:
+        return None
+    if last_before(directory, at) is not None:  # about none of them
+        return None
+    before = sorted({number for number in numbers_in(directory) if number < at.segment})
+    newer = newer_than(directory, at) if before else []
+    with access.current().index.snapshot() as snapshot:
+        for number in before:
+            segment = snapshot.segment_named(f"{number}.seg")
+            seen = None if segment is None else _seen(access, segment)
+            if seen is Seen.OTHER or (number in newer and seen is not Seen.UNTOUCHED):
+                return number
+    return None
+
+
+def is_there(access: Access, segment: Segment) -> bool:
+    """Return whether the file of a segment has the bytes that the index describes, as far as its end shows."""
+    return _seen(access, segment) in (Seen.UNTOUCHED, Seen.SAME_TAIL)
+
+
+def _seen(access: Access, segment: Segment) -> Seen | None:
+    """Return how a file agrees with the facts, `UNTOUCHED` also if it was only copied; None if it does not exist."""
+    try:
+        file = access.directory.open_to_read(segment.name)
+    except (FileNotFoundError, StorageError):
+        return None
+    found = file.stat()
+    seen = access.committed(segment).seen_in(file, found)
+    return Seen.UNTOUCHED if seen is Seen.SAME_TAIL and found.st_size == segment.end.size else seen
 
 
 def last_before(directory: Directory, at: State) -> int | None:
@@ -70,6 +121,25 @@ def check_position(directory: Directory) -> None:
         fix = command("fix", directory.dataset, "--yes")
         hint = f"If it is of another queue, put the right one there. Or run {fix}: then all segments are consumed."
         raise StateError(f"{directory.path}: {problem}", hint=hint)
+
+
+def check_consumable(access: Access) -> None:
+    """Raise `StateError` if the position cannot be right about the segments on disk.
+
+    Cost: lists the folder.
+    """
+    check_position(access.directory)
+    if (again := begun_again(access)) is not None:
+        fix = command("fix", access.directory.dataset, "--yes")
+        hint = f"Run {fix}: then the consumer begins again with {again}.seg."
+        raise StateError(f"{access.directory.path}: {outdated(access.directory, again)}", hint=hint)
+
+
+def outdated(directory: Directory, again: int) -> str:
+    """Return why the position is about none of the segments from one on, see `begun_again`."""
+    at = position(directory) or State()
+    where = f"{NAME} says that the consumer continues in {at.segment}.seg"
+    return f"{where}, but {again}.seg is another file than the one that was acknowledged"
 
 
 def is_consumed(name: str, length: int, at: State | None) -> bool:

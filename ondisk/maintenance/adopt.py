@@ -18,6 +18,7 @@ from typing import Any
 from ondisk.config import DatasetConfig
 from ondisk.dataset import Dataset
 from ondisk.dataset.layout import CONFIG, create_files, filter_of
+from ondisk.dataset.position import newer_than, position
 from ondisk.errors import DatasetExists, InvalidInput, NotFound, OndiskError, SegmentCorrupt, command
 from ondisk.filesystem import Directory, WritersLock, denied
 from ondisk.formats import find
@@ -27,7 +28,7 @@ from ondisk.formats.diskqueue.header import MAX_SIZE, VERSION, Header
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.maintenance.concat_segments import look_at, scan
 from ondisk.maintenance.diagnosis import Circumstances, beats_name, diagnose
-from ondisk.maintenance.inspect import found_segments, stray_position
+from ondisk.maintenance.inspect import followed, found_segments, stray_position
 from ondisk.maintenance.promised import tried
 from ondisk.maintenance.states import Report
 from ondisk.segments.concat import located
@@ -68,7 +69,7 @@ def adopt(
 
     Durability: creates the index, then `dataset.toml`, as `create_files`; then reads the segments, as a fix. A crash
         before `dataset.toml` leaves a queue that is no dataset; a crash after it leaves a dataset, and the next fix
-        continues. No segment is ever written to, and `state.dat` only if its position is in no segment of this queue.
+        continues. No segment is ever written to, and `state.dat` only if its position cannot be right.
     """
     config = config or {}
     built = _built(config)
@@ -173,5 +174,8 @@ def _planned(directory: Directory, config: DatasetConfig) -> Report:
             found = diagnose(name, None, look_at(directory, name, entry, None, format), at, 0)
             is_read = found.action == "rescan"
             report.add("", [tried(directory, name, format, found, errors) if is_read else found])
-        report.add("", stray_position(directory))
+        stray = [*stray_position(directory)]
+        if not stray and (consumer := position(directory)) is not None:
+            stray += [followed(directory, again) for again in newer_than(directory, consumer)[:1]]
+        report.add("", stray)
     return report

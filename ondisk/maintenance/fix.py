@@ -19,6 +19,7 @@ from ondisk.index import INDEX, Copies, Segment, Transaction, segment_rows
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.follow import follow
 from ondisk.maintenance.inspect import Inspection, unusable_archives, wrong_position
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.promised import promised
@@ -162,6 +163,7 @@ def _fix(
         _restore_generations(access)
     with access.current().index.snapshot() as snapshot:
         begun = snapshot.dataset()
+    yield from follow(access)
     inspection = Inspection(access, now, ages=ages, forget=forget)
     other = OtherIndex(archives, access)
     waiting = []

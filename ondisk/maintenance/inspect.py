@@ -12,7 +12,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.known_archives import Fault
 from ondisk.dataset.layout import ARCHIVE, untrusted
-from ondisk.dataset.position import astray, believed, is_unread, past_end, position
+from ondisk.dataset.position import astray, begun_again, believed, is_unread, outdated, past_end, position
 from ondisk.errors import StorageError, command
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import of_extension
@@ -219,10 +219,18 @@ def stray_position(directory: Directory) -> Iterator[Diagnosis]:
         yield Diagnosis(NAME, State.UNALIGNED, (f"{problem}: Beats would remove all of them unread",))
 
 
+def followed(directory: Directory, again: int) -> Diagnosis:
+    """Return the diagnosis of `state.dat` if Beats has begun again, see `begun_again`."""
+    reason = f"{outdated(directory, again)}: the consumer would pass what is in it"
+    return Diagnosis(NAME, State.UNALIGNED, (reason,))
+
+
 def wrong_position(access: Access) -> Iterator[Diagnosis]:
     """Yield a diagnosis of the `state.dat` of a queue if its position cannot be right."""
     if access.config.is_sequence:
         yield from stray_position(access.directory)
+        if (again := begun_again(access)) is not None:
+            yield followed(access.directory, again)
         if (problem := past_end(access)) is not None:
             yield Diagnosis(NAME, State.UNALIGNED, (f"{problem}: Beats would skip all of it",))
 

@@ -6,7 +6,15 @@ from dataclasses import dataclass, field, replace
 
 from ondisk.dataset import Dataset, state_file
 from ondisk.dataset.access import Access
-from ondisk.dataset.position import begin_again, believed, check_position, has_gone, leave_removed, past_end, position
+from ondisk.dataset.position import (
+    begin_again,
+    believed,
+    check_consumable,
+    has_gone,
+    leave_removed,
+    past_end,
+    position,
+)
 from ondisk.datum import Location
 from ondisk.errors import DatumNotFound, InvalidInput
 from ondisk.formats.diskqueue.state import VERSION, State
@@ -84,21 +92,21 @@ def access_to(dataset: Dataset) -> Access:
     Raises:
         InvalidInput: the dataset is not a queue.
         NeedsCheck: its index may not know all data.
-        StateError: the position in `state.dat` is after all segments.
+        StateError: the position in `state.dat` cannot be right.
     """
     access = dataset._access
     if not access.config.is_sequence:
         hint = 'Only a dataset with step = "sequence" has an order of the queue.'
         raise InvalidInput(f"{dataset.path} is not a queue", hint=hint)
     check_trusted(access)
-    check_position(access.directory)
+    check_consumable(access)
     return access
 
 
 def move(access: Access, taken: Taken) -> list[str]:
     """Move the position to the end of data, unless it is there or after it; return the names of removed segments."""
     with access.locked("ack"):
-        check_position(access.directory)
+        check_consumable(access)
         before = _position(access)
         if before is None or past_end(access) or _is_before(before, taken):
             state_file.write(access.directory, _as_version(before, access, taken))

@@ -60,7 +60,7 @@ class Consumer:
     Raises:
         InvalidInput: the dataset is not a queue.
         NeedsCheck: its index may not know all data.
-        StateError: the position in `state.dat` is after all segments.
+        StateError: the position in `state.dat` cannot be right.
         ReadOnly: it was opened read_only.
         Also while iterating, after the data before them:
         StateError: the index does not know the data that come next; a fix reads them.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import struct
 
 import beats
@@ -227,3 +229,102 @@ def test_a_position_in_what_beats_has_written_since_is_right(two):
         assert {each.segment for each in dataset.check().findings} == {"1.seg"}
         dataset.fix()
         assert consumed(dataset) == by_beats(two) == []
+
+
+def age(path, *names):
+    """Let files be a minute older, as if the others had been written now."""
+    for name in names:
+        found = (path / name).stat()
+        os.utime(path / name, ns=(found.st_atime_ns, found.st_mtime_ns - 60 * 10**9))
+
+
+@pytest.fixture
+def again(tmp_path):
+    """Adopt a queue of which the index knows as many segments; then Beats sends all, begins again, and sends nothing.
+
+    Its last position is on the boundary of an event of the new segment with the same number.
+    """
+    path = tmp_path / "again"
+    path.mkdir()
+
+    def begin(known, last=3):
+        position(path, 0)
+        for number in range(known):
+            write(path, *range(30 + 3 * number, 33 + 3 * number), name=f"{number}.seg")
+        if known:
+            ondisk.adopt(path, FIELDS)
+        for number in range(known):
+            (path / f"{number}.seg").unlink()
+        position(path, last, 12 + (write(path, *range(30, 33)) - 12), 3)
+        age(path, "state.dat")
+        for number in range(4):
+            write(path, *range(50 + 3 * number, 53 + 3 * number), name=f"{number}.seg")
+        return path
+
+    return begin
+
+
+@pytest.mark.parametrize(("known", "last"), [(0, 1), (1, 1), (2, 1), (0, 3), (2, 3), (4, 3)])
+def test_segments_that_beats_has_begun_again_with_are_not_passed(again, known, last):
+    path = again(known, last)
+    if not known:
+        dry = ondisk.adopt(path, FIELDS, dry_run=True)
+        (found,) = (each for each in dry.findings if each.segment == "state.dat")
+        assert "another file than the one that was acknowledged" in found.reasons[0]
+        report = ondisk.adopt(path, FIELDS)
+    with ondisk.open(path) as dataset:
+        if known:
+            for refused in (lambda: Consumer(dataset), lambda: acknowledge(dataset, count=1, dry_run=True)):
+                with pytest.raises(StateError, match=r"but 0\.seg is another file than the one that was acknowledged"):
+                    refused()
+            found = [each for each in dataset.check().findings if each.segment == "state.dat"]
+            assert [each.state for each in found] == [Is.UNALIGNED]
+            report = dataset.fix()
+        assert report.lost == 0
+        (moved,) = (each for each in report if each.segment == "state.dat")
+        assert "the consumer begins again with 0.seg" in moved.reasons
+        assert state_file_of(path) == State()
+        assert dataset.check().is_clean
+        assert by_beats(path) == [*range(50, 62)]
+        delivered = []
+        for batch in Consumer(dataset):
+            delivered += [each.metadata["number"] for each in batch]
+            batch.ack()
+        assert delivered == [*range(50, 62)]
+
+
+def test_only_what_beats_has_written_since_is_read_again(again):
+    path = again(0)
+    age(path, *["0.seg", "1.seg"] * 2)
+    ondisk.adopt(path, FIELDS)
+    with ondisk.open(path) as dataset:
+        assert state_file_of(path) == State(2), "0.seg and 1.seg are older than state.dat"
+        assert consumed(dataset) == [*range(56, 62)]
+
+
+@pytest.mark.parametrize("preserving", [True, False])
+def test_segments_that_a_killed_beat_has_left_before_its_position_alarm_nobody(again, tmp_path, preserving):
+    path = again(0)
+    age(path, *[f"{number}.seg" for number in range(4)] * 2)
+    ondisk.adopt(path, FIELDS)
+    copy = tmp_path / "copy"
+    shutil.copytree(path, copy, copy_function=shutil.copy2 if preserving else shutil.copy)
+    if not preserving:
+        age(copy, "state.dat")
+    with ondisk.open(copy) as dataset:
+        assert dataset.check().is_clean
+        assert dataset.fix().lost == 0
+        assert dataset.check().is_clean
+        assert state_file_of(copy).segment == 3
+
+
+def test_repacked_segments_before_the_position_are_not_new(again):
+    path = again(0)
+    age(path, *[f"{number}.seg" for number in range(4)] * 2)
+    ondisk.adopt(path, FIELDS)
+    with ondisk.open(path) as dataset:
+        dataset.delete("number:50")
+        dataset.repack()
+        assert (path / "0.seg").stat().st_mtime_ns > (path / "state.dat").stat().st_mtime_ns
+        assert dataset.check().is_clean
+        assert acknowledge(dataset, count=1).removed == ["0.seg", "1.seg", "2.seg"]
