@@ -13,8 +13,10 @@ from typing import TypeAlias
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives, DatasetAccess
 from ondisk.dataset.layout import ARCHIVE, SENTINEL
-from ondisk.dataset.position import begin_again, leave_removed, set_right
+from ondisk.dataset.position import begin_again, leave_removed, numbers_in, position, set_right
 from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, StateError
+from ondisk.filesystem import Directory
+from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import INDEX, Copies, Segment, Transaction, segment_rows
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.check import read_content
@@ -214,8 +216,15 @@ def _repositioned(dataset: DatasetAccess) -> Iterator[Done]:
         with dataset.locked("fix"):
             for each in wrong_position(dataset):
                 set_right(dataset.directory)
-                again = "the consumer begins again with this segment, or with the oldest"
+                again = f"the consumer begins again with {_next_segment(dataset.directory)}"
                 yield Done(each.segment, each.state, (*each.reasons, again), each.action)
+
+
+def _next_segment(directory: Directory) -> str:
+    """Return the name of the first segment on disk that the consumer of a queue has not passed."""
+    at = position(directory) or Position()
+    first = min((number for number in numbers_in(directory) if number >= at.segment), default=at.segment)
+    return f"{first}.seg"
 
 
 def _unaccounted(dataset: DatasetAccess, report: Report) -> Iterator[Done]:

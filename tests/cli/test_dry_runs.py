@@ -112,3 +112,25 @@ def test_an_adoption_does_not_promise_to_delete(run):
     lines = run("adopt", path).text.splitlines()
     assert lines[-1] == "3 segments to read; --yes does it"
     assert run("adopt", path, "--yes").text.splitlines()[3].endswith("-> left alone")
+
+
+def test_a_fix_that_moves_the_position_says_so_before_and_after(run):
+    path = make_queue("none", 1)
+    ondisk.adopt(path)
+    run("ack", path, "--count", "1", "--yes")
+    (path / "0.seg").unlink()
+    said = "; state.dat then says that the consumer begins again with 0.seg -> "
+    assert said in run("fix", path).text
+    assert said in run("fix", path, "--yes").text
+    assert State.parse((path / NAME).read_bytes()) == State()
+
+
+@pytest.mark.parametrize(("at", "first"), [(State(9, 12, 1), 1), (State(2, 9999, 9), 2)], ids=["after all", "past end"])
+def test_a_fix_of_a_wrong_position_names_the_segment_that_comes_next(run, at, first):
+    path = make_queue("none")
+    ondisk.adopt(path)
+    (path / "0.seg").unlink()
+    run("fix", path, "--yes")
+    (path / NAME).write_bytes(at.pack())
+    assert run("fix", path).code == 9
+    assert f"the consumer begins again with {first}.seg -> " in run("fix", path, "--yes").text

@@ -176,7 +176,7 @@ def test_a_position_after_all_segments_removes_nothing_and_a_fix_says_so(two, nu
         assert beats.segments(two) == [0, 1]
         (done,) = dataset.fix()
         assert (done.segment, done.lost) == ("state.dat", 0)
-        assert "the consumer begins again with this segment, or with the oldest" in done.reasons
+        assert "the consumer begins again with 0.seg" in done.reasons
         assert dataset.check().is_clean
         assert by_beats(two) == consumed(dataset) == [*range(30, 40)]
 
