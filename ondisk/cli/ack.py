@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     with open_dataset(arguments.dataset, read_only=not arguments.yes) as dataset:
         done = acknowledge(dataset, through=arguments.through, count=arguments.count, dry_run=not arguments.yes)
         output.acknowledged(done, dry_run=not arguments.yes)
-        remains = bool(dataset.quarantine.kept) if arguments.yes else done.count > 0
+        remains = bool(dataset.quarantine.kept) if arguments.yes else bool(done.count or done.removed)
     return EXIT_FINDINGS if remains else EXIT_DONE
 
 

@@ -89,7 +89,9 @@ class TextOutput:
 
     def acknowledged(self, done: Acknowledged, *, dry_run: bool) -> None:
         verb, how = (
-            ("would be acknowledged", "; --yes does it" if done.count else "") if dry_run else ("acknowledged", "")
+            ("would be acknowledged", "; --yes does it" if done.count or done.removed else "")
+            if dry_run
+            else ("acknowledged", "")
         )
         at = f"the consumer continues at byte {done.position.byte_index} of {done.position.segment}.seg"
         removed = f"{_many(len(done.removed), 'segment')} {'to remove' if dry_run else 'removed'}"

@@ -8,6 +8,7 @@ import beats
 import pytest
 
 import ondisk
+from ondisk.formats.diskqueue.state import State
 
 from .conftest import ROOT
 
@@ -41,6 +42,19 @@ def test_text_is_for_people(run, queue):
     run("ack", queue, "--count", "99", "--yes")
     done = run("ack", queue, "--count", "1")
     assert (done.code, done.text.startswith("0 data would be acknowledged: ")) == (0, True)
+
+
+def test_segments_to_remove_are_something_to_do(run, queue):
+    places = [each["location"] for each in run("query", queue, "--json").lines]
+    (first,) = [each["offset"] for each in places if each["segment"] == "0.seg"][:1]
+    Path(queue, "state.dat").write_bytes(State(2).pack())  # as after a crash before 0.seg and 1.seg were removed
+    through = ["ack", queue, "--through", f"0.seg:{first}"]
+    done = run(*through)
+    assert (done.code, done.text.startswith("0 data would be")) == (9, True)
+    assert done.text.endswith("; 2 segments to remove; --yes does it\n")
+    assert run(*through, "--yes").text.endswith("; 2 segments removed\n")
+    assert run("ack", queue, "--count", "99", "--yes").code == 0
+    assert run("ack", queue, "--count", "1").code == 0
 
 
 def test_a_location_is_a_segment_and_an_offset(run, queue):
