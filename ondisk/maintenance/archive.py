@@ -24,6 +24,7 @@ from ondisk.errors import (
     StateError,
     command,
 )
+from ondisk.formats.diskqueue.state import NAME
 from ondisk.index import Segment, Snapshot, Transaction, segment_rows
 from ondisk.maintenance.check import wrong_with
 from ondisk.maintenance.diagnosis import Known
@@ -79,6 +80,8 @@ def planned(dataset: DatasetAccess, names: Iterable[str], verb: str) -> list[Don
             inner = name.removeprefix(source.prefix)
             if verb == "unarchive" and last is None:
                 raise _no_archive(dataset, name)
+            if verb == "unarchive":
+                _check_not_consumed(dataset, source.prefix + inner)
             diagnosis, _ = _movable(source, inner, before.get(inner))
             if target is not None:
                 _check_whole(target, inner)
@@ -139,7 +142,7 @@ def unarchive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
 
     Raises:
         SegmentMissing: the archive does not know the segment.
-        StateError, NeedsCheck: as `archive`.
+        StateError, NeedsCheck: as `archive`; also if it is a queue that has a consumer.
         LockError: queries that began earlier take too long. The data are safe, and the next repack archives them again.
         OndiskError: every error ends the work; `error.context["report"]` contains the segments moved before it.
 
@@ -160,6 +163,7 @@ def unarchive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
             with access.transaction("unarchive") as transaction, last.transaction("unarchive") as of_archive:
                 check_trusted(access)
                 check_trusted(last)
+                _check_not_consumed(access, last.prefix + inner)
                 _, segment = _movable(last, inner, before.get(inner))
                 _check_whole(access, inner)
                 move = _move(last, access, segment)
@@ -268,6 +272,22 @@ def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis
         if access.committed(known.segment).is_whole_in(file) is False:
             raise changed(access.directory, name)
     return diagnosis, known.segment
+
+
+def _check_not_consumed(access: Access, name: str) -> None:
+    """Raise if a segment would come back to a queue that has a consumer.
+
+    That may be after its number, and remove it unread; or have read a part of a newer segment of this number, with
+    which it would be merged in the order of time.
+    """
+    if access.config.is_sequence and access.directory.stat(NAME) is not None:
+        path = access.path / name
+        hint = (
+            f"Queries find its data in the archive. To consume them again: {command('append', 'ANOTHER-QUEUE', path)}."
+            f" If this queue has no consumer any more, remove {NAME}."
+        )
+        problem = "the queue has a consumer, which would not read it, or not in its order"
+        raise StateError(f"{path} cannot be moved: {problem}", hint=hint)
 
 
 def _check_whole(access: Access, name: str) -> None:

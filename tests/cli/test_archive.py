@@ -94,3 +94,21 @@ def test_segments_moved_before_an_error_are_reported(run, weather, verb):
     done = run(verb, weather, FIRST, "2020/01-01.vm2", "--yes")
     assert done.code == 13
     assert done.text.splitlines()[0].endswith(f"{FIRST}: OK -> {verb}")
+
+
+def test_no_segment_comes_back_to_a_queue_that_has_a_consumer(run, folder):
+    """The consumer would remove it unread, or read a part of what it was merged with."""
+    with ondisk.create("queue", {"step": "sequence", "segment_size": 2000}) as dataset:
+        dataset.append_file(ROOT / "sample_datasets/beats-queue/2.seg")
+        dataset.archive("0.seg")
+    before = run("query", "queue").out
+    for position in (State(), State(1), State(0, 500, 2)):
+        (folder / "queue/state.dat").write_bytes(position.pack())
+        for yes in ([], ["--yes"]):
+            done = run("unarchive", "queue", "0.seg", *yes)
+            assert (done.code, "the queue has a consumer" in done.err) == (30, True)
+            assert "ANOTHER-QUEUE" in done.err
+            assert run("query", "queue").out == before
+    (folder / "queue/state.dat").unlink()
+    assert run("unarchive", "queue", "0.seg", "--yes").code == 0
+    assert run("query", "queue").out == before
