@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Collection
 
 from ondisk.dataset import state_file
 from ondisk.dataset.access import Access
@@ -223,30 +224,39 @@ def begin_again(directory: Directory, name: str, *, is_committed: bool = False) 
     state_file.write(directory, State(at.segment, at.byte_index * keeps_proof, version=at.version))
 
 
-def leave_removed(access: Access, verb: str) -> None:
+def leave_removed(access: Access, verb: str) -> State | None:
     """Move a position in a segment that neither the disk nor the index has any more to the beginning of that number.
 
     If no segment is left at all, it goes to that of `0.seg`: Beats begins with it, and removes what precedes the
     position when it starts again.
 
+    Returns:
+        The new position; None if it stays.
+
     Durability: as `state_file.write`.
     Locks: the writers' lock, if there is something to do.
     """
-    if access.config.is_sequence and _removed(access) is not None:
+    if access.config.is_sequence and where_removed(access) is not None:
         with access.locked(verb):
-            if (again := _removed(access)) is not None:
+            if (again := where_removed(access)) is not None:
                 state_file.write(access.directory, again)
+                return again
+    return None
 
 
-def _removed(access: Access) -> State | None:
-    """Return where the consumer begins again if its segment does not exist any more; None if it does."""
+def where_removed(access: Access, consumed: Collection[str] = ()) -> State | None:
+    """Return where the consumer begins again if its segment does not exist any more; None if it does.
+
+    Args:
+        consumed: the names of segments that the index is about to forget.
+    """
     at = believed(access.directory)
     if at is None or not at.byte_index or access.directory.stat(f"{at.segment}.seg") is not None:
         return None
     with access.current().index.snapshot() as snapshot:
-        known = segment_rows.numbered_segments(snapshot, 0)
-    if at.segment in known:
-        return None
+        known = {n for n, each in segment_rows.numbered_segments(snapshot, 0).items() if each.name not in consumed}
+    if at.segment in known or (not at.version and f"{at.segment}.seg" in consumed):
+        return None  # `begin_again` moves that of version 0
     return State(at.segment if known or numbers_in(access.directory) else 0, version=at.version)
 
 

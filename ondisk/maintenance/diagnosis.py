@@ -175,11 +175,7 @@ def beats_name(name: str) -> str | None:
 def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, start: int) -> Diagnosis:
     if found is None and is_consumed(name, known.segment.end.length, at.position):
         reason = f"the consumer of the queue has read and removed it; the index knows {known.count} data of it"
-        reasons = [reason]
-        if at.position is not None and at.position.byte_index and name == f"{at.position.segment}.seg":
-            left = "" if name == "0.seg" else ", or with 0.seg if no segment is left"
-            reasons.append(f"state.dat then says that the consumer begins again with {name}{left}")
-        return Diagnosis(name, State.OK, tuple(reasons), consumed=True)
+        return Diagnosis(name, State.OK, (reason,), consumed=True)
     if found is None or not found.is_file:
         reason = "it is not on disk" if found is None else "it is not a regular file, and is left untouched"
         return Diagnosis(name, State.MISSING, (f"{reason}; the index knows {known.count} data of it",))

@@ -24,7 +24,7 @@ from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.follow import follow
 from ondisk.maintenance.inspect import Inspection, unusable_archives, wrong_position
 from ondisk.maintenance.kinds import kind_of
-from ondisk.maintenance.promised import promised
+from ondisk.maintenance.promised import moved_position, promised
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, Misnamed, NeedsRewrite, Rescan, commit
 from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
 from ondisk.maintenance.scanned import Scanned
@@ -108,7 +108,7 @@ def fix(
             reason = f"the index of an archive was replaced by an older one, and {lost} data are not in it any more"
             report.segments.append(Done(ARCHIVE, State.MISSING, (f"{reason}; {_LOST}",), "forget", 0, lost))
         report.segments += _repositioned(dataset)
-        leave_removed(dataset, "fix")
+        report.segments += moved_position(leave_removed(dataset, "fix"))
         report.segments += _unaccounted(dataset, report)
         report.segments += [_left_alone(each) for each in unusable_archives(dataset)]
     return report

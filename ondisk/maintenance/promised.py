@@ -6,19 +6,22 @@ Only one datum of a segment is tried, or the beginning of its file, so a dry run
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.position import where_removed
 from ondisk.errors import AuthenticationFailed, IntegrityError, KeyMissing, OndiskError, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
+from ondisk.formats.diskqueue.state import NAME
+from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import segment_rows
 from ondisk.maintenance.check import check
 from ondisk.maintenance.concat_segments import scan
 from ondisk.maintenance.kinds import kind_of
-from ondisk.maintenance.states import Diagnosis, Report, State
+from ondisk.maintenance.states import Diagnosis, Done, Report, State
 
 
 def promised(dataset: DatasetAccess, *actions: str, rewrite: bool = False) -> Report:
@@ -53,7 +56,21 @@ def promised(dataset: DatasetAccess, *actions: str, rewrite: bool = False) -> Re
             format = access.format_of(name)
             read = partial(_read_one, access, name) if State.DIRTY in each.state else None
             report.segments[at] = tried(access.directory, name, format, each, errors, read)
+        if dataset.config.is_sequence:
+            consumed = {each.segment for each in report if isinstance(each, Diagnosis) and each.consumed}
+            report.segments += moved_position(where_removed(dataset, consumed))
     return report
+
+
+def moved_position(at: Position | None) -> Iterator[Done]:
+    """Yield what a fix or a repack does to `state.dat` if the segment of its position has gone.
+
+    Args:
+        at: the new position; None if it stays.
+    """
+    if at is not None:
+        reason = f"its segment is gone: the consumer begins again with {at.segment}.seg"
+        yield Done(NAME, State.OK, (reason,), "begin again")
 
 
 def tried(

@@ -20,7 +20,7 @@ from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import UNMOVABLE, archived
 from ondisk.maintenance.inspect import Inspection, check_trusted
 from ondisk.maintenance.kinds import kind_of
-from ondisk.maintenance.promised import promised
+from ondisk.maintenance.promised import moved_position, promised
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.single_copies import keep_single_copies
 from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, readable
@@ -102,7 +102,7 @@ def repack(
             if access is dataset:
                 trim_deletions(dataset, ages)
             access.shrink_index()
-        leave_removed(dataset, "repack")
+        report.segments += moved_position(leave_removed(dataset, "repack"))
         dataset.archives.record.update()
         if ages.is_visit_due:
             with dataset.transaction("repack") as transaction:  # a dataset that nobody writes to ages, too

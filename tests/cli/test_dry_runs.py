@@ -114,15 +114,21 @@ def test_an_adoption_does_not_promise_to_delete(run):
     assert run("adopt", path, "--yes").text.splitlines()[3].endswith("-> left alone")
 
 
-def test_a_fix_that_moves_the_position_says_so_before_and_after(run):
+@pytest.mark.parametrize("verb", ["fix", "repack"])
+@pytest.mark.parametrize("number", [0, 5], ids=["known", "never known"])
+def test_a_position_in_a_segment_that_is_gone_is_something_to_do(run, verb, number):
     path = make_queue("none", 1)
     ondisk.adopt(path)
     run("ack", path, "--count", "1", "--yes")
+    at = State.parse((path / NAME).read_bytes())
+    (path / NAME).write_bytes(State(number, at.byte_index, 1).pack())
     (path / "0.seg").unlink()
-    said = "; state.dat then says that the consumer begins again with 0.seg -> "
-    assert said in run("fix", path).text
-    assert said in run("fix", path, "--yes").text
+    for options, code in ([], 9), (["--yes"], 0):
+        done = run(verb, path, *options)
+        assert "state.dat: OK: its segment is gone: the consumer begins again with 0.seg -> begin again" in done.text
+        assert done.code == code
     assert State.parse((path / NAME).read_bytes()) == State()
+    assert run(verb, path).code == 0
 
 
 @pytest.mark.parametrize(("at", "first"), [(State(9, 12, 1), 1), (State(2, 9999, 9), 2)], ids=["after all", "past end"])
