@@ -82,6 +82,9 @@ def planned(dataset: DatasetAccess, names: Iterable[str], verb: str) -> list[Don
                 raise _no_archive(dataset, name)
             if verb == "unarchive":
                 _check_not_consumed(dataset, source.prefix + inner)
+            if source is dataset and last is not None and inner not in before and is_second_copy(source, inner, last):
+                done.append(Done(inner, State.OK, (), verb))  # see `_finish`
+                continue
             diagnosis, _ = _movable(source, inner, before.get(inner))
             if target is not None:
                 _check_whole(target, inner)

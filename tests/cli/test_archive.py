@@ -46,6 +46,15 @@ def test_a_dry_run_ends_with_the_error_that_the_real_run_ends_with(run, weather,
     assert run(verb, weather, SECOND).out == b""
 
 
+def test_a_dry_run_promises_to_finish_a_move_that_was_interrupted(run, weather):
+    assert run("archive", weather, FIRST, "--yes").code == 0
+    (weather / FIRST).hardlink_to(weather / ".archive/last" / FIRST)
+    done = run("archive", weather, FIRST)
+    assert (done.code, done.text.splitlines()[0]) == (9, f"{FIRST}: OK -> archive")
+    real = run("archive", weather, FIRST, "--yes")
+    assert (real.code, real.text.splitlines()[0]) == (0, f"{FIRST}: OK -> archive")
+
+
 def test_a_dry_run_refuses_what_a_consumer_still_has_to_read(run, folder):
     with ondisk.create("queue", {"step": "sequence", "segment_size": 2000}) as dataset:
         dataset.append_file(ROOT / "sample_datasets/beats-queue/2.seg")
