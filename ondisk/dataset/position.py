@@ -129,7 +129,11 @@ def check_consumable(access: Access) -> None:
 
     Cost: lists the folder.
     """
-    check_position(access.directory)
+    directory = access.directory
+    if (problem := unreadable(directory)) is not None:
+        hint = f"If no newer Beat uses this queue, move {NAME} to another folder: then all segments are consumed."
+        raise StateError(problem, hint=hint)
+    check_position(directory)
     if (again := begun_again(access)) is not None:
         fix = command("fix", access.directory.dataset, "--yes")
         hint = f"Run {fix}: then the consumer begins again with {again}.seg."
@@ -178,6 +182,47 @@ def is_passed(segment: Segment, offset: int, at: State | None) -> bool:
         return False
     header = Header.of_kind(segment.end.kind)
     return _reached(at, header.logical_size) + header.size - header.logical_size > offset
+
+
+def unreadable(directory: Directory) -> str | None:
+    """Return why neither ondisk nor a Beat of today can know the position: a newer version, or no file; else None."""
+    try:
+        state_file.read(directory)
+    except StorageError as error:
+        return error.message
+    except InvalidInput as error:
+        return error.message if "version" in error.context else None
+    return None
+
+
+def misplaced(access: Access) -> str | None:
+    """Return why the position cannot be right, if it is in a segment that the index knows; None if it may be.
+
+    Cost: reads the rows of this segment; if data of it were deleted or damaged, also the file.
+    """
+    at = position(access.directory)
+    if at is None or not at.offset(0):
+        return None
+    name = f"{at.segment}.seg"
+    with access.current().index.snapshot() as snapshot:
+        segment = snapshot.segment_named(name)
+        if segment is None or segment.unread or not is_there(access, segment):
+            return None
+        header = Header.of_kind(segment.end.kind)
+        offset = at.offset(header.logical_size) + header.size - header.logical_size
+        if offset > segment.end.length:  # see `past_end`
+            return None
+        count, size = segment_rows.before(snapshot, segment, offset)
+        is_across = segment_rows.has_across(snapshot, segment, offset)
+    if is_across:
+        problem = "which is inside of an event"
+    elif not at.version or size != offset - header.size or at.frame_index == count:
+        return None
+    else:
+        problem = f"after {at.frame_index} events, but {count} are before that"
+    is_moving = position(access.directory) != at  # the consumer was writing it
+    where = f"{NAME} says that the consumer continues at byte {at.byte_index} of {name}"
+    return None if is_moving else f"{where}, {problem}"
 
 
 def past_end(access: Access) -> str | None:

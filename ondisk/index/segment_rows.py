@@ -375,6 +375,13 @@ def has_across(snapshot: Snapshot, segment: Segment, offset: int) -> bool:
     return any(_data(snapshot, segment, "1", rest))
 
 
+def before(snapshot: Snapshot, segment: Segment, offset: int) -> tuple[int, int]:
+    """Return how many data of a segment begin before an offset, and their bytes."""
+    found = _data(snapshot, segment, "count(*), coalesce(sum(size), 0)", f"AND offset < {offset:d}")
+    ((count, size),) = chain.from_iterable(found)
+    return count, size
+
+
 def numbered_segments(snapshot: Snapshot, least: int) -> dict[int, Segment]:
     """Return the segments of a sequence from a number on, by their numbers."""
     found = {}

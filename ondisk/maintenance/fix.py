@@ -215,6 +215,9 @@ def _repositioned(dataset: DatasetAccess) -> Iterator[Done]:
     if [*wrong_position(dataset)]:
         with dataset.locked("fix"):
             for each in wrong_position(dataset):
+                if each.held:
+                    yield _left_alone(each)
+                    continue
                 set_right(dataset.directory)
                 again = f"the consumer begins again with {_next_segment(dataset.directory)}"
                 yield Done(each.segment, each.state, (*each.reasons, again), each.action)

@@ -12,7 +12,17 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.known_archives import Fault
 from ondisk.dataset.layout import ARCHIVE, untrusted
-from ondisk.dataset.position import astray, begun_again, believed, is_unread, outdated, past_end, position
+from ondisk.dataset.position import (
+    astray,
+    begun_again,
+    believed,
+    is_unread,
+    misplaced,
+    outdated,
+    past_end,
+    position,
+    unreadable,
+)
 from ondisk.errors import StorageError, command
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import of_extension
@@ -228,11 +238,16 @@ def followed(directory: Directory, again: int) -> Diagnosis:
 def wrong_position(access: Access) -> Iterator[Diagnosis]:
     """Yield a diagnosis of the `state.dat` of a queue if its position cannot be right."""
     if access.config.is_sequence:
+        if (problem := unreadable(access.directory)) is not None:
+            reason = f"{problem}: if no newer Beat uses this queue, move the file to another folder"
+            yield Diagnosis(NAME, State.UNALIGNED, (reason,), held=True)
         yield from stray_position(access.directory)
         if (again := begun_again(access)) is not None:
             yield followed(access.directory, again)
         if (problem := past_end(access)) is not None:
             yield Diagnosis(NAME, State.UNALIGNED, (f"{problem}: Beats would skip all of it",))
+        if (problem := misplaced(access)) is not None:
+            yield Diagnosis(NAME, State.UNALIGNED, (f"{problem}: Beats may skip the rest of it",))
 
 
 def interval_of(access: Access, name: str) -> Interval | None:

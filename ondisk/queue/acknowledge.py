@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field, replace
 
 from ondisk.dataset import Dataset, state_file
@@ -170,17 +171,10 @@ def _stop(access: Access, through: Location) -> Stop:
 
 
 def _position(access: Access) -> State | None:
-    """Return the position in `state.dat`, which is about to be replaced; None if there is none, or half of one.
-
-    Raises:
-        InvalidInput: it is of a version that ondisk does not know.
-    """
-    try:
+    """Return the position in `state.dat`, which is about to be replaced; None if there is none, or half of one."""
+    with contextlib.suppress(InvalidInput):
         return state_file.read(access.directory)
-    except InvalidInput as error:
-        if "version" in error.context:
-            raise
-        return None
+    return None
 
 
 def version_for(access: Access) -> int:

@@ -165,7 +165,8 @@ class Order:
             self._check_known(segment)
             return at
         if offset > at.begin and not segment_rows.has_across(snapshot, segment, offset):
-            at.frames = start.frame_index or at.frames_before(offset)
+            count, size = segment_rows.before(snapshot, segment, offset)
+            at.frames = count if size == offset - at.begin else at.frames_before(offset)
             at.offset = offset
         return at
 

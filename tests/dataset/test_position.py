@@ -328,3 +328,53 @@ def test_repacked_segments_before_the_position_are_not_new(again):
         assert (path / "0.seg").stat().st_mtime_ns > (path / "state.dat").stat().st_mtime_ns
         assert dataset.check().is_clean
         assert acknowledge(dataset, count=1).removed == ["0.seg", "1.seg", "2.seg"]
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize(("add", "count"), [(1, 2), (-1, 2), (0, 1), (0, 3), (0, 2**64 - 1)])
+def test_a_position_that_is_no_boundary_or_counts_other_events_is_mended(two, add, count, version):
+    size = ((two / "1.seg").stat().st_size - 12) // 5
+    position(two, 1, 12 * version + 2 * size + add, count * version, version=version)
+    with ondisk.open(two) as dataset:
+        if not version and not add:
+            assert dataset.check().is_clean, "version 0 has no count"
+            return
+        (found,) = dataset.check().findings
+        assert (found.segment, found.state) == ("state.dat", Is.UNALIGNED)
+        before = consumed(dataset)
+        assert before[-3:] == [37, 38, 39]
+        (done,) = dataset.fix()
+        assert (done.segment, done.lost) == ("state.dat", 0)
+        assert state_file_of(two) == State(1, version=version)
+        assert by_beats(two) == consumed(dataset) == [*range(35, 40)]
+        assert dataset.check().is_clean
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_position_that_ondisk_writes_is_right(two, is_deleted):
+    with ondisk.open(two) as dataset:
+        if is_deleted:
+            dataset.delete("number:36")
+        for left in range(10 - is_deleted, -1, -1):
+            assert len(consumed(dataset)) == left
+            assert "state.dat" not in [each.segment for each in dataset.check().findings]
+            acknowledge(dataset, count=1)
+
+
+@pytest.mark.parametrize("content", [bytes([2, *[0] * 27]), bytes(range(28)), None])
+def test_a_position_that_nobody_can_read_is_refused_before_anything_is_delivered(two, content):
+    state = two / "state.dat"
+    if state.exists():
+        state.unlink()
+    state.mkdir() if content is None else state.write_bytes(content)
+    with ondisk.open(two) as dataset:
+        for refused in (lambda: Consumer(dataset), lambda: acknowledge(dataset, count=1, dry_run=True)):
+            with pytest.raises(StateError) as caught:
+                refused()
+            assert "move state.dat to another folder" in caught.value.hint
+        for report in (dataset.check(), dataset.fix()):
+            (found,) = [each for each in report if each.segment == "state.dat"]
+            assert (found.state, found.action) == (Is.UNALIGNED, None)
+        state.rename(two.parent / "elsewhere")
+        assert consumed(dataset) == [*range(30, 40)]
+        assert dataset.check().is_clean

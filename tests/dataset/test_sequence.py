@@ -303,7 +303,7 @@ def test_without_proof_a_missing_segment_is_missing(queue, state):
     if state is not None:
         (dataset.path / NAME).write_bytes(state if isinstance(state, bytes) else state.pack())
     (dataset.path / "1.seg").unlink()
-    (found,) = dataset.check().findings
+    (found,) = (each for each in dataset.check().findings if each.segment != NAME)
     assert (found.segment, found.state) == ("1.seg", Is.MISSING)
     assert dataset.fix().lost == 3
 

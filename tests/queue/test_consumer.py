@@ -182,9 +182,9 @@ def numbers_of(dataset, segment):
 def test_a_position_of_an_unknown_version_is_not_overwritten(queue):
     dataset = queue(20)
     content = struct.pack("<IQQQ", 7, 0, 0, 0)
-    (dataset.path / "state.dat").write_bytes(content)
     batch = next(iter(Consumer(dataset)))
-    with pytest.raises(InvalidInput, match="it is of version 7"):
+    (dataset.path / "state.dat").write_bytes(content)
+    with pytest.raises(StateError, match="it is of version 7"):
         batch.ack()
     assert (dataset.path / "state.dat").read_bytes() == content
 
