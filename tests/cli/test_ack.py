@@ -57,6 +57,15 @@ def test_segments_to_remove_are_something_to_do(run, queue):
     assert run("ack", queue, "--count", "1").code == 0
 
 
+def test_a_dry_run_ends_with_the_error_of_a_position_of_another_version(run, queue):
+    Path(queue, "state.dat").write_bytes(b"\2" + State(1).pack()[1:])
+    before = Path(queue, "state.dat").read_bytes()
+    done, real = run("ack", queue, "--count", "1"), run("ack", queue, "--count", "1", "--yes")
+    assert (done.code, done.out, done.err) == (real.code, b"", real.err)
+    assert done.code not in (0, 9)
+    assert Path(queue, "state.dat").read_bytes() == before
+
+
 def test_a_location_is_a_segment_and_an_offset(run, queue):
     places = [each["location"] for each in run("query", queue, "--json").lines]
     place = sorted((int(each["segment"][:-4]), each["offset"]) for each in places)[6]
