@@ -42,7 +42,7 @@ _LONGEST = 3600.0  # seconds for an answer
 _ERROR_BYTES, _JSON_BYTES = 64 * 1024, 8 * 1024 * 1024
 _SEQS = 30_000  # numbers in a request, which then has less than 1 MiB
 _LONGEST_TEXT = 2000  # characters of a message
-_CHANGED = 400  # with an IntegrityError: the request was changed on its way
+_CHANGED = (400, 405)  # the request or its method is none that this client sends: it was changed on its way
 _KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, OndiskError)}
 
 
@@ -169,7 +169,7 @@ class HttpSource:
         except (_Damaged, KeyError, TypeError):
             hint = "Does `ondisk serve` run there, and is the address right?"
             return _Again(StorageError(f"{self._url}: the answer has the status {status}", hint=hint))
-        is_passing = isinstance(error, LockError) or (isinstance(error, IntegrityError) and status == _CHANGED)
+        is_passing = isinstance(error, LockError) or status in _CHANGED
         return _Again(error) if is_passing else error
 
 

@@ -351,6 +351,13 @@ def test_a_busy_server_is_asked_again(dataset):
         source.describe()
 
 
+@pytest.mark.parametrize("status", [b"400 X", b"405 X"])
+def test_a_request_that_was_changed_on_its_way_is_sent_again(status):
+    changed = reported("InvalidInput", "PODT of '/dataset/s': Method Not Allowed", "", status)
+    with answering(changed, signed({**ABOUT})) as port, HttpSource(url(port, "hostile"), **QUICK) as source:
+        assert source.describe().uuid == "u"
+
+
 def test_a_token_travels_as_it_is():
     token = Token("uuid", 2**63 - 1, 2**62 - 1, -1, b"\0key")
     assert token_from_json(json.loads(json.dumps(token_to_json(token)))) == token
