@@ -35,7 +35,7 @@ from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.formats.base import FileStream
 from ondisk.formats.diskqueue.parse import Place, batches, walk
-from ondisk.formats.diskqueue.resume import is_known, resumed
+from ondisk.formats.diskqueue.resume import begins_like, is_known, resumed
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import MAX_NUMBER, State
 from ondisk.index import Transaction, import_log
@@ -78,8 +78,9 @@ def append_queue(
         remarks: list[str] = []
         numbers = sorted(_numbers(queue, remarks))
         known = log.places()
-        remarks += _removed(known, numbers)
         source = _Source(access, append, queue, log, batch_size)
+        begun_again = source.has_begun_again(known, numbers)
+        remarks += _removed(known, numbers, begun_again=begun_again)
         if not known and not from_start:
             known = source.begin(numbers, remarks)
         if remarks:
@@ -88,7 +89,7 @@ def append_queue(
             result = source.append_segment(number, known.get(number), growing=number == numbers[-1])
             if result is not None:
                 yield f"{os.fspath(path)}/{number}.seg", result
-        log.forget(known, numbers)
+        log.forget(known, numbers, begun_again=begun_again)
 
 
 def _opened(path: str | os.PathLike[str]) -> Directory:
@@ -122,16 +123,22 @@ def _numbers(queue: Directory, remarks: list[str]) -> Iterator[int]:
             remarks.append(f"{name} is ignored: Beats does not open a segment of this name")
 
 
-def _removed(known: Mapping[int, Place], numbers: list[int]) -> Iterator[str]:
+def _removed(known: Mapping[int, Place], numbers: list[int], *, begun_again: bool) -> Iterator[str]:
     """Yield what is known of segments that Beats has removed, and that may have had events that were not imported."""
     if not known:
         return
     last = max(known)
     if last not in numbers and not known[last].size:
         yield f"{last}.seg was removed; what Beats wrote to it after the last import was not imported"
-    following = next((number for number in numbers if number > last), last + 1)
-    if following > last + 1:
-        yield f"segments {last + 1} to {following - 1} were removed before they were imported"
+    if begun_again:
+        if numbers[0] > 0:
+            yield f"Beats has begun again; {_span(0, numbers[0] - 1)} removed before the import"
+    elif (following := min((number for number in numbers if number > last), default=last + 1)) > last + 1:
+        yield f"{_span(last + 1, following - 1)} removed before the import"
+
+
+def _span(first: int, last: int) -> str:
+    return f"{first}.seg was" if first == last else f"segments {first} to {last} were"
 
 
 @dataclass(slots=True)
@@ -159,11 +166,11 @@ class _Log:
         """Replace a place in a transaction."""
         import_log.exchange(transaction, self.source, str(number), _text(old), _text(new))
 
-    def forget(self, known: Mapping[int, Place], numbers: list[int]) -> None:
-        """Remove the places of segments that do not exist any more, except the highest: later ones follow it."""
+    def forget(self, known: Mapping[int, Place], numbers: list[int], *, begun_again: bool) -> None:
+        """Remove the places of segments that do not exist any more, except the highest if later ones follow it."""
         gone: dict[int, tuple[Place | None, Place | None]]
         gone = {number: (known[number], None) for number in sorted(known.keys() - set(numbers))}
-        if gone and (not numbers or max(numbers) < max(gone)):
+        if gone and not begun_again and (not numbers or max(numbers) < max(gone)):
             last, (place, _) = gone.popitem()
             if place is not None and not place.size:
                 gone[last] = place, replace(place, size=1)  # what may be missing of it was reported
@@ -262,6 +269,17 @@ class _Source:
             f" {state.frame_index}; all events of that segment are imported"
         )
         return None
+
+    def has_begun_again(self, known: Mapping[int, Place], numbers: list[int]) -> bool:
+        """Return whether Beats has begun again with `0.seg`: the oldest segment is not the one that had its number."""
+        if not known or not numbers or numbers[0] > max(known):
+            return False
+        place = known.get(numbers[0])
+        try:
+            file = self.queue.open_to_read(f"{numbers[0]}.seg")
+            return place is None or (place.frames > 0 and not begins_like(self.format, file, place))
+        except (FileNotFoundError, OndiskError):  # Beats has removed it meanwhile, or the import says what is wrong
+            return False
 
     def append_segment(self, number: int, known: Place | None, *, growing: bool) -> AppendResult | None:
         """Store what is new in a segment; return None if that is nothing, and nothing has to be said.

@@ -12,12 +12,13 @@ from ondisk.dataset.position import (
     believed,
     check_consumable,
     has_gone,
+    is_there,
     leave_removed,
     past_end,
     position,
 )
 from ondisk.datum import Location
-from ondisk.errors import DatumNotFound, InvalidInput
+from ondisk.errors import DatumNotFound, InvalidInput, StateError, command
 from ondisk.formats.diskqueue.state import VERSION, State
 from ondisk.index import Copies, Segment, segment_rows
 from ondisk.maintenance.diagnosis import Known
@@ -105,13 +106,27 @@ def access_to(dataset: Dataset) -> Access:
 
 
 def move(access: Access, taken: Taken) -> list[str]:
-    """Move the position to the end of data, unless it is there or after it; return the names of removed segments."""
+    """Move the position to the end of data, unless it is there or after it; return the names of removed segments.
+
+    Raises:
+        StateError: another file is in the place of the segment of these data.
+    """
     with access.locked("ack"):
         check_consumable(access)
+        _check_same(access, taken.segment)
         before = _position(access)
         if before is None or past_end(access) or _is_before(before, taken):
             state_file.write(access.directory, _as_version(before, access, taken))
     return remove_acknowledged(access)
+
+
+def _check_same(access: Access, segment: Segment) -> None:
+    """Raise if a segment is not the file any more from which data were read: the position would skip other data."""
+    if access.directory.stat(segment.name) is not None and not is_there(access, segment):
+        problem = f"{segment.name} is not the file any more from which the data were read; nothing was acknowledged"
+        fix = command("fix", access.directory.dataset, "--yes")
+        hint = f"Run {fix}, and open the consumer again: data that were not acknowledged come again."
+        raise StateError(problem, hint=hint, segment=segment.name)
 
 
 def remove_acknowledged(access: Access) -> list[str]:

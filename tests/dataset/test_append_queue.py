@@ -181,8 +181,22 @@ def test_segments_that_beats_removed_before_they_were_imported_are_named(dataset
     assert beats.segments(queue.path)[0] == 3
     assert run(dataset, queue.path)[2] == [
         "0.seg was removed; what Beats wrote to it after the last import was not imported",
-        "segments 1 to 2 were removed before they were imported",
+        "segments 1 to 2 were removed before the import",
     ]
+    assert run(dataset, queue.path) == ({}, {}, [])
+
+
+@pytest.mark.parametrize(("sent", "removed"), [(15, "0.seg was"), (30, "segments 0 to 1 were")])
+def test_segments_that_beats_removed_after_it_has_begun_again_are_named(dataset, queue, sent, removed):
+    publish(queue, *range(60))
+    run(dataset, queue.path)
+    queue.acknowledge(60)
+    queue.stop()
+    again = Beats(queue.path)
+    publish(again, *range(60, 100))
+    again.acknowledge(sent)
+    notes = run(dataset, queue.path)[2]
+    assert f"Beats has begun again; {removed} removed before the import" in notes
     assert run(dataset, queue.path) == ({}, {}, [])
 
 

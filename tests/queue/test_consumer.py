@@ -238,6 +238,27 @@ def test_data_of_a_segment_that_the_index_does_not_know_are_never_passed(queue):
     assert [number for batch in consumer for number in numbers(batch)] == [*range(60, 71)]
 
 
+@pytest.mark.parametrize("is_fixed", [False, True], ids=["unknown", "fixed"])
+def test_data_are_not_acknowledged_when_another_file_has_the_place_of_theirs(create, is_fixed):
+    """Beats ran while the consumer had a batch: it sent everything, and began again with 0.seg."""
+    dataset = create("queue", **CONFIG)
+    before = Beats(dataset.path, 10_000)
+    before.publish(*map(event, range(5)))
+    dataset.fix()
+    (batch,) = Consumer(dataset)
+    before.acknowledge(5)
+    before.stop()
+    Beats(dataset.path, 10_000).publish(*map(event, range(10, 20)))
+    if is_fixed:
+        dataset.fix()
+    position = beats.position(dataset.path)
+    with pytest.raises(StateError):
+        batch.ack()
+    assert beats.position(dataset.path) == position
+    dataset.fix()
+    assert everything(dataset) == [*range(10, 20)]
+
+
 def test_an_empty_segment_of_beats_does_not_stop_a_consumer(queue):
     dataset = queue(60)
     last = beats.segments(dataset.path)[-1]

@@ -43,14 +43,23 @@ def is_known(format: Seg, file: SegmentFile, place: Place) -> bool:
     Raises:
         SegmentCorrupt, InvalidInput: as `Seg.frames`.
     """
-    frames = format.frames(FileStream(file, 0))
-    first, _ = walk(frames, place.begin)
-    if (first.first, first.begin) != (place.first, place.begin):
+    if not begins_like(format, file, place):
         return False
+    frames = format.frames(FileStream(file, 0))
     if frames.header.compressed or frames.header.encrypted:
         return True
     last, how = walk(_at(format, file, frames, place.last), place.end)
     return how == "exact" and (last.last, last.checksum) == (place.last, place.checksum)
+
+
+def begins_like(format: Seg, file: SegmentFile, place: Place) -> bool:
+    """Return whether the segment has the first frame of a place.
+
+    Raises:
+        SegmentCorrupt, InvalidInput: as `Seg.frames`.
+    """
+    walked, _ = walk(format.frames(FileStream(file, 0)), place.begin)
+    return (walked.first, walked.begin) == (place.first, place.begin)
 
 
 def _at(format: Seg, file: SegmentFile, frames: FrameReader, offset: int) -> FrameReader:
