@@ -8,6 +8,7 @@ import pytest
 from beats import Beats, event
 
 import ondisk
+from ondisk.maintenance.states import State
 
 from .conftest import Sweep
 from .killpoints import Bench, Run, needs_strace
@@ -44,7 +45,8 @@ def check(run: Run) -> None:
             for _ in dataset.append_queue(run.path.parents[2] / queue):
                 pass
         assert numbers(dataset) == [*range(_ALL), *range(_ALL + _SENT, 2 * _ALL)]
-        assert not dataset.check().findings
+        # A disk that fails only once lets the second queue come before the rest of the first.
+        assert not any(each.state & ~State.DIRTY for each in dataset.check(accurate=True))
 
 
 def numbers(dataset: ondisk.Dataset) -> list[int]:
