@@ -25,16 +25,10 @@ from ondisk.replication.feed import MAX_BYTES, Kind
 from ondisk.replication.records import LARGEST, Records
 from ondisk.replication.source import Description, Numbers
 from ondisk.replication.token import Token
-from ondisk.replication.wire import (
-    contents_from_json,
-    description_from_json,
-    digest,
-    numbers_from_json,
-    removed_from_json,
-    token_to_json,
-)
+from ondisk.replication.wire import Structure, digest, from_json, to_json
 
 _T = TypeVar("_T")
+_S = TypeVar("_S", bound=Structure)
 _TRIES = 5
 _PAUSE, _SLOWER = 0.2, 4  # seconds before the second try; how much longer each further pause is
 _TIMEOUT = 30.0  # seconds
@@ -91,29 +85,29 @@ class HttpSource:
         self.close()
 
     def describe(self) -> Description:
-        return self._ask("describe", None, partial(_of_json, description_from_json))
+        return self._ask("describe", None, partial(_structure, Description))
 
     def changes(self, token: Token | None, max_bytes: int = MAX_BYTES) -> Records:
-        asked = {"token": None if token is None else token_to_json(token), "max_bytes": max_bytes}
+        asked = {"token": None if token is None else to_json(token), "max_bytes": max_bytes}
         return self._records("changes", asked, max_bytes)
 
     def seqs(self, first: int, last: int, *, listed: bool = False) -> Numbers:
         asked = {"first": first, "last": last, "listed": listed}
-        return self._ask("seqs", asked, partial(_of_json, numbers_from_json))
+        return self._ask("seqs", asked, partial(_structure, Numbers))
 
     def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
         return self._records("fetch", {"seqs": [*seqs[:_SEQS]], "max_bytes": max_bytes}, max_bytes)
 
     def contents(self, first: int, last: int, *, listed: bool = False) -> Contents:
         asked = {"first": first, "last": last, "listed": listed}
-        return self._ask("contents", asked, partial(_of_json, contents_from_json))
+        return self._ask("contents", asked, partial(_structure, Contents))
 
     def removed(self, seqs: Sequence[int]) -> Removed:
         notes: list[tuple[int, int, Kind]] = []
         found = Removed(0, is_replica=False, notes=())
         for begin in range(0, max(1, len(seqs)), _SEQS):
             asked = {"seqs": [*seqs[begin : begin + _SEQS]]}
-            found = self._ask("removed", asked, partial(_of_json, removed_from_json))
+            found = self._ask("removed", asked, partial(_structure, Removed))
             notes += found.notes
         return Removed(found.expired, found.is_replica, notes)
 
@@ -235,15 +229,21 @@ class _Body:
             raise _Damaged(f"it is not JSON: {error}") from error
 
 
-def _of_json(convert: Callable[[Any], _T], body: _Body) -> _T:
+def _structure(kind: type[_S], body: _Body) -> _S:
     try:
-        return convert(body.json())
+        return from_json(kind, body.json())
     except InvalidInput as error:
         raise _Damaged(error.message) from error
 
 
-def _printable(text: str) -> str:
-    """Return a text of a server that may be hostile."""
+def _printable(text: Any) -> str:
+    """Return a text of a server that may be hostile.
+
+    Raises:
+        TypeError: it is no text.
+    """
+    if not isinstance(text, str):
+        raise TypeError
     return "".join(each if each.isprintable() else " " for each in text[:_LONGEST_TEXT])
 
 

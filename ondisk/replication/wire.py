@@ -1,12 +1,18 @@
-"""What a server and its replicas tell each other besides records, as JSON. Both sides verify what they receive."""
+"""What a server and its replicas tell each other besides records, as JSON. Both sides verify what they receive.
+
+A structure is a JSON object. Its keys are the names of the attributes, except that the entries of `Contents` are three
+columns: `seqs`, `reftimes` and `digests`.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 from ondisk.errors import InvalidInput, shown
 from ondisk.replication.contents import DIGEST, MOST_REMOVED, RANGE_BYTES, Contents, Entry, Removed
@@ -19,11 +25,37 @@ from ondisk.replication.token import NO_COMPARISON, Token
 RECORDS = "application/x-ondisk-records"
 """The media type of records."""
 
+Structure: TypeAlias = Token | Description | Numbers | Contents | Removed
+_S = TypeVar("_S", bound=Structure)
+
 _HEX = re.compile(r"(?:[0-9a-f]{2}){0,512}")
 _DIGEST = re.compile(rf"(?:[0-9a-f]{{{2 * DIGEST}}})?")
 _LONGEST = 1024 * 1024  # characters
-_ENTRIES = RANGE_BYTES // OVERHEAD + 1
+_MOST_ENTRIES = RANGE_BYTES // OVERHEAD + 1
 _KINDS = {each.value: each for each in (Kind.DELETED, Kind.LOST, Kind.AGED)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How an attribute is written as JSON, and read.
+
+    Attributes:
+        read: returns the attribute, from the values of its keys.
+        write: returns the values of its keys.
+        keys: of the JSON object; only the name of the attribute if there are none.
+    """
+
+    read: Callable[..., Any]
+    write: Callable[[Any], Sequence[Any]] = lambda value: (value,)
+    keys: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Structure:
+    """The attributes of a structure, in the order in which they are written, and what messages call it."""
+
+    name: str
+    forms: Mapping[str, _Form]
 
 
 def digest(content: bytes) -> str:
@@ -31,139 +63,37 @@ def digest(content: bytes) -> str:
     return f"sha-256=:{base64.b64encode(hashlib.sha256(content).digest()).decode()}:"
 
 
-def token_to_json(token: Token) -> dict[str, Any]:
-    return {
-        "dataset": token.dataset,
-        "session": token.session,
-        "offset": token.offset,
-        "index_start": token.index_start,
-        "key": token.key.hex(),
-    }
+def to_json(structure: Structure) -> dict[str, Any]:
+    """Return a structure as a JSON object."""
+    found: dict[str, Any] = {}
+    for name, form in _STRUCTURES[type(structure)].forms.items():
+        found.update(zip(form.keys or (name,), form.write(getattr(structure, name)), strict=True))
+    return found
 
 
-def token_from_json(value: Any) -> Token:
-    """Return a token.
+def from_json(kind: type[_S], value: Any) -> _S:
+    """Return the structure of a kind that a JSON object describes.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: it has other keys, or a value that is not valid.
     """
-    found = _Checked(value, "a token", ("dataset", "session", "offset", "index_start", "key"))
-    return Token(
-        found.text("dataset"),
-        found.whole("session", 0),
-        found.whole("offset", 0),
-        found.whole("index_start", NO_COMPARISON),
-        found.bytes("key"),
-    )
-
-
-def description_to_json(about: Description) -> dict[str, Any]:
-    return {
-        "uuid": about.uuid,
-        "name": about.name,
-        "config": about.config,
-        "seq": about.seq,
-        "session": about.session,
-    }
-
-
-def description_from_json(value: Any) -> Description:
-    """Return a description.
-
-    Raises:
-        InvalidInput: it is none.
-    """
-    found = _Checked(value, "a description", ("uuid", "name", "config", "seq", "session"))
-    texts = found.text("uuid"), found.text("name"), found.text("config")
-    return Description(*texts, found.whole("seq", 0), found.whole("session", 0))
-
-
-def numbers_to_json(numbers: Numbers) -> dict[str, Any]:
-    return {
-        "uuid": numbers.uuid,
-        "first": numbers.first,
-        "last": numbers.last,
-        "count": numbers.count,
-        "digest": numbers.digest.hex(),
-        "seqs": [*numbers.seqs],
-    }
-
-
-def numbers_from_json(value: Any) -> Numbers:
-    """Return numbers of data.
-
-    Raises:
-        InvalidInput: they are none.
-    """
-    found = _Checked(value, "numbers of data", ("uuid", "first", "last", "count", "digest", "seqs"))
-    first, last = found.whole("first", 1), found.whole("last", 1)
-    listed = seqs_from_json(value["seqs"], 2 * MOST_SEQS)
-    if not all(first <= seq <= last for seq in listed):
-        raise InvalidInput(f"numbers of data are outside of {first} to {last}")
-    return Numbers(found.text("uuid"), first, last, found.whole("count", 0), found.bytes("digest"), listed)
-
-
-def contents_to_json(found: Contents) -> dict[str, Any]:
-    return {
-        "uuid": found.uuid,
-        "first": found.first,
-        "last": found.last,
-        "count": found.count,
-        "digest": found.digest.hex(),
-        "unreadable": found.unreadable,
-        "seqs": [each.seq for each in found.entries],
-        "reftimes": [each.reftime for each in found.entries],
-        "digests": [each.digest.hex() for each in found.entries],
-    }
-
-
-def contents_from_json(value: Any) -> Contents:
-    """Return digests of data.
-
-    Raises:
-        InvalidInput: they are none.
-    """
-    keys = ("uuid", "first", "last", "count", "digest", "unreadable", "seqs", "reftimes", "digests")
-    found = _Checked(value, "digests of data", keys)
-    first, last = found.whole("first", 1), found.whole("last", 1)
-    seqs, reftimes, digests = seqs_from_json(value["seqs"], _ENTRIES), value["reftimes"], value["digests"]
-    if not all(first <= seq <= last for seq in seqs):
-        raise InvalidInput(f"digests of data are outside of {first} to {last}")
-    for column in (reftimes, digests):
-        if not isinstance(column, list) or len(column) != len(seqs):
-            raise InvalidInput(f"digests of data must be columns of the same length, not {shown(column)}")
-    if any(type(each) is not int or not -(2**63) <= each < 2**63 for each in reftimes):
-        raise InvalidInput("reftimes of data must be whole numbers")
-    if any(
-        not isinstance(each, str) or len(each) not in (0, 2 * DIGEST) or not _HEX.fullmatch(each) for each in digests
-    ):
-        raise InvalidInput(f"digests of data must have {DIGEST} bytes, or none")
-    entries = tuple(map(Entry, seqs, reftimes, map(bytes.fromhex, digests)))
-    return Contents(found.text("uuid"), first, last, found.whole("count", 0), found.bytes("digest"),
-                    found.whole("unreadable", 0), entries)  # fmt: skip
-
-
-def removed_to_json(found: Removed) -> dict[str, Any]:
-    notes = [[target, number, kind.value] for target, number, kind in found.notes]
-    return {"expired": found.expired, "is_replica": found.is_replica, "notes": notes}
-
-
-def removed_from_json(value: Any) -> Removed:
-    """Return what is known of data that do not exist any more.
-
-    Raises:
-        InvalidInput: it is nothing of that kind.
-    """
-    found = _Checked(value, "removed data", ("expired", "is_replica", "notes"))
-    notes, is_replica = value["notes"], value["is_replica"]
-    if type(is_replica) is not bool or not isinstance(notes, list) or len(notes) > MOST_REMOVED:
-        raise InvalidInput(f"removed data must have a list of up to {MOST_REMOVED} notes")
-    for each in notes:
-        if not isinstance(each, list) or len(each) != 3 or any(type(part) is not int for part in each[:2]):
-            raise InvalidInput(f"a note must be two numbers and a kind, not {shown(each)}")
-        if not 0 < each[0] < HIGHEST or not 0 < each[1] < HIGHEST or each[2] not in _KINDS:
-            raise InvalidInput(f"a note must be two numbers and a kind, not {shown(each)}")
-    return Removed(found.whole("expired", 0), is_replica, [(each[0], each[1], _KINDS[each[2]]) for each in notes])
+    what = _STRUCTURES[kind].name
+    forms = _STRUCTURES[kind].forms
+    known = [key for name, form in forms.items() for key in form.keys or (name,)]
+    if not isinstance(value, dict) or value.keys() != {*known}:
+        raise InvalidInput(f"{what} must be a JSON object with the keys {', '.join(known)}, not {shown(value)}")
+    found: dict[str, Any] = {}
+    for name, form in forms.items():
+        try:
+            found[name] = form.read(*(value[key] for key in form.keys or (name,)))
+        except _Wrong as error:
+            raise InvalidInput(f"{name} of {what} is {shown(error.value)}") from None
+    structure = kind(**found)
+    if isinstance(structure, Numbers):
+        _within(structure, structure.seqs)
+    if isinstance(structure, Contents):
+        _within(structure, [each.seq for each in structure.entries])
+    return structure
 
 
 def seqs_from_json(value: Any, most: int = MOST_SEQS) -> list[int]:
@@ -182,32 +112,91 @@ def seqs_from_json(value: Any, most: int = MOST_SEQS) -> list[int]:
     return value
 
 
-class _Checked:
-    """A JSON object whose keys and values are verified."""
+def _within(range_: Numbers | Contents, seqs: Sequence[int]) -> None:
+    """Raise unless the numbers of data are in their range."""
+    if not all(range_.first <= seq <= range_.last for seq in seqs):
+        raise InvalidInput(f"numbers of data are outside of {range_.first} to {range_.last}")
 
-    def __init__(self, value: Any, what: str, keys: tuple[str, ...]) -> None:
-        if not isinstance(value, dict) or value.keys() != {*keys}:
-            raise InvalidInput(f"{what} must be a JSON object with the keys {', '.join(keys)}, not {shown(value)}")
-        self._value: Mapping[str, Any] = value
-        self._what = what
 
-    def text(self, key: str) -> str:
-        value = self._value[key]
-        if not isinstance(value, str) or len(value) > _LONGEST:
-            raise self.error(key, value)
-        return value
+class _Wrong(Exception):
+    """The value of a key is not valid."""
 
-    def bytes(self, key: str) -> bytes:
-        value = self.text(key)
-        if not _HEX.fullmatch(value):
-            raise self.error(key, value)
-        return bytes.fromhex(value)
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
 
-    def whole(self, key: str, least: int) -> int:
-        value = self._value[key]
-        if type(value) is not int or not least <= value < 2**63:
-            raise self.error(key, value)
-        return value
 
-    def error(self, key: str, value: Any) -> InvalidInput:
-        return InvalidInput(f"{key} of {self._what} is {shown(value)}")
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > _LONGEST:
+        raise _Wrong(value)
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise _Wrong(value)
+    return value
+
+
+def _bytes(value: Any) -> bytes:
+    if not _HEX.fullmatch(_text(value)):
+        raise _Wrong(value)
+    return bytes.fromhex(value)
+
+
+def _whole(least: int, value: Any) -> int:
+    if type(value) is not int or not least <= value < 2**63:
+        raise _Wrong(value)
+    return value
+
+
+def _entries(seqs: Any, reftimes: Any, digests: Any) -> Sequence[Entry]:
+    """Return data from columns of their numbers, reftimes and digests."""
+    seqs = seqs_from_json(seqs, _MOST_ENTRIES)
+    for column in (reftimes, digests):
+        if not isinstance(column, list) or len(column) != len(seqs):
+            raise InvalidInput(f"digests of data must be columns of the same length, not {shown(column)}")
+    if any(type(each) is not int or not -(2**63) <= each < 2**63 for each in reftimes):
+        raise InvalidInput("reftimes of data must be whole numbers")
+    if not all(isinstance(each, str) and _DIGEST.fullmatch(each) for each in digests):
+        raise InvalidInput(f"digests of data must have {DIGEST} bytes, or none")
+    return tuple(map(Entry, seqs, reftimes, map(bytes.fromhex, digests)))
+
+
+def _columns(entries: Sequence[Entry]) -> tuple[list[int], list[int], list[str]]:
+    return [each.seq for each in entries], [each.reftime for each in entries], [each.digest.hex() for each in entries]
+
+
+def _notes(value: Any) -> Sequence[tuple[int, int, Kind]]:
+    if not isinstance(value, list) or len(value) > MOST_REMOVED:
+        raise InvalidInput(f"removed data must have a list of up to {MOST_REMOVED} notes")
+    return [*map(_note, value)]
+
+
+def _note(value: Any) -> tuple[int, int, Kind]:
+    if isinstance(value, list) and len(value) == 3:
+        target, number, why = value
+        is_valid = all(type(each) is int and 0 < each < HIGHEST for each in (target, number))
+        if is_valid and isinstance(why, str) and why in _KINDS:
+            return target, number, _KINDS[why]
+    raise InvalidInput(f"a note must be two numbers and a kind, not {shown(value)}")
+
+
+_TEXT, _FLAG, _BYTES = _Form(_text), _Form(_flag), _Form(_bytes, lambda value: (value.hex(),))
+_COUNT, _NUMBER, _PLACE = (_Form(partial(_whole, least)) for least in (0, 1, NO_COMPARISON))
+_SEQS = _Form(lambda value: seqs_from_json(value, 2 * MOST_SEQS), lambda seqs: ([*seqs],))
+_ENTRIES = _Form(_entries, _columns, ("seqs", "reftimes", "digests"))
+_NOTES = _Form(_notes, lambda notes: ([[target, number, why.value] for target, number, why in notes],))
+_RANGE = {"uuid": _TEXT, "first": _NUMBER, "last": _NUMBER, "count": _COUNT, "digest": _BYTES}
+_STRUCTURES: Mapping[type, _Structure] = {
+    Token: _Structure(
+        "a token",
+        {"dataset": _TEXT, "session": _COUNT, "offset": _COUNT, "index_start": _PLACE, "key": _BYTES},
+    ),
+    Description: _Structure(
+        "a description", {"uuid": _TEXT, "name": _TEXT, "config": _TEXT, "seq": _COUNT, "session": _COUNT}
+    ),
+    Numbers: _Structure("numbers of data", {**_RANGE, "seqs": _SEQS}),
+    Contents: _Structure("digests of data", {**_RANGE, "unreadable": _COUNT, "entries": _ENTRIES}),
+    Removed: _Structure("removed data", {"expired": _COUNT, "is_replica": _FLAG, "notes": _NOTES}),
+}

@@ -34,19 +34,13 @@ from starlette.types import ASGIApp
 
 from ondisk import json_shapes
 from ondisk.dataset import Dataset
+from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.json_lines import json_summary, lines_of_data, names_of
 from ondisk.errors import IntegrityError, InvalidInput, NotFound, OndiskError, shown
 from ondisk.replication.contents import contents_of, removed_of
 from ondisk.replication.records import Records, encode
 from ondisk.replication.source import described, fetched, numbers, records
-from ondisk.replication.wire import (
-    RECORDS,
-    contents_to_json,
-    description_to_json,
-    digest,
-    numbers_to_json,
-    removed_to_json,
-)
+from ondisk.replication.wire import RECORDS, Structure, digest, to_json
 from ondisk.server.answers import Json, Refused, Stream, doubts_of, error_as_json, of_error
 from ondisk.server.asked import ChangesAsked, DataAsked, FetchAsked, QueryAsked, SeqsAsked, SummaryAsked
 from ondisk.server.datasets import Served, is_readable
@@ -136,9 +130,7 @@ class Endpoints:
         served = self._of(request)
         if asked.style == "data":
             return Stream(self._work(), served, stored, BYTES)
-        return Stream(
-            self._work(), served, lines, JSON_LINES, lambda error: json_shapes.dump(error_as_json(error)) + b"\n"
-        )
+        return Stream(self._work(), served, lines, JSON_LINES, _last_line)
 
     async def data(self, request: Request) -> Response:
         asked = DataAsked.of(request.path_params["segment"], request.query_params)
@@ -147,38 +139,39 @@ class Endpoints:
         return Stored(self._work(), found, request, self._counts)
 
     async def describe(self, request: Request) -> Response:
-        return Json(await self._read(request, lambda dataset: description_to_json(described(dataset._access))))
+        return await self._structure(request, described)
 
     async def changes(self, request: Request) -> Response:
         asked = ChangesAsked.of(await _body(request))
-        return self._records(request, lambda dataset: records(dataset._access, asked.token, asked.max_bytes))
+        return self._records(request, lambda access: records(access, asked.token, asked.max_bytes))
 
     async def seqs(self, request: Request) -> Response:
         asked = SeqsAsked.of(await _body(request))
-
-        def listed(dataset: Dataset) -> Response:
-            return Json(numbers_to_json(numbers(dataset._access, asked.first, asked.last, listed=asked.listed)))
-
-        return await self._read(request, listed)
+        return await self._structure(
+            request, lambda access: numbers(access, asked.first, asked.last, listed=asked.listed)
+        )
 
     async def fetch(self, request: Request) -> Response:
         asked = FetchAsked.of(await _body(request))
-        return self._records(request, lambda dataset: fetched(dataset._access, asked.seqs, asked.max_bytes))
+        return self._records(request, lambda access: fetched(access, asked.seqs, asked.max_bytes))
 
     async def contents(self, request: Request) -> Response:
         asked = SeqsAsked.of(await _body(request))
-
-        def digested(dataset: Dataset) -> Response:
-            return Json(contents_to_json(contents_of(dataset._access, asked.first, asked.last, listed=asked.listed)))
-
-        return await self._read(request, digested)
+        return await self._structure(
+            request, lambda access: contents_of(access, asked.first, asked.last, listed=asked.listed)
+        )
 
     async def removed(self, request: Request) -> Response:
         asked = FetchAsked.of(await _body(request))
-        return await self._read(request, lambda dataset: Json(removed_to_json(removed_of(dataset._access, asked.seqs))))
+        return await self._structure(request, lambda access: removed_of(access, asked.seqs))
 
-    def _records(self, request: Request, read: Callable[[Dataset], Records]) -> Response:
-        return Stream(self._work(), self._of(request), lambda dataset: encode(read(dataset)), RECORDS, doubts=False)
+    def _records(self, request: Request, read: Callable[[DatasetAccess], Records]) -> Response:
+        return Stream(
+            self._work(), self._of(request), lambda dataset: encode(read(dataset._access)), RECORDS, doubts=False
+        )
+
+    async def _structure(self, request: Request, read: Callable[[DatasetAccess], Structure]) -> Response:
+        return await self._read(request, lambda dataset: Json(to_json(read(dataset._access))))
 
     def _of(self, request: Request) -> Served:
         name = request.path_params["name"]

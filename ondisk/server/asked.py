@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from ondisk.dataset.dataset import SHOWN
 from ondisk.datum import INTEGER_MAX, Location
 from ondisk.errors import InvalidInput, shown
 from ondisk.replication.feed import MAX_BYTES
 from ondisk.replication.token import Token
-from ondisk.replication.wire import seqs_from_json, token_from_json
+from ondisk.replication.wire import from_json, seqs_from_json
 
 STYLES = ("json", "data")
 LARGEST_ANSWER = 16 * 1024 * 1024
@@ -21,26 +22,96 @@ LARGEST_ANSWER = 16 * 1024 * 1024
 _WHOLE = "must be a whole number of 0 or more"
 
 
+def _text(key: str, value: Any) -> str | None:
+    if not isinstance(value, str | None):
+        raise InvalidInput(f"{key} must be a text, not {shown(value)}")
+    return value
+
+
+def _flag(key: str, value: Any) -> bool:
+    if type(value) is not bool:
+        raise InvalidInput(f"{key} must be true or false, not {shown(value)}")
+    return value
+
+
+def _count(key: str, value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= INTEGER_MAX:
+        raise InvalidInput(f"{key} {_WHOLE}, not {'null' if value is None else shown(value)}")
+    return value
+
+
+def _limit(key: str, value: Any) -> int | None:
+    return None if value is None else _count(key, value)
+
+
+def _answer_size(key: str, value: Any) -> int:
+    """Return how many bytes of changes are requested, but not more than may be in memory."""
+    return min(_count(key, value), LARGEST_ANSWER)
+
+
+def _names(key: str, value: Any) -> list[str] | None:
+    if value is not None and not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
+        raise InvalidInput(f"{key} must be a list of names, not {shown(value)}")
+    return value
+
+
+def _style(key: str, value: Any) -> str:
+    if value not in STYLES:
+        raise InvalidInput(f"{key} must be one of {', '.join(STYLES)}, not {shown(value)}")
+    return str(value)
+
+
+def _token(key: str, value: Any) -> Token | None:
+    return None if value is None else from_json(Token, value)
+
+
+def _seqs(key: str, value: Any) -> list[int]:
+    return seqs_from_json(value)
+
+
+class _Asked:
+    """The body of a request: a JSON object, whose keys are the attributes of the class."""
+
+    __slots__ = ()
+    _KEYS: ClassVar[Mapping[str, Callable[[str, Any], Any]]]
+    """For each key a function that returns its value, verified."""
+
+    @classmethod
+    def of(cls, body: bytes) -> Self:
+        """Read it; an empty body is an object without keys.
+
+        Raises:
+            InvalidInput: it is not such an object, or a value is not valid.
+        """
+        try:
+            found = json.loads(body) if body else {}
+        except (ValueError, RecursionError) as error:
+            message = str(error) if isinstance(error, ValueError) else "nested too deep"
+            raise InvalidInput(f"the body of the request is not JSON: {message:.200}") from None
+        if not isinstance(found, dict):
+            raise InvalidInput(f"the body of the request must be a JSON object, not {shown(found)}")
+        for key in found:
+            if key not in cls._KEYS:
+                raise InvalidInput(f"unknown key {shown(key)}", hint=f"The keys are {', '.join(cls._KEYS)}.")
+        for each in dataclasses.fields(cls):  # type: ignore[arg-type]
+            if each.default is dataclasses.MISSING and each.name not in found:
+                raise InvalidInput(f"the request needs the key {each.name}")
+        return cls(**{key: cls._KEYS[key](key, value) for key, value in found.items()})
+
+
 @dataclass(frozen=True, slots=True)
-class SummaryAsked:
+class SummaryAsked(_Asked):
     """The body of a request for a summary; the attributes are those of `Dataset.summary`."""
 
     match: str | None = None
     fields: list[str] | None = None
     values: int | None = SHOWN
 
-    @classmethod
-    def of(cls, body: bytes) -> Self:
-        """Read it.
-
-        Raises:
-            InvalidInput: it is not an object with these keys and values of these types.
-        """
-        return cls(**_object(body, {"match": _text, "fields": _names, "values": _number}))
+    _KEYS: ClassVar = {"match": _text, "fields": _names, "values": _limit}
 
 
 @dataclass(frozen=True, slots=True)
-class QueryAsked:
+class QueryAsked(_Asked):
     """The body of a request for data; the attributes are those of `Dataset.query`.
 
     Attributes:
@@ -54,18 +125,11 @@ class QueryAsked:
     fields: list[str] | None = None
     style: str = "json"
 
-    @classmethod
-    def of(cls, body: bytes) -> Self:
-        """Read it.
+    _KEYS: ClassVar = {"match": _text, "sort": _text, "limit": _limit, "fields": _names, "style": _style}
 
-        Raises:
-            InvalidInput: it is not an object with these keys and values of these types.
-        """
-        keys = {"match": _text, "sort": _text, "limit": _number, "fields": _names, "style": _style}
-        asked = cls(**_object(body, keys))
-        if asked.style == "data" and asked.fields is not None:
+    def __post_init__(self) -> None:
+        if self.style == "data" and self.fields is not None:
             raise InvalidInput("fields cannot be combined with the style data, which returns the stored bytes")
-        return asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,108 +160,31 @@ class DataAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangesAsked:
+class ChangesAsked(_Asked):
     """The body of a request for changes; the attributes are those of `Dataset.changes`."""
 
     token: Token | None = None
     max_bytes: int = MAX_BYTES
 
-    @classmethod
-    def of(cls, body: bytes) -> Self:
-        """Read it.
-
-        Raises:
-            InvalidInput: it is not an object with these keys and values of these types.
-        """
-        found = _object(body, {"token": _any, "max_bytes": _count})
-        token = found.get("token")
-        return cls(None if token is None else token_from_json(token), _bounded(found))
+    _KEYS: ClassVar = {"token": _token, "max_bytes": _answer_size}
 
 
 @dataclass(frozen=True, slots=True)
-class SeqsAsked:
+class SeqsAsked(_Asked):
     """The body of a request for the numbers of data; the attributes are those of `Source.seqs`."""
 
     first: int
     last: int
     listed: bool = False
 
-    @classmethod
-    def of(cls, body: bytes) -> Self:
-        """Read it.
-
-        Raises:
-            InvalidInput: it is not an object with these keys and values of these types.
-        """
-        found = _object(body, {"first": _count, "last": _count, "listed": _any})
-        return cls(found.get("first", 0), found.get("last", 0), found.get("listed") is True)  # 0 is refused
+    _KEYS: ClassVar = {"first": _count, "last": _count, "listed": _flag}
 
 
 @dataclass(frozen=True, slots=True)
-class FetchAsked:
+class FetchAsked(_Asked):
     """The body of a request for some data; the attributes are those of `Source.fetch`."""
 
     seqs: list[int]
     max_bytes: int = MAX_BYTES
 
-    @classmethod
-    def of(cls, body: bytes) -> Self:
-        """Read it.
-
-        Raises:
-            InvalidInput: it is not an object with these keys and values of these types.
-        """
-        found = _object(body, {"seqs": _any, "max_bytes": _count})
-        return cls(seqs_from_json(found.get("seqs")), _bounded(found))
-
-
-def _bounded(found: Mapping[str, Any]) -> int:
-    """Return how many bytes of changes are requested, but not more than may be in memory."""
-    asked: int = found.get("max_bytes", MAX_BYTES)
-    return min(asked, LARGEST_ANSWER)
-
-
-def _any(key: str, value: Any) -> None:
-    """Accept a value that is verified later."""
-
-
-def _object(body: bytes, keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a body of JSON says; nothing if it is empty."""
-    try:
-        found = json.loads(body) if body else {}
-    except (ValueError, RecursionError) as error:
-        message = str(error) if isinstance(error, ValueError) else "nested too deep"
-        raise InvalidInput(f"the body of the request is not JSON: {message:.200}") from None
-    if not isinstance(found, dict):
-        raise InvalidInput(f"the body of the request must be a JSON object, not {shown(found)}")
-    for key, value in found.items():
-        if key not in keys:
-            raise InvalidInput(f"unknown key {shown(key)}", hint=f"The keys are {', '.join(keys)}.")
-        keys[key](key, value)
-    return found
-
-
-def _text(key: str, value: Any) -> None:
-    if not isinstance(value, str | None):
-        raise InvalidInput(f"{key} must be a text, not {shown(value)}")
-
-
-def _count(key: str, value: Any) -> None:
-    if value is None:
-        raise InvalidInput(f"{key} {_WHOLE}, not null")
-    _number(key, value)
-
-
-def _number(key: str, value: Any) -> None:
-    if value is not None and (type(value) is not int or not 0 <= value <= INTEGER_MAX):
-        raise InvalidInput(f"{key} {_WHOLE}, not {shown(value)}")
-
-
-def _names(key: str, value: Any) -> None:
-    if value is not None and not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
-        raise InvalidInput(f"{key} must be a list of names, not {shown(value)}")
-
-
-def _style(key: str, value: Any) -> None:
-    if value not in STYLES:
-        raise InvalidInput(f"{key} must be one of {', '.join(STYLES)}, not {shown(value)}")
+    _KEYS: ClassVar = {"seqs": _seqs, "max_bytes": _answer_size}

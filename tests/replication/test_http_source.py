@@ -29,12 +29,14 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import is_denied
 from ondisk.replication import http_source
+from ondisk.replication.contents import Removed
+from ondisk.replication.feed import Kind
 from ondisk.replication.http_source import HttpSource
 from ondisk.replication.records import Records
 from ondisk.replication.replica import Replica
-from ondisk.replication.source import PathSource, source_of
+from ondisk.replication.source import Numbers, PathSource, source_of
 from ondisk.replication.token import Token
-from ondisk.replication.wire import digest, numbers_from_json, token_from_json, token_to_json
+from ondisk.replication.wire import digest, from_json, to_json
 from ondisk.server.limits import Limits
 
 from .links import Fault, Link
@@ -275,6 +277,11 @@ def signed(value: Any) -> bytes:
     return answer(content, b"content-digest: " + digest(content).encode())
 
 
+def reported(kind: str, message: Any, hint: str, status: bytes) -> bytes:
+    content = json.dumps({"error": {"kind": kind, "message": message, "hint": hint}}).encode()
+    return answer(content, b"content-digest: " + digest(content).encode(), status=status)
+
+
 ABOUT = {"uuid": "u", "name": "n", "config": 'format = "jsonl"\nstep = "daily"\n', "seq": 1, "session": 1}
 HOSTILE = {
     "nothing": b"",
@@ -293,6 +300,7 @@ HOSTILE = {
     "huge number": signed({**ABOUT, "seq": 10**30}),
     "error without an error": answer(b"{}", status=b"500 X"),
     "unknown kind": answer(b'{"error": {"kind": "SystemExit", "message": "x", "hint": ""}}', status=b"404 X"),
+    "message that is no text": reported("NotFound", [1], "", b"404 X"),
     "busy": answer(b"", status=b"503 X"),
 }
 
@@ -320,11 +328,6 @@ def test_records_that_promise_much_take_no_memory():
             source.changes(None)
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
         tracemalloc.stop()
-
-
-def reported(kind: str, message: str, hint: str, status: bytes) -> bytes:
-    content = json.dumps({"error": {"kind": kind, "message": message, "hint": hint}}).encode()
-    return answer(content, b"content-digest: " + digest(content).encode(), status=status)
 
 
 def test_a_message_of_a_server_is_shown_without_what_a_terminal_executes():
@@ -360,7 +363,7 @@ def test_a_request_that_was_changed_on_its_way_is_sent_again(status):
 
 def test_a_token_travels_as_it_is():
     token = Token("uuid", 2**63 - 1, 2**62 - 1, -1, b"\0key")
-    assert token_from_json(json.loads(json.dumps(token_to_json(token)))) == token
+    assert from_json(Token, json.loads(json.dumps(to_json(token)))) == token
     for change in (
         {"key": "0"},
         {"key": "AB"},
@@ -371,9 +374,18 @@ def test_a_token_travels_as_it_is():
         {"x": 1},
     ):
         with pytest.raises(InvalidInput):
-            token_from_json({**token_to_json(token), **change})
+            from_json(Token, {**to_json(token), **change})
     good = {"uuid": "u", "first": 1, "last": 9, "count": 1, "digest": "00", "seqs": [3]}
-    assert [*numbers_from_json(good).seqs] == [3]
+    assert [*from_json(Numbers, good).seqs] == [3]
     for seqs in ([0], [10], [3, 3], [4, 3], [True], ["3"], None, [1] * 300_000):
         with pytest.raises(InvalidInput):
-            numbers_from_json({**good, "seqs": seqs})
+            from_json(Numbers, {**good, "seqs": seqs})
+
+
+def test_what_is_known_of_removed_data_travels_as_it_is():
+    removed = Removed(3, is_replica=True, notes=[(1, 2, Kind.LOST), (3, 4, Kind.AGED)])
+    good = json.loads(json.dumps(to_json(removed)))
+    assert from_json(Removed, good) == removed
+    for note in (None, [1, 2], [0, 2, "lost"], [1, True, "lost"], [1, 2, "appended"], [1, 2, []]):
+        with pytest.raises(InvalidInput, match="a note must be"):
+            from_json(Removed, {**good, "notes": [note]})
