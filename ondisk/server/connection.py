@@ -17,6 +17,25 @@ from ondisk.server.metrics import Counts
 _SLICE = 256 * 1024  # bytes that a connection must take within the time limit
 
 
+class _Requests(h11.Connection):
+    """What a client sends. h11 limits only a head that is incomplete, so not one that arrives in one piece.
+
+    Args:
+        most: bytes of the first line and the headers of a request.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__(h11.SERVER, max_incomplete_event_size=most)
+        self._most = most
+
+    def next_event(self) -> Any:
+        before = len(self.trailing_data[0]) if self.their_state is h11.IDLE else 0
+        event = super().next_event()
+        if isinstance(event, h11.Request) and before - len(self.trailing_data[0]) > self._most:
+            raise h11.RemoteProtocolError("the head is too long")
+        return event
+
+
 class Connection(H11Protocol):
     """A connection with limits. It is closed at once when
 
@@ -32,6 +51,7 @@ class Connection(H11Protocol):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        self.conn = _Requests(self.limits.head)
         self.app_state = {**self.app_state, "connection": self}
         self._idle: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None

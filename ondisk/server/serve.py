@@ -114,7 +114,6 @@ def serve(
             backlog=_BACKLOG,
             timeout_keep_alive=int(limits.idle),
             timeout_graceful_shutdown=int(limits.grace),
-            h11_max_incomplete_event_size=limits.head,
         )
         config.load()
         config.ssl = tls

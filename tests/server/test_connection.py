@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import time
 
@@ -67,6 +68,17 @@ def test_what_is_no_request_is_refused(serving, served, content):
     head, _, body = found.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 "), found
     assert json.loads(body)["error"]["code"] == 2
+
+
+@pytest.mark.parametrize("before", [b"", HEAD + b"\r\n"], ids=["first", "second"])
+def test_a_head_is_not_longer_than_allowed(serving, filled, before):
+    """Also one that arrives in one piece, or together with another request."""
+    served = serving(filled, limits=Limits(head=1000, idle=0.5))
+    for size, status in ((1000, b"200"), (1001, b"400"), (50_000, b"400")):
+        head = HEAD + b"X: " + b"a" * (size - len(HEAD) - 7) + b"\r\n\r\n"
+        with served.connect(before + head) as connection:
+            found = re.findall(rb"^HTTP/1.1 (\d+)", read_all(connection), re.MULTILINE)
+        assert found == [b"200"] * bool(before) + [status], size
 
 
 def test_a_client_that_takes_nothing_of_a_file_is_disconnected(serving, create):
