@@ -123,7 +123,15 @@ class Backend:
         return [[] if each is None else each.packets(self.limits.reply) for each in transactions]
 
     def history(self, parent: bytes) -> list[Extent]:
-        """Return the writes of an object that its content consists of, in their order; none if it does not exist."""
+        """Return the writes of an object that its content consists of, in their order; none if it does not exist.
+
+        Args:
+            parent: the id of the object; not its name.
+
+        Raises:
+            InvalidInput: it is not an id.
+        """
+        self.layout.check_id(parent)
         with self._lock:
             self._objects.refresh()
             return [*self._objects.get(parent)]

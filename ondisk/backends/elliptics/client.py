@@ -6,7 +6,6 @@ import errno
 import os
 import socket
 from hashlib import sha512
-from types import TracebackType
 from typing import Self
 
 from ondisk.backends.elliptics.packets import APPEND, ID_SIZE, IO, MORE, NEED_ACK, REPLY, Code, Header, Layout
@@ -64,9 +63,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -119,10 +116,8 @@ class Client:
         self._ask(self._id(name), self._layout.attribute_of(Code.DEL, 0))
 
     def _id(self, name: str | bytes) -> bytes:
-        size = self._layout.id_size
-        id = sha512(name.encode()).digest()[:size] if isinstance(name, str) else name
-        if len(id) != size:
-            raise InvalidInput(f"an id has {size} bytes, not {len(id)}", hint="Pass a text to use its SHA-512.")
+        id = sha512(name.encode()).digest()[: self._layout.id_size] if isinstance(name, str) else name
+        self._layout.check_id(id)
         return id
 
     def _ask(self, id: bytes, *command: bytes) -> bytes:

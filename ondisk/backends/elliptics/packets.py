@@ -16,6 +16,8 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
+from ondisk.errors import InvalidInput, shown
+
 ID_SIZE = 64
 """The size of ids in bytes, by default."""
 
@@ -112,6 +114,17 @@ class Layout:
         self.attribute = Struct("<QII8x")
         self.io = Struct(f"<{id_size}s{id_size}sIQQ")
         self.history = Struct(f"<{id_size}sI8xQQQQ")
+
+    def check_id(self, id: object) -> None:
+        """Raise unless a value is an id.
+
+        Raises:
+            InvalidInput: it is not bytes, or has another size.
+        """
+        if not isinstance(id, bytes) or len(id) != self.id_size:
+            given = len(id) if isinstance(id, bytes) else shown(id)
+            hint = f"The id of a named object is the SHA-512 of its name: its first {self.id_size} bytes."
+            raise InvalidInput(f"an id has {self.id_size} bytes, not {given}", hint=hint)
 
     def read_header(self, packet: bytes) -> Header | None:
         """Return the header at the beginning of some bytes; None if there are too few of them."""

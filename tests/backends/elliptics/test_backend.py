@@ -108,6 +108,13 @@ class TestWrite:
         assert client.read(A) == b"abcdef"
         assert client.backend.history(B) == []
 
+    @pytest.mark.parametrize("name", ["text", b"text", b"", None, bytearray(A)])
+    def test_the_history_of_what_is_not_an_id_is_an_error(self, client, name):
+        """It is not the empty history of an object that does not exist."""
+        with pytest.raises(InvalidInput, match="an id has 64 bytes, not ") as caught:
+            client.backend.history(name)
+        assert "SHA-512" in caught.value.hint
+
     @pytest.mark.parametrize("size", [0, 2, 4, 2**64 - 1])
     def test_a_size_that_is_not_that_of_the_data_is_refused(self, client, size):
         assert client.write(A, b"abc", size=size) == -errno.EINVAL
