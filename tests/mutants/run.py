@@ -3,7 +3,7 @@
     python tests/mutants/run.py [WORD …]     only faults whose file or promise contains one of the words
 
 Each fault is put into a copy of the checkout, and the tests that it names run there; they are those of CI. Exits with 1
-if fewer than 90 % are noticed, or if a test fails without a fault. The last line is the share.
+if fewer than 90 % are noticed, if a test fails without a fault, or if no fault is chosen. The last line is the share.
 """
 
 from __future__ import annotations
@@ -95,6 +95,9 @@ class Copy:
 
 def main(words: Sequence[str]) -> int:
     chosen = [each for each in all_faults() if not words or any(word in each.file + each.promise for word in words)]
+    if not chosen:
+        print(f"no fault has {' or '.join(words)} in its file or promise")
+        return 1
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     with tempfile.TemporaryDirectory(prefix="ondisk-mutants-") as room:
         Path(room).chmod(0o755)  # some tests read as another user

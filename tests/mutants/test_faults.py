@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -33,3 +35,9 @@ def test_each_promise_is_there_once_and_has_tests() -> None:
     promises = [each.promise for each in FAULTS]
     assert sorted({each for each in promises if promises.count(each) > 1}) == []
     assert [each.promise for each in FAULTS if not each.tests] == []
+
+
+def test_words_that_no_fault_has_are_an_error() -> None:
+    command = [sys.executable, "tests/mutants/run.py", "no-such-word"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "no fault has no-such-word in its file or promise\n")
