@@ -8,31 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import replicas
 
 import ondisk
 from ondisk.replication import Replica
-from ondisk.replication.feed import Kind
 from ondisk.replication.reconcile import reconcile
 
 from .conftest import Sweep
+from .followed import CONFIGS, followed
 from .killpoints import Bench, Run, needs_strace
-from .workload import ALL_CONFIGS, Reconcile, datum_of, line
+from .workload import Reconcile, datum_of, line
 
 pytestmark = needs_strace
 
-_CONFIGS = {name: {**values, "replace": "yes"} for name, values in ALL_CONFIGS.items() if name != "seg sequence"}
 _DATA = [line(day, hour, station, hour) for day in (2, 1, 0) for hour in range(2) for station in (1, 2)]
 
 
 def bench(room: Path, config: str, accident: str) -> Bench:
     """Make a replica, with an archive, whose token is of no use any more."""
-    room.mkdir(exist_ok=True)
-    with ondisk.create(room / "source", _CONFIGS[config]) as source:
-        source.append(datum_of(each, source.config.format) for each in _DATA)
-        with Replica.open(room / "template", source.path) as replica:
-            replica.pull()
-            name = next(each.location.segment for each in source.query(with_data=False) if each.location)
-            replica.dataset.archive(name)
+    with followed(room, config, _DATA) as source:
         source.append([datum_of(line(0, 1, 1, 50, "new"), source.config.format)])
         source.delete('area: "VM2,2"')
         source.repack()
@@ -47,16 +41,14 @@ def bench(room: Path, config: str, accident: str) -> Bench:
     return Bench(room / "runs", room / "template", [Reconcile(str(room / "source"))])
 
 
-def numbered(path: Path) -> dict[int, Any]:
+def numbered(path: Path) -> list[Any]:
     with ondisk.open(path, read_only=True) as dataset:
-        changes = dataset.changes(max_bytes=2**40).changes
-        return {each.seq: (each.datum.reftime, dict(each.datum.metadata), each.datum.data)
-                for each in changes if each.kind is Kind.APPENDED and each.datum}  # fmt: skip
+        return replicas.numbered(dataset)
 
 
 def content(path: Path) -> Counter[str]:
     with ondisk.open(path, read_only=True) as dataset:
-        return Counter(repr((each.reftime, dict(each.metadata), each.data)) for each in dataset.query())
+        return replicas.content(dataset)
 
 
 def check(room: Path, accident: str, run: Run) -> None:
@@ -85,7 +77,7 @@ def _unique(room: Path) -> bool:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("accident", ["expired", "foreign"])
-@pytest.mark.parametrize("config", _CONFIGS)
+@pytest.mark.parametrize("config", CONFIGS)
 def test_killed_anywhere_a_comparison_continues(config: str, accident: str, room: Path, sweep: Sweep) -> None:
     sweep(bench(room, config, accident).killed(), partial(check, room, accident))
 

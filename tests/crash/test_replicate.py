@@ -21,13 +21,13 @@ from ondisk.replication import Replica
 from ondisk.replication.feed import Kind
 
 from .conftest import POINTS, Sweep
+from .followed import CONFIGS, followed
 from .killpoints import Bench, Run, needs_strace, server
-from .workload import ALL_CONFIGS, Pull, datum_of, line, random_lines
+from .workload import Pull, datum_of, line, random_lines
 
 pytestmark = needs_strace
 
 _ANSWER = 200  # bytes of an answer: a few changes
-_CONFIGS = {name: {**values, "replace": "yes"} for name, values in ALL_CONFIGS.items() if name != "seg sequence"}
 _FIRST = [line(day, hour, 1, hour) for day in range(2) for hour in range(3)]
 _THEN = [line(0, 1, 1, 50, "new"), *(line(2, hour, 1, hour) for hour in range(2))]
 
@@ -37,13 +37,7 @@ State = tuple[int, dict[int, Any]]
 
 def bench(room: Path, config: str) -> Bench:
     """Pull replacements, deletions of data in the dataset and in its archive, and new data, into a replica."""
-    room.mkdir(exist_ok=True)
-    with ondisk.create(room / "source", _CONFIGS[config]) as source:
-        source.append(datum_of(each, source.config.format) for each in _FIRST)
-        with Replica.open(room / "template", source.path) as replica:
-            replica.pull()
-            name = next(each.location.segment for each in source.query(with_data=False) if each.location)
-            replica.dataset.archive(name)
+    with followed(room, config, _FIRST) as source:
         source.append(datum_of(each, source.config.format) for each in _THEN)
         source.delete("reftime: <=2026-11-20 02:00")
         source.append([datum_of(line(3, 0, 1, 7), source.config.format)])
@@ -85,7 +79,7 @@ def check(room: Path, possible: list[State], run: Run) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("config", _CONFIGS)
+@pytest.mark.parametrize("config", CONFIGS)
 def test_killed_anywhere_a_pull_continues_after_its_last_commit(config: str, room: Path, sweep: Sweep) -> None:
     runs = bench(room, config)
     sweep(runs.killed(), partial(check, room, states(room)))
@@ -136,12 +130,12 @@ def follow(path: Path, source: Path, seed: int) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("config", _CONFIGS)
+@pytest.mark.parametrize("config", CONFIGS)
 def test_with_both_sides_killed_at_random_the_replica_equals_the_source(
     config: str, room: Path, record_property: Callable[[str, object], None]
 ) -> None:
     source, path, chance, context = room / "source", room / "replica", random.Random(config), server()
-    ondisk.create(source, _CONFIGS[config]).close()
+    ondisk.create(source, CONFIGS[config]).close()
     Replica.open(path, source).close()
     for seed in range(12):
         processes = [
