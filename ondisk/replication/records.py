@@ -10,7 +10,7 @@
                            the numbers of data that cannot be read
     contents               for each group: its data one after the other; what is beside them
     reasons                why data cannot be read, UTF-8, a line for each
-    checksum           4   CRC-32 of all bytes before
+    checksum           4   CRC-32C of all bytes before
 
 Integers are little-endian. The data of a group have one format: they are what `Format.exported` returns, so neither
 encrypted nor compressed. Reftimes and metadata do not travel: whoever receives the data reads them from their bytes,
@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import struct
 import sys
-import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from operator import lt
 from typing import Any, NoReturn
+
+from google_crc32c import extend
 
 from ondisk.errors import FrameCorrupt, IntegrityError, InvalidInput
 from ondisk.formats.diskqueue import cbor
@@ -47,6 +48,7 @@ _NUMBER = 8  # bytes
 _LARGEST_HEAD = 1024 * 1024
 _ITEMS = 64 * 1024  # values in a head
 _PIECE = 1024 * 1024
+_LARGE = 64 * 1024
 _KINDS = (Kind.DELETED, Kind.LOST, Kind.AGED)
 
 
@@ -122,7 +124,7 @@ def encode(records: Records) -> Iterator[bytes]:
     """Yield the bytes of records, some at a time."""
     checksum = 0
     for piece in filter(None, _encoded(records)):  # in HTTP, an empty piece is the end
-        checksum = zlib.crc32(piece, checksum)
+        checksum = extend(checksum, piece)
         yield piece
     yield _SIZE.pack(checksum)
 
@@ -152,14 +154,17 @@ def decode(read: Callable[[int], bytes], most: int = LARGEST) -> Records:
         columns.append([stream.numbers(count) for _ in range(2 + is_beside)])
     deletions = [stream.numbers(head.deletions) for _ in range(3)]
     unreadable = stream.numbers(head.unreadable[0])
-    contents = [[stream.take(each) for each in group[2:5:2]] for group in head.groups]
+    contents = [
+        [stream.contents(total, each) for total, each in zip(group[2:5:2], sizes, strict=False)]
+        for group, (_, *sizes) in zip(head.groups, columns, strict=True)
+    ]
     reasons = stream.take(head.unreadable[1])
     expected = stream.checksum
     if stream.take(_SIZE.size) != _SIZE.pack(expected):
         _fail("their checksum is wrong")
     groups = [
-        _group(group[0], numbers, content)
-        for group, numbers, content in zip(head.groups, columns, contents, strict=True)
+        Group(group[0], _ascending(seqs, least=1), *parts)
+        for group, (seqs, *_), parts in zip(head.groups, columns, contents, strict=True)
     ]
     records = Records(
         _token(head.token),
@@ -261,13 +266,22 @@ class _Stream:
             piece = self._read(min(size, _PIECE))
             if not piece:
                 _fail(f"they end early: {size} bytes are missing")
-            self.checksum = zlib.crc32(piece, self.checksum)
+            self.checksum = extend(self.checksum, piece)
             pieces.append(piece)
             size -= len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def numbers(self, count: int) -> array[int]:
         return unpacked(self.take(_NUMBER * count))
+
+    def contents(self, total: int, sizes: array[int]) -> list[bytes]:
+        """Return data with some sizes, which have so many bytes together."""
+        if min(sizes, default=0) < 0 or sum(sizes) != total:
+            _fail("the sizes of their data are not those of their bytes")
+        if total >= _LARGE * len(sizes):  # each is copied once
+            return [*map(self.take, sizes)]
+        content = self.take(total)
+        return [content[begin:end] for begin, end in pairwise(accumulate(sizes, initial=0))]
 
 
 def _read_head(content: bytes) -> _Head:
@@ -299,18 +313,6 @@ def _token(given: list[Any]) -> Token:
     if not (0 <= session < 2**63 and 0 <= offset < HIGHEST and NO_COMPARISON <= index_start < HIGHEST):
         _fail("their token is not valid")
     return Token(dataset, session, offset, index_start, key)
-
-
-def _group(format: str, columns: Sequence[array[int]], contents: Sequence[bytes]) -> Group:
-    seqs, *sizes = columns
-    parts = [_cut(content, each) for content, each in zip(contents, sizes, strict=False)]
-    return Group(format, _ascending(seqs, least=1), parts[0], parts[1] if len(parts) == 2 else ())
-
-
-def _cut(content: bytes, sizes: array[int]) -> list[bytes]:
-    if min(sizes, default=0) < 0 or sum(sizes) != len(content):
-        _fail("the sizes of their data are not those of their bytes")
-    return [content[begin:end] for begin, end in pairwise(accumulate(sizes, initial=0))]
 
 
 def _deletions(seqs: array[int], targets: array[int], kinds: array[int]) -> list[tuple[int, int, Kind]]:

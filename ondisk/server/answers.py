@@ -129,7 +129,7 @@ class Stream(Response):
         self._last = last
         self._doubts = doubts
         self._stack = contextlib.ExitStack()
-        self._pieces: Iterator[bytes] = iter(())
+        self._pieces: Iterator[bytes | memoryview] = iter(())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -148,7 +148,7 @@ class Stream(Response):
         finally:
             await self._work.call(self._stack.close)
 
-    def _begin(self) -> bytes | None:
+    def _begin(self) -> bytes | memoryview | None:
         dataset = self._stack.enter_context(self._served.opened())
         pieces = self._make(dataset)
         self._stack.callback(getattr(pieces, "close", lambda: None))
@@ -166,16 +166,19 @@ def doubts_of(dataset: Dataset, *, offline: bool = True) -> dict[str, str]:
     return {"ondisk-warning": text} if doubts else {}
 
 
-def in_pieces(items: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in pieces of a size that is sent well."""
+def in_pieces(items: Iterable[bytes]) -> Iterator[bytes | memoryview]:
+    """Yield the same bytes in pieces of a size that is sent well. Large items are not copied."""
     held: list[bytes] = []
     size = 0
     for item in items:
-        held.append(item)
-        size += len(item)
-        if size >= _PIECE:
-            joined, held, size = b"".join(held), [], 0
-            for begin in range(0, len(joined), _PIECE):
-                yield joined[begin : begin + _PIECE]
+        if held and size + len(item) > _PIECE:
+            yield b"".join(held)
+            held, size = [], 0
+        if len(item) > _PIECE:
+            whole = memoryview(item)
+            yield from (whole[begin : begin + _PIECE] for begin in range(0, len(item), _PIECE))
+        else:
+            held.append(item)
+            size += len(item)
     if held:
         yield b"".join(held)
