@@ -325,8 +325,8 @@ def test_a_replica_of_a_replica_follows_it_and_through_it_the_source(source, pat
 def test_several_replicas_follow_one_source(source, path, tmp_path):
     for number in range(3):
         source.append([datum(number + 1, 1)])
-        pull(path, source)
-        pull(tmp_path / f"replica{number}", source)
+        assert pull(path, source).stored == 1
+        assert pull(tmp_path / f"replica{number}", source).stored == number + 1
 
 
 def test_two_processes_that_pull_apply_each_change_once(source, path):

@@ -74,7 +74,7 @@ def test_a_replica_stores_data_as_its_own_configuration_says(create, path, monke
     pull(path, source)
     assert b"2026" not in (path / "2026/11-01.seg").read_bytes()
     source.append(some("seg", range(2, 5)))
-    pull(path, source)
+    assert pull(path, source).stored == 3
 
 
 def test_data_of_several_formats_are_replicated(source, path, tmp_path):
@@ -82,7 +82,7 @@ def test_data_of_several_formats_are_replicated(source, path, tmp_path):
     (tmp_path / "lines.vm2").write_bytes(b"202611010000,1,227,1.2,,,000000000\n202611020000,1,227,1.2,,,000000000\n")
     source.append_file(tmp_path / "lines.vm2")
     source.append([datum(1, 2)])
-    pull(path, source)
+    assert pull(path, source).stored == 4
 
 
 def test_data_that_the_replica_cannot_store_are_listed(source, path):

@@ -16,7 +16,7 @@ TOKEN = b"0123456789abcdef0123456789abcdef"
 REQUEST = b"POST /dataset/filled/query HTTP/1.1\r\nHost: localhost\r\n"
 
 
-def until(condition: Callable[[], object]) -> None:
+def assert_soon(condition: Callable[[], object]) -> None:
     """Wait until a condition holds."""
     end = time.monotonic() + PATIENCE
     while not condition():
@@ -83,7 +83,7 @@ def test_a_body_does_not_take_longer_than_allowed(serving, filled):
 def test_a_client_that_is_gone_before_its_body_is_complete_is_forgotten(serving, filled):
     limited = serving(filled)
     limited.connect(REQUEST + b"Content-Length: 10\r\n\r\n{").close()
-    until(lambda: 'requests_total{endpoint="none",status="499"} 1' in limited.client.get("/metrics").text)
+    assert_soon(lambda: 'requests_total{endpoint="none",status="499"} 1' in limited.client.get("/metrics").text)
 
 
 @pytest.fixture
@@ -115,21 +115,21 @@ def test_a_client_that_vanishes_releases_its_snapshot(serving, large):
     assert served.sample("ondisk_server_running") == 2  # and the one that asks
     assert has_snapshot(large)
     connection.close()
-    until(lambda: served.sample("ondisk_server_running") == 1)
+    assert_soon(lambda: served.sample("ondisk_server_running") == 1)
     assert not has_snapshot(large)
 
 
 def test_a_client_that_stops_reading_releases_its_snapshot(serving, large):
     served = serving(large.path, limits=Limits(stalled=0.5))
     with asked(served):
-        until(lambda: served.sample("ondisk_server_running") == 1)
+        assert_soon(lambda: served.sample("ondisk_server_running") == 1)
         assert not has_snapshot(large)
 
 
 def test_an_answer_ends_with_its_time(serving, large):
     served = serving(large.path, limits=Limits(duration=0.5))
     with asked(served) as connection:
-        until(lambda: served.sample("ondisk_server_running") == 1)
+        assert_soon(lambda: served.sample("ondisk_server_running") == 1)
         assert not read_all(connection).endswith(b"0\r\n\r\n")
     assert not has_snapshot(large)
 
@@ -143,7 +143,7 @@ def test_a_query_without_results_ends_with_its_time_and_with_its_client(serving,
     answer = limited.client.post("/dataset/many/query", json=slow)
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, 40)
     assert "took longer than 0.2 s" in answer.json()["error"]["message"]
-    until(lambda: limited.sample("ondisk_server_running") == 1)
+    assert_soon(lambda: limited.sample("ondisk_server_running") == 1)
     assert not has_snapshot(dataset)
 
 
@@ -153,4 +153,4 @@ def test_requests_wait_for_others_but_not_forever(serving, large):
         answer = served.client.get("/dataset/large/config")
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, 40)
         assert answer.headers["retry-after"] == "1"
-    until(lambda: served.client.get("/dataset/large/config").status_code == 200)
+    assert_soon(lambda: served.client.get("/dataset/large/config").status_code == 200)

@@ -380,8 +380,9 @@ def test_any_bytes_after_an_encrypted_header_are_refused_or_damage(head, noise, 
     format = find("seg")(DatasetConfig("seg", Step.DAILY))
     keys.use(RING)
     try:
+        with contextlib.suppress(OndiskError):
+            assert not any(each.payloads for each in format.parse(io.BytesIO(content), 10))
         for read in (
-            lambda: [*format.parse(io.BytesIO(content), 10)],
             lambda: [*format.scan(Bytes(content))],
             lambda: format.resume(Bytes(content), End()),
             lambda: format.sealer(Bytes(content), "2026/11-20.seg"),
