@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_keys(parser)
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--once", action="store_true", help="end when the replica has what the source has now (default)")
-    how.add_argument("--follow", action="store_true", help="go on until SIGINT or SIGTERM")
+    how.add_argument("--follow", action="store_true", help="continue until SIGINT or SIGTERM arrives")
     how.add_argument("--verify", action="store_true", help="compare both, report what differs, and change nothing")
     how.add_argument(
         "--reconcile",

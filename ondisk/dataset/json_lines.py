@@ -45,7 +45,7 @@ def names_of(fields: Sequence[str] | None, known: Fields) -> list[str] | None:
 
 
 def metadata_of(datum: Datum, fields: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of a datum's metadata: those of `fields`, or all if that is None."""
+    """Yield the names and values of a datum's metadata: those of `fields`, or all if it is None."""
     if fields is None:
         return iter(datum.metadata.items())
     return ((name, datum.metadata[name]) for name in fields if name in datum.metadata)

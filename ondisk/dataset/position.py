@@ -58,11 +58,11 @@ def newer_than(directory: Directory, at: State) -> list[int]:
 
 
 def begun_again(access: Access) -> int | None:
-    """Return the first segment before the position that is not the one that was acknowledged; None if there is none.
+    """Return the number of the first segment before the position that nobody has consumed, or None.
 
-    Beats has sent everything, and has begun again with `0.seg`: it has sent nothing of the new segments. One that the
-    index knows is such a segment if its bytes are others; any other, and one that has grown, if it is newer than
-    `state.dat`.
+    Such a segment exists after Beats has sent everything and has begun again with `0.seg`: until it sends an event of
+    the new segments, `state.dat` still has the old position. A segment is new if its file has other bytes than the
+    index describes. A file that has grown, or that the index does not know, is new if it is newer than `state.dat`.
     """
     directory = access.directory
     if not access.config.is_sequence or access.prefix or (at := position(directory)) is None:
@@ -97,10 +97,10 @@ def _seen(access: Access, segment: Segment) -> Seen | None:
 
 
 def last_before(directory: Directory, at: State) -> int | None:
-    """Return the number of the last segment on disk if a position is after it, and so about none of them; else None.
+    """Return the number of the last segment on disk if a position is after all of them; otherwise None.
 
-    Beats removes all segments before its position. So they are those of another queue, or of one that Beats has begun
-    again and has sent nothing of.
+    Beats removes all segments before its position. So these segments are of another queue, or of one that Beats has
+    begun again without having sent an event of it, and the position says nothing about them.
     """
     if directory.stat(f"{at.segment}.seg") is not None:
         return None

@@ -97,7 +97,7 @@ class Lent:
 
 
 LENT: ContextVar[Lent | None] = ContextVar("LENT", default=None)
-"""Where an index notes what it lends, see `Lent`. A server that gives up an answer ends its queries with it."""
+"""Where an index notes what it lends, see `Lent`. A server that cancels an answer ends its queries with it."""
 
 
 def connect_to_write(directory: Directory) -> Connection:

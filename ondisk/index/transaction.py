@@ -288,7 +288,7 @@ class Transaction(AtomicChange):
     def expire_tokens(self) -> None:
         """Let every token expire: data have got other numbers, and no deletion says so.
 
-        A token of the present number can be told from later ones by its session. No number is given out for this: each
+        A token of the present number differs from later ones by its session. No number is given out for this: each
         must be that of a datum or of a deletion.
         """
         if self.seq:

@@ -186,7 +186,7 @@ def _stop(access: Access, through: Location) -> Stop:
 
 
 def _position(access: Access) -> State | None:
-    """Return the position in `state.dat`, which is about to be replaced; None if there is none, or half of one."""
+    """Return the position in `state.dat`, which is about to be replaced; None if it does not exist or is incomplete."""
     with contextlib.suppress(InvalidInput):
         return state_file.read(access.directory)
     return None

@@ -35,7 +35,7 @@ _LONGEST = 3600.0  # seconds for an answer
 _ERROR_BYTES, _JSON_BYTES = 64 * 1024, 8 * 1024 * 1024
 _SEQS = 30_000  # numbers in a request, which then has less than 1 MiB
 _LONGEST_TEXT = 2000  # characters of a message
-_CHANGED = (400, 405)  # the request or its method is none that this client sends: it was changed on its way
+_CHANGED = (400, 405)  # this client does not send such requests: it was changed on its way
 _KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, OndiskError)}
 
 
@@ -237,7 +237,7 @@ def _printable(text: Any) -> str:
     """Return a text of a server that may be hostile.
 
     Raises:
-        TypeError: it is no text.
+        TypeError: it is not a text.
     """
     if not isinstance(text, str):
         raise TypeError

@@ -1,4 +1,4 @@
-"""What a server and its replicas tell each other besides records, as JSON. Both sides verify what they receive.
+"""What a server and its replicas send each other besides records, as JSON. Both sides verify what they receive.
 
 A structure is a JSON object. Its keys are the names of the attributes, except that the entries of `Contents` are three
 columns: `seqs`, `reftimes` and `digests`.
@@ -42,7 +42,7 @@ class _Form:
     Attributes:
         read: returns the attribute, from the values of its keys.
         write: returns the values of its keys.
-        keys: of the JSON object; only the name of the attribute if there are none.
+        keys: of the JSON object; by default, the name of the attribute is the only one.
     """
 
     read: Callable[..., Any]
@@ -100,7 +100,7 @@ def seqs_from_json(value: Any, most: int = MOST_SEQS) -> list[int]:
     """Return numbers of data, which ascend.
 
     Raises:
-        InvalidInput: they are none.
+        InvalidInput: the value is something else, or has more than `most` of them.
     """
     if not isinstance(value, list) or len(value) > most:
         raise InvalidInput(f"seqs must be a list of up to {most} numbers of data")

@@ -91,7 +91,7 @@ class Connection(H11Protocol):
             self._stalled = None
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no request: it is not HTTP, or its head is too long."""
+        """Refuse bytes that are not HTTP, and a request whose head is too long."""
         hint = f"The head of a request may have {self.limits.head} bytes."
         answer = Json(error_as_json(InvalidInput("the request is not valid HTTP, or too long", hint=hint)))
         headers = [*answer.raw_headers, (b"connection", b"close")]

@@ -57,7 +57,7 @@ STAGED_SIZE = _STAGED.size
 
 _NOT_AUTHENTIC = _PREFIX
 _NONCES = 512  # taken from the system at once
-_CHECKED = 10_000  # segments of which a process remembers that their key is right
+_CHECKED = 10_000  # segments whose key a process has checked and remembers
 _INFO = b"ondisk segment"
 _OTHER_PLACE = "the key is not the right one of this number, or its bytes, its place or its segment's name were changed"
 
