@@ -72,7 +72,7 @@ MAX_DEPTH = 500
 _MAX_DOTS = 100  # in a line; tomllib needs memory in proportion to the square of the parts of a key
 _SEGMENT_SIZE = 100 * 1024 * 1024  # bytes; the default of Beats
 _MAX_AGE = 4_000_000  # days; more than the years 1 to 9999
-_DURATION = re.compile(r"(?=.)(?:(\d{1,7})h)?(?:(\d{1,7})m)?(?:(\d{1,7})s)?", re.ASCII)
+_DURATION = re.compile(r"(?=.)(?:(\d{1,7})d)?(?:(\d{1,7})h)?(?:(\d{1,7})m)?(?:(\d{1,7})s)?", re.ASCII)
 _RANGES = {
     "max_datum_size": (1, 2**63 - 1),
     "max_depth": (1, MAX_DEPTH),
@@ -188,12 +188,12 @@ class DatasetConfig:
 
 
 def seconds_of(duration: str) -> int | None:
-    """Return the seconds of a duration such as 90s, 10m or 1h30m; None if it is not one."""
+    """Return the seconds of a duration such as 90s, 1h30m or 7d; None if it is not one."""
     parts = _DURATION.fullmatch(duration)
     if parts is None:
         return None
-    hours, minutes, seconds = (int(part or 0) for part in parts.groups())
-    return (hours * 60 + minutes) * 60 + seconds
+    days, hours, minutes, seconds = (int(part or 0) for part in parts.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def read_toml(text: str, name: str) -> dict[str, Any]:
@@ -336,7 +336,7 @@ _READERS: dict[str, Callable[[str, Any, Source], Any]] = {
     "quarantine_age": _whole,
     "keep_replaced": _reader(
         lambda value: (type(value) is int and value == 0) or (isinstance(value, str) and seconds_of(value) is not None),
-        "a duration such as 90s, 10m or 1h30m",
+        "a duration such as 90s, 1h30m or 7d",
         'Write {key} = "6h".',
         lambda value: value or "0s",
     ),

@@ -11,7 +11,7 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from textwrap import dedent, indent
 from types import FrameType
@@ -90,9 +90,11 @@ def parser_of(command: str) -> argparse.ArgumentParser:
 
 def _run(argv: Sequence[str]) -> int:
     try:
+        if argv[:1] == ["help"]:
+            argv = [*argv[1:], "--help"]
         command = _top_parser().parse_args(argv[:1]).command
         # Intermixed: options are allowed between DATASET and MATCH.
-        arguments = parser_of(command).parse_intermixed_args(argv[1:])
+        arguments = parser_of(command).parse_intermixed_args(_with_sort(argv[1:]))
         if (key_file := getattr(arguments, "key_file", None)) is not None:
             use_key_file(key_file)
         code: int = import_module(f"ondisk.cli.{command}").run(arguments, output_for(arguments))
@@ -103,6 +105,36 @@ def _run(argv: Sequence[str]) -> int:
         complain("error", _NO_MEMORY)
         return EXIT_OUT_OF_MEMORY
     return code
+
+
+def _with_sort(arguments: Sequence[str]) -> list[str]:
+    """Join `--sort` and a descending order that follows it, which argparse takes for an option."""
+    joined: list[str] = []
+    for each in arguments:
+        if joined and joined[-1] == "--sort" and each.startswith("-") and not each.startswith("--"):
+            joined[-1] += f"={each}"
+        else:
+            joined.append(each)
+    return joined
+
+
+def _known(command: str) -> str:
+    """Return the name of a command.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    if command not in COMMANDS:
+        raise argparse.ArgumentTypeError(f"there is no command {command!r}{_similar(command, COMMANDS)}")
+    return command
+
+
+def _similar(text: str, known: Iterable[str]) -> str:
+    """Return a question for the name that was meant, if one is similar."""
+    import difflib  # here, because only mistakes need it
+
+    found = difflib.get_close_matches(text, known, 1)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -118,6 +150,9 @@ class _Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
+        _, is_unknown, names = message.partition("unrecognized arguments: ")
+        if is_unknown:
+            message += _similar(names.split(" ")[0].partition("=")[0], self._option_string_actions)
         raise InvalidInput(message, hint=f"Run `{self.prog} --help` for its arguments.")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
@@ -130,10 +165,10 @@ def _top_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="ondisk",
         description="Datasets on disk: data in segment files by time, one SQLite index. Stored data survive a crash.",
-        epilog=f"commands:\n{commands}\n\n`ondisk COMMAND --help` prints the options and examples of a command.",
+        epilog=f"commands:\n{commands}\n\n`ondisk help COMMAND` prints the options and examples of a command.",
     )
-    parser.add_argument("--version", action="version", version=f"ondisk {__version__}")
-    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the commands below")
+    parser.add_argument("-V", "--version", action="version", version=f"ondisk {__version__}")
+    parser.add_argument("command", type=_known, metavar="COMMAND", help="one of the commands below")
     return parser
 
 

@@ -97,10 +97,10 @@ def positive(text: str) -> int:
 
 
 def duration(text: str) -> float:
-    """Return the seconds of a duration such as 90s, 10m or 1h30m."""
+    """Return the seconds of a duration such as 90s, 1h30m or 7d."""
     seconds = seconds_of(text)
     if seconds is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90s, 10m or 1h30m")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90s, 1h30m or 7d")
     return float(seconds)
 
 

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-duration",
         metavar="D",
         type=duration,
-        help="read data for this long (90s, 10m, 1h30m), least recently read segments first; writes the findings"
+        help="read data for this long (90s, 1h30m, 1d), least recently read segments first; writes the findings"
         " to the index",
     )
     add_spark(parser, "read the data")

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-duration",
         metavar="D",
         type=duration,
-        help="read the data of each dataset for this long (90s, 10m, 1h30m), least recently read segments first",
+        help="read the data of each dataset for this long (90s, 1h30m, 1d), least recently read segments first",
     )
     parser.add_argument("--metrics", metavar="FILE", type=path, help="write metrics for Prometheus; not in a dry run")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each dataset")

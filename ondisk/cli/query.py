@@ -1,7 +1,7 @@
 """Print the data that match, in order of reftime.
 
 ondisk query weather
-ondisk query weather 'reftime: >=2026-11-20; area: VM2,5' --sort=-reftime --limit 10
+ondisk query weather 'reftime: >=2026-11-20; area: VM2,5' --sort -reftime --limit 10
 ondisk query weather 'area: VM2,5' --data > station5.vm2
 ondisk query events 'reftime: =2026-11-20; metadata.sensor: 7'
 """
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_keys(parser)
     add_match(parser)
     parser.add_argument(
-        "--sort", metavar="S", help="[minute|hour|day|month|year:]field,-field...; write --sort=-field for descending"
+        "--sort", metavar="S", help="[minute|hour|day|month|year:]field,-field...; - before a field: descending"
     )
     parser.add_argument("--limit", metavar="N", type=count, help="print at most N data")
     parser.add_argument("--fields", metavar="A,B", type=names, help="print only these metadata fields")

@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="D",
         type=duration,
         default=10.0,
-        help="with --follow: how long to wait for new changes (90s, 10m, 1h30m); default: 10s",
+        help="with --follow: how long to wait for new changes (90s, 1h30m, 1d); default: 10s",
     )
     parser.add_argument(
         "--bandwidth", metavar="B", type=_bandwidth, help="bytes of data in a second, on average, such as 500K or 5M"

@@ -96,8 +96,36 @@ def test_every_command_has_help_with_an_example(capsys, command):
     assert shown.isascii()  # it is printed in any locale
 
 
-def test_the_version_is_that_of_the_library(start):
-    assert start("--version").text == f"ondisk {ondisk.__version__}\n"
+@pytest.mark.parametrize(("argv", "same"), [(["help"], ["--help"]), (["help", "query"], ["query", "--help"])])
+def test_help_is_a_command_too(capsys, argv, same):
+    shown = []
+    for each in (argv, same):
+        with pytest.raises(SystemExit) as caught:
+            main(each)
+        assert caught.value.code == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1] != ""
+
+
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_the_version_is_that_of_the_library(start, option):
+    assert start(option).text == f"ondisk {ondisk.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["qery"], "there is no command 'qery'; did you mean query?"),
+        (["help", "repak"], "there is no command 'repak'; did you mean repack?"),
+        (["xyzzy"], "there is no command 'xyzzy'\n"),
+        (["query", "weather", "--limt=3"], "unrecognized arguments: --limt=3; did you mean --limit?"),
+        (["query", "weather", "--xyzzy"], "unrecognized arguments: --xyzzy\n"),
+    ],
+)
+def test_a_mistyped_command_or_option_is_told_what_is_similar(run, argv, said):
+    done = run(*argv)
+    assert (done.code, done.out) == (2, b"")
+    assert said in done.err
 
 
 @pytest.mark.parametrize("argv", [[], ["quer"], ["--frobnicate"], ["query"], ["info", "a", "b"]])

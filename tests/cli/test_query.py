@@ -52,7 +52,7 @@ def test_json_is_the_promised_shape(run, weather):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("area: VM2,5", "--sort=-reftime", "--limit", "1"),
+        ("area: VM2,5", "--sort", "-reftime", "--limit", "1"),
         ("--sort=-reftime", "--limit", "1", "area: VM2,5"),
         ("--limit", "1", "area: VM2,5", "--sort=-reftime"),
     ],
