@@ -160,7 +160,16 @@ def test_a_mapping_is_checked_as_the_file_is():
 
 
 @pytest.mark.parametrize(
-    ("line", "seconds"), [("0", 0), ('"0s"', 0), ('"6h"', 21_600), ('"1h30m"', 5400), ('"90s"', 90), ('"7d"', 604_800), ('"1d12h"', 129_600)]
+    ("line", "seconds"),
+    [
+        ("0", 0),
+        ('"0s"', 0),
+        ('"6h"', 21_600),
+        ('"1h30m"', 5400),
+        ('"90s"', 90),
+        ('"7d"', 604_800),
+        ('"1d12h"', 129_600),
+    ],
 )
 def test_a_duration_is_hours_minutes_and_seconds(line, seconds):
     config = DatasetConfig.from_toml(SMALL + f"keep_replaced = {line}\n")
