@@ -35,6 +35,7 @@ _LONGEST = 3600.0  # seconds for an answer
 _ERROR_BYTES, _JSON_BYTES = 64 * 1024, 8 * 1024 * 1024
 _SEQS = 30_000  # numbers in a request, which then has less than 1 MiB
 _LONGEST_TEXT = 2000  # characters of a message
+_CERTIFICATE = "If you trust it, set SSL_CERT_FILE to a file with the server's certificate."
 _CHANGED = (400, 405)  # this client does not send such requests: it was changed on its way
 _KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, OndiskError)}
 
@@ -71,6 +72,9 @@ class HttpSource:
             headers["authorization"] = f"Bearer {token}"
         self._client = httpx.Client(headers=headers, timeout=timeout)
         self._largest: int | None = None
+
+    def __str__(self) -> str:
+        return self._url
 
     def close(self) -> None:
         self._client.close()
@@ -141,7 +145,8 @@ class HttpSource:
                     raise self._reported(answer.status_code, body)
                 return read(body)
         except httpx.HTTPError as error:
-            hint = "Does `ondisk serve` run there, and is the address right?"
+            is_unknown = "CERTIFICATE_VERIFY_FAILED" in str(error)  # httpx hides the error of ssl
+            hint = _CERTIFICATE if is_unknown else "Does `ondisk serve` run there, and is the address right?"
             problem = f"{self._url}: {str(error) or type(error).__name__}"
             raise _Again(StorageError(problem, hint=hint)) from error
         except _Damaged as error:

@@ -220,11 +220,11 @@ class Replica:
         if now is not None and now.replica == mine["uuid"]:
             if now.key:
                 message = f"{access.path}: the comparison with its source is not complete"
-                raise TokenForeign(message, hint=_reconcile(access.path))
+                raise TokenForeign(message, hint=self._reconcile())
             return now
         if now is not None or not is_empty:
             message = f"{access.path}: its index was lost, rebuilt or exchanged, so its data may have other numbers"
-            raise TokenForeign(message + " than those of its source", hint=_reconcile(access.path))
+            raise TokenForeign(message + " than those of its source", hint=self._reconcile())
         host, port = self._source.address
         with access.transaction("replicate") as transaction:
             first = Followed(self._source.describe().uuid, mine["uuid"], host=host, port=port)
@@ -242,7 +242,7 @@ class Replica:
         try:
             records = self._source.changes(_token(now), max_bytes)
         except (TokenForeign, TokenExpired) as error:
-            error.hint = _reconcile(self.dataset.path)
+            error.hint = self._reconcile()
             raise
         check_follows(records, now)
         return records
@@ -299,6 +299,10 @@ class Replica:
 
     def _renewing(self, apply: Callable[[], Applied | None]) -> Applied | None:
         return self.dataset._renewing(apply)
+
+    def _reconcile(self) -> str:
+        done = command("replicate", self._source, self.dataset.path, "--reconcile")
+        return f"Compare them, and fetch what is missing: {done}"
 
     def _described(self, pulled: Pulled) -> Pulled:
         with self._snapshot() as snapshot:
@@ -389,7 +393,3 @@ def check_follows(records: Records, now: Followed) -> None:
     if records.token.offset < now.offset or any(column[0] <= now.offset for column in columns if column):
         hint = "Compare the versions of ondisk on both sides."
         raise IntegrityError(f"the source has sent changes up to {now.offset}, which it had sent before", hint=hint)
-
-
-def _reconcile(path: os.PathLike[str]) -> str:
-    return f"Compare them, and fetch what is missing: {command('replicate', 'SOURCE', path, '--reconcile')}"

@@ -134,6 +134,9 @@ class PathSource:
         self.path = path
         self._dataset: Dataset | None = None
 
+    def __str__(self) -> str:
+        return str(self.path)
+
     def close(self) -> None:
         if self._dataset is not None:
             self._dataset.close()

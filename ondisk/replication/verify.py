@@ -86,7 +86,7 @@ def verify(replica: Replica, *, on_range: OnRange = lambda _done, _left: None) -
     source, now = replica.source, situation(replica)
     if now.mode is Mode.FOREIGN or now.is_begun:
         what = "is not complete" if now.is_begun else "is needed: their numbers are not those of its source"
-        hint = f"Run {command('replicate', 'SOURCE', replica.dataset.path, '--reconcile')}."
+        hint = f"Run {command('replicate', source, replica.dataset.path, '--reconcile')}."
         raise TokenForeign(f"{replica.dataset.path}: a comparison of all data {what}", hint=hint)
     with Compared() as found:
         access = replica.dataset._access

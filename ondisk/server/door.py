@@ -20,7 +20,7 @@ from ondisk.server.metrics import Counts
 
 _LOG = logging.getLogger("ondisk.server")
 _CLOSE = {"connection": "close"}  # the rest of the request is not read
-_TOKEN = "Send the header `Authorization: Bearer TOKEN`; `ondisk replicate` has --token-file FILE."
+_TOKEN = "Send the header `Authorization: Bearer TOKEN`; `ondisk replicate` has --server-token FILE."
 
 OPEN = frozenset({"/health"})
 """Paths that need no token."""

@@ -229,7 +229,7 @@ def test_a_source_restored_from_an_old_backup_is_noticed(source, path, tmp_path)
     for _ in range(2):
         with Replica.open(path, source.path) as replica, pytest.raises(TokenForeign, match="earlier state") as caught:
             replica.pull()
-        assert "--reconcile" in caught.value.hint
+        assert f"`ondisk replicate {source.path} {path} --reconcile`" in caught.value.hint
         with ondisk.open(source.path) as again:
             again.append([datum(day, 7) for day in range(3, 9)])
 
@@ -276,7 +276,7 @@ def test_a_replica_whose_index_was_lost_does_not_mix_its_numbers_with_those_of_t
         assert replica.dataset.changes().changes == [], "its own numbers are not those of the source"
         with pytest.raises(TokenForeign, match="index was lost") as caught:
             replica.pull()
-        assert "ondisk replicate" in caught.value.hint
+        assert f"`ondisk replicate {source.path} {path} --reconcile`" in caught.value.hint
         assert replica.dataset.info()["count"] == 2
     source.append([datum(3, 1)])
     with promote(path) as dataset:

@@ -43,6 +43,7 @@ def test_a_token_is_needed_and_the_right_one(serving, filled):
             assert (answer.status_code, answer.json()["error"]["code"]) == (401, 50)
             assert answer.headers["www-authenticate"] == "Bearer"
             assert right not in answer.text
+            assert "ondisk replicate` has --server-token" in answer.json()["error"]["hint"]
     for kind in ("Bearer", "bearer", "BEARER"):
         answer = client.get("/dataset/filled/config", headers={"Authorization": f"{kind} {right}"})
         assert answer.status_code == 200

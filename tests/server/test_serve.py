@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 import ondisk
 from ondisk.errors import ConfigError, DatasetNotFound, InvalidInput, StorageError
+from ondisk.replication.http_source import HttpSource
 from ondisk.server.limits import Limits
 from ondisk.server.serve import is_loopback, listen, serve, tls_of
 
@@ -59,6 +60,14 @@ def test_tls_carries_queries_and_ranges(serving, create, pem, certificate, key):
         assert client.get(f"/dataset/large/data/{name}").content == (dataset.path / name).read_bytes()
     with pytest.raises(httpx.HTTPError):
         served.client.get("/health")
+
+
+def test_a_replica_says_how_to_trust_the_certificate_of_its_source(serving, filled, pem):
+    served = serving(filled, tls=tls_of(str(pem / "both.pem"), None))
+    url = f"https://127.0.0.1:{served.port}/dataset/filled"
+    with HttpSource(url, pause=0.001) as source, pytest.raises(StorageError, match="certificate") as caught:
+        source.describe()
+    assert "SSL_CERT_FILE" in caught.value.hint
 
 
 @pytest.mark.parametrize(
