@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +35,16 @@ def wrong(dataset: Dataset) -> list[Any]:
     """Return what an accurate check finds, besides deleted data that a repack has not removed yet."""
     found = dataset.check(accurate=True).segments
     return [each for each in found if each.state not in (State.OK, State.DIRTY, State.DELETED)]
+
+
+def rot(file: Path, before: bytes, after: bytes) -> None:
+    """Change bytes of a file as a disk does: nobody has written it, so it keeps its size and its time of change."""
+    found, content = file.stat(), file.read_bytes()
+    assert len(before) == len(after)
+    with file.open("r+b") as opened:
+        opened.seek(content.index(before))
+        opened.write(after)
+    os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
 
 
 def pull(path: Path, source: Dataset | Path, **options: Any) -> Pulled:

@@ -23,11 +23,12 @@ from ondisk.errors import (
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format, find, of_extension
 from ondisk.formats.base import Loaded
-from ondisk.index import RESTORE, Index, Key, Row, Segment, Snapshot
+from ondisk.index import RESTORE, Index, Key, Row, Segment, Snapshot, segment_rows
 from ondisk.matcher import Expression, Sort
 from ondisk.segment import Block, Sealer, SegmentFile
 from ondisk.segments import ConcatReader, DirReader
 from ondisk.segments.facts import Committed
+from ondisk.segments.whole import WholeFiles
 
 _SPAN = 1024 * 1024  # bytes of one read: in memory an event may take 70 times its bytes, and all of a read are alive
 _GAPS = 256 * 1024  # unwanted bytes in one read, above the wanted ones: cheaper than more reads
@@ -49,6 +50,7 @@ class DatasetReader:
         self._directories = DirReader(directory)
         self._config = config
         self._formats: dict[str, Format] = {}
+        self._whole = WholeFiles()
 
     def close(self) -> None:
         self._files.close()
@@ -163,6 +165,26 @@ class DatasetReader:
             SegmentMissing: it is not on disk.
         """
         return self._files.file_of(segment.id, segment.name, self._committed(segment))
+
+    def check_whole(self, snapshot: Snapshot, id_: int) -> None:
+        """Raise unless the data of a segment can be proven: each by its own checksum, or all by that of the segment.
+
+        Raises:
+            SegmentMissing, SegmentCorrupt: the segment is not on disk as the index says.
+
+        Cost: reads the segment, once in a while; see `WholeFiles`. Nothing if each datum has a checksum.
+        """
+        segment = snapshot.segment(id_)
+        if self._format(segment.format).has_checksums:
+            return
+        segment = snapshot.fresh(segment)
+        committed = self._committed(segment)
+        file = self._files.file_of(id_, segment.name, committed)
+        has_checksum = self._whole.has_checksum(id_, file, committed)
+        if has_checksum is False:
+            raise wrong_checksum(segment)
+        if has_checksum is None and (damage := segment_rows.noted_of(snapshot, segment)[0]) is not None:
+            raise SegmentCorrupt(f"{segment.name!r} is damaged: {damage}", hint=RESTORE, segment=segment.name)
 
     def folder_of(self, segment: Segment) -> Directory:
         """Return the open directory of a dir segment.
@@ -443,6 +465,15 @@ def check_end(format: Format, segment: Segment, offset: int, size: int, tail: by
     if not format.ends(tail, size):
         message = f"{segment.name!r} has no datum of {size} bytes at byte {offset}, although the index says so"
         raise SegmentCorrupt(message, hint=RESTORE, segment=segment.name)
+
+
+def wrong_checksum(segment: Segment) -> SegmentCorrupt:
+    """Return the error for a segment whose bytes have changed since ondisk wrote them."""
+    return SegmentCorrupt(
+        f"the first {segment.end.size} bytes of {segment.name!r} do not have their checksum: they have changed",
+        hint="Restore the file from a backup. `ondisk check DATASET --accurate` reports the damaged data.",
+        segment=segment.name,
+    )
 
 
 def _fill(name: str, data: list[Datum], rows: list[Row], format: Format, payloads: list[bytes]) -> None:

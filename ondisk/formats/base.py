@@ -167,6 +167,8 @@ class Format(ABC):
         shortage: how a file shows that it once had more data, see `ScanResult.missing`.
         extension: of its segments.
         encrypts: its segments are encrypted if the configuration says so.
+        has_checksums: each datum has a checksum, which is compared when it is exported. Otherwise only the checksum of
+            the whole segment shows that a datum is the one that was stored.
     """
 
     name: ClassVar[str]
@@ -178,6 +180,7 @@ class Format(ABC):
     is_dir: ClassVar[bool] = False
     unit: ClassVar[str] = "byte"
     encrypts: ClassVar[bool] = False
+    has_checksums: ClassVar[bool] = False
     shortage: ClassVar[str] = "its header counts more than the file has"
 
     def __init__(self, config: DatasetConfig) -> None:

@@ -34,6 +34,7 @@ class Blob(Format):
     name: ClassVar[str] = "blob"
     raw: ClassVar[bool] = True
     is_dir: ClassVar[bool] = True
+    has_checksums: ClassVar[bool] = True
     unit: ClassVar[str] = "file"
 
     def __init__(self, config: DatasetConfig) -> None:

@@ -356,6 +356,19 @@ class Transaction(AtomicChange):
         self._execute("DELETE FROM segment WHERE id = ?", (segment.id,))
         self.forget_blocks(segment)
 
+    def renew(self, old: Segment, new: Segment) -> None:
+        """Give a segment the generation and the facts of another file with the same data at the same places."""
+        sql = f"SELECT seq FROM {self.data_of(old)} WHERE segment.id = ?"
+        self._execute(f"UPDATE datum SET segment = ? WHERE seq IN ({sql})", (new.id, old.id))
+        facts = new.facts
+        sets = "id = ?, mtime = ?, inode = ?, tail = ?, checksum = ?, checked = NULL"
+        values = (new.id, facts.mtime, facts.inode, facts.tail, facts.checksum)
+        self._execute(f"UPDATE segment SET {sets} WHERE id = ?", (*values, old.id))
+
+    def deleted_from(self) -> list[Segment]:
+        """Return the segments from which this transaction has counted data as deleted."""
+        return [self.segment(id_) for id_ in self._deleted]
+
     def place(self, places: Iterable[tuple[int, int, int]]) -> None:
         """Set the places of data: (generation, offset, seq)."""
         self._execute_many("UPDATE datum SET segment = ?, offset = ? WHERE seq = ?", places)

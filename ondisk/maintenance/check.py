@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.read import wrong_checksum
 from ondisk.errors import AuthenticationFailed, IntegrityError, KeyMissing, OndiskError, SegmentMissing, StorageError
 from ondisk.filesystem import is_denied
 from ondisk.index import Segment, Snapshot, segment_rows
@@ -18,7 +19,6 @@ from ondisk.maintenance import abandoned_jobs, quarantine, replaced
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.inspect import Inspection, unusable_archives, wrong_position
 from ondisk.maintenance.kinds import kind_of
-from ondisk.maintenance.rewrite import wrong_checksum
 from ondisk.maintenance.states import Diagnosis, Report, State, readable
 from ondisk.segment import ScanResult
 

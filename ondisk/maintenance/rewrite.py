@@ -10,8 +10,8 @@ from itertools import accumulate
 from typing import Protocol
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.read import DatasetReader
-from ondisk.errors import IntegrityError, SegmentCorrupt, StateError
+from ondisk.dataset.read import DatasetReader, wrong_checksum
+from ondisk.errors import IntegrityError, StateError
 from ondisk.filesystem import Directory, WritableFile
 from ondisk.formats import Format
 from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
@@ -213,15 +213,6 @@ def start_for(format: Format, ends: Sequence[End], data: Iterable[Sequence[bytes
     if any(format.refit(some, start.end.kind)[1] for some in data):
         return format.begin_for_all()
     return start
-
-
-def wrong_checksum(segment: Segment) -> SegmentCorrupt:
-    """Return the error for a segment whose bytes have changed since ondisk wrote them."""
-    return SegmentCorrupt(
-        f"the first {segment.end.size} bytes of {segment.name!r} do not have their checksum: they have changed",
-        hint="Restore the file from a backup. `ondisk check DATASET --accurate` reports the damaged data.",
-        segment=segment.name,
-    )
 
 
 def _pieces(snapshot: Snapshot, known: Known) -> Iterator[tuple[list[int], list[Row]]]:

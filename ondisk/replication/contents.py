@@ -176,7 +176,7 @@ def _read(parts: Parts, runs: Iterable[Run]) -> Iterator[tuple[Sequence[Row], li
         def digests(rows: Sequence[Row], opened: Opened = opened, snapshot: Snapshot = snapshot) -> list[bytes]:
             return [*_digests(opened, snapshot, rows)]
 
-        yield from feed.read_some([row for run in together for row in run.rows], digests)
+        yield from feed.read_some(opened, snapshot, [row for run in together for row in run.rows], digests)
 
 
 def _digests(opened: Opened, snapshot: Snapshot, rows: Sequence[Row]) -> Iterator[bytes]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from itertools import groupby
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from ondisk.dataset.access import Opened
@@ -235,12 +236,44 @@ def _streams(parts: Parts, begin: Token, last: int, *, whole: bool) -> Iterator[
         yield Stream(part, changes.deletions_between(snapshot, first, last, begin.offset), is_new=False)
 
 
-def read_some(rows: Sequence[Row], read: Callable[[Sequence[Row]], _T]) -> Iterator[tuple[Sequence[Row], _T | Broken]]:
+def read_some(
+    opened: Opened, snapshot: Snapshot, rows: Sequence[Row], read: Callable[[Sequence[Row]], _T]
+) -> Iterator[tuple[Sequence[Row], _T | Broken]]:
     """Read the data of some rows together. If some are damaged, read them one by one.
 
+    If the bytes of a segment have changed, and none of its data has a checksum, nobody knows which are damaged: then
+    none of them is read.
+
     Yields:
-        Some of the rows, in their order, and what was read; for one whose data are damaged or missing, why.
+        Some of the rows, in their order, and what was read; or one, and why it cannot be read.
+
+    Cost: reads the whole segments, once in a while; see `DatasetReader.check_whole`.
     """
+    damaged = _damaged(opened, snapshot, {row[1] for row in rows})
+    for broken, run in groupby(rows, lambda row: damaged.get(row[1])) if damaged else [(None, rows)]:
+        if broken is None:
+            yield from _read_halves([*run], read)
+        else:
+            yield from (([row], broken) for row in run)
+
+
+def _damaged(opened: Opened, snapshot: Snapshot, segments: Iterable[int]) -> dict[int, Broken]:
+    """Return why the data of segments, by their ids, cannot be believed."""
+    found = {}
+    for id_ in segments:
+        try:
+            opened.reader.check_whole(snapshot, id_)
+        except IndexCorrupt:
+            raise
+        except (IntegrityError, SegmentMissing) as error:
+            found[id_] = Broken(error)
+    return found
+
+
+def _read_halves(
+    rows: Sequence[Row], read: Callable[[Sequence[Row]], _T]
+) -> Iterator[tuple[Sequence[Row], _T | Broken]]:
+    """Do what `read_some` does with data of segments that are whole, or whose data have checksums."""
     try:
         result = read(rows)
     except IndexCorrupt:
@@ -250,8 +283,8 @@ def read_some(rows: Sequence[Row], read: Callable[[Sequence[Row]], _T]) -> Itera
             yield rows, Broken(error)
             return
         half = len(rows) // 2
-        yield from read_some(rows[:half], read)
-        yield from read_some(rows[half:], read)
+        yield from _read_halves(rows[:half], read)
+        yield from _read_halves(rows[half:], read)
     else:
         yield rows, result
 
@@ -293,7 +326,7 @@ def _read(parts: Parts, runs: Iterable[Run]) -> Iterator[Change]:
         def data(rows: Sequence[Row], opened: Opened = opened, snapshot: Snapshot = snapshot) -> list[Datum]:
             return [datum for some in opened.reader.rows(snapshot, [row[:-1] for row in rows]) for datum in some]
 
-        for some, result in read_some(run.rows, data):
+        for some, result in read_some(opened, snapshot, run.rows, data):
             if isinstance(result, Broken):
                 yield Change(some[0][-1], Kind.UNREADABLE, error=result.error)
             else:

@@ -1,25 +1,28 @@
 """Heal a source: data that it has lost, or cannot read, return from a replica that has good copies of them.
 
-A datum returns under its own number, because the source and its replicas know it by that. What somebody deleted at the
-source stays deleted, and so does a datum in whose place another one with the same unique fields is.
+A segment whose bytes have changed on disk is mended as a whole if that is possible, see `mend`. Other data return one
+by one. A datum returns under its own number, because the source and its replicas know it by that. What somebody deleted
+at the source stays deleted, and so does a datum in whose place another one with the same unique fields is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ondisk.dataset.append import insert
 from ondisk.dataset.archived import archived_for
 from ondisk.dataset.dataset import Dataset
-from ondisk.errors import FrameCorrupt, StateError, TokenForeign, command
+from ondisk.errors import FrameCorrupt, IntegrityError, SegmentMissing, StateError, TokenForeign, command
 from ondisk.formats import Batch
 from ondisk.index import Transaction, changes, replica
 from ondisk.replication import compare
 from ondisk.replication.compare import OnRange
 from ondisk.replication.compared import Compared, Fate
-from ondisk.replication.contents import errors_at, removed_of
+from ondisk.replication.contents import Entry, errors_at, removed_of
 from ondisk.replication.feed import Kind
+from ondisk.replication.mend import Unmended, damaged_segments, mend
 from ondisk.replication.reconcile import Mode, situation
 from ondisk.replication.records import Group
 from ondisk.replication.replica import ANSWER_BYTES, Replica
@@ -89,23 +92,59 @@ def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _l
         with Dataset.open(source.path) as dataset:
             if dataset.config.replica:
                 raise StateError(f"{dataset.path} is a replica", hint="A pull fetches what it lacks from its source.")
+            reasons = _mend(replicated, dataset, partial(found.of, "mine", unreadable), healed)
             for where, kind in ((unreadable, Kind.UNREADABLE), (lost, Kind.LOST)):
                 for entries in found.of("mine", where):
                     seqs = [entry.seq for entry in entries]
                     for begin in range(0, len(seqs), _TOGETHER):
-                        _return(replicated, dataset, seqs[begin : begin + _TOGETHER], kind, healed)
+                        _return(replicated, dataset, seqs[begin : begin + _TOGETHER], kind, healed, reasons)
             _settle(replicated, dataset)
     return healed
 
 
-def _return(replicated: Replica, dataset: Dataset, seqs: Sequence[int], kind: Kind, healed: Healed) -> None:
-    """Return some data to the source."""
+def _mend(
+    replicated: Replica, dataset: Dataset, unreadable: Callable[[], Iterator[list[Entry]]], healed: Healed
+) -> dict[str, str]:
+    """Mend the segments of data that the source cannot read, also those in its archives.
+
+    Returns:
+        Why others were not mended, by their names.
+    """
+    reasons = {}
+    fetch = partial(fetched, replicated.dataset._access, max_bytes=ANSWER_BYTES)
+    archives = dataset._access.archives
+    for access in archives.all():
+        for segment, count in damaged_segments(access, unreadable()):
+            with archives.assigning_seq(access, "heal"), access.transaction("heal") as transaction:
+                if transaction.segments([segment.name]).get(segment.name) != segment:
+                    continue  # a repack, or an append, has changed it
+                try:
+                    mended = mend(access, transaction, segment, fetch)
+                except (Unmended, IntegrityError, SegmentMissing) as error:
+                    if isinstance(error, Unmended):
+                        reasons[segment.name] = str(error)
+                    continue
+                transaction.check_space()
+                transaction.commit()
+            healed.unreadable += count
+            healed.bytes += mended.bytes
+    return reasons
+
+
+def _return(
+    replicated: Replica, dataset: Dataset, seqs: Sequence[int], kind: Kind, healed: Healed, reasons: Mapping[str, str]
+) -> None:
+    """Return some data to the source.
+
+    Args:
+        reasons: why segments were not mended, by their names.
+    """
     if kind is Kind.UNREADABLE:
         # Another file in the place of a segment may be put right, and a missing one be mounted again.
         errors = errors_at(dataset._access, seqs)
         hint = f"{command('fix', dataset.path)} finds out what is lost"
-        healed.leave([(seq, f"{error.message}; {hint}") for seq, error in errors.items()
-                      if not isinstance(error, FrameCorrupt)])  # fmt: skip
+        healed.leave([(seq, f"{error.message}; {reasons.get(error.context.get('segment', ''), hint)}")
+                      for seq, error in errors.items() if not isinstance(error, FrameCorrupt)])  # fmt: skip
         seqs = [seq for seq in seqs if isinstance(errors.get(seq), FrameCorrupt)]
     while seqs:
         records = fetched(replicated.dataset._access, seqs, ANSWER_BYTES)

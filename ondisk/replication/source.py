@@ -263,7 +263,8 @@ def _read(parts: Parts, runs: Iterable[Run]) -> tuple[list[Group], list[tuple[in
         def exported(rows: Sequence[Row], opened: Opened = opened, snapshot: Snapshot = snapshot) -> list[_Data]:
             return [*opened.reader.exported(snapshot, rows)]
 
-        for some, result in feed.read_some([row for run in together for row in run.rows], exported):
+        rows = [row for run in together for row in run.rows]
+        for some, result in feed.read_some(opened, snapshot, rows, exported):
             if isinstance(result, Broken):
                 unreadable.append((some[0][-1], result.error.message))
                 continue

@@ -342,18 +342,21 @@ def test_data_that_were_too_old_are_not_deletions_by_users(create):
         follower.check(aged)
 
 
-def test_a_datum_that_cannot_be_read_is_named_and_the_others_come(dataset):
+@pytest.mark.parametrize(("format", "others"), [("seg", Kind.APPENDED), ("jsonl", Kind.UNREADABLE)])
+def test_a_datum_that_cannot_be_read_is_named_and_others_come_if_they_have_checksums(create, format, others):
+    dataset = create(format=format, compression="none", fields=FIELDS)
     dataset.append([datum(1, a, "x" * 3000) for a in range(4)])  # the last 4 KiB are compared when a file is opened
-    path = dataset.path / FIRST
-    content = path.read_bytes()
-    lines = content.splitlines(keepends=True)
-    lines[1] = b"?" * (len(lines[1]) - 1) + b"\n"
+    dataset.append([datum(2, 1)])
+    path = dataset.path / f"2026/11-01.{format}"
+    content = bytearray(path.read_bytes())
+    at = content.index(b"xxx", content.index(b"xxx") + 3000)
+    content[at : at + 2000] = b"?" * 2000
     with path.open("r+b") as file:
-        file.write(b"".join(lines))
+        file.write(content)
     changes, token, _ = dataset.changes()
-    assert [each.kind for each in changes] == [Kind.APPENDED, Kind.UNREADABLE, Kind.APPENDED, Kind.APPENDED]
-    assert "2026/11-01.jsonl" in str(changes[1].error)
-    assert token.offset == 4
+    assert [each.kind for each in changes] == [others, Kind.UNREADABLE, others, others, Kind.APPENDED]
+    assert path.name in str(changes[1].error)
+    assert token.offset == 5
 
 
 def test_a_lost_index_makes_tokens_foreign(dataset):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from replicas import FIRST, content, datum, numbered, pull
+from replicas import FIRST, content, datum, numbered, pull, rot, wrong
 
 import ondisk
 from ondisk.errors import StateError, TokenExpired
@@ -54,18 +52,13 @@ def test_bytes_that_cannot_be_read_return(create, path):
     pull(path, source)
     before = numbered(source)
     (name,) = {each.location.segment for each in source.query(with_data=False)}
-    file = source.path / name
-    found = file.stat()
-    content, here = file.read_bytes(), file.open("r+b")
-    with here:  # as when the disk changes a byte: nobody wrote the file
-        here.seek(content.index(b"text 1"))
-        here.write(b"TEXT 1")
-    os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+    rot(source.path / name, b"text 1", b"TEXT 1")
     with Replica.open(path, source.path) as replica:
         assert verify(replica).unreadable == 1
     done = healed(path, source)
     assert (done.lost, done.unreadable, done.left) == (0, 1, 0)
     assert numbered(source) == before
+    assert not wrong(source)
     pull(path, source)
     with Replica.open(path, source.path) as replica:
         assert verify(replica).count == 0
@@ -105,3 +98,18 @@ def test_a_replica_in_between_is_not_healed(source, path, tmp_path):
     pull(tmp_path / "last", path)
     with Replica.open(tmp_path / "last", path) as replica, pytest.raises(StateError, match="is a replica"):
         heal(replica, yes=True)
+
+
+def test_what_the_replica_never_had_keeps_a_damaged_segment_from_healing(source, path):
+    source.append([datum(1, 1, "text 1"), datum(1, 2, "text 2")])
+    pull(path, source)
+    source.append([datum(1, 3, "text 3")])
+    rot(source.path / FIRST, b"text 3", b"text 4")
+    with Replica.open(path, source.path) as replica:
+        assert replica.pull().missing == 1
+    done = healed(path, source)
+    assert (done.unreadable, done.left) == (0, 2)
+    assert "1 of its data have no good copy" in done.reasons[0][1]
+    assert len(content(source)) == 3
+    rot(source.path / FIRST, b"text 4", b"text 3")
+    pull(path, source)

@@ -46,6 +46,7 @@ class Seg(Format):
 
     name: ClassVar[str] = "seg"
     encrypts: ClassVar[bool] = True
+    has_checksums: ClassVar[bool] = True
     block_size: ClassVar[int] = blocks.LARGEST_BLOCK_SIZE
     mutable: ClassVar[range] = range(header.COUNT_OFFSET, header.COUNT_OFFSET + header.COUNT.size)
 

@@ -1,0 +1,166 @@
+"""Mend a segment whose bytes have changed on disk, with good copies of its data from the other side.
+
+If data have no checksums, nobody knows which of them have changed. So good copies of all are written into a copy of the
+file, where the index says that the data are. If that has the checksum which the index has recorded, all of it is what
+was stored, also the data without a copy. Otherwise bytes between the data have changed, too, or the data without a copy
+may have: then it counts only if each datum has a copy.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ondisk.dataset.access import Access
+from ondisk.errors import AuthenticationFailed, KeyMissing
+from ondisk.filesystem import WritableFile
+from ondisk.formats import Format
+from ondisk.index import Segment, Snapshot, Transaction, changes, segment_rows
+from ondisk.replication.contents import Entry
+from ondisk.replication.records import Group, Records
+from ondisk.segments import generations, quarantine
+from ondisk.segments.facts import checksum_of, facts_of, tail_of
+
+_PIECE = 4 * 1024 * 1024  # bytes of data that are requested together
+_WHY = "its bytes had changed on disk; a replica or its source had good copies of its data"
+
+
+class Unmended(Exception):
+    """A segment cannot be mended. Nothing has changed."""
+
+
+@dataclass(slots=True)
+class Mended:
+    """What a mended segment has again.
+
+    Attributes:
+        count: data whose bytes had changed.
+        bytes: of these data.
+    """
+
+    count: int = 0
+    bytes: int = 0
+
+
+def damaged_segments(access: Access, entries: Iterable[Sequence[Entry]]) -> list[tuple[Segment, int]]:
+    """Return the segments of some data, and how many of these data each has; data elsewhere are skipped.
+
+    Args:
+        entries: the data, in the order of their numbers, some at a time.
+    """
+    counts = Counter[int]()
+    with access.current().index.snapshot() as snapshot:
+        for some in entries:
+            for rows in changes.data_of(snapshot, [each.seq for each in some]):
+                counts.update(row[1] for row in rows)
+        return [(snapshot.fresh(snapshot.segment(id_)), count) for id_, count in counts.items()]
+
+
+def mend(
+    access: Access, transaction: Transaction, segment: Segment, fetch: Callable[[Sequence[int]], Records]
+) -> Mended:
+    """Write the next generation of a damaged segment, with good copies of its data. The caller commits.
+
+    Numbers and places of its data stay. The damaged file goes to quarantine.
+
+    Args:
+        fetch: returns good copies of data by their numbers, as `Source.fetch`.
+
+    Raises:
+        Unmended: it cannot be mended so.
+        SegmentMissing, SegmentCorrupt: its file is missing, or not the one that the index describes.
+
+    Durability: the new file is synced, and the old one has a name in quarantine, before the commit.
+    Locks: the caller must hold the writers' lock.
+    Cost: reads and writes the segment, and requests all its data.
+    """
+    directory, name, format = access.directory, segment.name, access.format(segment.format)
+    committed = access.committed(segment)
+    file = access.current().reader.file_of(segment)
+    if segment.end.compressed or segment.shared or _is_encrypted(format, segment, access):
+        raise Unmended("its data are compressed or encrypted, or another program writes it")
+    new = replace(segment, id=transaction.take_generation())
+    alias = generations.hidden(name, new.id)
+    transaction.on_rollback(lambda: directory.discard(alias))
+    access.clean_up_later(name)
+    with generations.stage(directory, name, new.id) as staged:
+        staged.copy(file, 0, segment.end.size, 0)
+        patch = _Patch(format, staged)
+        for rows in _pieces(access, transaction, segment):
+            patch.write(rows, fetch)
+        checksum = checksum_of(staged, segment.end.size, format.mutable)
+        if checksum != segment.facts.checksum and (patch.left or format.begin().end.size):
+            raise Unmended(f"{patch.left} of its data have no good copy elsewhere, and may be damaged, too")
+        staged.sync()
+        facts = facts_of(staged.stat(), tail_of(staged, segment.end.size, format.mutable), checksum)
+    new = replace(new, facts=facts)
+    generations.complete(directory, name, segment.id, committed)
+    quarantine.link(directory, name, verb="replicate", why=_WHY)
+    generations.link_old(directory, name, segment.id, committed)
+    transaction.renew(segment, new)
+    transaction.after_commit(lambda: generations.complete(directory, name, new.id, access.committed(new)))
+    return patch.done
+
+
+class _Patch:
+    """Writes copies of data into a copy of their segment's file.
+
+    Attributes:
+        done: what was changed so far.
+        left: data that have no copy, or one that does not fit.
+    """
+
+    def __init__(self, format: Format, file: WritableFile) -> None:
+        self._format = format
+        self._file = file
+        self.done = Mended()
+        self.left = 0
+
+    def write(self, rows: dict[int, tuple[int, int, int]], fetch: Callable[[Sequence[int]], Records]) -> None:
+        """Write the copies of some data.
+
+        Args:
+            rows: number → reftime, offset, size.
+        """
+        left = {*rows}
+        for group in _copies(sorted(rows), fetch):
+            if group.format != self._format.name:
+                continue
+            batch = self._format.received(group.payloads, group.beside)
+            for position, reftime, payload in zip(batch.positions(), batch.reftimes, batch.payloads, strict=True):
+                seq = group.seqs[position]
+                if seq in left and (reftime, len(payload)) == (rows[seq][0], rows[seq][2]):
+                    left.discard(seq)
+                    self._put(rows[seq][1], payload)
+        self.left += len(left)
+
+    def _put(self, offset: int, payload: bytes) -> None:
+        end, padding = offset + len(payload), self._format.padding
+        is_ended = not padding or self._format.ends(self._file.read(end, len(padding)), len(padding))
+        if is_ended and self._file.read(offset, len(payload)) == payload:
+            return
+        self._file.write(offset, payload if is_ended else payload + padding)
+        self.done.count += 1
+        self.done.bytes += len(payload)
+
+
+def _copies(seqs: Sequence[int], fetch: Callable[[Sequence[int]], Records]) -> Iterator[Group]:
+    while seqs:
+        records = fetch(seqs)
+        yield from records.groups
+        seqs = [seq for seq in seqs if seq > records.token.offset]
+
+
+def _pieces(access: Access, transaction: Transaction, segment: Segment) -> Iterator[dict[int, tuple[int, int, int]]]:
+    """Yield the rows of a segment, some at a time: number → reftime, offset, size."""
+    interval = segment_rows.interval_of(Snapshot.inside(access.current().index, transaction.connection), segment)
+    for piece in transaction.pieces_of([segment], interval, _PIECE):
+        yield {seq: (reftime, offset, size) for seq, reftime, _, offset, size in piece}
+
+
+def _is_encrypted(format: Format, segment: Segment, access: Access) -> bool:
+    try:
+        return format.sealer(access.current().reader.file_of(segment), segment.name) is not None
+    except (KeyMissing, AuthenticationFailed):
+        return True

@@ -1,0 +1,127 @@
+"""Bytes that have changed on disk are never served as good, and a good copy of them is never lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from replicas import FIRST, content, datum, numbered, pull, rot, wrong
+
+import ondisk
+from ondisk import Dataset
+from ondisk.replication import Replica
+from ondisk.replication.feed import Kind
+from ondisk.replication.heal import heal
+from ondisk.replication.reconcile import reconcile
+from ondisk.replication.verify import verify
+
+VALUE, OTHER = b'"text":"2.5"', b'"text":"7.5"'
+
+
+@pytest.fixture
+def damaged(source: Dataset, path: Path) -> Dataset:
+    """Return a source in which a digit of a datum has changed on disk after a pull."""
+    source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5"), datum(1, 3, "3.5"), datum(2, 1, "4.5")])
+    pull(path, source)
+    rot(source.path / FIRST, VALUE, OTHER)
+    source.close()
+    return ondisk.open(source.path)
+
+
+def held(path: Path) -> Counter[str]:
+    with ondisk.open(path, read_only=True) as dataset:
+        return content(dataset)
+
+
+def kinds(dataset: Dataset) -> list[Kind]:
+    return [each.kind for each in dataset.changes().changes]
+
+
+def test_data_of_a_segment_without_its_checksum_are_not_served(damaged, path, tmp_path):
+    assert kinds(damaged) == [*[Kind.UNREADABLE] * 3, Kind.APPENDED]
+    with Replica.open(tmp_path / "other", damaged.path) as other:
+        pulled = other.pull()
+        assert (pulled.stored, pulled.missing) == (1, 3)
+        assert "do not have their checksum" in pulled.differences[0].reason
+    with Replica.open(path, damaged.path) as replica:
+        found = verify(replica)
+    assert (found.unreadable, found.count) == (3, 3)
+
+
+def test_a_good_copy_stays_where_its_source_has_changed(damaged, path):
+    before = held(path)
+    with Replica.open(path, damaged.path) as replica:
+        done = reconcile(replica, yes=True)
+        assert (done.kept, done.fetched, done.replaced, done.deleted) == (3, 0, 0, 0)
+        assert replica.pull().missing == 0
+    assert held(path) == before
+
+
+def test_a_changed_segment_has_its_bytes_again_after_a_heal(damaged, path, tmp_path):
+    with ondisk.open(path) as replica:
+        before = numbered(replica)
+    with Replica.open(path, damaged.path) as replica:
+        assert heal(replica, yes=False).unreadable == 3
+        done = heal(replica, yes=True)
+        assert (done.unreadable, done.lost, done.left, done.bytes) == (3, 0, 0, 53)
+    assert numbered(damaged) == before
+    assert not wrong(damaged)
+    (item,) = damaged.path.glob("2026/.quarantine/*.jsonl")
+    assert OTHER in item.read_bytes()
+    with Replica.open(path, damaged.path) as replica:
+        assert verify(replica).count == 0
+    pull(tmp_path / "other", damaged)
+
+
+def test_what_cannot_be_parsed_any_more_is_unreadable_and_heals(source, path):
+    source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5")])
+    pull(path, source)
+    rot(source.path / FIRST, b'"text":"1.5"}\n', b"]text}[1.5\0\0\0\0")
+    with ondisk.open(source.path) as again, Replica.open(path, source.path) as replica:
+        assert verify(replica).unreadable == 2
+        assert heal(replica, yes=True).unreadable == 2
+        assert verify(replica).count == 0
+        assert not wrong(again)
+
+
+def test_a_changed_segment_of_an_archive_is_mended(source, path):
+    source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5")])
+    pull(path, source)
+    source.archive(FIRST)
+    rot(source.path / ".archive/last" / FIRST, VALUE, OTHER)
+    with ondisk.open(source.path) as again, Replica.open(path, source.path) as replica:
+        before = held(path)
+        assert verify(replica).unreadable == 2
+        done = heal(replica, yes=True)
+        assert (done.unreadable, done.left) == (2, 0)
+        assert verify(replica).count == 0
+        assert content(again) == before
+        assert not wrong(again)
+
+
+def test_deleted_bytes_that_have_changed_are_no_reason_to_lose_data(source, path):
+    source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5"), datum(1, 3, "3.5")])
+    source.delete("a: =2")
+    pull(path, source)
+    rot(source.path / FIRST, VALUE, OTHER)
+    with ondisk.open(source.path) as again, Replica.open(path, source.path) as replica:
+        assert verify(replica).unreadable == 2
+        assert heal(replica, yes=True).unreadable == 2
+        assert verify(replica).count == 0
+        assert not wrong(again)
+        again.append([datum(1, 4)])
+        again.repack()
+        assert not wrong(again)
+
+
+def test_data_that_the_replica_lacks_are_proven_by_the_checksum(source, path):
+    source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5")])
+    pull(path, source)
+    source.append([datum(1, 3, "3.5")])
+    rot(source.path / FIRST, VALUE, OTHER)
+    with Replica.open(path, source.path) as replica:
+        assert replica.pull().missing == 1
+        assert heal(replica, yes=True).left == 0
+        replica._retried = None
+        assert (replica.pull().stored, verify(replica).count) == (1, 0)
