@@ -67,3 +67,11 @@ class Disk:
 
 def _run(*command: str | Path) -> None:
     subprocess.run(command, check=True, capture_output=True)
+
+
+cuts_power = [
+    pytest.mark.crash,
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root"),
+    pytest.mark.skipif(shutil.which("mkfs.ext4") is None, reason="mkfs.ext4 is not installed"),
+]

@@ -21,7 +21,7 @@ from ondisk.maintenance.states import State
 from . import workload
 from .conftest import POINTS
 from .killpoints import server
-from .powercut import Disk
+from .powercut import Disk, cuts_power
 from .recovery import check
 from .test_append import Record
 from .workload import (
@@ -40,12 +40,7 @@ from .workload import (
     random_lines,
 )
 
-pytestmark = [
-    pytest.mark.crash,
-    pytest.mark.root,
-    pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root"),
-    pytest.mark.skipif(shutil.which("mkfs.ext4") is None, reason="mkfs.ext4 is not installed"),
-]
+pytestmark = cuts_power
 
 _MANY = 3000
 STEPS: dict[str, list[Step]] = {

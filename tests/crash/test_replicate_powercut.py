@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import time
 from contextlib import closing
 from pathlib import Path
@@ -17,18 +16,13 @@ from ondisk.index import tide
 from ondisk.replication import Replica
 
 from .conftest import POINTS
-from .powercut import Disk
+from .powercut import Disk, cuts_power
 from .test_append import Record
 from .test_powercut import writing
 from .test_replicate import State, state
 from .workload import CONFIGS, LeaveOut, Pull, datum_of, random_lines
 
-pytestmark = [
-    pytest.mark.crash,
-    pytest.mark.root,
-    pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root"),
-    pytest.mark.skipif(shutil.which("mkfs.ext4") is None, reason="mkfs.ext4 is not installed"),
-]
+pytestmark = cuts_power
 
 _CHANGES = 300
 

@@ -92,13 +92,19 @@ def test_the_files_of_beats_have_the_data_that_are_expected(variant, tmp_path):
     assert report.lost > 0
 
 
-@pytest.mark.parametrize("variant", sorted(APART))
-@pytest.mark.usefixtures("ring")
-def test_what_cannot_be_read_in_place_is_left_to_its_consumer_and_else_rewritten(variant, tmp_path):
+def last_segments(variant, tmp_path):
+    """Return a queue whose consumer has removed the first segment."""
     path = tmp_path / "queue"
     path.mkdir()
     for name in ("1.seg", "2.seg"):
         shutil.copy(GOLDEN / variant / name, path)
+    return path
+
+
+@pytest.mark.parametrize("variant", sorted(APART))
+@pytest.mark.usefixtures("ring")
+def test_what_cannot_be_read_in_place_is_left_to_its_consumer_and_else_rewritten(variant, tmp_path):
+    path = last_segments(variant, tmp_path)
     (path / NAME).write_bytes(b"")
     before = files(path)
     with pytest.raises(StateError, match="cannot be read in place, and is not rewritten"):
@@ -140,10 +146,7 @@ def stored_as(variant):
 @pytest.mark.parametrize("variant", ALL)
 @pytest.mark.usefixtures("ring")
 def test_new_segments_are_stored_as_the_newest_one_but_not_compressed(variant, tmp_path):
-    path = tmp_path / "queue"
-    path.mkdir()
-    for name in ("1.seg", "2.seg"):
-        shutil.copy(GOLDEN / variant / name, path)
+    path = last_segments(variant, tmp_path)
     (path / "3.seg").write_bytes(b"\2\0")  # what a crash has left of a header
     with contextlib.suppress(StateError) if variant in APART else contextlib.nullcontext():
         ondisk.adopt(path)
