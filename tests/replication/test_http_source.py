@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from server.conftest import started
+from server.conftest import PATIENCE, started
 
 from ondisk import Dataset, Datum
 from ondisk.errors import (
@@ -210,19 +210,23 @@ def test_a_token_is_sent_and_a_wrong_one_refused_at_once(dataset):
 
 
 def test_errors_of_the_server_are_those_of_the_feed(dataset, link):
-    with HttpSource(url(link.port), pause=1) as source:
+    with HttpSource(url(link.port), pause=PATIENCE) as source:
         with pytest.raises(TokenForeign):
             source.changes(Token("another"))
-        with pytest.raises(InvalidInput):
-            source.seqs(5, 1)
-        with pytest.raises(InvalidInput):
-            source.changes(None, 0)
         (dataset.path / "needs-check-do-not-pack").touch()
         with pytest.raises(NeedsCheck, match="dataset") as caught:
             source.changes(None)
         assert caught.value.hint.startswith("On the server: ")
-    with HttpSource(url(link.port, "other"), pause=1) as source, pytest.raises(NotFound, match="other"):
+    with HttpSource(url(link.port, "other"), pause=PATIENCE) as source, pytest.raises(NotFound, match="other"):
         source.describe()
+
+
+def test_a_request_that_is_not_valid_is_an_error_after_some_tries(link):
+    with HttpSource(url(link.port), **QUICK) as source:
+        with pytest.raises(InvalidInput, match="range of numbers"):
+            source.seqs(5, 1)
+        with pytest.raises(InvalidInput):
+            source.changes(None, 0)
 
 
 def test_many_numbers_are_fetched_in_parts(dataset, link, monkeypatch):
