@@ -174,15 +174,15 @@ class TextOutput:
         parts += [f"{count} {what}" for count, what in counts if count]
         for what, seqs in (("deleted", done.deletions), ("only in the replica", done.extras)):
             _print_lines(f"{what}: datum {seq}" for seq in seqs)
-        would, yes = ("would be ", "; --yes does it") if dry_run else ("", "")
-        _print(f"{printable(path)}: {would}{', '.join(parts)}; change {done.offset}{yes}")
+        how = "; --yes does it" if dry_run and done.has_work else ""
+        _print(f"{printable(path)}: {'would be ' if dry_run else ''}{', '.join(parts)}; change {done.offset}{how}")
 
     def healed(self, path: str, healed: Healed, *, dry_run: bool) -> None:
         for seq, reason in healed.reasons:
             complain("warning", f"the datum {seq} did not return: {reason}")
         parts = [f"{healed.lost} lost", f"{healed.unreadable} unreadable"] + [f"{healed.left} left"] * (healed.left > 0)
-        would, yes = ("would return", "; --yes does it") if dry_run else ("returned", "")
-        _print(f"{printable(path)}: {would} to the source: {', '.join(parts)}{yes}")
+        how = "; --yes does it" if dry_run and healed.has_work else ""
+        _print(f"{printable(path)}: {'would return' if dry_run else 'returned'} to the source: {', '.join(parts)}{how}")
 
     def promoted(self, info: Mapping[str, Any], *, dry_run: bool) -> None:
         path = printable(info["path"])

@@ -136,7 +136,7 @@ def _compare(replica: Replica, arguments: argparse.Namespace, output: Output) ->
             output.healed(str(replica.dataset.path), healed, dry_run=not arguments.yes)
             if arguments.yes:
                 return EXIT_DATA_SKIPPED if healed.left else EXIT_DONE
-            return EXIT_FINDINGS if healed.lost + healed.unreadable else EXIT_DONE
+            return EXIT_FINDINGS if healed.has_work else EXIT_DONE
         done = reconcile(replica, yes=arguments.yes, on_range=progress)
     output.reconciled(str(replica.dataset.path), done, dry_run=not arguments.yes)
     if arguments.yes:

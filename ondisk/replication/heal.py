@@ -52,6 +52,11 @@ class Healed:
     bytes: int = 0
     reasons: list[tuple[int, str]] = field(default_factory=list)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether a dry run has found anything to do."""
+        return self.lost + self.unreadable > 0
+
     def leave(self, reasons: Collection[tuple[int, str]]) -> None:
         """Note that data do not return, and why."""
         self.left += len(reasons)

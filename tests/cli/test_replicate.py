@@ -57,6 +57,13 @@ def test_a_replica_is_created_and_follows(run, source):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("verb", ["--reconcile", "--heal"])
+def test_a_dry_run_without_work_asks_for_nothing(run, source, verb):
+    assert run("replicate", source, "copy").code == 0
+    done = run("replicate", source, "copy", verb)
+    assert (done.code, done.err, "--yes" in done.text) == (0, "", False)
+
+
 def test_data_that_are_missing_end_with_8(run, source):
     Path("source/2026/11-01.jsonl").rename("away")
     done = run("replicate", "source", "copy")
