@@ -215,7 +215,7 @@ class AtomicChange:
             self._seq_elsewhere = None
 
     def begin_again_as(self, uuid: str) -> None:
-        """Give the index a new UUID with this commit: tokens and plans of the old one are void.
+        """Assign a new UUID to the index with this commit: tokens and plans of the old one are void.
 
         Durability: announces the UUID in the tide mark first.
         """

@@ -20,7 +20,7 @@ from ondisk.index.snapshot import Row, Snapshot
 from ondisk.matcher import Everything
 
 OWN = 2**62
-"""The first number that a replica gives out itself, see `AtomicChange`. All numbers of its source are lower."""
+"""The first number that a replica assigns itself, see `AtomicChange`. All numbers of its source are lower."""
 BETWEEN = "datum.seq > ? AND datum.seq <= ?"
 """The condition for data with numbers above one, up to another."""
 
@@ -58,7 +58,7 @@ def session_at(snapshot: Snapshot, seq: int) -> int:
 
 
 def sessions_between(snapshot: Snapshot, first: int, last: int) -> list[tuple[int, int]]:
-    """Return the sessions that gave out the numbers above `first`, up to `last`: their first numbers, and their ids."""
+    """Return the sessions that assigned the numbers above `first`, up to `last`: their first numbers, and their ids."""
     sql = (
         "SELECT first, id FROM session WHERE first <= ?2 AND first >= (SELECT ifnull(max(first), 0) FROM session"
         " WHERE first <= ?1 + 1) ORDER BY first"

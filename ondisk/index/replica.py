@@ -176,7 +176,7 @@ def count_differences(state: Snapshot) -> dict[int, int]:
 
 
 def renumber_own(transaction: Transaction, first: int) -> int:
-    """Give the data that the replica has numbered itself the numbers from `first` on; return how many they are."""
+    """Assign the numbers from `first` on to the data that the replica has numbered itself; return how many they are."""
     own = transaction.connection.execute("SELECT seq FROM datum WHERE seq >= ? ORDER BY seq", (OWN,)).fetchall()
     _many(transaction, "UPDATE datum SET seq = ? WHERE seq = ?", ((at, seq) for at, (seq,) in enumerate(own, first)))
     transaction.advance_seq(first + len(own) - 1)
@@ -201,14 +201,18 @@ def settle_lost(transaction: Transaction) -> None:
 
 
 def set_apart(transaction: Transaction, seqs: Sequence[int]) -> list[tuple[int, int]]:
-    """Give data numbers of the replica's own, because theirs are not those of its source; return new and old ones."""
+    """Assign numbers of the replica's own to data whose numbers the source uses for others; return new and old ones."""
     pairs = [*zip(transaction.take_seqs(len(seqs)), seqs, strict=True)]
     _many(transaction, "UPDATE datum SET seq = ? WHERE seq = ?", pairs)
     return pairs
 
 
 def renumber(transaction: Transaction, pairs: Iterable[tuple[int, int]]) -> None:
-    """Give data the numbers that they have at the source, which are free: new and old number of each."""
+    """Assign to data the numbers that they have at the source.
+
+    Args:
+        pairs: the new number of each, which no datum has, and the old one.
+    """
     _many(transaction, "UPDATE datum SET seq = ? WHERE seq = ?", pairs)
 
 

@@ -132,8 +132,8 @@ def _check_same(access: Access, segment: Segment) -> None:
 def remove_acknowledged(access: Access) -> list[str]:
     """Remove the segments before the position, with their data in the index; return their names.
 
-    Also forget the segment at the position if Beats has sent all of it and removed it. A segment of which the index may
-    not know all data stays: Beats removes it when it begins.
+    Also forget the segment at the position if Beats has sent all of it and removed it. A segment stays if
+    the index may not know all its data: Beats removes it when it begins.
 
     Durability: as a repack that deletes segments.
     Locks: the writers' lock, once for each segment.

@@ -22,7 +22,7 @@ _TOO_OLD = "it is older than delete_age of the replica"
 
 @dataclass(slots=True)
 class Applied:
-    """What was done with the changes of a source.
+    """How many changes of a source had which outcome.
 
     Attributes:
         stored: data stored as new, also those in place of others.
@@ -48,7 +48,7 @@ class Applied:
         return self.stored + self.deleted + self.present + self.old + self.lost + self.unreadable
 
     def add(self, other: Applied) -> None:
-        """Add what was done with the next changes."""
+        """Add the counts of the next changes."""
         for name in Applied.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -68,7 +68,7 @@ def apply(
         requested: the changes are an answer to a request for these data, which the replica lacked; see `Source.fetch`.
 
     Returns:
-        What was done; None if nothing, because another process has pulled meanwhile.
+        The counts; None if another process has pulled meanwhile, so that nothing was applied.
 
     Raises:
         NeedsCheck: the replica's index may not know all data.

@@ -61,7 +61,7 @@ class Compared:
         self._db.executemany(f"INSERT OR REPLACE INTO {side} (seq, reftime, digest) VALUES (?, ?, ?)", entries)
 
     def add_numbers(self, side: str, seqs: Iterable[int]) -> None:
-        """Add data of one side, of which only the numbers are compared."""
+        """Add data of one side by their numbers only: nothing else of them is compared."""
         self._db.executemany(f"INSERT INTO {side} VALUES (?, 0, x'', 0)" if side == "mine" else
                              f"INSERT INTO {side} VALUES (?, 0, x'')", ((seq,) for seq in seqs))  # fmt: skip
 

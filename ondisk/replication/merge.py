@@ -63,7 +63,7 @@ class Stream:
         return self._rows[self._at]
 
     def take(self, bound: int | None) -> Run:
-        """Return the next changes with numbers below one, of which there is at least one; None for any."""
+        """Return the next changes: at least one, and only those with numbers below a bound if there is one."""
         end = len(self._rows)
         if bound is not None and self._number(self._rows[-1]) >= bound:
             end = bisect_left(self._rows, bound, self._at, key=self._number)

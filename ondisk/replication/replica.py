@@ -170,7 +170,7 @@ class Replica:
         """Apply the answers of the source, up to the last change that it has now.
 
         Yields:
-            Each answer, what was done with it, and how long it took.
+            Each answer, the counts of its changes, and the seconds that it took.
         """
         now, until = self._now(), None
         with ThreadPoolExecutor(1, "ondisk-source") as ahead:  # the source reads the next answer meanwhile
