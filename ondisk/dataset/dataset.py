@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeAlias, TypeVar
@@ -20,7 +20,7 @@ from ondisk.dataset.exchange import State, exchange, state_of
 from ondisk.dataset.info import info
 from ondisk.dataset.input_file import parsed
 from ondisk.dataset.layout import check_free, create_files, filter_of, open_directory, read_config
-from ondisk.dataset.query import Match, Query, data, payloads, summary
+from ondisk.dataset.query import Match, Query, Results, data, payloads, summary
 from ondisk.dataset.read import check_limit
 from ondisk.dataset.segment_bytes import SegmentBytes, payload, segment_bytes
 from ondisk.dataset.summaries import Summary
@@ -403,7 +403,7 @@ class Dataset:
         limit: int | None = None,
         with_data: bool = True,
         **equal: Any,
-    ) -> Iterator[Datum]:
+    ) -> Results[Datum]:
         """Return the data that match, in order of reftime, then in the order in which they were appended.
 
         The data of each archive come first, in this order, then those of the dataset; `sort` merges all of them.
@@ -417,7 +417,8 @@ class Dataset:
 
         Returns:
             An iterator over one snapshot, which begins when the first datum is requested. Later appends, deletions and
-            repacks do not affect it. Exhaust or close it: while it is open, no disk space is freed.
+            repacks do not affect it. Exhaust or close it, or use it in `with`: while it is open, no disk space is
+            freed.
 
         Raises:
             MatchError: `match` or `sort` is not valid, or names an unknown field.
@@ -429,13 +430,45 @@ class Dataset:
         if equal and match is None and sort is None and limit is None and with_data:
             key = opened.index.whole_key(equal)
             if key is not None:
-                return _of_key(opened, self._archives, key, query)
+                return Results(_of_key(opened, self._archives, key, query))
         query.check(opened.index)
-        return data(opened, self._archives, query, with_data=with_data)
+        return Results(data(opened, self._archives, query, with_data=with_data))
+
+    def first(self, match: Match = None, *, sort: str | None = None, **equal: Any) -> Datum | None:
+        """Return the first datum of the same query; None if nothing matches.
+
+        Args, Raises: as `query`.
+        """
+        with self.query(match, sort=sort, limit=1, **equal) as found:
+            return next(found, None)
+
+    def exists(self, match: Match = None, **equal: Any) -> bool:
+        """Return whether a datum matches.
+
+        Args, Raises: as `query`.
+
+        Cost: reads the index up to the first such datum; and data only if `match` has metadata that are not declared.
+        """
+        with self.query(match, limit=1, with_data=False, **equal) as found:
+            return next(found, None) is not None
+
+    def count(self, match: Match = None, **equal: Any) -> int:
+        """Return how many data match; without arguments, also those of archives that are offline.
+
+        Args, Raises: as `query`.
+
+        Cost: reads the index only; and data only if `match` has metadata that are not declared.
+        """
+        opened = self._access.current()
+        query = Query(match, equal=equal)
+        query.check(opened.index)
+        if equal:
+            query = Query(query.tree(opened.index))
+        return summary(opened, self._archives, query, (), 0).count
 
     def payloads(
         self, match: Match = None, *, sort: str | None = None, limit: int | None = None, **equal: Any
-    ) -> Iterator[bytes]:
+    ) -> Results[bytes]:
         """Return the bytes of the data as they are in their segments, padding included, in the order of `query`.
 
         Joined, they are a file that can be appended again. Data of several formats are mixed.
@@ -453,7 +486,7 @@ class Dataset:
         opened = self._access.current()
         query = Query(match, sort, limit, equal)
         query.check(opened.index)
-        return payloads(opened, self._archives, query)
+        return Results(payloads(opened, self._archives, query))
 
     def read(self, location: Location) -> Datum:
         """Return the datum at a location that a query returned.
@@ -783,7 +816,7 @@ class Dataset:
         renew(self._access, name)
 
 
-def _of_key(opened: Opened, archives: Archives, key: Key, query: Query) -> Iterator[Datum]:
+def _of_key(opened: Opened, archives: Archives, key: Key, query: Query) -> Generator[Datum, None, None]:
     """Yield the data that a complete unique key names: at most one of the dataset, and one of each archive."""
     found = opened.reader.look_up(opened.index, key)
     if found is None or (not found and (opened.index.knows_archives() or any(archives.online()))):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.archives import Archives
@@ -88,6 +88,29 @@ class Query:
         return None if self.sort is None else parse_sort(self.sort, index.config.fields)
 
 
+class Results(Iterator[_T]):
+    """What a query returns: an iterator, which can be closed, and is closed at the end of a `with` block."""
+
+    def __init__(self, items: Generator[_T, None, None]) -> None:
+        self._items = items
+
+    def __iter__(self) -> Iterator[_T]:
+        return self._items
+
+    def __next__(self) -> _T:
+        return next(self._items)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the query: nothing more is returned, and its snapshot and its files are released."""
+        self._items.close()
+
+
 def _check_has_metadata(tree: Expression, index: Index) -> None:
     """Raise if a condition names undeclared metadata, and no format of the dataset stores any.
 
@@ -109,7 +132,7 @@ def _no_match(given: object) -> InvalidInput:
     return InvalidInput(f"match must be a match expression or a condition over dataset.fields, not {shown(given)}")
 
 
-def data(access: Opened, archives: Archives, query: Query, *, with_data: bool) -> Iterator[Datum]:
+def data(access: Opened, archives: Archives, query: Query, *, with_data: bool) -> Generator[Datum, None, None]:
     """Yield the data that match: those of the archives, then those of the dataset; in one order if `sort` is set."""
 
     def read(reader: DatasetReader, snapshot: Snapshot, tree: Expression, sort: Sort | None) -> Iterator[list[Datum]]:
@@ -125,7 +148,7 @@ def data(access: Opened, archives: Archives, query: Query, *, with_data: bool) -
         yield from snapshots.joined(lists, lambda order, datum: order.key_of(datum))
 
 
-def payloads(access: Opened, archives: Archives, query: Query) -> Iterator[bytes]:
+def payloads(access: Opened, archives: Archives, query: Query) -> Generator[bytes, None, None]:
     """Yield the bytes of the data that match, in the order of `data`, and a format's file header before its first."""
 
     def read(

@@ -198,6 +198,10 @@ def test_data_that_lack_a_field_are_asked_for_by_is_null(filled):
         lambda d: d.query(Fields({"x": FieldType.TEXT}).x == ""),
         lambda d: d.summary("colour:red"),
         lambda d: d.delete("colour:red"),
+        lambda d: d.count("colour:red"),
+        lambda d: d.count(colour="red"),
+        lambda d: d.exists("colour:red"),
+        lambda d: d.first(sort="colour"),
     ],
 )
 def test_a_question_that_cannot_be_answered_is_refused_before_anything_is_read(create, ask):
@@ -328,6 +332,47 @@ def test_a_query_that_is_not_finished_leaves_no_file_open(create, open_files):
         next(dataset.query())
         dataset.query()
     assert open_files() <= 30
+
+
+def test_the_block_of_a_query_closes_it(create, open_files):
+    dataset = create()
+    dataset.append(Datum(T, {}, {"n": n}) for n in range(1000))
+    before = open_files()
+    with dataset.query() as found, dataset.payloads() as payloads:
+        assert next(found).data == {"n": 0}
+        assert next(payloads)
+    assert list(found) == list(payloads) == []
+    assert open_files() <= before + 3  # the connection and the segment stay open for the next query
+
+
+@pytest.mark.parametrize(
+    ("match", "equal"),
+    [(None, {}), ("station:1", {}), ("station:1", {"product": "a"}), (None, {"station": 2}), ("station:99", {})],
+)
+def test_counting_the_first_and_whether_there_is_one_are_those_of_the_whole_answer(filled, match, equal):
+    dataset, _ = filled
+    whole = list(dataset.query(match, **equal))
+    assert dataset.count(match, **equal) == len(whole)
+    assert dataset.exists(match, **equal) == (len(whole) > 0)
+    assert dataset.first(match, **equal) == (whole[0] if whole else None)
+    assert dataset.first(match, sort="-reftime", **equal) == next(dataset.query(match, sort="-reftime", **equal), None)
+
+
+def test_undeclared_metadata_are_counted_too(create):
+    dataset = create(format="seg")
+    dataset.append(Datum(T, {"sensor": n % 3}, {"n": n}) for n in range(9))
+    assert dataset.count("metadata.sensor: 2") == 3
+    assert dataset.exists("metadata.sensor: 2")
+    assert not dataset.exists("metadata.sensor: 3")
+
+
+def test_archived_data_are_counted_too(create):
+    dataset = create(step="daily", archive_age=1)
+    dataset.append(Datum(T - timedelta(days=n), {}, {"n": n}) for n in range(5))
+    dataset.repack()
+    assert [*dataset.query()] != []
+    assert dataset.count() == dataset.count("reftime: >=2000") == 5
+    assert dataset.exists("reftime: <2026-11-17")
 
 
 # Reading
