@@ -37,11 +37,9 @@ def test_a_connection_may_be_used_again_but_not_kept_for_nothing(serving, filled
 def test_too_many_connections_are_closed_at_once(serving, filled):
     served = serving(filled, limits=Limits(connections=2))
     with served.connect(HEAD) as first, served.connect(HEAD) as second:
-        served_ = [first, second]
-        time.sleep(0.2)
         with served.connect(HEAD + b"\r\n") as third:
             assert read_all(third) == b""
-        for connection in served_:
+        for connection in (first, second):
             connection.sendall(b"\r\n")
             assert connection.recv(12) == b"HTTP/1.1 200"
 
@@ -74,7 +72,7 @@ def test_what_is_no_request_is_refused(serving, served, content):
 def test_a_head_is_not_longer_than_allowed(serving, filled, before):
     """Also one that arrives in one piece, or together with another request."""
     served = serving(filled, limits=Limits(head=1000, idle=0.5))
-    for size, status in ((1000, b"200"), (1001, b"400"), (50_000, b"400")):
+    for size, status in ((1000, b"200"), (1001, b"400"), (5_000, b"400")):
         head = HEAD + b"X: " + b"a" * (size - len(HEAD) - 7) + b"\r\n\r\n"
         with served.connect(before + head) as connection:
             found = re.findall(rb"^HTTP/1.1 (\d+)", read_all(connection), re.MULTILINE)
