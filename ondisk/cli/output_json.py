@@ -154,7 +154,7 @@ class JsonOutput:
 
     def reconciled(self, path: str, done: Reconciled, *, dry_run: bool) -> None:
         keys = ("source", "mode", "offset", "fetched", "renumbered", "deleted", "replaced", "kept", "extra", "missing",
-                "bytes", "deletions", "extras")  # fmt: skip
+                "bytes", "deletions", "extras", "unmended")  # fmt: skip
         _print({"replica": as_json(path), "dry_run": dry_run, **_values(done, *keys)})
 
     def healed(self, path: str, healed: Healed, *, dry_run: bool) -> None:

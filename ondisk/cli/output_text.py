@@ -174,6 +174,9 @@ class TextOutput:
         parts += [f"{count} {what}" for count, what in counts if count]
         for what, seqs in (("deleted", done.deletions), ("only in the replica", done.extras)):
             _print_lines(f"{what}: datum {seq}" for seq in seqs)
+        for name in done.unmended:
+            problem = f"data of {name} are damaged, and the source does not have all that it needs to mend it"
+            complain("warning", f"{problem}: run {command('fix', path, '--salvage', name, '--yes')}, then this again")
         how = "; --yes does it" if dry_run and done.has_work else ""
         _print(f"{printable(path)}: {'would be ' if dry_run else ''}{', '.join(parts)}; change {done.offset}{how}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ondisk.dataset.append import insert
@@ -59,6 +59,7 @@ def apply(
     before: Followed,
     after: Followed,
     requested: Sequence[int] | None = None,
+    before_commit: Callable[[Transaction], object] = lambda _transaction: None,
 ) -> Applied | None:
     """Apply some changes.
 
@@ -66,6 +67,7 @@ def apply(
         before: how far the replica had followed its source when they were requested.
         after: how far it has followed it with them.
         requested: the changes are an answer to a request for these data, which the replica lacked; see `Source.fetch`.
+        before_commit: called when all is written.
 
     Returns:
         The counts; None if another process has pulled meanwhile, so that nothing was applied.
@@ -90,6 +92,7 @@ def apply(
             change.complete(records, requested)
         replica.differ(transaction, change.differences)
         replica.follow(transaction, after)
+        before_commit(transaction)
         transaction.check_space()
         transaction.commit()
     return change.done

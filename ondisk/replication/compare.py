@@ -85,10 +85,10 @@ def decide(access: DatasetAccess, source: Source, found: Compared, offset: int) 
     """
     for theirs, mine in found.both():
         if not theirs.digest:
-            found.decide([mine.seq], Fate.UNREADABLE if mine.digest else Fate.UNKNOWN)
+            found.decide([mine.seq], Fate.UNREADABLE if mine.digest else Fate.DAMAGED)
             found.drop("theirs", [mine.seq])
-        elif not mine.digest:
-            found.decide([mine.seq], Fate.DAMAGED)
+        else:
+            found.decide([mine.seq], Fate.REPLACED if mine.digest else Fate.DAMAGED)
     delete_age = DatasetConfig.from_toml(source.describe().config).delete_age
     for some in found.of("mine", f"seq < {OWN} AND seq NOT IN (SELECT seq FROM theirs) AND fate = {Fate.APART:d}"):
         seqs = [each.seq for each in some]

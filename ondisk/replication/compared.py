@@ -35,9 +35,11 @@ class Fate(IntEnum):
     PENDING = 6
     """Somebody deleted it at the source, and the replica has not pulled this yet."""
     DAMAGED = 7
-    """The replica cannot read it, and the source can: it is fetched again."""
+    """The replica cannot read it. If the source can, it is fetched again."""
     UNKNOWN = 8
     """Nobody knows why the source does not have it."""
+    REPLACED = 9
+    """The source has other bytes under its number."""
 
 
 class Compared:

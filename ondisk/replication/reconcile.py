@@ -7,31 +7,40 @@
                numbers; data that only the replica has get numbers of its own, and stay.
     valid      Nothing is wrong with the token: data are compared, and what differs is fetched again.
 
-Nothing that is equal is fetched. The comparison is in the token while it lasts, so no pull continues in between:
-`offset` and `session` are those at which pulls go on when it is complete, `key` is its mode, and all numbers up to
-`index_start` are done. Each step is a commit, and another run finds what is left to do.
+Nothing that is equal is fetched. What a step removes or replaces stays in quarantine, with its whole segment. The
+comparison is in the token while it lasts, so no pull continues in between: `offset` and `session` are those at which
+pulls go on when it is complete, `key` is its mode, and all numbers up to `index_start` are done. Each step is a commit,
+and another run finds what is left to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from uuid import uuid4
 
-from ondisk.errors import StateError, TokenExpired, TokenForeign
-from ondisk.index import Transaction, replica
+from ondisk.dataset.access import Access
+from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.read import is_wrong_checksum
+from ondisk.errors import SegmentCorrupt, SegmentMissing, StateError, TokenExpired, TokenForeign, command
+from ondisk.index import Segment, Transaction, changes, replica
 from ondisk.index.changes import OWN
 from ondisk.index.replica import LOST, Difference, Followed
 from ondisk.replication import compare
 from ondisk.replication.apply import Applied, apply
 from ondisk.replication.compare import OnRange
 from ondisk.replication.compared import MISSING, ONLY, Compared, Fate
+from ondisk.replication.mend import Unmended, damaged_segments, mend
 from ondisk.replication.records import Records
 from ondisk.replication.replica import ANSWER_BYTES, Replica, check_follows
 from ondisk.replication.token import NO_COMPARISON, Token
+from ondisk.segments import generations, quarantine
+from ondisk.segments.facts import SAME_BYTES
 
+_WHY = "some of its data are deleted here, or the source has others in their place"
 _TOGETHER = 1_000  # data that are requested at once
 _SHOWN = 100
 
@@ -76,14 +85,15 @@ class Reconciled:
         fetched: data that the replica lacked, or had other bytes of.
         renumbered: data that were equal, and got the source's numbers.
         deleted: data that the source has deleted.
-        replaced: data that only the replica had, in whose place data of the source with the same unique fields came;
-            0 in a dry run.
+        replaced: data that the source has with other bytes, which are fetched, too; and data that only the replica had,
+            in whose place data of the source with the same unique fields came. A dry run does not count the latter.
         kept: data that the source has lost, removed by age or cannot read, and the replica keeps.
         extra: data that only the replica has, nobody knows why; it keeps them.
         missing: data that could not be fetched.
         bytes: of the data that were fetched.
         offset: pulls go on after this change.
         extras, deletions: the numbers of the first 100 of these.
+        unmended: segments of the replica with damaged data that the source could not replace.
     """
 
     source: str
@@ -99,6 +109,7 @@ class Reconciled:
     offset: int = 0
     extras: list[int] = field(default_factory=list)
     deletions: list[int] = field(default_factory=list)
+    unmended: list[str] = field(default_factory=list)
 
     @property
     def has_work(self) -> bool:
@@ -147,6 +158,8 @@ def reconcile(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _don
     Raises:
         NeedsCheck: an index of one of both may not know all data.
         StateError: an archive of one of both is away; or another process compares them.
+        SegmentMissing, SegmentCorrupt: data of a segment of the replica cannot be read, and the source does not have
+            all of them, or their numbers mean nothing. Nothing has begun.
         Also the errors of `Dataset.append`.
 
     Durability: each step is one commit in each index that it changes. Another run continues after the last one.
@@ -159,6 +172,7 @@ def reconcile(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _don
     first = max(0, now.before.index_start) + 1 if resumes and now.before else 1
     with Compared() as found:
         _compare(replicated, now, first, last, found, on_range)
+        _check_readable(replicated.dataset._access, now, found)
         result = _planned(now, last, found)
         if yes:
             step = _Steps(replicated, now, last, session, found, result)
@@ -183,16 +197,40 @@ def _compare(replicated: Replica, now: Situation, first: int, last: int, found: 
     found.match()
 
 
+def _check_readable(access: DatasetAccess, now: Situation, found: Compared) -> None:
+    """Raise if nothing could be appended to a segment, or if the numbers of data that cannot be read mean nothing.
+
+    Raises:
+        SegmentMissing, SegmentCorrupt: see `reconcile`.
+    """
+    is_foreign = now.mode is Mode.FOREIGN
+    for opened in access.archives.all():
+        for segment, count in damaged_segments(opened, found.of("mine", "digest = x''" if is_foreign else _DAMAGED)):
+            with opened.current().index.snapshot() as snapshot:
+                (all_,) = snapshot.fetch("SELECT count(*) FROM datum WHERE segment = ?", (segment.id,))[0]
+                try:
+                    opened.current().reader.check_whole(snapshot, segment.id)
+                except SegmentCorrupt as error:
+                    name = f"{opened.prefix}{segment.name}"
+                    if is_foreign and is_wrong_checksum(error):
+                        hint = f"Run {command('fix', access.path, '--salvage', name, '--yes')}, then this again."
+                        raise SegmentCorrupt(error.message, hint=hint, segment=name) from error
+                    if is_foreign or (count < all_ and not is_wrong_checksum(error)):
+                        raise
+
+
+_DAMAGED = f"fate = {Fate.DAMAGED:d} AND seq IN (SELECT seq FROM theirs)"
+_REPLACED = f"fate = {Fate.REPLACED:d}"
 _DELETED = f"{ONLY} AND fate IN ({Fate.DELETED:d}, {Fate.GONE:d})"
 _EXTRA = f"{ONLY} AND fate IN ({Fate.APART:d}, {Fate.UNKNOWN:d})"
 
 
 def _planned(now: Situation, last: int, found: Compared) -> Reconciled:
-    stays = f"fate IN ({Fate.LOST:d}, {Fate.AGED:d}, {Fate.UNREADABLE:d})"
+    stays = f"(fate IN ({Fate.LOST:d}, {Fate.AGED:d}, {Fate.UNREADABLE:d}, {Fate.DAMAGED:d})) AND NOT ({_DAMAGED})"
     result = Reconciled(now.uuid, _NAMES[now.mode], offset=last)
     result.fetched, result.renumbered = found.count("theirs", MISSING), found.count("pair")
     result.deleted, result.extra = found.count("mine", _DELETED), found.count("mine", _EXTRA)
-    result.kept = found.count("mine", stays)
+    result.kept, result.replaced = found.count("mine", stays), found.count("mine", _REPLACED)
     result.deletions = [each.seq for each in next(found.of("mine", _DELETED), [])[:_SHOWN]]
     result.extras = [each.seq for each in next(found.of("mine", _EXTRA), [])[:_SHOWN]]
     return result
@@ -217,6 +255,7 @@ class _Steps:
         self._uuid, self._last, self._session = now.uuid, last, session
         self._found, self._result = found, result
         self._now = now.before
+        self._kept: set[tuple[str, int]] = set()
 
     def begin(self) -> None:
         """Record that the comparison has begun. Pulls wait until it is complete."""
@@ -241,10 +280,78 @@ class _Steps:
             self._each([entry.seq for entry in some], self._set_apart)
         for pairs in found.pairs():
             self._place(pairs)
-        for some in found.of("mine", f"{_DELETED} OR fate = {Fate.DAMAGED:d}"):
+        self._result.fetched = 0
+        for opened in self._access.archives.all():
+            for segment, count in damaged_segments(opened, found.of("mine", _DAMAGED)):
+                if not opened.format(segment.format).has_checksums:
+                    self._mend(opened, segment, count)
+        for some in found.of("mine", f"({_DELETED}) OR {_REPLACED} OR {_DAMAGED}"):
             self._each([entry.seq for entry in some], lambda transaction, here: transaction.drop_rows(here))
         self._fetch()
         self._end()
+
+    def _mend(self, opened: Access, segment: Segment, count: int) -> None:
+        """Replace the data of a segment in which some bytes have changed, nobody knows which.
+
+        If it cannot be mended, and the source has all its data, it is removed, and they are fetched.
+
+        Args:
+            count: data in it that the source has.
+
+        Locks: the replica's writers' lock, also while the data of the segment are fetched.
+        """
+        try:
+            with self._changing(opened) as transaction:
+                mended = mend(opened, transaction, segment, self._copies)
+                transaction.check_space()
+                transaction.commit()
+            self._result.fetched += count
+            self._result.bytes += mended.bytes
+        except (Unmended, SegmentCorrupt, SegmentMissing):
+            with self._changing(opened) as transaction:
+                if transaction.sums_of(segment)[0] == count:
+                    self._remove(opened, transaction, segment)
+                    transaction.commit()
+                    return
+            self._result.missing += count
+            self._result.unmended.append(f"{opened.prefix}{segment.name}")
+        for some in self._found.of("mine", _DAMAGED):
+            with opened.current().index.snapshot() as snapshot:
+                seqs = [each.seq for each in some]
+                rows = [row for rows in changes.data_of(snapshot, seqs) for row in rows]
+                done = [row[-1] for row in rows if snapshot.segment(row[1]).name == segment.name]
+            self._found.drop("mine", done)
+            self._found.drop("theirs", done)
+
+    def _remove(self, opened: Access, transaction: Transaction, segment: Segment) -> None:
+        """Remove a segment and its data, none of which is to be believed. Its file goes to quarantine."""
+        directory, name, committed = opened.directory, segment.name, opened.committed(segment)
+        generations.complete(directory, name, segment.id, committed)
+        opened.clean_up_later(name)
+        file = directory.open_to_read(name)
+        if committed.seen_in(file, file.stat()) in SAME_BYTES:
+            self._keep(opened, [segment])
+            generations.move_old(directory, name, segment.id, committed)
+            transaction.on_rollback(lambda: generations.complete(directory, name, segment.id, committed))
+        else:
+            quarantine.keep(directory, name, verb="replicate", why=f"it is another file; {_WHY}")
+        transaction.remove(segment, moved=True)
+
+    def _copies(self, seqs: Sequence[int]) -> Records:
+        """Return data of the source, as `Source.fetch`."""
+        assert self._now is not None
+        asked = seqs[:_TOGETHER]
+        records = self._source.fetch(asked, ANSWER_BYTES)
+        check_follows(records, replace(self._now, offset=asked[0] - 1))
+        return records
+
+    def _keep(self, opened: Access, segments: Iterable[Segment]) -> None:
+        """Link segments into quarantine before data of them are removed or replaced, each once."""
+        for segment in segments:
+            if (opened.prefix, segment.id) not in self._kept:
+                self._kept.add((opened.prefix, segment.id))
+                with contextlib.suppress(FileNotFoundError):  # it is missing
+                    quarantine.link(opened.directory, segment.name, verb="replicate", why=_WHY)
 
     def _set_apart(self, transaction: Transaction, here: list[int]) -> None:
         numbers = replica.set_apart(transaction, here)
@@ -266,13 +373,10 @@ class _Steps:
     def _fetch(self) -> None:
         result, now = self._result, self._now
         assert now is not None
-        result.fetched = 0
         for some in self._found.of("theirs", MISSING):
             seqs = [entry.seq for entry in some]
             while seqs:
-                asked = seqs[:_TOGETHER]
-                records = self._source.fetch(asked, ANSWER_BYTES)
-                check_follows(records, replace(now, offset=asked[0] - 1))
+                asked, records = seqs[:_TOGETHER], self._copies(seqs)
                 reached = min(records.token.offset, asked[-1])
                 done = now.index_start if self._mode is Mode.NUMBERS else reached
                 after = replace(now, index_start=done, bytes_read=now.bytes_read + records.size)
@@ -286,7 +390,10 @@ class _Steps:
                 assert now is not None
 
     def _apply(self, records: Records, now: Followed, after: Followed, asked: Sequence[int]) -> Applied:
-        applied = self._replica._renewing(partial(apply, self._access, records, now, after, asked))
+        def keep(transaction: Transaction) -> None:
+            self._keep(self._access, transaction.deleted_from())
+
+        applied = self._replica._renewing(partial(apply, self._access, records, now, after, asked, keep))
         if applied is None:
             raise self._busy()
         return applied
@@ -327,13 +434,20 @@ class _Steps:
             for opened in access.archives.all():
                 if only_main and opened is not access:
                     continue
-                with opened.transaction("replicate") as transaction:
-                    if opened is access and replica.followed(transaction) != self._now:
-                        raise self._busy()
+                with self._changing(opened) as transaction:
                     change(transaction, opened is access)
+                    self._keep(opened, transaction.deleted_from())
                     transaction.check_space()
                     transaction.commit()
         self._now = self._replica.followed
+
+    @contextlib.contextmanager
+    def _changing(self, opened: Access) -> Iterator[Transaction]:
+        """Hold the locks and a transaction of one index, for the length of the block."""
+        with self._access.locked("replicate"), opened.transaction("replicate") as transaction:
+            if opened is self._access and replica.followed(transaction) != self._now:
+                raise self._busy()
+            yield transaction
 
     def _busy(self) -> StateError:
         hint = "Wait until it ends, and run it again."

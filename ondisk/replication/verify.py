@@ -20,6 +20,7 @@ _OF_FATE = {
     Fate.DELETED: "extra",
     Fate.GONE: "extra",
     Fate.UNKNOWN: "extra",
+    Fate.DAMAGED: "damaged",
 }
 
 

@@ -8,10 +8,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from replicas import rot
 
 import ondisk
 from ondisk import Dataset, Datum
-from ondisk.errors import StateError, TokenExpired, TokenForeign
+from ondisk.errors import SegmentCorrupt, StateError, TokenExpired, TokenForeign
+from ondisk.index.changes import OWN
+from ondisk.index.replica import set_apart
 from ondisk.replication.feed import Kind
 from ondisk.replication.heal import heal
 from ondisk.replication.reconcile import Reconciled, reconcile
@@ -56,9 +59,23 @@ def content(path: Path) -> Counter[str]:
         return Counter(map(shown, dataset.query()))
 
 
+def as_it_is(path: Path) -> tuple[set[bytes], Counter[str] | None]:
+    files = {each.read_bytes() for each in path.glob("2026/*") if each.is_file()}
+    try:
+        return files, content(path)
+    except SegmentCorrupt:
+        return files, None
+
+
 def verified(path: Path, source: Path) -> Verified:
     with Replica.open(path, source) as replica:
         return verify(replica)
+
+
+def kept(path: Path) -> bytes:
+    """Return the bytes of the only item in quarantine."""
+    (item,) = path.glob("2026/.quarantine/*.jsonl")
+    return item.read_bytes()
 
 
 def reconciled(path: Path, source: Path, *, yes: bool = True) -> Reconciled:
@@ -68,9 +85,9 @@ def reconciled(path: Path, source: Path, *, yes: bool = True) -> Reconciled:
 
 def mend(path: Path, source: Path) -> Reconciled:
     """Reconcile, and look whether a dry run promised it and changed nothing, and pulls go on."""
-    before = content(path)
+    before = as_it_is(path)
     promised = reconciled(path, source, yes=False)
-    assert content(path) == before
+    assert as_it_is(path) == before
     done = reconciled(path, source)
     for name in ("mode", "fetched", "renumbered", "deleted", "kept", "offset"):
         assert getattr(promised, name) == getattr(done, name), name
@@ -302,3 +319,129 @@ def test_a_comparison_over_a_server_is_that_of_the_path(source, path):
         with pytest.raises(StateError, match="on a server"):
             heal(replica, yes=True)
     assert numbered(path) == numbered(source.path)
+
+
+def test_a_damaged_segment_of_the_replica_gets_its_bytes_again(source, path):
+    source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5"), datum(2, 1)])
+    pull(path, source.path)
+    rot(path / FIRST, b'"text":"2.5"', b'"text":"7.5"')
+    source.append([datum(1, 3)])
+    with Replica.open(path, source.path) as replica:
+        replica.pull()
+    assert verified(path, source.path).damaged == 3
+    before = content(source.path)
+    done = mend(path, source.path)
+    assert (done.mode, done.fetched, done.extra, done.unmended) == ("valid", 3, 0, [])
+    assert content(path) == before
+    assert b'"7.5"' in kept(path)
+    assert verified(path, source.path).count == 0
+
+
+@pytest.mark.parametrize("damage", ["cut off", "overwritten"])
+def test_another_file_in_the_replica_goes_to_quarantine_and_its_data_are_fetched(source, path, damage):
+    source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5"), datum(2, 1)])
+    pull(path, source.path)
+    found = (path / FIRST).read_bytes()[:50] if damage == "cut off" else b"nothing of it"
+    (path / FIRST).write_bytes(found)
+    done = mend(path, source.path)
+    assert (done.mode, done.fetched, done.extra) == ("valid", 2, 0)
+    assert kept(path) == found
+    assert verified(path, source.path).count == 0
+
+
+def test_another_file_with_data_that_only_the_replica_has_is_left_to_a_fix(source, path):
+    source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5"), datum(2, 1)])
+    pull(path, source.path)
+    with ondisk.open(path) as replica, replica._access.transaction("fix") as transaction:
+        assert set_apart(transaction, [2]) == [(OWN, 2)]
+        transaction.commit()
+    (path / FIRST).write_bytes((path / FIRST).read_bytes().replace(b"1.5", b"7.5").replace(b"2.5", b"7.5"))
+    for yes in (False, True):
+        with pytest.raises(SegmentCorrupt) as caught:
+            reconciled(path, source.path, yes=yes)
+        assert f"ondisk fix {path} --yes" in caught.value.hint
+    with ondisk.open(path) as replica:
+        replica.fix()
+    mend(path, source.path)
+    with Replica.open(path, source.path) as replica:
+        replica.pull()
+
+
+def test_a_changed_segment_with_data_that_only_the_replica_has_is_proven_or_left(source, path):
+    source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5"), datum(1, 3, "3.5")])
+    pull(path, source.path)
+    (source.path / FIRST).unlink()
+    source.fix(forget=True)
+    source.append([datum(1, 4, "4.5"), datum(1, 5, "5.5")])
+    with Replica.open(path, source.path) as replica:
+        assert replica.pull().kept == 3
+    rot(path / FIRST, b'"text":"4.5"', b'"text":"9.5"')
+    done = reconciled(path, source.path)
+    assert (done.fetched, done.missing, done.unmended) == (2, 0, [])
+    with Replica.open(path, source.path) as replica:
+        assert (verify(replica).lost, verify(replica).count) == (3, 3)
+    rot(path / FIRST, b'"text":"1.5"', b'"text":"9.5"')
+    done = reconciled(path, source.path)
+    assert (done.fetched, done.missing, done.unmended) == (0, 2, [FIRST])
+    with Replica.open(path, source.path) as replica:
+        assert replica.pull().missing == 0
+    with ondisk.open(path) as replica:
+        replica.fix(salvage=[FIRST])
+    reconciled(path, source.path)
+    assert verified(path, source.path).damaged == 0
+
+
+def test_what_differs_takes_the_place_of_the_datum_and_is_kept_in_quarantine(create, path):
+    source = create("source", fields={"a": "integer"})
+    source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5"), datum(2, 1)])
+    pull(path, source.path)
+    (path / FIRST).write_bytes((path / FIRST).read_bytes().replace(b"2.5", b"7.5"))
+    with ondisk.open(path) as replica:
+        replica.fix()
+    assert verified(path, source.path).differs == 1
+    done = mend(path, source.path)
+    assert (done.fetched, done.replaced, done.extra, done.deleted) == (1, 1, 0, 0)
+    assert b"7.5" in kept(path)
+    assert verified(path, source.path).count == 0
+    assert content(path) == content(source.path)
+
+
+def test_what_is_deleted_after_numbers_expired_is_kept_in_quarantine(source, path):
+    source.append([datum(1, 1, "1.5"), datum(2, 1)])
+    pull(path, source.path)
+    source.delete("reftime: =2026-11-01")
+    forget_deletions(source.path)
+    source.append([datum(3, 1)])
+    assert mend(path, source.path).deleted == 1
+    assert b"1.5" in kept(path)
+
+
+def test_what_gives_way_to_a_datum_with_the_same_unique_fields_is_kept_in_quarantine(source, path):
+    source.append([datum(1, 1, "1.5"), datum(2, 1)])
+    pull(path, source.path)
+    source.append([datum(1, 1, "2.5")])
+    source.close()
+    (source.path / "index.sqlite").unlink()
+    with ondisk.open(source.path) as again:
+        again.fix()
+    done = reconciled(path, source.path)
+    assert (done.mode, done.fetched, done.replaced) == ("foreign", 1, 1)
+    assert b"1.5" in kept(path)
+    assert content(path) == content(source.path)
+
+
+def test_numbers_that_mean_nothing_cannot_mend_a_changed_segment(source, path):
+    source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5")])
+    pull(path, source.path)
+    rot(path / FIRST, b'"text":"2.5"', b'"text":"7.5"')
+    source.close()
+    (source.path / "index.sqlite").unlink()
+    with ondisk.open(source.path) as again:
+        again.fix()
+    with pytest.raises(SegmentCorrupt) as caught:
+        reconciled(path, source.path)
+    assert f"ondisk fix {path} --salvage {FIRST} --yes" in caught.value.hint
+    with ondisk.open(path) as replica:
+        replica.fix(salvage=[FIRST])
+    mend(path, source.path)
+    assert verified(path, source.path).count == 0
