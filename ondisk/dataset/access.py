@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.exchanged import take_over
-from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, check_takes_data, last_generation
+from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, check_takes_data, last_generation, space_of_replica
 from ondisk.dataset.read import DatasetReader
 from ondisk.errors import (
     DatasetNotFound,
@@ -122,9 +122,11 @@ class Access:
                         with contextlib.ExitStack() as stack:
                             transaction = self._begun(stack, lazy=lazy)
                             yield transaction
-                    except DiskFull:
+                    except DiskFull as error:
                         if self._opened is not None:
                             self._opened.index.shrink_log()
+                        if self.config.replica:
+                            error.hint = space_of_replica(self.dataset_path)
                         raise
                     if transaction.checkpoint_error is not None:
                         self._failed = transaction.checkpoint_error

@@ -23,8 +23,10 @@ from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import CONFIG, read_config, untrusted
 from ondisk.errors import (
     ConfigError,
+    DatasetExists,
     DatasetNotFound,
     IntegrityError,
+    InvalidInput,
     StateError,
     TokenExpired,
     TokenForeign,
@@ -36,7 +38,7 @@ from ondisk.replication import token_file
 from ondisk.replication.apply import Applied, apply
 from ondisk.replication.feed import Lag
 from ondisk.replication.records import Records
-from ondisk.replication.source import Description, Source, source_of
+from ondisk.replication.source import Description, PathSource, Source, source_of
 from ondisk.replication.token import Entry, Token
 
 ANSWER_BYTES = 16 * 1024 * 1024
@@ -91,15 +93,18 @@ class Replica:
             source: a source, which the caller closes; or the path of a dataset, or its URL on a server.
 
         Raises:
+            InvalidInput: one of both is inside of the other.
             StateError: there is an ordinary dataset.
             Also the errors of `Dataset.open` and `Dataset.create`, for both.
         """
         with ExitStack() as stack:
             followed = stack.enter_context(source_of(source)) if isinstance(source, str | os.PathLike) else source
+            if isinstance(followed, PathSource):
+                _check_apart(path, followed.path)
             try:
                 dataset = Dataset.open(path)
             except DatasetNotFound:
-                dataset = create(path, followed.describe())
+                dataset = _created(path, followed.describe())
             stack.enter_context(dataset)
             check_replica(dataset)
             opened = cls(dataset, followed)
@@ -225,9 +230,11 @@ class Replica:
         if now is not None or not is_empty:
             message = f"{access.path}: its index was lost, rebuilt or exchanged, so its data may have other numbers"
             raise TokenForeign(message + " than those of its source", hint=self._reconcile())
-        host, port = self._source.address
+        (host, port), source = self._source.address, self._source.describe()
         with access.transaction("replicate") as transaction:
-            first = Followed(self._source.describe().uuid, mine["uuid"], host=host, port=port)
+            if (now := replica.followed(transaction)) is not None:  # another process has begun meanwhile
+                return now
+            first = Followed(source.uuid, mine["uuid"], host=host, port=port)
             replica.follow(transaction, first)
             transaction.commit()
         return self._now()
@@ -334,6 +341,28 @@ def create(path: str | os.PathLike[str], source: Description) -> Dataset:
         DatasetConfig.from_toml(source.config, f"dataset.toml of {source.name}"), replica=True, filter=None
     )
     return Dataset.create(path, config)
+
+
+def _created(path: str | os.PathLike[str], source: Description) -> Dataset:
+    """Create a replica, and open it; or open the one that another process has created meanwhile."""
+    try:
+        return create(path, source)
+    except DatasetExists:
+        return Dataset.open(path)
+
+
+def _check_apart(path: str | os.PathLike[str], source: str | os.PathLike[str]) -> None:
+    """Raise unless a replica and its source are in different directories, none inside of the other.
+
+    Raises:
+        InvalidInput: they are not.
+    """
+    mine, theirs = os.path.realpath(path), os.path.realpath(source)
+    common = os.path.commonpath((mine, theirs))
+    if common in (mine, theirs):
+        where = "is" if mine == theirs else "is inside of" if common == theirs else "contains"
+        hint = "Choose another directory for the replica, on another disk if possible."
+        raise InvalidInput(f"the replica {mine} {where} its source {theirs}", hint=hint)
 
 
 def promote(path: str | os.PathLike[str]) -> Dataset:

@@ -12,7 +12,8 @@ from replicas import FIRST, SECOND, datum, numbered, pull, wrong
 
 import ondisk
 from ondisk import Datum
-from ondisk.errors import ConfigError, NeedsCheck, StateError, TokenExpired, TokenForeign
+from ondisk.errors import ConfigError, DiskFull, InvalidInput, NeedsCheck, StateError, TokenExpired, TokenForeign
+from ondisk.index import Transaction
 from ondisk.replication import token_file
 from ondisk.replication.feed import Kind
 from ondisk.replication.replica import Replica, promote
@@ -450,3 +451,64 @@ def test_a_source_that_keeps_what_the_replica_would_replace_is_noticed(source, p
             assert f"ondisk migrate {path} --yes" in caught.value.hint
     ondisk.migrate(path)
     assert pull(path, source.path).stored == 1
+
+
+def test_two_first_pulls_at_once_do_no_harm(source, path, monkeypatch):
+    from ondisk.replication import replica as module
+
+    source.append([datum(1, 1), datum(1, 2)])
+    created = module.create
+
+    def created_by_another(path, description):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, "create", created)
+            pull(path, source)
+        return created(path, description)
+
+    monkeypatch.setattr(module, "create", created_by_another)
+    assert pull(path, source).stored == 0
+
+
+def test_a_pull_that_begins_beside_another_does_not_put_the_token_back(source, path, monkeypatch):
+    source.append([datum(1, 1), datum(1, 2)])
+    with Replica.open(path, source.path) as replica:
+        describe = replica.source.describe
+
+        def described():
+            monkeypatch.undo()
+            pull(path, source)
+            return describe()
+
+        monkeypatch.setattr(replica.source, "describe", described)
+        replica.pull()
+        assert replica.followed.offset == 2
+
+
+@pytest.mark.parametrize(("of_source", "of_replica"), [("a", "a/b"), ("a/b", "a"), ("a", "a"), ("a", "link/b")])
+def test_a_replica_and_its_source_are_not_in_one_another(create, tmp_path, of_source, of_replica):
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    source = create(of_source)
+    with pytest.raises(InvalidInput, match="its source"):
+        Replica.open(tmp_path / of_replica, source.path)
+    assert {each.name for each in tmp_path.iterdir()} == {"a", "link"}
+
+
+def test_beside_a_directory_whose_name_begins_like_that_of_the_source_is_a_place_for_a_replica(create, tmp_path):
+    source = create("weather", fields={"a": "integer"})
+    source.append([datum(1, 1)])
+    assert pull(tmp_path / "weather-copy", source).stored == 1
+
+
+def test_the_hint_for_a_full_disk_is_no_delete(source, path, monkeypatch):
+    def full(_: Transaction) -> None:
+        raise DiskFull("no space left", hint="`ondisk delete DATASET MATCH --yes`")
+
+    source.append([datum(1, 1)])
+    pull(path, source)
+    source.append([datum(1, 2)])
+    with Replica.open(path, source.path) as replica:
+        monkeypatch.setattr(Transaction, "check_space", full)
+        with pytest.raises(DiskFull) as caught:
+            replica.pull()
+    assert "delete " not in caught.value.hint
+    assert f"ondisk repack {path} --yes" in caught.value.hint
