@@ -18,6 +18,7 @@ from hypothesis.stateful import invariant, precondition, rule, run_state_machine
 
 import ondisk
 from ondisk import Dataset, DatasetConfig, Datum
+from ondisk.dataset.known_archives import state_of
 from ondisk.errors import InvalidInput, NeedsCheck, StateError, TokenExpired, TokenForeign
 from ondisk.replication.feed import Change, Kind
 from ondisk.replication.token import Token
@@ -35,6 +36,7 @@ class Follower:
         self.token: Token | None = None
         self.data: dict[int, tuple[Any, str]] = {}
         self.last = 0
+        self.archives: set[str] = set()
 
     def follow(self, dataset: Dataset, max_bytes: int = 1024 * 1024, answers: int = 1_000_000) -> list[Change]:
         """Read up to some answers, and return their changes."""
@@ -108,13 +110,25 @@ class FollowedMachine(DatasetMachine):
     def _follow(self, follower: Follower, max_bytes: int = 1024 * 1024, answers: int = 1_000_000) -> None:
         if self.model.lost:
             return
+        archives = self._archives()
         try:
             follower.follow(self.dataset, max_bytes, answers)
         except TokenForeign:  # the index was rebuilt
             assert follower.token is not None
             assert follower.token.dataset != self.dataset.info()["uuid"]
-            follower.__init__()  # type: ignore[misc]
-            self._follow(follower, max_bytes, answers)
+            self._begin_again(follower, max_bytes, answers)
+        except TokenExpired:  # a process was killed before it recorded an archive in the dataset's index
+            assert not archives <= follower.archives
+            self._begin_again(follower, max_bytes, answers)
+        follower.archives = archives
+
+    def _begin_again(self, follower: Follower, max_bytes: int, answers: int) -> None:
+        follower.__init__()  # type: ignore[misc]
+        self._follow(follower, max_bytes, answers)
+
+    def _archives(self) -> set[str]:
+        """Return the UUIDs of the archives' indices."""
+        return {state_of(each.current().index)[0] for each in self.dataset._access.archives.online()}
 
 
 CONFIGS: list[dict[str, Any]] = [
@@ -139,7 +153,7 @@ def test_whoever_follows_the_feed_has_the_data_of_the_dataset(values):
 @pytest.mark.slow
 @pytest.mark.parametrize("values", CONFIGS, ids=lambda values: values["format"])
 def test_whoever_follows_the_feed_has_the_data_of_the_dataset_in_the_long_run(values):
-    run_state_machine_as_test(machine(values), settings=settings.get_profile("soak"))
+    run_state_machine_as_test(machine(values), settings=settings.get_profile("machines"))
 
 
 @pytest.fixture
