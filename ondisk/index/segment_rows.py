@@ -197,6 +197,13 @@ def in_order_of_seq(snapshot: Snapshot, segment: Segment) -> Iterator[list[tuple
         yield [(row[0], row[1:]) for row in rows]
 
 
+def rows_in(snapshot: Snapshot, interval: Interval) -> Iterator[list[tuple[int, Row]]]:
+    """Yield seq and row of the data of an interval, in any segment, some at a time."""
+    sql = f"SELECT seq, {snapshot.columns.row} FROM datum WHERE reftime >= ? AND reftime < ?"
+    for rows in snapshot.select(sql, (interval.begin, interval.end), _ROWS):
+        yield [(row[0], row[1:]) for row in rows]
+
+
 def blocks_of(snapshot: Snapshot, segment: Segment) -> Iterator[Block]:
     """Yield all blocks of a compressed segment, in order."""
     sql = "SELECT offset, position, stored FROM block WHERE segment = ? ORDER BY offset"

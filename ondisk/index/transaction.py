@@ -6,6 +6,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, Self
@@ -22,7 +23,7 @@ from ondisk.index.snapshot import Segment, Snapshot
 from ondisk.index.where import condition, resolve
 from ondisk.matcher import Expression, undeclared_in
 from ondisk.segment import Block, Facts
-from ondisk.step import Interval
+from ondisk.step import NOTHING, Interval
 
 _CACHED_IDS = 200_000
 _SOME = 10_000  # rows
@@ -101,6 +102,18 @@ class Transaction(AtomicChange):
         while some := [*islice(each, _SOME)]:
             self.count_deleted("SELECT value FROM json_each(?)", (json.dumps(some),))
             self.take_back(some)
+
+    def give_up(self, seqs: Iterable[int]) -> None:
+        """Remove rows of data that count elsewhere now. Their bytes stay in their segments, which a fix reads again."""
+        each = iter(seqs)
+        while some := [*islice(each, _SOME)]:
+            sql = "SELECT seq, segment FROM datum WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq"
+            rows = self._rows(sql, (json.dumps(some),))
+            for id_ in {segment for _, segment in rows}:
+                self.save_segment(replace(self.segment(id_), unread=True), NOTHING)
+            present = [seq for seq, _ in rows]
+            self.note_deleted(present)
+            self.take_back(present)
 
     def count_deleted(self, seqs: str, values: Sequence[Any] = ()) -> None:
         """Count data as deleted from their segments, whose bytes stay there. Call it before their rows are removed.

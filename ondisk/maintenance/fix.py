@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from stat import S_ISDIR
 from typing import TypeAlias
 
@@ -161,13 +162,14 @@ def _fix(
     with access.transaction("fix"):
         pass  # replaces a lost index, and raises before anything is read if this user has no permission to write
     errors_before, needs_check = len(errors), access.has_sentinel()
+    other = OtherIndex(archives, access)
     if needs_check:
         _restore_generations(access)
+        _give_up_doubles(access, archives, other)
     with access.current().index.snapshot() as snapshot:
         begun = snapshot.dataset()
     yield from follow(access)
     inspection = Inspection(access, now, ages=ages, forget=forget)
-    other = OtherIndex(archives, access)
     waiting = []
     is_wanted = partial(_is_wanted, needs_check=needs_check)
     found = readable(inspection.diagnoses(is_wanted), errors)
@@ -277,6 +279,22 @@ def _restore_generations(access: Access) -> None:
                     directory.rename(alias, name)
                 else:
                     generations.set_aside(directory, name, number, verb="fix")
+
+
+def _give_up_doubles(access: Access, archives: Archives, other: OtherIndex) -> None:
+    """Remove the rows of data that the other index has, too: an older index that was put back has those of moved data.
+
+    Then the segments with these data are read again, and the data are compared with the others.
+    """
+    with archives.assigning_seq(access, "fix"), access.locked("fix"):
+        archives.complete_deletes()  # what was replaced in the archive is no double
+        with access.transaction("fix") as transaction:
+            if transaction.is_replica:
+                return
+            doubles = list(chain.from_iterable(other.doubles()))
+            if doubles:
+                transaction.give_up(doubles)
+                transaction.commit()
 
 
 def _is_wanted(diagnosis: Diagnosis, *, needs_check: bool) -> bool:

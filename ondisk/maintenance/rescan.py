@@ -117,6 +117,7 @@ class Rescan:
         self._aside: Aside | None = None  # the rows of the index, which are replaced by what the bytes say
         self._forgotten = 0  # data that are gone
         self._changed = 0  # data that were found again, and do not have their bytes
+        self._only_here: list[int] = []  # seqs in the other index of data that cannot be read there
         self._missing = 0
         self._believes_deleted = True  # what the index counts as deleted need not be compared
         self._sums: tuple[int, int] | None = 0, 0  # of all rows inserted, count and bytes; None if some replace others
@@ -152,6 +153,8 @@ class Rescan:
             all_reasons.append(f"{self._forgotten} data that the index knew are gone")
         if self._changed:
             all_reasons.append(f"data in it have other bytes than those that were stored: {REMEDY}")
+        if self._only_here:
+            all_reasons.append(f"{len(self._only_here)} data cannot be read where they were, and count here now")
         if self._duplicates.different:
             different = f"{self._duplicates.different} data have the unique values of other data, and other contents"
             all_reasons.append(f"{different}: its file was linked into quarantine")
@@ -332,6 +335,10 @@ class Rescan:
             begin_again(self._directory, self._name)
             again = partial(begin_again, self._directory, self._name, is_committed=True)
             self._transaction.after_commit(again)
+
+    def give_up_elsewhere(self) -> None:
+        """Remove from the other index the data that can only be read here. Call it right before the commit."""
+        self._other.give_up(self._only_here, self._transaction)
 
     def account_for(self) -> None:
         """Note how many changes were found that the index did not know."""
@@ -539,6 +546,7 @@ class Rescan:
         committed = self._access.committed(segment)
         transaction.after_commit(lambda: generations.complete(self._directory, self._name, segment.id, committed))
         transaction.check_space()
+        self.give_up_elsewhere()
         transaction.commit()
 
     def _write(self, segment: Segment) -> Segment:
@@ -577,11 +585,15 @@ class Rescan:
         if is_outside and self._puts_off:
             raise Misnamed
         here, elsewhere = known_offsets(offsets[0], offsets[-1] + 1), set()
-        for place, datum, content in self._other.places(found):
+        unreadable: dict[int, int] = {}  # offset here → seq there
+        for place, seq, read in self._other.places(found):
+            if read is None:
+                unreadable[offsets[place]] = seq
+                continue
             elsewhere.add(place)
             if offsets[place] not in here:
                 row = (0, reftimes[place], segment.id, offsets[place], sizes[place])
-                self._duplicates.compare(row, metadata[place], datum, content)
+                self._duplicates.compare(row, metadata[place], *read)
         if here or elsewhere:
             is_new = [offset not in here and place not in elsewhere for place, offset in enumerate(offsets)]
             reftimes, offsets, sizes = ([*compress(each, is_new)] for each in (reftimes, offsets, sizes))
@@ -604,6 +616,8 @@ class Rescan:
         else:
             seqs = transaction.take_seqs(len(offsets))
         columns = (seqs, reftimes, [segment.id] * len(offsets), offsets, sizes, *fields)
+        # With the same seq, they are those of a move that was interrupted: queries skip one, and the move is finished.
+        self._only_here += {unreadable[each] for each in offsets if each in unreadable}.difference(seqs)
         inserted = transaction.insert(columns)
         if self._aside is None:  # deleted data that are back are no changes that the index did not know
             late = seqs[bisect_left(offsets, self._duplicates.explained) :]
@@ -666,6 +680,8 @@ def commit(transaction: Transaction, directory: Directory, rescans: Sequence[Res
     for folder in {each.folder for each in rescans}:
         directory.sync(folder)
     transaction.check_space()
+    for each in rescans:
+        each.give_up_elsewhere()
     transaction.commit()
 
 

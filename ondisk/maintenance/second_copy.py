@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from ondisk.dataset.access import Access, Opened
@@ -20,13 +20,14 @@ from ondisk.datum import Datum
 from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
-from ondisk.index import Row, Segment, Snapshot, segment_rows
+from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.segment import ScanResult
 from ondisk.segments import dir
 from ondisk.segments.dir_facts import seen_in
 from ondisk.segments.facts import SAME_BYTES
 from ondisk.segments.generations import hidden
 from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataFile
+from ondisk.step import ALWAYS, NOTHING
 
 _ROWS = 1024  # rows whose data are compared together
 _CHUNK = 1024 * 1024  # bytes that are compared together
@@ -48,6 +49,7 @@ class OtherIndex:
         self._archives = archives
         self._fixed = access
         self._access = archives.counterpart(access)
+        self._moved: dict[int, bool] = {}
 
     def copy_of(self, name: str) -> str | None:
         """Return where all data of a segment are, too, with the same bytes; None if they are nowhere else."""
@@ -56,19 +58,69 @@ class OtherIndex:
                 return access.prefix + name
         return None
 
-    def places(self, found: ScanResult) -> Iterator[tuple[int, Datum, bytes]]:
-        """Yield the positions in a scan result of data that the other index has, with those data and their bytes.
+    def places(self, found: ScanResult) -> Iterator[tuple[int, int, tuple[Datum, bytes] | None]]:
+        """Yield the positions in a scan result of data that the other index has.
 
-        Data that cannot be read there are skipped.
+        But not of those whose segment somebody has moved here: its fix sees that.
+
+        Yields:
+            The position of a datum; its seq in the other index; the datum and its bytes there, or None if it cannot be
+            read there.
         """
         if self._access is None:
             return
         opened = self._access.current()
         with opened.index.snapshot() as snapshot:
-            for place, (_, *row) in of_same_key(snapshot, found.reftimes, found.metadata):
+            for place, (seq, *row) in of_same_key(snapshot, found.reftimes, found.metadata):
                 read = self._read(opened, snapshot, tuple(row))
-                if read is not None:
-                    yield place, *read
+                if read is not None or not self._is_moved(snapshot.segment(row[1])):
+                    yield place, seq, read
+
+    def _is_moved(self, segment: Segment) -> bool:
+        """Return whether a segment of the other index was moved to another place by hand."""
+        if segment.id not in self._moved:
+            assert self._access is not None
+            is_missing = not _is_on_disk(self._access.directory, segment)
+            self._moved[segment.id] = is_missing and moved_to(self._access, segment) is not None
+        return self._moved[segment.id]
+
+    def doubles(self) -> Iterator[list[int]]:
+        """Yield the seqs of data whose unique values another datum of the other index has, some at a time.
+
+        A datum with the same seq there is the same one: its move was interrupted.
+
+        Cost: reads all rows, and looks up each in the other index. If `unique` has the reftime, only those in the time
+            span of the other index.
+        """
+        if self._access is None:
+            return
+        with self._fixed.current().index.snapshot() as mine, self._access.current().index.snapshot() as theirs:
+            span = segment_rows.span(theirs) or NOTHING
+            for rows in segment_rows.rows_in(mine, span if "reftime" in mine.columns.unique_names else ALWAYS):
+                reftimes, metadata = [row[0] for _, row in rows], [mine.canonical(row[4:]) for _, row in rows]
+                found = [(rows[place][0], row[0]) for place, row in of_same_key(theirs, reftimes, metadata)]
+                yield [seq for seq, other in found if seq != other]
+
+    def give_up(self, seqs: Sequence[int], transaction: Transaction) -> None:
+        """Remove data from the other index that cannot be read there, and that a fix is about to insert here.
+
+        Without that, both indices have them as soon as somebody puts the other file back. A fix then reads that file
+        again, and compares its data with those that count now.
+
+        Args:
+            transaction: inserts them here, and commits after this.
+
+        Durability: one commit. A crash after it leaves data that no index has, in a file that the next fix reads.
+        Locks: the other's writers' lock; the caller must hold the dataset's.
+        """
+        if self._access is None or not seqs or transaction.is_replica:
+            return
+        self._archives.complete_deletes()
+        with self._access.transaction("fix") as other:
+            other.advance_seq(transaction.seq)
+            other.give_up(seqs)
+            other.commit()
+        transaction.advance_seq(other.seq)
 
     def _read(self, opened: Opened, snapshot: Snapshot, row: Row) -> tuple[Datum, bytes] | None:
         """Read a datum; return None if somebody has moved or damaged its file, and copied it back here."""

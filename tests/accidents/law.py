@@ -4,9 +4,11 @@ Each datum that was acknowledged is afterwards
 
 - answered by a query with exactly its time, metadata and bytes, or
 - still on disk, in a segment or in quarantine, and reported: a command ended with 8, 9, or an error of 30 or more, or
-- destroyed by the accident itself, and counted: a command ended with 8, or the last one still reports it.
+- destroyed by the accident itself, and counted: a command ended with 8, or the last one still reports it; or the
+  metric says so, since the command that counted it was killed.
 
 No query ever returns a datum that nobody stored, or one datum twice, or less than all without an error or a warning.
+Only while an older index is in use, before a fix, data that are in an archive may be returned twice, with a warning.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ def check_query(victim: Victim, *, complete: bool = False) -> Answer:
     answer = victim.query()
     assert not answer.wrong, f"a query returned data that nobody stored: {answer.wrong}"
     twice = [number for number, count in Counter(answer.found).items() if count > 1]
-    assert not twice, f"a query returned data twice: {twice}"
+    assert not twice or (victim.outdated and answer.warned), f"a query returned data twice: {twice}"
     assert answer.error is None or is_named(answer.error), f"a query ended with {answer.error!r}"
     if complete and answer.error is None and not answer.warned:
         short = victim.given - victim.deleted - victim.untraceable - {*answer.found}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 from .law import must, must_fail
 from .table import accident
 from .tools import cp, cp_p, cp_remove, lose_index, mv, put_index, rsync, rsync_by_size, tool
-from .victim import ARCHIVED, FILES, KINDS, A, B, D, Victim, number_of, numbers_of
+from .victim import ARCHIVED, FILES, KINDS, LAST, A, B, D, Victim, number_of, numbers_of
 
 GONE = number_of(A, 200)
 LATE = number_of(A, 650)
@@ -123,6 +124,25 @@ def _(victim: Victim) -> None:
     mv(victim.path.parent / "away", victim.file(A))
 
 
+def elsewhere(victim: Victim, day: int) -> Path:
+    """Return a path in the archive for a segment of the dataset, and the other way round."""
+    if not victim.place:
+        must(0, victim.run("archive", victim.name(D), "--yes"))
+    return victim.path / ("" if victim.place else LAST) / victim.name(day)
+
+
+for day, name in ((A, "wrong-place"), (8, "wrong-place-and-name")):
+
+    @accident(f"x-restored-to-the-{name}-then-to-the-right-one")
+    def _(victim: Victim, day: int = day) -> None:
+        """A fix reads the backup of a damaged segment where it was put by mistake; later it is put where it belongs."""
+        backup, other = victim.backup(victim.file(A)), elsewhere(victim, day)
+        os.truncate(victim.part(number_of(A, 0)), 10)
+        cp(backup, other)
+        victim.fix()
+        cp_p(backup, victim.file(A))
+
+
 def with_new_data(victim: Victim) -> None:
     must(0, victim.append(LATE, number_of(5, 0)))
     victim.delete(number_of(B, 200))
@@ -202,6 +222,20 @@ def _(victim: Victim) -> None:
 @accident("08-older-index-before-archive", places=("dataset",))
 def _(victim: Victim) -> None:
     old_index(victim, lambda victim: must(0, victim.run("archive", victim.name(A), "--yes")))
+
+
+@accident("08-older-index-before-a-move-by-hand-to-the-archive", places=("dataset",))
+def _(victim: Victim) -> None:
+    """The file is put back, too: now the dataset and the archive have these data under different numbers."""
+    archived = elsewhere(victim, A)
+
+    def then(victim: Victim) -> None:
+        mv(victim.file(A), archived)
+        must(0, victim.fix())
+        cp(archived, victim.file(A))
+
+    old_index(victim, then)
+    victim.outdated = True
 
 
 @accident("08-older-index-of-archive", places=("archive",))

@@ -8,7 +8,7 @@ import string
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -127,6 +127,8 @@ class Victim:
         kept: contents of files that must still be on disk.
         codes: the exit codes of all commands, with their names.
         is_rot: no size, time or inode shows the accident: only reading finds it.
+        outdated: an older index is in use, and was not fixed: it may have data that are in an archive now. Then a query
+            returns them twice, with its warning.
     """
 
     def __init__(self, path: Path, kind: str, place: str = "") -> None:
@@ -144,6 +146,7 @@ class Victim:
         self.kept: list[bytes] = []
         self.codes: list[tuple[str, int]] = []
         self.is_rot = False
+        self.outdated = False
 
     @classmethod
     def make(cls, path: Path, kind: str, place: str = "", **config: Any) -> Victim:
@@ -202,6 +205,8 @@ class Victim:
         """Run a command on the dataset, as `ondisk` does, and return its exit code."""
         code = main([verb, str(self.path), *map(str, arguments)])
         self.codes.append((verb, code))
+        if verb in ("fix", "maintain") and code < 30:
+            self.outdated = False
         return code
 
     def fix(self) -> int:
@@ -241,6 +246,12 @@ class Victim:
     def check(self, accurate: bool = False) -> Report:
         with ondisk.open(self.path, read_only=True) as dataset:
             return dataset.check(accurate)
+
+    def lost(self) -> int:
+        """Return how many data the dataset has counted as lost, as its metric says; 0 if its index cannot be read."""
+        with suppress(OndiskError), ondisk.open(self.path, read_only=True) as dataset:
+            return int(dataset.info()["lost"])
+        return 0
 
     def query(self) -> Answer:
         """Query all data, and compare each with what was stored."""

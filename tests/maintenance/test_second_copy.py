@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -139,6 +140,42 @@ def test_a_copy_of_a_segment_whose_file_is_damaged_now_is_read(dataset):
         assert found == set(range(10, 16))
         parts = sorted(datum.location.segment for datum in again.query(with_data=False))
         assert name_of(dataset) in parts
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["", "killed"])
+def test_data_whose_file_was_damaged_count_once_after_it_is_put_back_too(dataset, tmp_path, is_killed):
+    """First the backup was put in the wrong place, where a fix has read it, perhaps after another one was killed."""
+    if not dataset.config.unique:
+        pytest.skip("without unique, the same data may have been stored twice")
+    name, call, ended = name_of(dataset), 0, False
+    dataset.close()
+    backup, damaged = dataset.path / LAST / name, tmp_path / "damaged"
+    shutil.copytree(dataset.path, damaged)
+    copy(backup, damaged / name)
+    os.truncate(of_file(damaged / LAST / name), 0)
+    while not ended:
+        path = tmp_path / "run"
+        shutil.copytree(damaged, path)
+        with ondisk.open(path) as again:
+            try:
+                with killed_at(call if is_killed else 1_000_000):
+                    again.fix()
+                ended = True
+            except Killed:
+                pass
+        with ondisk.open(path) as again:
+            again.fix()
+        shutil.rmtree(path / LAST / name) if backup.is_dir() else (path / LAST / name).unlink()
+        copy(backup, path / LAST / name)
+        with ondisk.open(path) as again:
+            assert numbers(again) == EVERYTHING
+        maintain(path)
+        assert maintain(path).exit_code == 0
+        with ondisk.open(path) as again:
+            assert numbers(again) == EVERYTHING
+            assert again.check(accurate=True).is_clean
+        shutil.rmtree(path)
+        call += 9
 
 
 @pytest.fixture
