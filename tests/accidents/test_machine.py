@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from ondisk.errors import EXIT_DONE
+from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, AlreadyExists, SegmentMissing
 from ondisk.testing.crashes import Killed, killed_at
 
 from . import tools
@@ -40,6 +41,7 @@ class Machine(RuleBasedStateMachine):
         indices: copies of the index.
         away: segments that somebody moved out of the dataset.
         forgot: the index was lost or exchanged since it was judged: what is destroyed may leave no trace.
+        again: data that were deleted, and appended again: the bytes of the deleted ones may still be on disk.
     """
 
     kind: str
@@ -53,6 +55,7 @@ class Machine(RuleBasedStateMachine):
         self.indices: list[Path] = []
         self.away: list[tuple[str, Path]] = []
         self.forgot = False
+        self.again: set[int] = set()
         self.copies = 0
 
     def teardown(self) -> None:
@@ -66,6 +69,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(numbers=st.lists(st.sampled_from(NUMBERS), min_size=1, max_size=6, unique=True))
     def append(self, numbers: list[int]) -> None:
+        self.again |= self.victim.deleted & {*numbers}
         self.victim.append(*numbers)
 
     @rule(data=st.data())
@@ -94,8 +98,11 @@ class Machine(RuleBasedStateMachine):
         names = self._segments(f"{LAST}/" if back else "")
         if names:
             name = data.draw(st.sampled_from(names)).removeprefix(f"{LAST}/")
-            self.victim.run("unarchive" if back else "archive", name, "--yes")
-            self.victim.codes = [each for each in self.victim.codes if each[1] != 13]  # the index does not know it
+            refused = {SegmentMissing.exit_code}  # the index does not know it
+            if (self.victim.path / ("" if back else LAST) / name).exists():  # the other index may not know that
+                refused.add(AlreadyExists.exit_code)
+            if self.victim.run("unarchive" if back else "archive", name, "--yes") in refused:
+                self.victim.codes.pop()
 
     # Accidents
 
@@ -124,7 +131,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.indices)
     @rule(data=st.data())
     def restore_the_index(self, data: st.DataObject) -> None:
-        self.forgot = True
+        self.forgot = self.victim.outdated = True
         with self._accident():
             tools.put_index(data.draw(st.sampled_from(self.indices)), self.victim.path)
 
@@ -228,13 +235,19 @@ class Machine(RuleBasedStateMachine):
             "fix": self.victim.fix,
             "maintain": self.victim.maintain,
         }
+        lost = self.victim.lost()
         try:
             with killed_at(call):
                 acts[verb]()
         except Killed:
+            if self.victim.lost() > lost:  # it has counted them, and was killed before its exit code could say so
+                self.victim.codes.append((verb, EXIT_DATA_SKIPPED))
             if verb == "append":
                 self.victim.maybe |= {*new}
-                self.victim.deleted -= {*new}
+                again = self.victim.deleted & {*new}
+                self.again |= again
+                self.victim.given -= again  # nobody has acknowledged that they are back
+                self.victim.deleted -= again
 
     # The law
 
@@ -251,6 +264,7 @@ class Machine(RuleBasedStateMachine):
         assert not gone, f"these were reported, and still on disk; now they are lost: {sorted(gone)}"
         if code == EXIT_DONE:
             assert [*victim.check(accurate=True).findings] == []
+            self.again = set()
         missing = victim.given - victim.deleted - answered
         self.reported = (self.reported | missing) & on_disk - answered - victim.deleted
         victim.maybe |= victim.given
@@ -267,11 +281,18 @@ class Machine(RuleBasedStateMachine):
     @contextlib.contextmanager
     def _accident(self) -> Iterator[None]:
         """Note what the block destroys. From now on, deleted data may come back."""
-        known = self.victim.given | self.reported
-        before = self.victim.on_disk(known)
+        before = self._counts()
         yield
-        self.victim.destroyed |= before - self.victim.on_disk(known)
+        after = self._counts()
+        fewer = {each for each, count in before.items() if after[each] < count}
+        self.victim.destroyed |= {each for each in fewer if not after[each] or each in self.again}
         self.victim.revives = True
+
+    def _counts(self) -> Counter[int]:
+        """Return how often each datum is on disk."""
+        contents = [each.read_bytes() for each in self.victim.segments_on_disk()]
+        known = self.victim.given | self.reported
+        return Counter({each: sum(one.count(self.victim.payload(each)) for one in contents) for each in known})
 
     def _unsure(self, numbers: list[int]) -> None:
         self.victim.maybe |= {*numbers}

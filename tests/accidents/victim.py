@@ -225,7 +225,10 @@ class Victim:
         self.deleted |= {*numbers}
 
     def append(self, *numbers: int) -> int:
-        """Append data in one batch, and return the exit code of a command that does. What it stores is acknowledged."""
+        """Append data in one batch, and return the exit code of a command that does. What it stores is acknowledged.
+
+        Of a duplicate nothing is stored: the other one counts, and perhaps its damage was reported before.
+        """
         code, statuses, kept = 0, [], []
         try:
             with ondisk.open(self.path) as dataset, warnings.catch_warnings():
@@ -235,9 +238,10 @@ class Victim:
         except OndiskError as error:
             code = error.exit_code
         taken = {each for each, status in zip(numbers, statuses, strict=False) if status != "refused"}
-        self.given |= taken
+        stored = {each for each, status in zip(numbers, statuses, strict=False) if status in ("imported", "replaced")}
+        self.given |= stored
         self.deleted -= taken
-        self.maybe |= {*numbers} - taken
+        self.maybe |= {*numbers} - stored
         code = code or (8 if len(taken) < len(numbers) else 9 if kept else 0)
         if code:
             self.codes.append(("append", code))
