@@ -14,7 +14,15 @@ from functools import partial
 from ondisk.dataset.append import insert
 from ondisk.dataset.archived import archived_for
 from ondisk.dataset.dataset import Dataset
-from ondisk.errors import FrameCorrupt, IntegrityError, SegmentMissing, StateError, TokenForeign, command
+from ondisk.errors import (
+    FrameCorrupt,
+    IntegrityError,
+    SegmentCorrupt,
+    SegmentMissing,
+    StateError,
+    TokenForeign,
+    command,
+)
 from ondisk.formats import Batch
 from ondisk.index import Transaction, changes, replica
 from ondisk.replication import compare
@@ -187,6 +195,13 @@ def _store(dataset: Dataset, group: Group, kind: Kind, healed: Healed) -> int:
         except _Refused as refused:
             healed.leave(refused.reasons)
             left.update(seq for seq, _ in refused.reasons)
+        except SegmentCorrupt as error:  # nothing can be appended to a segment of these data
+            if len(some.seqs) > 1:
+                half = len(some.seqs) // 2
+                parts = {*some.seqs[:half]}, {*some.seqs[half:]}
+                return sum(_store(dataset, _without(some, part), kind, healed) for part in parts)
+            healed.leave([(some.seqs[0], error.message)])
+            return 0
 
 
 def _commit(dataset: Dataset, group: Group, kind: Kind, healed: Healed) -> int:

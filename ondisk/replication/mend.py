@@ -77,6 +77,8 @@ def mend(
     """
     directory, name, format = access.directory, segment.name, access.format(segment.format)
     committed = access.committed(segment)
+    if format.is_dir:
+        raise Unmended("it is a folder with a file for each datum")
     file = access.current().reader.file_of(segment)
     if segment.end.compressed or segment.shared or _is_encrypted(format, segment, access):
         raise Unmended("its data are compressed or encrypted, or another program writes it")

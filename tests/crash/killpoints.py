@@ -89,6 +89,7 @@ class Bench:
         template: the dataset to copy; one that does not exist is to be created by the workload.
         create: the configuration to create with.
         target: what the process runs.
+        beside: another dataset, which is copied next to it under its own name.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Bench:
         *,
         create: dict[str, Any] | None = None,
         target: Callable[..., None] = workload.run,
+        beside: Path | None = None,
     ) -> None:
         self.room = room
         room.mkdir(parents=True)
@@ -106,6 +108,7 @@ class Bench:
         self.steps = steps
         self.create = create
         self.target = target
+        self.beside = beside
         self._context = server()
         self._runs = 0
 
@@ -117,6 +120,8 @@ class Bench:
         path, acks, log = place / "dataset", place / "acks", place / "strace"
         if self.template.exists():
             shutil.copytree(self.template, path)
+        if self.beside is not None:
+            shutil.copytree(self.beside, place / self.beside.name)
         # A question mark: not every architecture has every one of them.
         trace = ",".join(f"?{call}" for call in trace.split(","))
         receive, start = self._context.Pipe()

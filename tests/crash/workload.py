@@ -53,6 +53,7 @@ from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.index.import_log import Mark
 from ondisk.queue import Consumer
 from ondisk.replication import Replica
+from ondisk.replication.heal import heal
 from ondisk.replication.reconcile import reconcile
 from ondisk.replication.source import PathSource
 from ondisk.segments import quarantine, quarantine_items
@@ -121,6 +122,13 @@ class Pull:
 @dataclass(frozen=True)
 class Reconcile:
     """Compare the dataset, a replica, with its source, and make it equal."""
+
+    source: str
+
+
+@dataclass(frozen=True)
+class Heal:
+    """Return to the source what it has lost and the dataset, its replica, has; the source is the folder beside it."""
 
     source: str
 
@@ -240,7 +248,8 @@ class LeaveOut:
 
 Step = (
     Append | Commit | Delete | Repack | Fix | Archive | Unarchive | RenameArchive | Beside | Quarantine
-    | Import | Pull | Reconcile | Consume | LoseIndex | LoseSegment | MakeForeign | LetAge | LetArchive | LeaveOut
+    | Import | Pull | Reconcile | Heal | Consume | LoseIndex | LoseSegment | MakeForeign | LetAge | LetArchive
+    | LeaveOut
 )  # fmt: skip
 VERBS = Repack | Fix | Archive | Unarchive
 """Those that a crash may leave half done, and that are done again."""
@@ -441,6 +450,9 @@ def carry_out(dataset: Dataset, step: Step) -> None:
         case Reconcile(source):
             with PathSource(source) as opened:
                 reconcile(Replica(dataset, opened), yes=True)
+        case Heal(source):
+            with PathSource(dataset.path.parent / source) as opened:
+                heal(Replica(dataset, opened), yes=True)
         case Consume(batch_size):
             with (dataset.path.parent / "delivered").open("a") as file:
                 for batch in Consumer(dataset, batch_size):

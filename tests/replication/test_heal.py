@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import shutil
+
 import pytest
 from replicas import FIRST, content, datum, numbered, pull, rot, wrong
 
 import ondisk
+from ondisk import Datum
 from ondisk.errors import StateError, TokenExpired
 from ondisk.replication import Replica
 from ondisk.replication.heal import Healed, heal
@@ -113,3 +117,36 @@ def test_what_the_replica_never_had_keeps_a_damaged_segment_from_healing(source,
     assert len(content(source)) == 3
     rot(source.path / FIRST, b"text 4", b"text 3")
     pull(path, source)
+
+
+def test_a_damaged_file_of_a_datum_returns(create, path):
+    source = create("source", format="blob", extension="h5", fields={"a": "integer"})
+    source.append([Datum(datum(1, a).reftime, {"a": a}, f"text {a}".encode()) for a in range(3)])
+    pull(path, source)
+    before = numbered(source)
+    (name,) = {each.location.segment for each in source.query(with_data=False)}
+    rot(source.path / name / "000001.h5", b"text 1", b"TEXT 1")
+    done = healed(path, source)
+    assert (done.lost, done.unreadable, done.left) == (0, 1, 0)
+    assert numbered(source) == before
+    pull(path, source)
+
+
+def test_data_whose_segment_takes_no_more_do_not_keep_others_from_returning(create, path, monkeypatch):
+    """A copied segment in counter mode is rewritten before anything is appended to it; but its bytes have changed."""
+    monkeypatch.setenv("ONDISK_KEYS", "1 000102030405060708090a0b0c0d0e0f")
+    source = create("source", format="seg", fields={"a": "integer"}, encryption="aes-128-ctr", compression="none")
+    long = random.Random(1).randbytes(9000).hex()
+    source.append([datum(1, 1), datum(1, 2, long), datum(2, 1), datum(2, 2, long)])
+    pull(path, source)
+    names = sorted({each.location.segment for each in source.query(with_data=False)})
+    source.close()
+    for name in names:
+        content = (source.path / name).read_bytes()
+        rot(source.path / name, content[70:90], bytes(20))
+    copied = source.path / names[0]
+    shutil.copy2(copied, source.path / "copy")
+    (source.path / "copy").rename(copied)
+    done = healed(path, source)
+    assert (done.unreadable, done.left) == (1, 1)
+    assert names[0] in done.reasons[0][1]
