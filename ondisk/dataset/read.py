@@ -473,13 +473,7 @@ def wrong_checksum(segment: Segment) -> SegmentCorrupt:
         f"the first {segment.end.size} bytes of {segment.name!r} do not have their checksum: they have changed",
         hint="Restore the file from a backup. `ondisk check DATASET --accurate` reports the damaged data.",
         segment=segment.name,
-        is_changed=True,
     )
-
-
-def is_wrong_checksum(error: SegmentCorrupt) -> bool:
-    """Return whether an error is what `wrong_checksum` has returned."""
-    return error.context.get("is_changed") is True
 
 
 def _fill(name: str, data: list[Datum], rows: list[Row], format: Format, payloads: list[bytes]) -> None:

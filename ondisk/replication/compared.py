@@ -7,8 +7,9 @@ pair      data that are equal, and have different numbers: mine, theirs
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, Self
 
@@ -133,6 +134,11 @@ class Compared:
     def count(self, side: str, where: str = "true") -> int:
         ((count,),) = self._db.execute(f"SELECT count(*) FROM {side} WHERE {where}")
         return int(count)
+
+    def has(self, side: str, seqs: Sequence[int], where: str) -> bool:
+        """Return whether some data of one side, by their numbers, match a condition."""
+        sql = f"SELECT 1 FROM {side} WHERE seq IN (SELECT value FROM json_each(?)) AND ({where}) LIMIT 1"
+        return bool(self._db.execute(sql, (json.dumps([*seqs]),)).fetchall())
 
     def _rows(self, sql: str, after: int) -> Iterator[tuple[Any, ...]]:
         while some := self._db.execute(sql, (after, _SOME)).fetchall():

@@ -24,15 +24,15 @@ from uuid import uuid4
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.dataset.read import is_wrong_checksum
 from ondisk.errors import SegmentCorrupt, SegmentMissing, StateError, TokenExpired, TokenForeign, command
-from ondisk.index import Segment, Transaction, changes, replica
+from ondisk.index import Segment, Transaction, changes, replica, segment_rows
 from ondisk.index.changes import OWN
 from ondisk.index.replica import LOST, Difference, Followed
 from ondisk.replication import compare
 from ondisk.replication.apply import Applied, apply
 from ondisk.replication.compare import OnRange
 from ondisk.replication.compared import MISSING, ONLY, Compared, Fate
+from ondisk.replication.contents import Entry
 from ondisk.replication.mend import Unmended, damaged_segments, mend
 from ondisk.replication.records import Records
 from ondisk.replication.replica import ANSWER_BYTES, Replica, check_follows
@@ -206,17 +206,23 @@ def _check_readable(access: DatasetAccess, now: Situation, found: Compared) -> N
     is_foreign = now.mode is Mode.FOREIGN
     for opened in access.archives.all():
         for segment, count in damaged_segments(opened, found.of("mine", "digest = x''" if is_foreign else _DAMAGED)):
+            if opened.format(segment.format).is_dir:
+                continue
+            reader = opened.current().reader
             with opened.current().index.snapshot() as snapshot:
-                (all_,) = snapshot.fetch("SELECT count(*) FROM datum WHERE segment = ?", (segment.id,))[0]
                 try:
-                    opened.current().reader.check_whole(snapshot, segment.id)
-                except SegmentCorrupt as error:
-                    name = f"{opened.prefix}{segment.name}"
-                    if is_foreign and is_wrong_checksum(error):
+                    reader.file_of(segment)
+                except SegmentCorrupt:
+                    if is_foreign or count < sum(map(len, _seqs_of(opened, segment))):
+                        raise
+                    continue
+                if is_foreign:
+                    try:
+                        reader.check_whole(snapshot, segment.id)
+                    except SegmentCorrupt as error:
+                        name = f"{opened.prefix}{segment.name}"
                         hint = f"Run {command('fix', access.path, '--salvage', name, '--yes')}, then this again."
                         raise SegmentCorrupt(error.message, hint=hint, segment=name) from error
-                    if is_foreign or (count < all_ and not is_wrong_checksum(error)):
-                        raise
 
 
 _DAMAGED = f"fate = {Fate.DAMAGED:d} AND seq IN (SELECT seq FROM theirs)"
@@ -283,7 +289,7 @@ class _Steps:
         self._result.fetched = 0
         for opened in self._access.archives.all():
             for segment, count in damaged_segments(opened, found.of("mine", _DAMAGED)):
-                if not opened.format(segment.format).has_checksums:
+                if not opened.format(segment.format).is_dir:
                     self._mend(opened, segment, count)
         for some in found.of("mine", f"({_DELETED}) OR {_REPLACED} OR {_DAMAGED}"):
             self._each([entry.seq for entry in some], lambda transaction, here: transaction.drop_rows(here))
@@ -291,9 +297,10 @@ class _Steps:
         self._end()
 
     def _mend(self, opened: Access, segment: Segment, count: int) -> None:
-        """Replace the data of a segment in which some bytes have changed, nobody knows which.
+        """Replace the data of a segment in which some bytes have changed.
 
-        If it cannot be mended, and the source has all its data, it is removed, and they are fetched.
+        If it cannot be mended, and the source has all its data, it is removed, and they are fetched. Otherwise damaged
+        data are fetched one by one; if nobody knows which those are, the segment is left.
 
         Args:
             count: data in it that the source has.
@@ -308,20 +315,31 @@ class _Steps:
             self._result.fetched += count
             self._result.bytes += mended.bytes
         except (Unmended, SegmentCorrupt, SegmentMissing):
-            with self._changing(opened) as transaction:
-                if transaction.sums_of(segment)[0] == count:
+            if self._has_copies(opened, segment):
+                with self._changing(opened) as transaction:
+                    for seqs in _seqs_of(opened, segment):
+                        self._found.add("theirs", (Entry(seq, 0, b"") for seq in seqs))
+                    self._result.fetched += count - transaction.sums_of(segment)[0]
                     self._remove(opened, transaction, segment)
                     transaction.commit()
-                    return
+                return
+            if opened.format(segment.format).has_checksums:
+                return
             self._result.missing += count
             self._result.unmended.append(f"{opened.prefix}{segment.name}")
         for some in self._found.of("mine", _DAMAGED):
             with opened.current().index.snapshot() as snapshot:
-                seqs = [each.seq for each in some]
-                rows = [row for rows in changes.data_of(snapshot, seqs) for row in rows]
+                rows = (row for rows in changes.data_of(snapshot, [each.seq for each in some]) for row in rows)
                 done = [row[-1] for row in rows if snapshot.segment(row[1]).name == segment.name]
             self._found.drop("mine", done)
             self._found.drop("theirs", done)
+
+    def _has_copies(self, opened: Access, segment: Segment) -> bool:
+        """Return whether the source has all data of a segment, and another run would still compare them."""
+        assert self._now is not None
+        begin, others = self._now.index_start, f"NOT ({_DAMAGED})"
+        chunks = _seqs_of(opened, segment)
+        return not any(seqs[0] <= begin or self._found.has("mine", seqs, others) for seqs in chunks)
 
     def _remove(self, opened: Access, transaction: Transaction, segment: Segment) -> None:
         """Remove a segment and its data, none of which is to be believed. Its file goes to quarantine."""
@@ -452,3 +470,10 @@ class _Steps:
     def _busy(self) -> StateError:
         hint = "Wait until it ends, and run it again."
         return StateError(f"{self._access.path}: another process pulls or compares it", hint=hint)
+
+
+def _seqs_of(opened: Access, segment: Segment) -> Iterator[list[int]]:
+    """Yield the numbers of a segment's data, ascending, some at a time."""
+    with opened.current().index.snapshot() as snapshot:
+        for rows in segment_rows.in_order_of_seq(snapshot, segment):
+            yield [seq for seq, _ in rows]

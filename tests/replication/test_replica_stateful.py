@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +20,9 @@ from ondisk import Dataset, DatasetConfig, Datum
 from ondisk.errors import StateError, TokenExpired, TokenForeign
 from ondisk.maintenance.states import State
 from ondisk.replication import Replica
+from ondisk.replication.heal import heal
+from ondisk.replication.reconcile import reconcile
+from ondisk.replication.verify import verify
 from ondisk.testing import EVERY_TYPE, DatasetMachine, machine_for
 from ondisk.testing.crashes import Killed, killed_at
 
@@ -43,8 +49,40 @@ def shown(datum: Datum, with_metadata: bool = True) -> str:
     return repr((datum.reftime, sorted(datum.metadata.items(), key=str) if with_metadata else None, datum.data))
 
 
+def held(path: Path) -> Counter[str]:
+    """Return all data of a dataset, without metadata."""
+    with ondisk.open(path, read_only=True) as dataset:
+        return Counter(shown(each, with_metadata=False) for each in dataset.query())
+
+
+class Changed:
+    """A byte of a file that changes on disk, for the length of a block: nobody writes it, so its mtime stays."""
+
+    def __init__(self, file: Path, position: int, bit: int) -> None:
+        self._file = file.open("r+b")
+        self._position = position % max(1, file.stat().st_size)
+        self._bit = 1 << bit
+
+    def __enter__(self) -> None:
+        self._flip()
+
+    def __exit__(self, *_: object) -> None:
+        with self._file:  # it may be in quarantine
+            self._flip()
+
+    def _flip(self) -> None:
+        descriptor = self._file.fileno()
+        found = os.fstat(descriptor)
+        if byte := os.pread(descriptor, 1, self._position):
+            os.pwrite(descriptor, bytes([byte[0] ^ self._bit]), self._position)
+        os.utime(descriptor, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
 class ReplicatedMachine(DatasetMachine):
-    """Pulls the dataset of the state machine into a replica, some changes at a time, and maintains both."""
+    """Pulls the dataset of the state machine into a replica, some changes at a time, and maintains both.
+
+    Bytes of both change on disk. What one of both has a good copy of is never lost.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,6 +124,44 @@ class ReplicatedMachine(DatasetMachine):
             with pytest.raises(StateError, match="is a replica"):
                 copy.delete("")
 
+    @precondition(lambda self: not self.model.lost and self.model.rows)
+    @rule(data=st.data(), position=st.integers(0, 10_000), bit=st.integers(0, 7), call=st.none() | st.integers(0, 150))
+    def change_a_byte_of_the_source(self, data: st.DataObject, position: int, bit: int, call: int | None) -> None:
+        """The replica keeps what it has, and the source gets it back, if it has only checksums of segments."""
+        self._pull(1024 * 1024)
+        before = held(self.copy)
+        with Changed(self._file_of_a_datum(data, self.path), position, bit):
+            with Replica.open(self.copy, self.path) as replica:
+                assert replica.pull().stored == 0
+            self._again(reconcile, call)
+            with Replica.open(self.copy, self.path) as replica:
+                found = verify(replica)
+            assert (found.differs, held(self.copy)) == (0, before)
+            if self.config.format in ("vm2", "jsonl") and not found.lost:  # the model would not know what returns
+                self._again(heal, call)
+                with Replica.open(self.copy, self.path) as replica:
+                    assert verify(replica).unreadable == 0
+                self._check_states(accurate=True)
+                self._check_content()
+        self._pull(1024 * 1024)
+        self._compare()
+
+    @precondition(lambda self: not self.model.lost and self.model.rows)
+    @rule(data=st.data(), position=st.integers(0, 10_000), bit=st.integers(0, 7), call=st.none() | st.integers(0, 150))
+    def change_a_byte_of_the_replica(self, data: st.DataObject, position: int, bit: int, call: int | None) -> None:
+        """The source has good copies: the replica is mended, or says what it cannot mend."""
+        self._pull(1024 * 1024)
+        before = held(self.copy)
+        with Changed(self._file_of_a_datum(data, self.copy), position, bit):
+            self._again(reconcile, call)
+            with Replica.open(self.copy, self.path) as replica:
+                found = verify(replica)
+            assert found.differs + found.missing + found.extra == 0
+        assert held(self.copy) == before
+        self._check_content()
+        self._pull(1024 * 1024)
+        self._compare()
+
     def teardown(self) -> None:
         try:
             if not self.model.lost:
@@ -99,10 +175,39 @@ class ReplicatedMachine(DatasetMachine):
             with Replica.open(self.copy, self.path) as replica:
                 pulled = replica.pull(max_bytes)
         except (TokenForeign, TokenExpired):  # an index was rebuilt, or an archive has come from elsewhere
-            shutil.rmtree(self.copy)
+            self._reconcile()
             with Replica.open(self.copy, self.path) as replica:
                 pulled = replica.pull(max_bytes)
         assert (pulled.lag, pulled.missing) == ((0, 0), 0)
+
+    def _reconcile(self) -> None:
+        """Reconcile, and look whether a dry run promised it and nothing is gone; begin again if data are left over."""
+        before = held(self.copy)
+        with Replica.open(self.copy, self.path) as replica:
+            promised = reconcile(replica, yes=False)
+            assert held(self.copy) == before
+            done = reconcile(replica, yes=True)
+        for name in ("mode", "fetched", "renumbered", "deleted", "kept", "extra", "missing"):
+            assert getattr(promised, name) == getattr(done, name), name
+        assert (before - held(self.copy)).total() <= done.replaced + done.deleted
+        if done.extra:
+            shutil.rmtree(self.copy)
+
+    def _again(self, act: Callable[..., object], call: int | None) -> None:
+        """Reconcile or heal, and before that kill it at a call."""
+        if call is not None:
+            with Replica.open(self.copy, self.path) as replica, contextlib.suppress(Killed), killed_at(call):
+                act(replica, yes=True)
+        with Replica.open(self.copy, self.path) as replica:
+            act(replica, yes=True)
+
+    def _file_of_a_datum(self, data: st.DataObject, path: Path) -> Path:
+        """Return a file of the dataset at a path that contains data."""
+        with ondisk.open(path, read_only=True) as dataset:
+            locations = [each.location for each in dataset.query(with_data=False) if each.location is not None]
+        location = data.draw(st.sampled_from(locations))
+        file = path / location.segment
+        return file / f"{location.offset:06}.blob" if file.is_dir() else file
 
     def _compare(self) -> None:
         with ondisk.open(self.copy) as copy:
