@@ -192,16 +192,22 @@ def look_at(directory: Directory, name: str, entry: Entry, known: Known | None, 
         return OnDisk(True, size, stray=other)
     stat = file.stat()
     seen = None if committed is None else committed.seen_in(file, stat)
+    has_grown = (
+        known is not None
+        and known.segment.shared
+        and size > known.segment.end.size
+        and seen not in OTHER_BYTES
+        and _has_more(file, known.segment.end, format)
+    )
     if known is None or committed is None or not known.count:
         is_empty = format.is_empty(file)
         is_readable = is_empty or format.is_readable(file)
         all_zeros = not is_readable and is_zeros(file, 0)
-        return OnDisk(True, size, seen, is_empty, is_readable, all_zeros, stray=other)
+        return OnDisk(True, size, seen, is_empty, is_readable, all_zeros, stray=other, has_grown=has_grown)
     end = known.segment.end
     seal = format.seal(end)
     is_sealed = size == end.size + len(seal) and file.read(end.size, len(seal)) == seal
     is_readable = seen not in OTHER_BYTES or format.is_readable(file)
-    has_grown = known.segment.shared and size > end.size and seen not in OTHER_BYTES and _has_more(file, end, format)
     sealed = len(seal) if is_sealed else 0
     return OnDisk(
         True,

@@ -181,7 +181,8 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
         return Diagnosis(name, State.MISSING, (f"{reason}; the index knows {known.count} data of it",))
     interval = at.interval(name, known)
     if not known.count and found.stray is None and not [*misnamed(known, interval, at)]:
-        if found.seen not in OTHER_BYTES and not known.unexplained and not known.segment.unread:
+        is_as_known = found.seen not in OTHER_BYTES and not found.has_grown
+        if is_as_known and not known.unexplained and not known.segment.unread:
             return _known_without_data(name, known, found, at)
         if found.is_readable:
             state = State.DELETED if found.is_empty else State.UNALIGNED

@@ -30,6 +30,7 @@ from ondisk.formats.diskqueue.header import Header
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.keys import Key, KeyRing
 from ondisk.maintenance.states import State as Is
+from ondisk.queue import Consumer
 from ondisk.testing import same
 
 NS = 1_795_154_400_000_000_000
@@ -237,6 +238,38 @@ def test_a_queue_can_be_adopted_while_its_last_event_is_cut_short(queue):
     assert stored(queue) == [*range(13)]
     with ondisk.open(queue) as dataset:
         assert dataset.check(accurate=True).is_clean
+
+
+@pytest.mark.parametrize("variant", sorted({*ALL} - APART))
+@pytest.mark.usefixtures("ring")
+def test_a_segment_that_was_cut_short_is_read_when_it_is_complete(variant, tmp_path):
+    whole = (GOLDEN / variant / "1.seg").read_bytes()
+    for cut in sorted({header.MAX_SIZE, len(whole) // 4, len(whole) // 2, len(whole) - 20}):
+        with ondisk.create(tmp_path / str(cut), {"step": "sequence"}) as dataset:
+            (dataset.path / "0.seg").write_bytes(whole[:cut])
+            with contextlib.suppress(AuthenticationFailed):  # too few bytes to find its key
+                dataset.fix()
+            (dataset.path / "0.seg").write_bytes(whole)
+            assert [each.state for each in dataset.check().findings] == [Is.UNALIGNED], cut
+            assert dataset.fix().lost == 0
+            assert dataset.count() == len(expected_events(variant, "1.seg"))
+            assert dataset.check(accurate=True).is_clean
+
+
+def test_another_segment_in_the_place_of_one_without_a_whole_event_is_read(tmp_path):
+    path = tmp_path / "queue"
+    with Beat(path) as beat:
+        beat.publish(*events(0))
+        beat.tear(3)
+    ondisk.adopt(path)
+    assert stored(path) == []
+    (path / "0.seg").unlink()  # Beats drops it when it starts, and begins it again
+    with Beat(path) as beat:
+        beat.publish(*events(1, 2))
+    with ondisk.open(path) as dataset:
+        assert [each.state for each in dataset.check().findings] == [Is.UNALIGNED]
+        assert dataset.fix().lost == 0
+        assert [each.metadata["n"] for batch in Consumer(dataset) for each in batch] == [1, 2]
 
 
 def test_what_is_no_queue_or_a_dataset_already_is_refused(queue, tmp_path):

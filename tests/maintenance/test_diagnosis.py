@@ -50,6 +50,7 @@ KNOWN: list[tuple[Known, OnDisk | None, Circumstances, State, list[str], int]] =
     (known(count=0), CLEAN, TRUSTED, State.DELETED, ["were deleted"], 112),
     (known(count=0), TOUCHED, TRUSTED, State.DELETED, ["were deleted"], 112),
     (known(count=0), CHANGED, TRUSTED, State.UNALIGNED, ["is not the file that the index describes"], 0),
+    (known(count=0), replace(CLEAN, has_grown=True), TRUSTED, State.UNALIGNED, ["has appended data to it"], 0),
     (known(count=0), CLEAN, LOST, State.UNALIGNED, ["may have lost them"], 0),
     (known(count=0), replace(CLEAN, is_empty=True), LOST, State.DELETED, ["were deleted"], 112),
     (known(count=0), replace(CLEAN, is_readable=False), LOST, State.CORRUPTED, ["of its format"], 0),
