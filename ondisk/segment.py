@@ -177,7 +177,7 @@ class ScanResult:
         end: the end of the last whole datum read so far. After the last result of a scan, any further bytes of the file
             are damage or the rest of an interrupted append.
         foreign: the file must be rewritten from the result of `parse`, because its data cannot be read in place or
-            nothing can be appended to it.
+            nothing can be appended to it. Only the last result of a scan shows the latter.
         in_place: its data can be read in place, so that a foreign file may stay where nothing is appended to it.
         missing: data that the file once had and that are neither in it nor reported as damage: it counts them, or its
             last datum is cut off. Some may be of an interrupted append. Only the last result of a scan can have them.

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import ondisk
 from ondisk.cli.streams import complain, printable
-from ondisk.errors import ArchiveOffline, ArchiveUntrusted, AuthenticationFailed, KeyMissing, OndiskError, command
+from ondisk.errors import (
+    ArchiveOffline,
+    ArchiveUntrusted,
+    AuthenticationFailed,
+    KeyMissing,
+    OndiskError,
+    StateError,
+    command,
+)
 from ondisk.filesystem import is_denied
 
 if TYPE_CHECKING:
@@ -17,11 +25,12 @@ if TYPE_CHECKING:
 
 
 def examined(check: Callable[[], Report]) -> tuple[Report, OndiskError | None]:
-    """Return the report of a check, and the error if this user may not read or cannot decrypt some of the dataset."""
+    """Return the report of a check, and the error if some segments cannot be read: by this user, or with these keys."""
     try:
         return check(), None
     except OndiskError as error:
         is_partial = is_denied(error) or isinstance(error, KeyMissing | AuthenticationFailed)
+        is_partial |= isinstance(error, StateError) and "segment" in error.context
         if not is_partial or "report" not in error.context:
             raise
         return error.context["report"], error

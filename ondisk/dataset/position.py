@@ -13,9 +13,20 @@ from collections.abc import Collection
 
 from ondisk.dataset import state_file
 from ondisk.dataset.access import Access
-from ondisk.errors import InvalidInput, StateError, StorageError, command
+from ondisk.errors import (
+    AuthenticationFailed,
+    InvalidInput,
+    KeyMissing,
+    SegmentCorrupt,
+    StateError,
+    StorageError,
+    command,
+)
 from ondisk.filesystem import Directory
+from ondisk.formats.base import FileStream
 from ondisk.formats.diskqueue.header import Header
+from ondisk.formats.diskqueue.parse import walk
+from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import NAME, State
 from ondisk.index import Segment, segment_rows
 from ondisk.segments.facts import Seen
@@ -215,14 +226,50 @@ def misplaced(access: Access) -> str | None:
         count, size = segment_rows.before(snapshot, segment, offset)
         is_across = segment_rows.has_across(snapshot, segment, offset)
     if is_across:
-        problem = "which is inside of an event"
+        problem = _INSIDE
     elif not at.version or size != offset - header.size or at.frame_index == count:
         return None
     else:
-        problem = f"after {at.frame_index} events, but {count} are before that"
+        problem = _counted(at, count)
     is_moving = position(access.directory) != at  # the consumer was writing it
-    where = f"{NAME} says that the consumer continues at byte {at.byte_index} of {name}"
-    return None if is_moving else f"{where}, {problem}"
+    return None if is_moving else _wrong(at, problem)
+
+
+def misplaced_in(directory: Directory, format: Seg, at: State) -> str | None:
+    """Return why the position cannot be right, as the file of its segment shows; None if it may be.
+
+    Cost: reads the file up to the position.
+    """
+    if not at.offset(0):
+        return None
+    try:
+        file = directory.open_to_read(f"{at.segment}.seg")
+        frames = format.frames(FileStream(file, 0))
+        begin = frames.offset
+        offset = at.offset(begin)
+        place, found = walk(frames, offset)
+    except (FileNotFoundError, StorageError, InvalidInput, SegmentCorrupt, KeyMissing, AuthenticationFailed):
+        return None  # whoever reads the segment reports that
+    if found == "short":
+        is_torn = frames.damage is not None
+        return None if is_torn or (at.version and not at.frame_index) else _wrong(at, _PAST)
+    if found == "across":
+        return _wrong(at, _INSIDE)
+    if (found == "exact" or offset == begin) and at.version and at.frame_index != place.frames:
+        return _wrong(at, _counted(at, place.frames))
+    return None
+
+
+_PAST = "which ends before that: Beats would skip all of it"
+_INSIDE = "which is inside of an event: Beats may skip the rest of it"
+
+
+def _counted(at: State, count: int) -> str:
+    return f"after {at.frame_index} events, but {count} are before that: Beats may skip the rest of it"
+
+
+def _wrong(at: State, problem: str) -> str:
+    return f"{NAME} says that the consumer continues at byte {at.byte_index} of {at.segment}.seg, {problem}"
 
 
 def past_end(access: Access) -> str | None:
@@ -238,7 +285,7 @@ def past_end(access: Access) -> str | None:
         return None
     if not is_passed(segment, segment.end.length, at):
         return None
-    return f"{NAME} says that the consumer continues at byte {at.byte_index} of {name}, which ends before that"
+    return _wrong(at, _PAST)
 
 
 def _reached(at: State, begin: int) -> int:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import replace
 from typing import Any
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset import Dataset
 from ondisk.dataset.layout import CONFIG, create_files, filter_of
-from ondisk.dataset.position import newer_than, position
+from ondisk.dataset.position import believed, is_unread, newer_than
 from ondisk.errors import DatasetExists, InvalidInput, NotFound, OndiskError, SegmentCorrupt, command
 from ondisk.filesystem import Directory, WritersLock, denied
 from ondisk.formats import find
@@ -28,8 +29,8 @@ from ondisk.formats.diskqueue.header import MAX_SIZE, VERSION, Header
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.maintenance.concat_segments import look_at, scan
 from ondisk.maintenance.diagnosis import Circumstances, beats_name, diagnose
-from ondisk.maintenance.inspect import followed, found_segments, stray_position
-from ondisk.maintenance.promised import tried
+from ondisk.maintenance.inspect import followed, found_segments, stray_position, unusable_position
+from ondisk.maintenance.promised import tried, wrong_when_read
 from ondisk.maintenance.states import Report
 from ondisk.segments.concat import located
 from ondisk.step import in_order
@@ -167,15 +168,17 @@ def _check(directory: Directory) -> None:
 def _planned(directory: Directory, config: DatasetConfig) -> Report:
     """Return what an adoption would read, and raise as `promised`."""
     report, format = Report(str(directory.path)), find(config.format)(config)
-    at = Circumstances(config.step, needs_check=False)
+    at, consumer = Circumstances(config.step, needs_check=False), believed(directory)
     errors: list[OndiskError] = []
     with report.attached(errors):
         for name, entry in sorted(found_segments(directory, config), key=lambda each: in_order(each[0])):
             found = diagnose(name, None, look_at(directory, name, entry, None, format), at, 0)
+            found = replace(found, unread=is_unread(name, consumer))
             is_read = found.action == "rescan"
             report.add("", [tried(directory, name, format, found, errors) if is_read else found])
-        stray = [*stray_position(directory)]
-        if not stray and (consumer := position(directory)) is not None:
+        stray = [*unusable_position(directory), *stray_position(directory)]
+        if not stray and consumer is not None:
             stray += [followed(directory, again) for again in newer_than(directory, consumer)[:1]]
         report.add("", stray)
+        report.add("", wrong_when_read(report, directory, format))
     return report

@@ -108,7 +108,9 @@ class ConcatSegments(SegmentKind):
         else:
             if found is not None:
                 format = access.format(known.segment.format)
-                keep_data_after(directory, name, known.segment.end, format, verb="repack")
+                # An event that Beats has not written completely is no data, as for Beats.
+                if not known.segment.shared or _has_more(directory.open_to_read(name), known.segment.end, format):
+                    keep_data_after(directory, name, known.segment.end, format, verb="repack")
                 is_kept = keep(access, transaction, known.segment)
                 self._move_old(access, transaction, known.segment)
             else:

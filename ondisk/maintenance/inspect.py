@@ -23,7 +23,7 @@ from ondisk.dataset.position import (
     position,
     unreadable,
 )
-from ondisk.errors import StorageError, command
+from ondisk.errors import StateError, StorageError, command
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import of_extension
 from ondisk.formats.diskqueue.state import NAME
@@ -207,6 +207,14 @@ class Inspection:
         return diagnosis
 
 
+def not_rewritten(directory: Directory, name: str) -> StateError:
+    """Return the error for a segment of a queue that would have to be rewritten to be read."""
+    how = command("append", "DATASET", "--format", "diskqueue", directory.path)
+    hint = f"To have its data, import the queue into another dataset with {how}."
+    path = directory.path / name
+    return StateError(f"{path} cannot be read in place, and is not rewritten: {UNREAD}", hint=hint, segment=name)
+
+
 def check_trusted(access: Access) -> None:
     """Raise `NeedsCheck` if the index may not know all data."""
     if access.needs_check():
@@ -235,19 +243,24 @@ def followed(directory: Directory, again: int) -> Diagnosis:
     return Diagnosis(NAME, State.UNALIGNED, (reason,))
 
 
+def unusable_position(directory: Directory) -> Iterator[Diagnosis]:
+    """Yield a diagnosis of `state.dat` if nobody but its program can know the position."""
+    if (problem := unreadable(directory)) is not None:
+        reason = f"{problem}: if no newer Beat uses this queue, move the file to another folder"
+        yield Diagnosis(NAME, State.UNALIGNED, (reason,), held=True)
+
+
 def wrong_position(access: Access) -> Iterator[Diagnosis]:
     """Yield a diagnosis of the `state.dat` of a queue if its position cannot be right."""
     if access.config.is_sequence:
-        if (problem := unreadable(access.directory)) is not None:
-            reason = f"{problem}: if no newer Beat uses this queue, move the file to another folder"
-            yield Diagnosis(NAME, State.UNALIGNED, (reason,), held=True)
+        yield from unusable_position(access.directory)
         yield from stray_position(access.directory)
         if (again := begun_again(access)) is not None:
             yield followed(access.directory, again)
         if (problem := past_end(access)) is not None:
-            yield Diagnosis(NAME, State.UNALIGNED, (f"{problem}: Beats would skip all of it",))
+            yield Diagnosis(NAME, State.UNALIGNED, (problem,))
         if (problem := misplaced(access)) is not None:
-            yield Diagnosis(NAME, State.UNALIGNED, (f"{problem}: Beats may skip the rest of it",))
+            yield Diagnosis(NAME, State.UNALIGNED, (problem,))
 
 
 def interval_of(access: Access, name: str) -> Interval | None:

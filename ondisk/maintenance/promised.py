@@ -8,24 +8,27 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import cast
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.dataset.position import where_removed
+from ondisk.dataset.position import misplaced_in, position, where_removed
 from ondisk.errors import AuthenticationFailed, IntegrityError, KeyMissing, OndiskError, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
+from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import segment_rows
 from ondisk.maintenance.check import check
 from ondisk.maintenance.concat_segments import scan
+from ondisk.maintenance.inspect import UNREAD, not_rewritten
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 
 
 def promised(dataset: DatasetAccess, *actions: str, rewrite: bool = False) -> Report:
-    """Return the report of a check that holds the segments which cannot be decrypted.
+    """Return the report of a check that holds the segments which cannot be read.
 
     Args:
         actions: those that read data, and are planned: `rescan` of a fix, `repack` of a repack.
@@ -33,10 +36,11 @@ def promised(dataset: DatasetAccess, *actions: str, rewrite: bool = False) -> Re
 
     Raises:
         StorageError: as `check`.
-        KeyMissing, AuthenticationFailed: the error of the first such segment. As from `check`, the error's report has
-            all segments.
+        KeyMissing, AuthenticationFailed, StateError: the error of the first such segment. As from `check`, the error's
+            report has all segments.
 
-    Cost: opens each segment with such an action, and reads one datum of those that are encrypted.
+    Cost: opens each segment with such an action, and reads one datum of those that are encrypted. Of a queue, reads the
+        beginning of those that the consumer still has to read; the one at its position, up to there.
     """
     errors: list[OndiskError] = []
     try:
@@ -59,6 +63,8 @@ def promised(dataset: DatasetAccess, *actions: str, rewrite: bool = False) -> Re
         if dataset.config.is_sequence:
             consumed = {each.segment for each in report if isinstance(each, Diagnosis) and each.consumed}
             report.segments += moved_position(where_removed(dataset, consumed))
+            if "rescan" in actions:
+                report.segments += wrong_when_read(report, dataset.directory, dataset.format("seg"))
     return report
 
 
@@ -73,6 +79,24 @@ def moved_position(at: Position | None) -> Iterator[Done]:
         yield Done(NAME, State.OK, (reason,), "begin again")
 
 
+def wrong_when_read(report: Report, directory: Directory, format: Format) -> list[Diagnosis]:
+    """Return a diagnosis of `state.dat` if its position cannot be right in a segment that the index does not know yet.
+
+    Args:
+        report: what would be done with the segments.
+        format: of the segments of a queue.
+
+    Cost: reads that segment up to the position.
+    """
+    at = position(directory)
+    if at is None or any(each.segment == NAME for each in report):
+        return []
+    if not any(each.segment == f"{at.segment}.seg" and each.action == "rescan" for each in report):
+        return []
+    problem = misplaced_in(directory, cast("Seg", format), at)
+    return [] if problem is None else [Diagnosis(NAME, State.UNALIGNED, (problem,))]
+
+
 def tried(
     directory: Directory,
     name: str,
@@ -81,24 +105,33 @@ def tried(
     errors: list[OndiskError],
     read: Callable[[], object] | None = None,
 ) -> Diagnosis:
-    """Return the diagnosis of a segment that is to be read; if it cannot be decrypted, hold it, and add the error.
+    """Return the diagnosis of a segment that is to be read; if it cannot be read, hold it, and add the error.
+
+    It cannot be read if it cannot be decrypted, or would be rewritten although a consumer still has to read it.
 
     Args:
         read: reads some of its data; None to scan the beginning of the file.
     """
     if not kind_of(format).is_one_file:
         return diagnosis
+    found = None
     try:
         file = directory.open_to_read(name)
         with contextlib.suppress(KeyMissing, AuthenticationFailed):  # whoever reads the data names the file
-            if format.sealer(file, name) is None:
+            if format.sealer(file, name) is None and not diagnosis.unread:
                 return diagnosis
-        next(scan(name, format, file), None) if read is None else read()
+        if read is None:
+            found = next(scan(name, format, file), None)
+        else:
+            read()
     except (KeyMissing, AuthenticationFailed) as error:
         errors.append(error)
         return diagnosis.hold(f"it cannot be decrypted: {error.message}")
     except (FileNotFoundError, IntegrityError, SegmentMissing, StorageError):
         pass  # whoever reads all of it reports that
+    if diagnosis.unread and found is not None and not found.in_place:
+        errors.append(not_rewritten(directory, name))
+        return diagnosis.hold(f"it cannot be read in place, and is not rewritten: {UNREAD}")
     return diagnosis
 
 

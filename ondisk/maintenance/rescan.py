@@ -13,7 +13,7 @@ from itertools import accumulate, compress
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.position import begin_again, believed, is_consumed, is_passed, is_unread, position
-from ondisk.errors import StateError, StorageError, command
+from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.index import Copies, Segment, Transaction, segment_rows
@@ -23,7 +23,7 @@ from ondisk.maintenance.concat_segments import scan as scan_file
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.dir_segments import remove
 from ondisk.maintenance.duplicates import Duplicates
-from ondisk.maintenance.inspect import UNREAD, interval_of
+from ondisk.maintenance.inspect import interval_of, not_rewritten
 from ondisk.maintenance.relaid import have_old_bytes
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.second_copy import OtherIndex
@@ -511,10 +511,7 @@ class Rescan:
             StateError: it is in a queue whose consumer still has to read it.
         """
         if self._is_queue and is_unread(self._name, believed(self._directory)):
-            how = command("append", "DATASET", "--format", "diskqueue", self._directory.path)
-            hint = f"To have its data, import the queue into another dataset with {how}."
-            path = self._directory.path / self._name
-            raise StateError(f"{path} cannot be read in place, and is not rewritten: {UNREAD}", hint=hint)
+            raise not_rewritten(self._directory, self._name)
         transaction, known = self._transaction, self._known
         segment = Segment(transaction.take_generation(), self._name, self._format.name, self._format.begin().end)
         if known is None:

@@ -57,6 +57,19 @@ def test_segments_to_remove_are_something_to_do(run, queue):
     assert run("ack", queue, "--count", "1").code == 0
 
 
+@pytest.mark.parametrize("options", [0, beats.LZ4], ids=["plain", "lz4"])
+def test_an_event_that_beats_has_not_written_completely_is_no_finding(run, folder, options):
+    beat = beats.Beats(folder / "queue", options=options)
+    beat.publish(beats.event(0))
+    beat.crash(beats.frame(beats.event(1))[:-3])
+    beats.Beats(folder / "queue").publish(beats.event(2))
+    run("adopt", "queue", "--yes")
+    done = run("ack", "queue", "--count", "2", "--yes")
+    assert (done.code, done.err) == (0, "")
+    assert beats.segments(folder / "queue") == [1]
+    assert not (folder / "queue/.quarantine").exists()
+
+
 def test_a_dry_run_ends_with_the_error_of_a_position_of_another_version(run, queue):
     Path(queue, "state.dat").write_bytes(b"\2" + State(1).pack()[1:])
     before = Path(queue, "state.dat").read_bytes()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import lz4.frame
 import pytest
 from worlds import lose_index
 
 import ondisk
 from ondisk import Datum, keys
+from ondisk.formats.diskqueue.header import LZ4, Header
 from ondisk.formats.diskqueue.state import NAME, State
 from ondisk.keys import Key, KeyRing
 
@@ -104,6 +107,60 @@ def test_an_adoption_does_not_promise_to_read_what_it_could_not_decrypt(run, kno
     assert (done.code, done.err) == (real.code, real.err)
     assert done.code == code
     assert done.text.splitlines()[-1] == "1 segment to read; --yes does it"
+
+
+def unknown_to_the_index(adopts):
+    """Return a queue, and the command that reads it."""
+    path = make_queue("none")
+    if adopts:
+        return path, "adopt"
+    with ondisk.create("dataset", {"step": "sequence"}):
+        pass
+    for each in path.glob("*.seg"):
+        each.replace(f"dataset/{each.name}")
+    return Path("dataset"), "fix"
+
+
+@pytest.mark.parametrize("adopts", [True, False], ids=["adopt", "fix"])
+@pytest.mark.parametrize(
+    "at", [State(0, 13, 1), State(0, 9999, 1), State(1, 12, 7)], ids=["inside", "past end", "miscounted"]
+)
+def test_a_wrong_position_in_a_segment_that_is_to_be_read_is_announced(run, at, adopts):
+    path, verb = unknown_to_the_index(adopts)
+    (path / NAME).write_bytes(at.pack())
+    planned, done = run(verb, path), run(verb, path, "--yes")
+    (line,) = [each for each in planned.text.splitlines() if each.startswith(NAME)]
+    assert done.text.splitlines()[0].startswith(line.removesuffix(" -> fix: rescan"))
+    assert (planned.code, done.code) == (9, 0)
+
+
+@pytest.mark.parametrize("adopts", [True, False], ids=["adopt", "fix"])
+def test_a_position_in_a_segment_that_is_to_be_read_is_not_reported_if_it_may_be_right(run, adopts):
+    path, verb = unknown_to_the_index(adopts)
+    size = (path / "0.seg").stat().st_size
+    for at in (State(0, size, 1), State(1), State(0, size - 12, version=0)):
+        (path / NAME).write_bytes(at.pack())
+        assert NAME not in run(verb, path).text
+
+
+def test_an_adoption_reports_a_position_that_nobody_can_know(run):
+    path = make_queue("none")
+    (path / NAME).write_bytes(b"\2" + State(1).pack()[1:])
+    for options in ([], ["--yes"]):
+        assert f"{NAME}: UNALIGNED: " in run("adopt", path, *options).text
+
+
+@pytest.mark.parametrize("adopts", [True, False], ids=["adopt", "fix"])
+def test_a_segment_that_would_have_to_be_rewritten_is_not_promised(run, adopts):
+    path, verb = unknown_to_the_index(adopts)
+    events = (path / "1.seg").read_bytes()[12:]
+    linked = lz4.frame.compress(events, block_linked=True, block_checksum=True)
+    (path / "1.seg").write_bytes(Header(frame_count=1, options=LZ4).pack() + linked)
+    (path / NAME).write_bytes(b"")
+    planned, done = run(verb, path), run(verb, path, "--yes")
+    assert (planned.code, planned.err) == (done.code, done.err)
+    assert planned.code == 30
+    assert planned.text.splitlines()[-1].startswith("2 segments to ")
 
 
 def test_an_adoption_does_not_promise_to_delete(run):

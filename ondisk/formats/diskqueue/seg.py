@@ -163,7 +163,8 @@ class Seg(Format):
                 last = max([last, *(block.position for block in read)])
                 end = replace(end, size=frames.position() or end.size, length=frames.offset, count=frames.count)
                 kinds |= payload.kinds_in(scanned.payloads) - {None}
-                yield self._found(scanned, read, damage, end)
+                in_place = _is_in_place(frames, head)
+                yield replace(self._found(scanned, read, damage, end), foreign=not in_place, in_place=in_place)
                 damage = []
             if frames.damage is None:
                 break
@@ -189,7 +190,7 @@ class Seg(Format):
         )
         missing = max(0, head.frame_count - frames.count - passed)
         read = [block for block in kept if block.offset < frames.offset]
-        in_place = frames.in_place and (head.compressed or not head.draft)  # else each event may be LZ4 of its own
+        in_place = _is_in_place(frames, head)
         yield ScanResult(blocks=read, damage=damage, end=end, foreign=foreign, in_place=in_place, missing=missing)
 
     def is_empty(self, file: SegmentFile) -> bool:
@@ -541,6 +542,11 @@ class SegDraft(Seg):
 
     def _header_in(self, head: bytes, read: Callable[[int, int], bytes]) -> header.Header:
         return header.Header.parse(head, draft=True)
+
+
+def _is_in_place(frames: FrameReader, head: header.Header) -> bool:
+    """Return whether the data that were read can be read in place; in a draft, each event may be LZ4 of its own."""
+    return frames.in_place and (head.compressed or not head.draft)
 
 
 def _framed(payloads: Sequence[bytes], chosen: header.Header) -> list[bytes]:
