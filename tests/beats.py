@@ -175,6 +175,12 @@ def restarted(path: Path) -> Iterator[Sent]:
         yield from of_segment(number, (path / f"{number}.seg").read_bytes(), *begin)
 
 
+def stored(path: Path) -> Iterator[Sent]:
+    """Yield all events that are on disk, whatever was sent."""
+    for number in segments(path):
+        yield from of_segment(number, (path / f"{number}.seg").read_bytes(), 0, 0)
+
+
 def of_segment(number: int, content: bytes, byte_index: int, frame_index: int) -> Iterator[Sent]:
     version, count, options = struct.unpack("<III", content[:12].ljust(12, b"\0"))
     if version > 2 or len(content) < SIZES[version]:

@@ -102,6 +102,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
                     for queue in arguments.files:
                         for name, result in dataset.append_queue(queue, arguments.all, **batch):
                             add(name, result)
+                            complaints.print_notes()  # the import may forget now what they are about
                 else:
                     for name in arguments.files:
                         add(name, append(name))
@@ -133,6 +134,7 @@ class _Complaints:
         refused: how many lines `refusals` would have with all refused data.
         damage: file and place, the first 100.
         notes: file and note.
+        printed: how many of the notes were printed before the end.
     """
 
     def __init__(self) -> None:
@@ -140,6 +142,7 @@ class _Complaints:
         self.refused = 0
         self.damage: list[tuple[str, Damage]] = []
         self.notes: list[tuple[str, str]] = []
+        self.printed = 0
         self._room = _NAMED
 
     def add(self, name: str, result: AppendResult) -> None:
@@ -156,8 +159,15 @@ class _Complaints:
             self.refusals.append((name, f"and {others} more: nothing of this file could be stored"))
             self.refused -= others - 1
 
+    def print_notes(self) -> None:
+        """Print the notes that were not printed yet, without waiting for the end."""
+        complain_of_input([], 0, [], 0, self.notes[self.printed :])
+        self.printed = len(self.notes)
+
 
 def _report(total: AppendResult, complaints: _Complaints, output: Output) -> None:
     output.appended(total, complaints.damage, complaints.notes)
     damage = complaints.damage
-    complain_of_input(complaints.refusals, complaints.refused, damage, len(damage), complaints.notes)
+    complain_of_input(
+        complaints.refusals, complaints.refused, damage, len(damage), complaints.notes[complaints.printed :]
+    )

@@ -2,7 +2,11 @@
 
 The first import begins at the position in `state.dat`. After that, the import log of the dataset has a text for each
 segment that was read and still exists: how far, and what recognises it. The commit that stores data also replaces this
-text, so each event is stored once, wherever an import is killed. `state.dat` does not matter any more.
+text, so each event is stored once, wherever an import is killed. `state.dat` does not matter any more, except to name
+segments that were removed.
+
+If no segment exists, the log has the number of the last one that did, or -1: the next import must know that an import
+was before it.
 
 A segment is recognised by its number, its first frame, and the last frame that was read. Beats begins again with
 `0.seg` when it has sent everything, and overwrites files that it cannot read: a number alone means nothing.
@@ -21,7 +25,7 @@ from ondisk.dataset import state_file
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult, OnCommit
 from ondisk.dataset.layout import CONFIG
-from ondisk.dataset.position import last_before, newer_than
+from ondisk.dataset.position import LEAST_BEGIN, last_before, newer_than, position
 from ondisk.errors import (
     AuthenticationFailed,
     InvalidInput,
@@ -44,6 +48,9 @@ from ondisk.segment import Damage
 _NAME = re.compile(r"(0|[1-9][0-9]{0,19})\.seg")
 _LIKE = re.compile(r"[0-9]+\.seg", re.IGNORECASE)
 
+_GONE = -1
+"""The size in the place of a segment that an import did not find any more."""
+
 
 class Append(Protocol):
     """Stores batches; `record` adds to each commit."""
@@ -56,8 +63,9 @@ def append_queue(
 ) -> Iterator[tuple[str, AppendResult]]:
     """Store what is new in a queue directory, and yield the path of each segment that was read, and what was done.
 
-    Remarks about the whole queue come first, with its own path. What Beats writes after this has listed the segments is
-    for the next import, and so is an incomplete frame at the end of the last segment.
+    Remarks about the whole queue come first, with its own path. Nothing is stored before the caller asks for the next
+    item, so that an import that is killed before that does not forget what they are about. What Beats writes after this
+    has listed the segments is for the next import, and so is an incomplete frame at the end of the last segment.
 
     Args:
         from_start: the first time, begin at the oldest event instead of the position in `state.dat`.
@@ -76,20 +84,25 @@ def append_queue(
     with _opened(path) as queue:
         log = _Log(access, f"queue {queue.path.resolve()}")
         remarks: list[str] = []
+        at = _sent(queue)  # before the segments are listed: what Beats removes now is for the next import
         numbers = sorted(_numbers(queue, remarks))
         known = log.places()
         source = _Source(access, append, queue, log, batch_size)
         begun_again = source.has_begun_again(known, numbers)
-        remarks += _removed(known, numbers, begun_again=begun_again)
-        if not known and not from_start:
-            known = source.begin(numbers, remarks)
+        new = {}
+        if known:
+            remarks += source.removed(known, numbers, at, begun_again=begun_again)
+        else:
+            new = source.begin(numbers, remarks, at, from_start=from_start)
         if remarks:
             yield os.fspath(path), AppendResult(notes=remarks)
+        log.save({number: (None, place) for number, place in new.items()})
+        known = known or new
         for number in numbers:
             result = source.append_segment(number, known.get(number), growing=number == numbers[-1])
             if result is not None:
                 yield f"{os.fspath(path)}/{number}.seg", result
-        log.forget(known, numbers, begun_again=begun_again)
+        log.forget(known, numbers, at, begun_again=begun_again)
 
 
 def _opened(path: str | os.PathLike[str]) -> Directory:
@@ -123,18 +136,26 @@ def _numbers(queue: Directory, remarks: list[str]) -> Iterator[int]:
             remarks.append(f"{name} is ignored: Beats does not open a segment of this name")
 
 
-def _removed(known: Mapping[int, Place], numbers: list[int], *, begun_again: bool) -> Iterator[str]:
-    """Yield what is known of segments that Beats has removed, and that may have had events that were not imported."""
-    if not known:
-        return
-    last = max(known)
-    if last not in numbers and not known[last].size:
-        yield f"{last}.seg was removed; what Beats wrote to it after the last import was not imported"
-    if begun_again:
-        if numbers[0] > 0:
-            yield f"Beats has begun again; {_span(0, numbers[0] - 1)} removed before the import"
-    elif (following := min((number for number in numbers if number > last), default=last + 1)) > last + 1:
-        yield f"{_span(last + 1, following - 1)} removed before the import"
+def _sent(queue: Directory) -> State | None:
+    """Return the position in `state.dat`; None if it does not say what Beats has sent."""
+    at = position(queue)
+    return at if at is not None and at.offset(0) else None
+
+
+def _is_end(at: State, place: Place) -> bool:
+    """Return whether a position is after the last event that was read of its segment."""
+    return at.offset(LEAST_BEGIN) == place.end and (not place.frames or at.frame_index in (0, place.frames))
+
+
+def _emptied(known: Mapping[int, Place], at: State | None) -> tuple[int, Place]:
+    """Return number and place of the last segment of a queue that has none any more."""
+    if at is None:
+        last = max(known)
+        return last, replace(known[last], size=_GONE)
+    place = known.get(at.segment)
+    if place is None or not _is_end(at, place):
+        place = Place(end=at.offset(LEAST_BEGIN))
+    return at.segment, replace(place, size=_GONE)
 
 
 def _span(first: int, last: int) -> str:
@@ -166,15 +187,19 @@ class _Log:
         """Replace a place in a transaction."""
         import_log.exchange(transaction, self.source, str(number), _text(old), _text(new))
 
-    def forget(self, known: Mapping[int, Place], numbers: list[int], *, begun_again: bool) -> None:
-        """Remove the places of segments that do not exist any more, except the highest if later ones follow it."""
+    def forget(self, known: Mapping[int, Place], numbers: list[int], at: State | None, *, begun_again: bool) -> None:
+        """Remove the places of segments that do not exist any more, except the last if no later one follows it."""
         gone: dict[int, tuple[Place | None, Place | None]]
         gone = {number: (known[number], None) for number in sorted(known.keys() - set(numbers))}
-        if gone and not begun_again and (not numbers or max(numbers) < max(gone)):
-            last, (place, _) = gone.popitem()
-            if place is not None and not place.size:
-                gone[last] = place, replace(place, size=1)  # what may be missing of it was reported
-        self.save(gone)
+        if not numbers:
+            last, place = _emptied(known, at)
+            gone[last] = known.get(last), place
+        elif gone and not begun_again and numbers[-1] < max(gone):
+            last = max(gone)
+            gone[last] = known[last], replace(known[last], size=_GONE)  # what may be missing of it was reported
+        elif gone and not self.places().keys() - gone.keys():  # nothing was read of those that are there
+            gone[numbers[0]] = None, Place()
+        self.save({number: (old, new) for number, (old, new) in gone.items() if old != new})
 
 
 def _text(place: Place | None) -> str | None:
@@ -195,11 +220,18 @@ class _Source:
     def format(self) -> Seg:
         return cast("Seg", self.access.format("seg"))
 
-    def begin(self, numbers: list[int], remarks: list[str]) -> dict[int, Place]:
-        """Record that everything before the position in `state.dat` counts as read, and return the places."""
-        state = self._state(numbers, remarks)
-        if state is None:
-            return {}
+    def begin(self, numbers: list[int], remarks: list[str], at: State | None, *, from_start: bool) -> dict[int, Place]:
+        """Return the places with which the first import begins; everything before them counts as read.
+
+        There is at least one: it says that an import was here.
+        """
+        if not numbers:
+            return dict([_emptied({-1: Place()}, at)])
+        state = None if from_start else self._state(numbers, remarks)
+        return (self._before(state, numbers, remarks) if state is not None else {}) or {numbers[0]: Place()}
+
+    def _before(self, state: State, numbers: list[int], remarks: list[str]) -> dict[int, Place]:
+        """Return the places of what is before the position in `state.dat`."""
         places = {}
         for number in numbers:
             if number < state.segment:
@@ -213,7 +245,6 @@ class _Source:
             )
         if state.segment in numbers and (place := self._position(state, remarks)) is not None:
             places[state.segment] = place
-        self.log.save({number: (None, place) for number, place in places.items()})
         return places
 
     def _state(self, numbers: list[int], remarks: list[str]) -> State | None:
@@ -274,12 +305,47 @@ class _Source:
         """Return whether Beats has begun again with `0.seg`: the oldest segment is not the one that had its number."""
         if not known or not numbers or numbers[0] > max(known):
             return False
-        place = known.get(numbers[0])
+        return numbers[0] not in known or self._is_other(numbers[0], known[numbers[0]])
+
+    def _is_other(self, number: int, place: Place) -> bool:
+        """Return whether a segment is not the one that was read, as far as its first frame shows."""
+        if not place.frames:
+            return place.size == _GONE
         try:
-            file = self.queue.open_to_read(f"{numbers[0]}.seg")
-            return place is None or (place.frames > 0 and not begins_like(self.format, file, place))
+            return not begins_like(self.format, self.queue.open_to_read(f"{number}.seg"), place)
         except (FileNotFoundError, OndiskError):  # Beats has removed it meanwhile, or the import says what is wrong
             return False
+
+    def removed(
+        self, known: Mapping[int, Place], numbers: list[int], at: State | None, *, begun_again: bool
+    ) -> Iterator[str]:
+        """Yield what is known of segments that Beats has removed, and that may have had events that were not imported.
+
+        If `state.dat` has a position after all segments, Beats has sent and removed everything up to it.
+        """
+        last = max(known)
+        read = known[last]
+        if numbers and not (begun_again and at is not None and at.segment > numbers[-1]):
+            at = None
+        ended = at is not None and at.segment == last and _is_end(at, read)
+        gone = last not in numbers or self._is_other(last, read)
+        if gone and not read.size and not ended:
+            yield f"{last}.seg was removed; what Beats wrote to it after the last import was not imported"
+        if at is not None and at.segment > last:
+            yield f"{_span(last + 1, at.segment)} removed before the import"
+        elif at is not None and not ended and (read.size or (at.segment, at.offset(LEAST_BEGIN)) < (last, read.end)):
+            yield f"Beats has begun again; {_span(0, at.segment)} removed before the import"
+        if begun_again:
+            if gone and at is None and read.size != _GONE:
+                yield f"Beats has begun again; what it wrote after {last}.seg until then, if anything, was not imported"
+            if numbers[0] > 0:
+                yield f"Beats has begun again; {_span(0, numbers[0] - 1)} removed before the import"
+            return
+        following = min((number for number in numbers if number > last), default=last + 1)
+        if following > last + 1:
+            yield f"{_span(last + 1, following - 1)} removed before the import"
+        if following in numbers and read.size == _GONE and last >= 0:
+            yield f"if Beats has begun again since the last import, {_span(0, last)} removed before this one"
 
     def append_segment(self, number: int, known: Place | None, *, growing: bool) -> AppendResult | None:
         """Store what is new in a segment; return None if that is nothing, and nothing has to be said.
@@ -322,7 +388,8 @@ class _Source:
         except OndiskError as error:
             error.context["source"] = file.path
             raise
-        now = replace(now, size=0 if growing else size)
+        is_finished = not growing or 0 < now.frames == frames.header.frame_count  # Beats counts when it is complete
+        now = replace(now, size=size if is_finished else 0)
         if now != (saved or Place()):
             self.log.save({number: (saved, now)})
         if remark is not None:

@@ -35,7 +35,7 @@ from ondisk.step import number_of
 _NUMBERED = re.compile(r"\.?([0-9]{1,20})\.seg(\.[0-9]+)?", re.ASCII | re.IGNORECASE)
 """The names of segments as Beats reads them, also with zeros before the number, and hidden ones."""
 
-_LEAST_BEGIN = 4  # bytes of the smallest header
+LEAST_BEGIN = 4  # bytes of the smallest header
 _IV = 16  # bytes of an encrypted segment that do not count in a position
 
 
@@ -173,7 +173,7 @@ def is_consumed(name: str, length: int, at: State | None) -> bool:
         return False
     if number != at.segment:
         return number < at.segment
-    return _reached(at, _LEAST_BEGIN) + _IV >= length  # that is less than a frame
+    return _reached(at, LEAST_BEGIN) + _IV >= length  # that is less than a frame
 
 
 def has_gone(directory: Directory, segment: Segment, at: State) -> bool:

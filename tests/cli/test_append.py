@@ -301,6 +301,29 @@ def test_a_queue_is_imported_and_then_only_what_is_new(run, tmp_path):
     assert run("append", "events", "--format", "diskqueue", queue.path).text.startswith("0 imported, ")
 
 
+def test_what_beats_has_removed_is_printed_before_the_import_forgets_it(run, tmp_path, monkeypatch, capfdbinary):
+    """A command that is killed after that has reported it."""
+    run("init", "events", "--format", "seg", "--step", "monthly")
+    queue = Beats(tmp_path / "queue")
+    queue.publish(*map(event, range(5)))
+    run("append", "events", "--format", "diskqueue", queue.path)
+    queue.publish(*map(event, range(5, 60)))
+    queue.acknowledge(50)
+    append_queue, printed = ondisk.Dataset.append_queue, b""
+
+    def watched(*arguments, **options):
+        nonlocal printed
+        items = append_queue(*arguments, **options)
+        yield next(items)
+        printed = capfdbinary.readouterr().err
+        yield from items
+
+    monkeypatch.setattr(ondisk.Dataset, "append_queue", watched)
+    done = run("append", "events", "--format", "diskqueue", queue.path, "--json")
+    assert (b"segments 1 to 2 were removed" in printed, "were removed" in done.err) == (True, False)
+    assert "segments 1 to 2 were removed" in str(done.json["notes"])
+
+
 def test_a_queue_is_imported_from_its_oldest_event_with_all(run, tmp_path):
     run("init", "events", "--format", "seg", "--step", "monthly")
     queue = Beats(tmp_path / "queue")
