@@ -353,6 +353,29 @@ def exchange(one, two):
     middle.rename(two)
 
 
+def test_a_segment_of_another_dataset_is_noticed_by_an_accurate_check_and_by_another_key(make):
+    """Nothing else may show it, see docs/encryption.md: somebody has set back the time of the file."""
+    with make(GCM, "other") as dataset:
+        dataset.append(numbered(n, "other") for n in range(3))
+        theirs = stored(dataset)
+    with make(GCM) as dataset:
+        dataset.append(numbered(n, "owned") for n in range(3))
+    path = dataset.path / SEGMENT
+    before = path.stat()
+    path.write_bytes(theirs)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    with ondisk.open(dataset.path) as dataset:
+        assert [each.state for each in dataset.check(accurate=True).findings] == [State.CORRUPTED]
+    keys.use(WRONG)
+    with ondisk.open(dataset.path) as dataset, pytest.raises(AuthenticationFailed):
+        [*dataset.query()]
+    os.utime(path)
+    keys.use(RING)
+    with ondisk.open(dataset.path) as dataset, pytest.raises(SegmentCorrupt, match="is not the file"):
+        [*dataset.query()]
+
+
 def test_segments_that_were_exchanged_or_renamed_are_noticed(make):
     with make(GCM) as dataset:
         dataset.append(numbered(n, day=day) for n in range(10) for day in (0, 1))
