@@ -166,13 +166,17 @@ class DatasetReader:
         """
         return self._files.file_of(segment.id, segment.name, self._committed(segment))
 
-    def check_whole(self, snapshot: Snapshot, id_: int) -> None:
+    def check_whole(self, snapshot: Snapshot, id_: int, rows: Sequence[Row] | None = None) -> None:
         """Raise unless the data of a segment can be proven: each by its own checksum, or all by that of the segment.
+
+        Args:
+            rows: only these data have to be; None for all.
 
         Raises:
             SegmentMissing, SegmentCorrupt: the segment is not on disk as the index says.
 
-        Cost: reads the segment, once in a while; see `WholeFiles`. Nothing if each datum has a checksum.
+        Cost: reads the segment; with `rows`, after the first time, only around these data; see `WholeFiles`. Nothing if
+            each datum has a checksum.
         """
         segment = snapshot.segment(id_)
         if self._format(segment.format).has_checksums:
@@ -180,10 +184,13 @@ class DatasetReader:
         segment = snapshot.fresh(segment)
         committed = self._committed(segment)
         file = self._files.file_of(id_, segment.name, committed)
-        has_checksum = self._whole.has_checksum(id_, file, committed)
-        if has_checksum is False:
+        if rows is None:
+            is_whole = committed.is_whole_in(file)
+        else:
+            is_whole = self._whole.holds(id_, file, committed, ((row[2], row[2] + row[3]) for row in rows))
+        if is_whole is False:
             raise wrong_checksum(segment)
-        if has_checksum is None and (damage := segment_rows.noted_of(snapshot, segment)[0]) is not None:
+        if is_whole is None and (damage := segment_rows.noted_of(snapshot, segment)[0]) is not None:
             raise SegmentCorrupt(f"{segment.name!r} is damaged: {damage}", hint=RESTORE, segment=segment.name)
 
     def folder_of(self, segment: Segment) -> Directory:

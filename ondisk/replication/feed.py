@@ -247,9 +247,9 @@ def read_some(
     Yields:
         Some of the rows, in their order, and what was read; or one, and why it cannot be read.
 
-    Cost: reads the whole segments, once in a while; see `DatasetReader.check_whole`.
+    Cost: the first time, reads the whole segments; see `DatasetReader.check_whole`.
     """
-    damaged = _damaged(opened, snapshot, {row[1] for row in rows})
+    damaged = _damaged(opened, snapshot, rows)
     for broken, run in groupby(rows, lambda row: damaged.get(row[1])) if damaged else [(None, rows)]:
         if broken is None:
             yield from _read_halves([*run], read)
@@ -257,12 +257,15 @@ def read_some(
             yield from (([row], broken) for row in run)
 
 
-def _damaged(opened: Opened, snapshot: Snapshot, segments: Iterable[int]) -> dict[int, Broken]:
+def _damaged(opened: Opened, snapshot: Snapshot, rows: Iterable[Row]) -> dict[int, Broken]:
     """Return why the data of segments, by their ids, cannot be believed."""
-    found = {}
-    for id_ in segments:
+    found: dict[int, Broken] = {}
+    by_segment: dict[int, list[Row]] = {}
+    for row in rows:
+        by_segment.setdefault(row[1], []).append(row)
+    for id_, some in by_segment.items():
         try:
-            opened.reader.check_whole(snapshot, id_)
+            opened.reader.check_whole(snapshot, id_, some)
         except IndexCorrupt:
             raise
         except (IntegrityError, SegmentMissing) as error:

@@ -14,6 +14,7 @@ from ondisk.replication import Replica
 from ondisk.replication.feed import Kind
 from ondisk.replication.heal import heal
 from ondisk.replication.reconcile import reconcile
+from ondisk.replication.source import source_of
 from ondisk.replication.verify import verify
 
 VALUE, OTHER = b'"text":"2.5"', b'"text":"7.5"'
@@ -47,6 +48,24 @@ def test_data_of_a_segment_without_its_checksum_are_not_served(damaged, path, tm
     with Replica.open(path, damaged.path) as replica:
         found = verify(replica)
     assert (found.unreadable, found.count) == (3, 3)
+
+
+def test_bytes_that_change_while_a_source_is_open_are_not_served_either(source, path, tmp_path):
+    source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5"), datum(2, 1, "4.5")])
+    with source_of(source.path) as opened:  # as in a server
+        with Replica.open(path, opened) as replica:
+            assert replica.pull().stored == 3
+        before = held(path)
+        rot(source.path / FIRST, VALUE, OTHER)
+        with Replica.open(tmp_path / "other", opened) as other:
+            pulled = other.pull()
+            assert (pulled.stored, pulled.missing) == (1, 2)
+        with Replica.open(path, opened) as replica:
+            assert (verify(replica).unreadable, reconcile(replica, yes=True).replaced) == (2, 0)
+        source.append([datum(1, 4, "5.5")])
+        with Replica.open(path, opened) as replica:
+            assert replica.pull().missing == 1
+    assert held(path) == before
 
 
 def test_a_good_copy_stays_where_its_source_has_changed(damaged, path):
