@@ -93,8 +93,12 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.server.token import read_token
 
     token = None if arguments.server_token is None else read_token(arguments.server_token).decode()
-    with source_of(arguments.source, token) as source, Replica.open(arguments.replica, source) as replica:
-        if arguments.verify or arguments.reconcile or arguments.heal:
+    compares = arguments.verify or arguments.reconcile or arguments.heal
+    with (
+        source_of(arguments.source, token) as source,
+        Replica.open(arguments.replica, source, create=not compares) as replica,
+    ):
+        if compares:
             return _compare(replica, arguments, output)
         try:
             pulled = _pull(replica, arguments)

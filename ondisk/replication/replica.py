@@ -86,11 +86,14 @@ class Replica:
         self._stack = ExitStack()
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], source: Source | str | os.PathLike[str]) -> Self:
-        """Open a replica; create it if the path has no dataset.
+    def open(
+        cls, path: str | os.PathLike[str], source: Source | str | os.PathLike[str], *, create: bool = True
+    ) -> Self:
+        """Open a replica.
 
         Args:
             source: a source, which the caller closes; or the path of a dataset, or its URL on a server.
+            create: create the replica if the path has no dataset.
 
         Raises:
             InvalidInput: one of both is inside of the other.
@@ -104,6 +107,8 @@ class Replica:
             try:
                 dataset = Dataset.open(path)
             except DatasetNotFound:
+                if not create:
+                    raise
                 dataset = _created(path, followed.describe())
             stack.enter_context(dataset)
             check_replica(dataset)

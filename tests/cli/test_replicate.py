@@ -155,6 +155,13 @@ def test_a_source_that_does_not_exist_creates_no_replica(run, folder):
     assert not Path("copy").exists()
 
 
+@pytest.mark.parametrize("verb", ["--verify", "--reconcile", "--heal", "--heal --yes"])
+def test_a_comparison_creates_no_replica(run, source, verb):
+    done = run("replicate", "source", "copy", *verb.split())
+    assert (done.code, done.out) == (11, b"")
+    assert not Path("copy").exists()
+
+
 def test_a_replica_is_promoted_with_yes(run, source):
     run("replicate", "source", "copy")
     assert run("append", "copy", "new.jsonl").code == 30
