@@ -156,8 +156,10 @@ def _return(
         # Another file in the place of a segment may be put right, and a missing one be mounted again.
         errors = errors_at(dataset._access, seqs)
         hint = f"{command('fix', dataset.path)} finds out what is lost"
-        healed.leave([(seq, f"{error.message}; {reasons.get(error.context.get('segment', ''), hint)}")
-                      for seq, error in errors.items() if not isinstance(error, FrameCorrupt)])  # fmt: skip
+        for seq, error in errors.items():
+            if not isinstance(error, FrameCorrupt):
+                reason = reasons.get(error.context.get("segment", ""))
+                healed.leave([(seq, "; ".join(filter(None, (error.message, reason, hint))))])
         seqs = [seq for seq in seqs if isinstance(errors.get(seq), FrameCorrupt)]
     while seqs:
         records = fetched(replicated.dataset._access, seqs, ANSWER_BYTES)

@@ -46,6 +46,8 @@ class Mended:
 def damaged_segments(access: Access, entries: Iterable[Sequence[Entry]]) -> list[tuple[Segment, int]]:
     """Return the segments of some data, and how many of these data each has; data elsewhere are skipped.
 
+    Dir segments are, too: each datum is a file, which is replaced alone.
+
     Args:
         entries: the data, in the order of their numbers, some at a time.
     """
@@ -54,7 +56,8 @@ def damaged_segments(access: Access, entries: Iterable[Sequence[Entry]]) -> list
         for some in entries:
             for rows in changes.data_of(snapshot, [each.seq for each in some]):
                 counts.update(row[1] for row in rows)
-        return [(snapshot.fresh(snapshot.segment(id_)), count) for id_, count in counts.items()]
+        found = [(snapshot.fresh(snapshot.segment(id_)), count) for id_, count in counts.items()]
+    return [(segment, count) for segment, count in found if not access.format(segment.format).is_dir]
 
 
 def mend(
@@ -77,8 +80,6 @@ def mend(
     """
     directory, name, format = access.directory, segment.name, access.format(segment.format)
     committed = access.committed(segment)
-    if format.is_dir:
-        raise Unmended("it is a folder with a file for each datum")
     file = access.current().reader.file_of(segment)
     if segment.end.compressed or segment.shared or _is_encrypted(format, segment, access):
         raise Unmended("its data are compressed or encrypted, or another program writes it")
@@ -93,7 +94,11 @@ def mend(
             patch.write(rows, fetch)
         checksum = checksum_of(staged, segment.end.size, format.mutable)
         if checksum != segment.facts.checksum and (patch.left or format.begin().end.size):
-            raise Unmended(f"{patch.left} of its data have no good copy elsewhere, and may be damaged, too")
+            raise Unmended(
+                f"{patch.left} of its data have no good copy elsewhere, and may be damaged, too"
+                if patch.left
+                else "bytes between its data have changed, too"
+            )
         staged.sync()
         facts = facts_of(staged.stat(), tail_of(staged, segment.end.size, format.mutable), checksum)
     new = replace(new, facts=facts)

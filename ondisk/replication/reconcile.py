@@ -206,8 +206,6 @@ def _check_readable(access: DatasetAccess, now: Situation, found: Compared) -> N
     is_foreign = now.mode is Mode.FOREIGN
     for opened in access.archives.all():
         for segment, count in damaged_segments(opened, found.of("mine", "digest = x''" if is_foreign else _DAMAGED)):
-            if opened.format(segment.format).is_dir:
-                continue
             reader = opened.current().reader
             with opened.current().index.snapshot() as snapshot:
                 try:
@@ -289,8 +287,7 @@ class _Steps:
         self._result.fetched = 0
         for opened in self._access.archives.all():
             for segment, count in damaged_segments(opened, found.of("mine", _DAMAGED)):
-                if not opened.format(segment.format).is_dir:
-                    self._mend(opened, segment, count)
+                self._mend(opened, segment, count)
         for some in found.of("mine", f"({_DELETED}) OR {_REPLACED} OR {_DAMAGED}"):
             self._each([entry.seq for entry in some], lambda transaction, here: transaction.drop_rows(here))
         self._fetch()
@@ -342,7 +339,7 @@ class _Steps:
         return not any(seqs[0] <= begin or self._found.has("mine", seqs, others) for seqs in chunks)
 
     def _remove(self, opened: Access, transaction: Transaction, segment: Segment) -> None:
-        """Remove a segment and its data, none of which is to be believed. Its file goes to quarantine."""
+        """Remove a segment and its data: nobody knows which are damaged. Its file goes to quarantine."""
         directory, name, committed = opened.directory, segment.name, opened.committed(segment)
         generations.complete(directory, name, segment.id, committed)
         opened.clean_up_later(name)
