@@ -140,12 +140,12 @@ def _compare(replica: Replica, arguments: argparse.Namespace, output: Output) ->
             output.healed(str(replica.dataset.path), healed, dry_run=not arguments.yes)
             if arguments.yes:
                 return EXIT_DATA_SKIPPED if healed.left else EXIT_DONE
-            return EXIT_FINDINGS if healed.has_work else EXIT_DONE
+            return EXIT_FINDINGS if healed.has_work or healed.left else EXIT_DONE
         done = reconcile(replica, yes=arguments.yes, on_range=progress)
     output.reconciled(str(replica.dataset.path), done, dry_run=not arguments.yes)
     if arguments.yes:
         return EXIT_DATA_SKIPPED if done.missing else EXIT_DONE
-    return EXIT_FINDINGS if done.has_work else EXIT_DONE
+    return EXIT_FINDINGS if done.has_work or done.missing else EXIT_DONE
 
 
 def _pull(replica: Replica, arguments: argparse.Namespace) -> Pulled:

@@ -43,6 +43,10 @@ class Fate(IntEnum):
     """The source has other bytes under its number."""
 
 
+NEITHER = f"fate = {Fate.DAMAGED:d} AND seq NOT IN (SELECT seq FROM theirs)"
+"""The condition for data of the replica that neither side can read."""
+
+
 class Compared:
     """The differences of two datasets, which a comparison adds."""
 

@@ -27,7 +27,7 @@ from ondisk.formats import Batch
 from ondisk.index import Transaction, changes, replica
 from ondisk.replication import compare
 from ondisk.replication.compare import OnRange
-from ondisk.replication.compared import Compared, Fate
+from ondisk.replication.compared import NEITHER, Compared, Fate
 from ondisk.replication.contents import Entry, errors_at, removed_of
 from ondisk.replication.feed import Kind
 from ondisk.replication.mend import Unmended, damaged_segments, mend
@@ -38,6 +38,7 @@ from ondisk.replication.source import PathSource, fetched
 
 _TOGETHER = 1_000  # data
 _SHOWN = 100
+_NEITHER = "neither the source nor the replica can read it; restore the file of one of them from a backup"
 
 
 @dataclass(slots=True)
@@ -99,6 +100,8 @@ def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _l
         compare.by_contents(access, source, now.uuid, 1, now.offset, found, on_range)
         compare.decide(access, source, found, now.offset)
         lost, unreadable = f"fate = {Fate.LOST:d}", f"fate = {Fate.UNREADABLE:d}"
+        for entries in found.of("mine", NEITHER):
+            healed.leave([(entry.seq, _NEITHER) for entry in entries])
         if not yes:
             healed.lost, healed.unreadable = found.count("mine", lost), found.count("mine", unreadable)
             return healed

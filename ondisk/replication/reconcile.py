@@ -31,7 +31,7 @@ from ondisk.index.replica import LOST, Difference, Followed
 from ondisk.replication import compare
 from ondisk.replication.apply import Applied, apply
 from ondisk.replication.compare import OnRange
-from ondisk.replication.compared import MISSING, ONLY, Compared, Fate
+from ondisk.replication.compared import MISSING, NEITHER, ONLY, Compared, Fate
 from ondisk.replication.contents import Entry
 from ondisk.replication.mend import Unmended, damaged_segments, mend
 from ondisk.replication.records import Records
@@ -89,7 +89,7 @@ class Reconciled:
             in whose place data of the source with the same unique fields came. A dry run does not count the latter.
         kept: data that the source has lost, removed by age or cannot read, and the replica keeps.
         extra: data that only the replica has, nobody knows why; it keeps them.
-        missing: data that could not be fetched.
+        missing: data that could not be fetched, or that neither side can read.
         bytes: of the data that were fetched.
         offset: pulls go on after this change.
         extras, deletions: the numbers of the first 100 of these.
@@ -114,7 +114,7 @@ class Reconciled:
     @property
     def has_work(self) -> bool:
         """Whether a dry run has found anything to do."""
-        return self.mode != "valid" or self.fetched + self.renumbered + self.deleted > 0
+        return self.mode != "valid" or self.fetched + self.renumbered + self.deleted + self.replaced > 0
 
 
 _NAMES = {Mode.NUMBERS: "expired", Mode.CONTENTS: "valid", Mode.FOREIGN: "foreign"}
@@ -230,11 +230,12 @@ _EXTRA = f"{ONLY} AND fate IN ({Fate.APART:d}, {Fate.UNKNOWN:d})"
 
 
 def _planned(now: Situation, last: int, found: Compared) -> Reconciled:
-    stays = f"(fate IN ({Fate.LOST:d}, {Fate.AGED:d}, {Fate.UNREADABLE:d}, {Fate.DAMAGED:d})) AND NOT ({_DAMAGED})"
+    stays = f"fate IN ({Fate.LOST:d}, {Fate.AGED:d}, {Fate.UNREADABLE:d})"
     result = Reconciled(now.uuid, _NAMES[now.mode], offset=last)
     result.fetched, result.renumbered = found.count("theirs", MISSING), found.count("pair")
     result.deleted, result.extra = found.count("mine", _DELETED), found.count("mine", _EXTRA)
     result.kept, result.replaced = found.count("mine", stays), found.count("mine", _REPLACED)
+    result.missing = found.count("mine", NEITHER)
     result.deletions = [each.seq for each in next(found.of("mine", _DELETED), [])[:_SHOWN]]
     result.extras = [each.seq for each in next(found.of("mine", _EXTRA), [])[:_SHOWN]]
     return result

@@ -68,6 +68,15 @@ def test_bytes_that_change_while_a_source_is_open_are_not_served_either(source, 
     assert held(path) == before
 
 
+def test_data_that_neither_side_can_read_are_named(damaged, path):
+    rot(path / FIRST, VALUE, OTHER)
+    with Replica.open(path, damaged.path) as replica:
+        assert verify(replica).damaged == 3
+        for yes in (False, True):
+            assert (heal(replica, yes=yes).left, reconcile(replica, yes=yes).missing) == (3, 3)
+        assert "from a backup" in heal(replica, yes=False).reasons[0][1]
+
+
 def test_a_good_copy_stays_where_its_source_has_changed(damaged, path):
     before = held(path)
     with Replica.open(path, damaged.path) as replica:
