@@ -52,8 +52,8 @@ crash: $(VENV)/installed-dev ## Kill processes at every write, cut the power (ro
 cluster: $(VENV)/installed-dev java ## Test on a cluster of Spark's on loopback, and kill its workers: some minutes.
 	$(BIN)/python -m pytest -m cluster tests/spark
 
-soak: $(VENV)/installed-dev ## All tests but those of crash, the slow ones too, with many more examples: 40 minutes.
-	$(IN_MEMORY) $(PYTEST) -m "not crash" --hypothesis-profile=soak --dist=loadgroup
+soak: $(VENV)/installed-dev ## The slow tests, and those that draw examples, with many more of them: within an hour.
+	$(IN_MEMORY) $(PYTEST) -m "(slow or hypothesis) and not crash and not cluster" --hypothesis-profile=soak --dist=loadgroup
 
 mutants: $(VENV)/installed-dev ## Put faults into copies of the code, and count those that the tests notice: within an hour.
 	$(IN_MEMORY) $(BIN)/python tests/mutants/run.py

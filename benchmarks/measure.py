@@ -6,12 +6,17 @@ import gc
 import hashlib
 import itertools
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+# Commands and Spark's workers find their bytecode on disk, as where ondisk is installed.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 class Report:

@@ -3,8 +3,8 @@
 pytest                              the profile "ci": the same examples every time
 pytest --hypothesis-profile=soak    the long run, with other examples each time; or ONDISK_HYPOTHESIS=soak
 
-`make soak` runs all tests so, in about 40 minutes on two idle cores. Its two numbers of examples are those below. A
-test with a number of its own keeps that. A quarter of the time goes to the state machines.
+`make soak` runs the slow tests and those that draw examples so, within an hour on two idle cores. Its two numbers of
+examples are those below. A test with a number of its own keeps that.
 """
 
 from __future__ import annotations

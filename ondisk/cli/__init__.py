@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
 from textwrap import dedent, indent
 from types import FrameType
 from typing import NoReturn
@@ -20,7 +22,8 @@ from typing import NoReturn
 from ondisk import __version__
 from ondisk.cli.arguments import decoded, use_key_file
 from ondisk.cli.output import output_for
-from ondisk.cli.streams import complain, discard_stdout, fill_closed_streams, write_stdout
+from ondisk.cli.streams import complain, discard_stdout, fill_closed_streams, quieted, write_stdout
+from ondisk.dataset.layout import CONFIG
 from ondisk.errors import EXIT_INTERRUPTED, EXIT_OUT_OF_MEMORY, EXIT_TERMINATED, InvalidInput, OndiskError
 
 COMMANDS = {
@@ -45,7 +48,9 @@ COMMANDS = {
     "promote": "make a replica an ordinary dataset; a dry run without --yes",
     "token": "print or verify a file with the tokens of a replica",
     "migrate": "update the index to a new version or configuration; a dry run without --yes",
+    "completion": "print a script that makes a shell complete commands, options and paths",
 }
+_DATASET = "ONDISK_DATASET"
 _NO_MEMORY = """there is not enough memory
 Raise the limit of memory (`ulimit -v`, the container's), or append with a lower --batch-size; in Python, batch_size.\
 """
@@ -85,19 +90,40 @@ def parser_of(command: str) -> argparse.ArgumentParser:
         prog=f"ondisk {command}", description=description, epilog="examples:\n" + indent(dedent(examples), "  ")
     )
     module.add_arguments(parser)
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
     return parser
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """Return one parser of all commands, from which completion and the man page are made."""
+    whole = _top_parser("")
+    commands = whole.add_subparsers(dest="command", metavar="COMMAND", parser_class=argparse.ArgumentParser)
+    for name, purpose in COMMANDS.items():
+        parser = parser_of(name)
+        commands.add_parser(
+            name,
+            help=purpose,
+            description=parser.description,
+            epilog=parser.epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            parents=[parser],
+            add_help=False,  # the parent has it
+        )
+    return whole
 
 
 def _run(argv: Sequence[str]) -> int:
     try:
         if argv[:1] == ["help"]:
             argv = [*argv[1:], "--help"]
-        command = _top_parser().parse_args(argv[:1]).command
-        # Intermixed: options are allowed between DATASET and MATCH.
-        arguments = parser_of(command).parse_intermixed_args(_with_sort(argv[1:]))
+        parser = _top_parser(_purposes())
+        parser.add_argument("command", type=_known, metavar="COMMAND", help="one of the commands below")
+        command = parser.parse_args(argv[:1]).command
+        arguments = _parsed(parser_of(command), _with_sort(argv[1:]))
         if (key_file := getattr(arguments, "key_file", None)) is not None:
             use_key_file(key_file)
-        code: int = import_module(f"ondisk.cli.{command}").run(arguments, output_for(arguments))
+        with quieted(arguments.quiet):
+            code: int = import_module(f"ondisk.cli.{command}").run(arguments, output_for(arguments))
     except OndiskError as error:
         complain("error", str(error))
         return error.exit_code
@@ -105,6 +131,25 @@ def _run(argv: Sequence[str]) -> int:
         complain("error", _NO_MEMORY)
         return EXIT_OUT_OF_MEMORY
     return code
+
+
+def _parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
+    """Return the arguments of a command; DATASET is that of the environment if it was left out.
+
+    It was left out if the arguments are not complete without it, or if what would be DATASET contains no dataset.
+    """
+    parse = parser.parse_intermixed_args  # options are allowed between DATASET and MATCH
+    default = os.environ.get(_DATASET)
+    if not default or not any(action.dest in ("dataset", "datasets") for action in parser._actions):
+        return parse(argv)
+    try:
+        given = parse(argv)
+    except InvalidInput:
+        return parse([default, *argv])
+    if isinstance(named := getattr(given, "dataset", None), str) and not Path(named, CONFIG).exists():
+        with contextlib.suppress(InvalidInput):
+            return parse([default, *argv])
+    return given
 
 
 def _with_sort(arguments: Sequence[str]) -> list[str]:
@@ -160,16 +205,20 @@ class _Parser(argparse.ArgumentParser):
         super().exit(status, message)
 
 
-def _top_parser() -> argparse.ArgumentParser:
-    commands = "\n".join(f"  {name:<10} {purpose}" for name, purpose in COMMANDS.items())
+def _top_parser(epilog: str) -> argparse.ArgumentParser:
+    """Return the parser of `ondisk` itself, without commands."""
     parser = _Parser(
         prog="ondisk",
         description="Datasets on disk: data in segment files by time, one SQLite index. Stored data survive a crash.",
-        epilog=f"commands:\n{commands}\n\n`ondisk help COMMAND` prints the options and examples of a command.",
+        epilog=epilog,
     )
     parser.add_argument("-V", "--version", action="version", version=f"ondisk {__version__}")
-    parser.add_argument("command", type=_known, metavar="COMMAND", help="one of the commands below")
     return parser
+
+
+def _purposes() -> str:
+    commands = "\n".join(f"  {name:<10} {purpose}" for name, purpose in COMMANDS.items())
+    return f"commands:\n{commands}\n\n`ondisk help COMMAND` prints the options and examples of a command."
 
 
 class _Terminated(KeyboardInterrupt):

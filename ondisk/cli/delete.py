@@ -10,6 +10,7 @@ import argparse
 
 from ondisk.cli.arguments import add_dataset, add_keys
 from ondisk.cli.dataset import open_dataset
+from ondisk.cli.mistaken import note_mistakes
 from ondisk.cli.output import Output
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
 
@@ -26,10 +27,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     doubts: list[str] = []
     with open_dataset(arguments.dataset, read_only=not arguments.yes, doubts=doubts) as dataset:
         if arguments.yes:
-            output.deleted(dataset.delete(arguments.match))
+            count = dataset.delete(arguments.match)
+            output.deleted(count)
             remains = bool(dataset.quarantine.kept)
         else:
             found = dataset.summary(arguments.match, fields=[])
             output.would_delete(found)
-            remains = found.count > 0
+            count = found.count
+            remains = count > 0
+        if not count:
+            note_mistakes(dataset, arguments.match)
     return EXIT_FINDINGS if remains or doubts else EXIT_DONE

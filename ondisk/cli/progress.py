@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import stat
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from ondisk.cli.streams import printable
+from ondisk.cli.streams import printable, shows_progress
 
 
 def files_progress(files: Sequence[str]) -> AbstractContextManager[Callable[[int], None]]:
@@ -27,7 +26,7 @@ def bytes_progress(verb: str, size: int | None) -> Iterator[Callable[[int], None
     Yields:
         A function to call with the number of bytes of each read.
     """
-    if not sys.stderr.isatty():
+    if not shows_progress():
         yield lambda count: None
         return
     from rich.console import Console
@@ -47,7 +46,7 @@ def segments_progress(verb: str) -> Iterator[Callable[[str], None]]:
     Yields:
         A function to call with the name of each segment.
     """
-    if not sys.stderr.isatty():
+    if not shows_progress():
         yield lambda name: None
         return
     from rich.console import Console
@@ -67,7 +66,7 @@ def changes_progress(verb: str) -> Iterator[Callable[[int, int], None]]:
     Yields:
         A function to call with the number of changes of each answer, and of those that are left.
     """
-    if not sys.stderr.isatty():
+    if not shows_progress():
         yield lambda count, left: None
         return
     from rich.console import Console

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "verb",
         metavar="export|restore|drop",
         nargs="?",
-        choices=_TAKES,
+        choices=list(_TAKES),
         help="copy an item to FILE; move a whole segment back; remove items for good, a dry run without --yes",
     )
     parser.add_argument("items", metavar="ITEM", nargs="*", help="an item, as the list names it")

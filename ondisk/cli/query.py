@@ -12,6 +12,7 @@ import argparse
 
 from ondisk.cli.arguments import add_dataset, add_keys, add_match, count, names
 from ondisk.cli.dataset import open_dataset
+from ondisk.cli.mistaken import noting
 from ondisk.cli.output import Output
 from ondisk.cli.output_text import print_table
 from ondisk.cli.streams import write_stdout
@@ -42,10 +43,11 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         choice = {"sort": arguments.sort, "limit": arguments.limit}
         fields = names_of(arguments.fields, dataset.fields)
         if arguments.data:
-            write_stdout(dataset.payloads(arguments.match, **choice))
-        elif arguments.table:
-            shown = list(dataset.config.fields) if fields is None else fields
-            print_table(dataset.query(arguments.match, **choice), shown)
+            write_stdout(noting(dataset.payloads(arguments.match, **choice), dataset, arguments.match))
+            return EXIT_FINDINGS if doubts else EXIT_DONE
+        found = noting(dataset.query(arguments.match, **choice), dataset, arguments.match)
+        if arguments.table:
+            print_table(found, list(dataset.config.fields) if fields is None else fields)
         else:
-            output.data(dataset.query(arguments.match, **choice), fields)
+            output.data(found, fields)
     return EXIT_FINDINGS if doubts else EXIT_DONE

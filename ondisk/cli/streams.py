@@ -8,7 +8,7 @@ import io
 import os
 import select
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -32,6 +32,25 @@ _REMEDIES = {
 }
 
 
+_quiet = False
+
+
+@contextlib.contextmanager
+def quieted(quiet: bool) -> Iterator[None]:
+    """Print only warnings and errors during the block, if `quiet`."""
+    global _quiet
+    _quiet, before = quiet, _quiet
+    try:
+        yield
+    finally:
+        _quiet = before
+
+
+def shows_progress() -> bool:
+    """Whether progress is shown: standard error is a terminal."""
+    return sys.stderr.isatty() and not _quiet
+
+
 def fill_closed_streams() -> None:
     """Open /dev/null for each standard stream that was closed before the program started.
 
@@ -51,6 +70,8 @@ def discard_stdout() -> None:
 
 def write_stdout(pieces: Iterable[bytes]) -> None:
     """Write to standard output in large writes. If the reader has closed the pipe, stop without an error.
+
+    With `quieted`, the pieces are taken and not written.
 
     Raises:
         StorageError: writing failed, for example because the disk is full.
@@ -73,7 +94,9 @@ def write_stdout(pieces: Iterable[bytes]) -> None:
 
 
 def complain(kind: Literal["error", "warning", "refused", "damaged", "note"], message: str) -> None:
-    """Print a message on standard error."""
+    """Print a message on standard error. With `quieted`, notes are not printed."""
+    if _quiet and kind == "note":
+        return
     with contextlib.suppress(OSError):  # standard error is closed
         # A message may quote what others wrote, for example into `.lock`: the terminal must not execute it.
         shown = "\n".join(map(printable, message.split("\n")))
@@ -131,6 +154,8 @@ class Input(io.RawIOBase):
 
 def _write(content: bytes) -> bool:
     """Write to standard output; return False if the reader has closed it."""
+    if _quiet:
+        return True
     try:
         rest = memoryview(content)
         while rest:  # unbuffered (python -u), a write may be partial

@@ -13,6 +13,7 @@ import argparse
 
 from ondisk.cli.arguments import add_dataset, add_keys, add_match, names
 from ondisk.cli.dataset import open_dataset
+from ondisk.cli.mistaken import note_mistakes
 from ondisk.cli.output import Output
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
 
@@ -30,5 +31,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     doubts: list[str] = []
     with open_dataset(arguments.dataset, read_only=True, doubts=doubts) as dataset:
         choice = {"values": None} if arguments.all_values else {}
-        output.summary(dataset.summary(arguments.match, fields=arguments.fields, **choice))
+        found = dataset.summary(arguments.match, fields=arguments.fields, **choice)
+        output.summary(found)
+        if not found.count:
+            note_mistakes(dataset, arguments.match)
     return EXIT_FINDINGS if doubts else EXIT_DONE

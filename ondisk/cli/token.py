@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--layout",
         metavar="ondisk|ambry",
-        choices=_DECODE,
+        choices=list(_DECODE),
         default="ondisk",
         help="who wrote it: a replica of ondisk (default), or Ambry's own code",
     )

@@ -373,3 +373,52 @@ def test_json_on_a_terminal_has_no_character_that_a_terminal_executes(watch, jso
     assert "é☃" in shown
     found = json.loads(shown)
     assert (found["metadata"]["text"], found["data"]) == (evil, {evil: [evil]})
+
+
+@pytest.mark.parametrize(
+    ("argv", "count"),
+    [
+        (["query", "--json"], 3),
+        (["query", "area: VM2,7", "--json"], 1),
+        (["query", "weather", "area: VM2,7", "--json"], 1),
+        (["summary", "--json", "area: VM2,5"], 1),
+        (["check", "--json"], 1),
+        (["maintain", "--json"], 1),
+    ],
+)
+def test_a_variable_names_the_dataset_of_commands_without_one(run, weather, monkeypatch, argv, count):
+    monkeypatch.setenv("ONDISK_DATASET", str(weather))
+    done = run(*argv)
+    assert (done.code, len(done.lines)) == (0, count)
+
+
+def test_a_dataset_counts_more_than_the_variable(run, tmp_path, weather, monkeypatch):
+    ondisk.create("empty", {"format": "vm2", "step": "daily"}).close()
+    monkeypatch.setenv("ONDISK_DATASET", str(weather))
+    assert run("query", "empty").text == ""
+    assert run("append", "empty", "obs.vm2").code == 0
+    assert run("append", "obs.vm2", "--json").json["duplicates"] == 3
+
+
+def test_with_the_variable_a_mistyped_dataset_changes_nothing(run, weather, monkeypatch):
+    monkeypatch.setenv("ONDISK_DATASET", str(weather))
+    done = run("delete", "waether", "reftime: >=2000", "--yes")
+    assert (done.code, done.err.split("\n")[0]) == (11, "ondisk: error: waether holds no dataset")
+    assert run("append", "waether", "obs.vm2").code == 10
+    assert run("info", "waether").code == 11
+    assert len(run("query", "--json").lines) == 3
+
+
+def test_quiet_prints_only_warnings_and_errors(run, weather):
+    for argv in (["info"], ["query"], ["query", "--json"], ["append", "obs.vm2"], ["check"], ["query", "area: vm2"]):
+        command, *rest = argv
+        done = run(command, "--quiet", weather, *rest)
+        assert (done.code, done.out, done.err) == (0, b"", "")
+    done = run("query", weather, "-q", "area VM2")
+    assert (done.code, done.out) == (4, b"")
+    assert done.err.startswith("ondisk: error: ")
+    (weather / "needs-check-do-not-pack").touch()
+    done = run("query", weather, "-q")
+    assert (done.code, done.out) == (9, b"")
+    assert done.err.startswith("ondisk: warning: ")
+    assert len(run("query", weather).text.splitlines()) == 3

@@ -79,16 +79,19 @@ def section(text: str, title: str) -> str:
     return found
 
 
+SHARED = {"-h", "--help", "-q", "--quiet"}
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_page_has_exactly_the_options_of_a_command(command):
     text = section(PAGE, f"ondisk {command}")
     options = {option for action in parser_of(command)._actions for option in action.option_strings}
     arguments = {action.metavar for action in parser_of(command)._actions if not action.option_strings}
     usage = "\n".join(re.findall(r"^    .*", text, re.MULTILINE))
-    assert options - {"-h", "--help"} == set(re.findall(r"--[a-z-]+", usage))
+    assert options - SHARED == set(re.findall(r"--[a-z-]+", usage))
     assert all(argument in usage for argument in arguments)
     described = set(re.findall(r"^\| `(--[a-z-]+)", text, re.MULTILINE))
-    assert not described or described == options - {"-h", "--help"}
+    assert not described or described == options - SHARED
     assert f"[ondisk {command}](#ondisk-{command})" in PAGE
 
 

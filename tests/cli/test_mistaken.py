@@ -1,0 +1,70 @@
+"""Notes about a match that found nothing and looks mistaken."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+import ondisk
+
+MISTAKES = {
+    "area: VM2,5 and product: VM2,1": "no datum has the area `VM2,5 and product: VM2,1`: write `;` between groups",
+    "area: VM2,*": "no datum has the area `VM2,*`: `*` is an ordinary character",
+    "area: VM2,5 product: VM2,1": "no datum has the area `VM2,5 product: VM2,1`: write `;` between groups",
+    "area: vm2,5": "no datum has the area `vm2,5`: case matters; there is `VM2,5`",
+    "area: vm2": "no datum has the area `vm2`: case matters; there is `VM2,5`, `VM2,7`",
+    "area: 7": "no datum has the area `7`: a text matches by its first components; there is `VM2,7`",
+    "area: north-5": "no datum has the area `north-5`: its values have another form, such as `VM2,5`, `VM2,7`",
+    'area: "7"': "no datum has the area `7`: a text matches by its first components; there is `VM2,7`",
+    "area: VM2,7 or 9": "no datum has the area `9`: its values have another form, such as",
+}
+
+
+@pytest.mark.parametrize(
+    "command", [("query",), ("query", "--data"), ("query", "--table"), ("query", "--json"), ("summary",), ("delete",)]
+)
+@pytest.mark.parametrize("match", [each for each in MISTAKES if " or " not in each])
+def test_a_match_that_looks_mistaken_gets_a_note(run, weather, command, match):
+    name, *options = command
+    done = run(name, weather, match, *options)
+    assert done.code == 0
+    assert done.err.startswith(f"ondisk: note: {MISTAKES[match]}")
+    assert "note" not in done.text
+
+
+def test_each_value_gets_its_note(run, weather):
+    done = run("query", weather, "area: vm2,5; product: 227; reftime: >=2026")
+    assert done.err.splitlines() == [
+        "ondisk: note: no datum has the product `227`: a text matches by its first components; there is `VM2,227`",
+        "ondisk: note: no datum has the area `vm2,5`: case matters; there is `VM2,5`",
+    ]
+
+
+@pytest.mark.parametrize(
+    "match", ["area: VM2,9", "area: VM2,5; reftime: =1999", "area: VM2,5; product: VM2,9", "reftime: >2030", ""]
+)
+def test_an_empty_answer_to_a_plausible_match_gets_none(run, tmp_path, weather, match):
+    empty = tmp_path / "empty"
+    ondisk.create(empty, {"format": "vm2", "step": "daily", "fields": {"area": "text", "product": "text"}}).close()
+    for dataset in (empty, *([weather] if match else [])):
+        done = run("query", dataset, match)
+        assert (done.code, done.text, done.err) == (0, "", "")
+
+
+def test_an_answer_gets_none(run, tmp_path):
+    path = tmp_path / "odd"
+    with ondisk.create(path, {"format": "jsonl", "step": "daily", "fields": {"site": "text"}}) as odd:
+        (tmp_path / "odd.jsonl").write_text('{"reftime": "2026-11-20T06:00:00Z", "site": "a and b: *", "who": "x"}\n')
+        assert odd.append_file(tmp_path / "odd.jsonl").imported == 1
+    assert run("query", path, "site: a and b: *").err == ""
+    assert run("query", path, "site: a and b: *", "--limit", "0").err == ""
+    assert run("query", path, "site: a and b: *; reftime: =1999").err == ""
+
+
+def test_metadata_that_are_not_declared_get_notes_on_syntax(run, tmp_path):
+    path = tmp_path / "events"
+    with ondisk.create(path, {"step": "daily"}) as events:
+        events.append([ondisk.Datum(datetime(2026, 11, 20, tzinfo=UTC), {"sensor": "a"}, {})])
+    assert "write `;` between groups" in run("query", path, "metadata.sensor: a and metadata.sensor: b").err
+    assert run("query", path, "metadata.sensor: B").err == ""
