@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NoReturn, Self, TypeAlias
 
@@ -579,7 +580,7 @@ class Directory:
 
     def _make_parents(self, name: str, *, durable: bool = True) -> None:
         """Create the directories that a name needs; if `durable`, sync the parent of each new one."""
-        parts = components(name.rpartition("/")[0]) if "/" in name else []
+        parts = components(name.rpartition("/")[0]) if "/" in name else ()
         for depth in range(1, len(parts) + 1):
             path = "/".join(parts[:depth])
             with self._parent_of(path) as (parent, last), errors_of(self.at(path)):
@@ -610,13 +611,14 @@ def _raise_not_created(path: Path, error: OSError) -> NoReturn:
     raise_as_ours(error, str(path))
 
 
-def components(name: str) -> list[str]:
+@lru_cache(maxsize=1024)  # every query looks at the index, by name
+def components(name: str) -> tuple[str, ...]:
     """Return the components of a name relative to the dataset.
 
     Raises:
         InvalidInput: the name is absolute, contains `..` or NUL, or a component is longer than a file name may be.
     """
-    parts = name.split("/")
+    parts = tuple(name.split("/"))
     if "\0" in name or any(part in ("", "..") or len(part.encode(errors="replace")) > _LONGEST for part in parts):
         raise InvalidInput(f"{name!r} is not a name of a file inside the dataset")
     return parts
