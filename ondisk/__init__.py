@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ondisk.config import DatasetConfig
+from ondisk.config import ConfigDict, DatasetConfig
 from ondisk.datum import Datum, FieldType, Location
 from ondisk.errors import OndiskError
 from ondisk.step import Step
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "AppendResult",
+    "ConfigDict",
     "Dataset",
     "DatasetConfig",
     "Datum",
@@ -46,7 +47,7 @@ __all__ = [
 _LAZY = frozenset({"AppendResult", "Dataset", "FieldSummary", "Outcome", "Summary"})
 
 
-def create(path: str | os.PathLike[str], config: DatasetConfig | Mapping[str, Any]) -> Dataset:
+def create(path: str | os.PathLike[str], config: DatasetConfig | ConfigDict) -> Dataset:
     """Create an empty dataset and return it, open for writing; see `Dataset.create`."""
     from ondisk.dataset import Dataset
 

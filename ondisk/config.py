@@ -39,10 +39,10 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, Required, TypeAlias, TypedDict, get_args
 
 from ondisk.datum import FieldType
 from ondisk.errors import ConfigError, shown
@@ -56,6 +56,42 @@ Segments: TypeAlias = Literal["concat", "dir"]
 UnknownSegments: TypeAlias = Literal["keep", "delete"]
 
 _DEFAULT_FORMAT = "seg"
+
+
+class ConfigDict(TypedDict, total=False):
+    """The keys of `dataset.toml` as a mapping, so that type checkers find mistyped keys and values.
+
+    The module's docstring explains each key. A mapping that was read from somewhere else is checked by
+    `DatasetConfig.from_mapping`.
+    """
+
+    format: str
+    step: Required[Literal["daily", "weekly", "biweekly", "monthly", "yearly", "sequence"] | Step]
+    segment_size: int
+    unique: Sequence[str]
+    index: Sequence[str]
+    replace: Replace
+    version_field: str
+    max_datum_size: int
+    max_depth: int
+    lock_timeout: float
+    compression: Compression
+    version: Literal[0, 1, 2]
+    payload: Payload
+    encryption: Encryption
+    segments: Segments
+    extension: str
+    archive_age: int
+    delete_age: int
+    deletions_kept: int
+    quarantine_age: int
+    keep_replaced: str
+    unknown_segments: UnknownSegments
+    filter: str
+    replica: bool
+    durability: Literal["full"]
+    fields: Mapping[str, Literal["integer", "real", "text", "boolean", "timestamp", "bytes"] | FieldType]
+
 
 RESERVED_FIELDS = frozenset({"self", "reftime", "match", "sort", "limit", "with_data"})
 """Names of a query's own arguments."""

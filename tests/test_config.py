@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondisk import DatasetConfig, FieldType, Step
+from ondisk import ConfigDict, DatasetConfig, FieldType, Step
 from ondisk.config import RESERVED_FIELDS
 from ondisk.errors import ConfigError
 from ondisk.testing import strategies
@@ -290,3 +290,26 @@ def test_an_integer_of_thousands_of_digits_is_refused_for_every_key(key, shape):
     with pytest.raises(ConfigError) as caught:
         DatasetConfig.from_mapping({"format": "seg", "step": "daily", key: value})
     assert len(str(caught.value)) < 600
+
+
+def test_the_typed_mapping_has_the_keys_of_the_configuration():
+    assert {*ConfigDict.__annotations__} == {each.name for each in dataclasses.fields(DatasetConfig)} | {"durability"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ('{"step": "daily", "uniqe": ["reftime"]}', 'Extra key "uniqe"'),
+        ('{"step": "hourlyy"}', "Incompatible types"),
+        ('{"step": "daily", "fields": {"area": "txt"}}', "incompatible type"),
+        ('{"format": "vm2"}', 'Missing key "step"'),
+        ('{"step": "daily", "unique": ["reftime"], "index": ("area",), "fields": {"area": "text"}}', None),
+    ],
+)
+def test_a_type_checker_finds_mistyped_keys_and_values(given, problem):
+    api = pytest.importorskip("mypy.api", reason="mypy is not installed")
+    program = f'import ondisk\nondisk.create("weather", {given})\nconfig: ondisk.ConfigDict = {given}'
+    found, _, code = api.run(["-c", program, "--config-file="])
+    assert code == (problem is not None)
+    assert problem is None or (problem in found and "<string>:2: error: Argument 2" in found)

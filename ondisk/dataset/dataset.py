@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeAlias, TypeVar
 
-from ondisk.config import DatasetConfig
+from ondisk.config import ConfigDict, DatasetConfig
 from ondisk.dataset.access import Opened
 from ondisk.dataset.append import BATCH_SIZE, AppendResult, OnCommit, batches, iterated, refuse_old, store
 from ondisk.dataset.append_queue import append_queue
@@ -109,7 +109,7 @@ class Dataset:
         self._commits = 0  # exchanges since the last one with a checkpoint
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], config: DatasetConfig | Mapping[str, Any]) -> Dataset:
+    def create(cls, path: str | os.PathLike[str], config: DatasetConfig | ConfigDict) -> Dataset:
         """Create an empty dataset, and open it for writing.
 
         Args:

@@ -107,7 +107,7 @@ def fix(
                 dataset.archives.record.accept(access)
         if lost := dataset.archives.record.update():
             reason = f"the index of an archive was replaced by an older one, and {lost} data are not in it any more"
-            report.segments.append(Done(ARCHIVE, State.MISSING, (f"{reason}; {_LOST}",), "forget", 0, lost))
+            report.add("", [Done(ARCHIVE, State.MISSING, (f"{reason}; {_LOST}",), "forget", 0, lost)])
         report.segments += _repositioned(dataset)
         report.segments += moved_position(leave_removed(dataset, "fix"))
         report.segments += _unaccounted(dataset, report)

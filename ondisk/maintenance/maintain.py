@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -15,6 +16,7 @@ from ondisk.filesystem import Directory, MaintainLock
 from ondisk.maintenance.promised import promised
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 
+_LOG = logging.getLogger("ondisk.maintenance")
 _BUG = 1
 _APPENDED = State.DIRTY
 """What a segment is after its repack if somebody has appended to it meanwhile."""
@@ -97,6 +99,7 @@ def maintain(
     """
     result = Maintained(str(Path(path).absolute()), dry_run)
     began = time.monotonic()
+    _LOG.info("%s: maintain begins", result.dataset)
     try:
         if dry_run:
             with Dataset.open(path, read_only=True) as dataset:
@@ -106,6 +109,8 @@ def maintain(
     except Exception as error:  # even if it is a bug, the caller continues with the other datasets
         result.error = error
     result.duration, result.ended = time.monotonic() - began, time.time()
+    found = f"; {result.error}" if result.error is not None else ""
+    _LOG.info("%s: maintain ended after %.1f s with %d%s", result.dataset, result.duration, result.exit_code, found)
     return result
 
 

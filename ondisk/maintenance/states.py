@@ -6,6 +6,7 @@ Which states a segment has is decided in `diagnosis`; of a dir segment in `dir_s
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Flag, auto
@@ -15,6 +16,8 @@ from ondisk.filesystem import is_denied
 from ondisk.segments.quarantine_items import Total
 from ondisk.segments.replaced import Kept
 from ondisk.step import in_order
+
+_LOG = logging.getLogger("ondisk.maintenance")
 
 
 class State(Flag):
@@ -157,6 +160,12 @@ class Done:
     lost: int = 0
     failed: bool = False
 
+    def __str__(self) -> str:
+        """Return one line about it, for the log."""
+        reasons = f" ({'; '.join(self.reasons)})" if self.reasons else ""
+        freed = f", {self.freed} bytes freed" if self.freed else ""
+        return f"{self.segment}: {' '.join(self.state.names)}{reasons}: {self.action or 'left alone'}{freed}"
+
 
 @dataclass(slots=True)
 class Report:
@@ -179,11 +188,16 @@ class Report:
     replaced: Kept = field(default_factory=Kept)
 
     def add(self, prefix: str, found: Iterable[Diagnosis | Done]) -> None:
-        """Add segments, with a prefix to their names. Segments of a fix or repack that were OK are only counted."""
+        """Add segments, with a prefix to their names. Segments of a fix or repack that were OK are only counted.
+
+        What a fix or repack did is logged at INFO, segment by segment.
+        """
         for each in found:
             self.ok += not each.state and each.action is None
             if each.state or each.action is not None or isinstance(each, Diagnosis):
                 self.segments.append(replace(each, segment=prefix + each.segment) if prefix else each)
+                if isinstance(each, Done) and (each.action is not None or each.failed):
+                    _LOG.info("%s: %s", self.dataset, self.segments[-1])
 
     @contextlib.contextmanager
     def attached(self, errors: list[OndiskError]) -> Iterator[None]:

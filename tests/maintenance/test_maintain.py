@@ -51,6 +51,20 @@ def test_it_fixes_and_repacks_and_says_what_it_did(dataset):
     assert seen == ["2020/01-01.jsonl", f"{NOW:%Y/%m-%d}.jsonl"]
 
 
+def test_it_tells_the_log_what_it_does(dataset, caplog):
+    dataset.delete("n: 1")
+    segment, path = f"{NOW:%Y/%m-%d}.jsonl", dataset.path
+    with caplog.at_level("INFO", logger="ondisk"):
+        maintain(path)
+        failed = maintain(path.parent / "nowhere")
+    *_, last = caplog.messages
+    assert last.endswith(f"with 11; {failed.error}")
+    begins, repacked, ended = (f"{each.name}: {each.getMessage()}" for each in caplog.records[:3])
+    assert begins == f"ondisk.maintenance: {path}: maintain begins"
+    assert re.fullmatch(rf"ondisk.maintenance: {path}: {segment}: DIRTY \(.*\): repack, \d+ bytes freed", repacked)
+    assert re.fullmatch(rf"ondisk.maintenance: {path}: maintain ended after \d+\.\d s with 0", ended)
+
+
 def test_a_lost_index_is_built_anew_and_that_is_said(dataset):
     lose_index(dataset.path)
     result = maintain(dataset.path)
