@@ -11,7 +11,7 @@ IN_MEMORY := $(shell test "$$(df --output=avail -BM /dev/shm 2>/dev/null | tr -d
 WITHOUT_SPARK := -m "not slow and not crash" --ignore=tests/spark
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint wheel minimum pythons crash cluster soak mutants nightly bench benchspark clean java
+.PHONY: help demo test lint docs wheel minimum pythons crash cluster soak mutants nightly bench benchspark clean java
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ lint: $(VENV)/installed-dev ## Check style and types.
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+docs: $(VENV)/installed-dev ## Build the site of the documentation, with search and the Python API: build/site/README.html.
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs . build/site
 
 wheel: $(VENV)/installed-dev ## Build the wheel, install it elsewhere, and use it there.
 	$(BIN)/python -m pytest tests/test_wheel.py

@@ -1,0 +1,75 @@
+"""Sphinx's settings for the site: `make docs` builds it into build/site. The pages are those of the repository."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import ondisk
+
+project = "ondisk"
+version = release = ondisk.__version__
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinxcontrib.mermaid",
+]
+root_doc = "README"
+include_patterns = ["*.md", "docs/*.md", "sample_datasets/*.md"]
+html_theme = "furo"
+html_title = "ondisk"
+html_static_path: list[str] = []
+
+myst_heading_anchors = 4  # as on a forge, so that the same links work in both
+myst_fence_as_directive = ["mermaid"]
+suppress_warnings = ["misc.highlighting_failure"]  # output of commands is no language
+
+default_role = "code"
+autodoc_class_signature = "separated"
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+napoleon_numpy_docstring = False
+_SECTIONS = ["Durability", "Locks", "Cost", "Memory", "Args, Raises"]
+napoleon_custom_sections = _SECTIONS
+
+_CONTENTS = """
+```{{toctree}}
+:hidden:
+:caption: {caption}
+
+{pages}
+```
+"""
+_OTHERS = {
+    "Reference": ["docs/api", "docs/cli", "docs/cli-json", "docs/limits", "docs/format", "docs/glossary"],
+    "Project": ["docs/architecture", "CONTRIBUTING", "CHANGELOG", "SECURITY", "sample_datasets/README"],
+}
+
+
+def _with_contents(app: Any, name: str, source: list[str]) -> None:
+    """Add the contents to the first page, in the order of docs/README.md."""
+    if name != root_doc:
+        return
+    listed = re.findall(r"^\| \[\S+\]\((\S+)\.md\)", (app.srcdir / "docs/README.md").read_text(), re.MULTILINE)
+    others = [page for pages in _OTHERS.values() for page in pages]
+    guides = [f"docs/{page}" for page in listed if f"docs/{page}" not in others]
+    contents = {"Guides": ["docs/README", *guides], **_OTHERS}
+    source[0] += "".join(_CONTENTS.format(caption=key, pages="\n".join(pages)) for key, pages in contents.items())
+
+
+def _as_napoleon_reads(app: Any, kind: str, name: str, of: object, options: object, lines: list[str]) -> None:
+    """Mark indented text after a blank line as literal, and begin the text of `Cost: …` on a line of its own."""
+    if kind == "property":
+        lines.insert(0, "")  # else what precedes a colon would be the type
+    for at in range(len(lines) - 1, -1, -1):
+        if at > 1 and lines[at].startswith("    ") and not lines[at - 1] and lines[at - 2][:1].strip():
+            lines[at:at] = ["::", ""]
+        elif begun := re.match(rf"({'|'.join(_SECTIONS)}): (.+)", lines[at]):
+            lines[at : at + 1] = ["", f"{begun[1]}:", f"    {begun[2]}"]
+
+
+def setup(app: Any) -> None:
+    app.connect("source-read", _with_contents)
+    app.connect("autodoc-process-docstring", _as_napoleon_reads, priority=100)  # before napoleon
