@@ -1,6 +1,7 @@
 """Which of the data with the same unique values counts, while a fix reads a segment.
 
-In one segment it is the last, else the one that was read first.
+In one segment it is the last, else the one that was read first. A sequence whose index was lost is an exception: if its
+data replace each other, the one in the later segment was stored later.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ondisk.index.aside import Aside
 from ondisk.maintenance.contents import Contents
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.tally import Tally
+from ondisk.step import in_order
 
 
 class Duplicates:
@@ -94,7 +96,11 @@ class Duplicates:
             transaction.replace(row, first, None)
             return 2 if other is not None else 0
         if self._is_there(other):
-            if self._is_equal(row, other, is_known=False):
+            is_later = self._is_later(segment, other)
+            if is_later and not self._are_equal(row, other):
+                transaction.replace(row, first, None)
+                return 2
+            if is_later is None and self._is_equal(row, other, is_known=False):
                 self._skip(row)
         else:  # this is the only copy that can be read; the other was not compared, so it was not deleted either
             transaction.take_back([other[0]])
@@ -110,9 +116,20 @@ class Duplicates:
         """
         if row[3] < self.explained and not is_known:
             return True
-        is_equal = self._contents is not None and self._contents.are_equal(row, counting)
+        is_equal = self._are_equal(row, counting)
         self.different += not is_equal
         return is_equal
+
+    def _are_equal(self, row: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+        return self._contents is not None and self._contents.are_equal(row, other)
+
+    def _is_later(self, segment: Segment, other: tuple[Any, ...]) -> bool | None:
+        """Return whether a datum of a segment was stored later than another row, which it would have replaced, or
+        which would have replaced it; None if nobody knows."""
+        config = self._access.config
+        if not config.is_sequence or config.replace == "no" or not self._access.needs_check():
+            return None
+        return in_order(segment.name) > in_order(self._transaction.segment(other[2]).name)
 
     def _is_there(self, other: tuple[Any, ...]) -> bool:
         """Return whether a datum of another segment is on disk, as far as the end of its file shows."""

@@ -171,6 +171,29 @@ def test_a_lost_index_is_rebuilt_and_later_data_go_into_new_segments(queue):
         assert stored(dataset) == [*range(32)]
 
 
+@pytest.mark.parametrize("order", ["in order", "the later segment first"])
+def test_with_a_lost_index_what_replaced_others_still_does(queue, order):
+    dataset = queue(unique=["reftime", "n"], replace="yes", segment_size=400)
+    dataset.append(data(*range(12)))
+    newer = [Datum(each.reftime, each.metadata, {"text": "newer"}) for each in data(1, 3, 5)]
+    assert dataset.append(newer).replaced == 3
+    before = {(each.metadata["n"], each.data["text"]) for each in dataset.query()}
+    first = dataset.path / "0.seg"
+    lose_index(dataset.path)
+    if order != "in order":  # somebody has put it elsewhere, and now back
+        first.rename(dataset.path.parent / "0.seg")
+        ondisk.open(dataset.path).fix()
+        (dataset.path / "needs-check-do-not-pack").touch()
+        (dataset.path.parent / "0.seg").rename(first)
+    with ondisk.open(dataset.path) as rebuilt:
+        assert rebuilt.fix().lost == 0
+        assert {(each.metadata["n"], each.data["text"]) for each in rebuilt.query()} == before
+        rebuilt.repack()
+        assert {(each.metadata["n"], each.data["text"]) for each in rebuilt.query()} == before
+        assert_sound(rebuilt)
+        assert [*rebuilt.quarantine] == []
+
+
 def test_data_are_read_back_in_the_order_of_the_queue(queue):
     dataset = queue(segment_size=250)
     same = [Datum(T, {"n": n}, {"text": "x" * 50}) for n in range(40)]
