@@ -22,6 +22,7 @@ import floor as floor_module
 import observations
 from beats_queue import QueueBench
 from encrypted import EncryptedBench
+from files import FilesBench
 from floor import EPOCH, Floor
 from hostile import HostileBench
 from maintenance import MaintenanceBench
@@ -217,6 +218,7 @@ BENCHES = {
     "hostile": HostileBench,
     "server": ServerBench,
     "replicate": ReplicateBench,
+    "files": FilesBench,
 }
 
 

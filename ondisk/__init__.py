@@ -18,7 +18,7 @@ from ondisk.errors import OndiskError
 from ondisk.step import Step
 
 if TYPE_CHECKING:
-    from ondisk.dataset import AppendResult, Dataset, FieldSummary, Outcome, Summary
+    from ondisk.dataset import AppendResult, Dataset, FieldSummary, Group, Outcome, Summary
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Report
 
@@ -31,6 +31,7 @@ __all__ = [
     "Datum",
     "FieldSummary",
     "FieldType",
+    "Group",
     "Location",
     "OndiskError",
     "Outcome",
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 # The dataset package is imported with the first dataset, so that `import ondisk` and `ondisk --help` are fast.
-_LAZY = frozenset({"AppendResult", "Dataset", "FieldSummary", "Outcome", "Summary"})
+_LAZY = frozenset({"AppendResult", "Dataset", "FieldSummary", "Group", "Outcome", "Summary"})
 
 
 def create(path: str | os.PathLike[str], config: DatasetConfig | ConfigDict) -> Dataset:

@@ -16,6 +16,7 @@ FLOORS = [
     "errors",
     "filesystem",
     "datum",
+    "local_time",
     "step",
     "json_shapes",
     "config",
@@ -28,6 +29,7 @@ FLOORS = [
     "index",
     "staging",
     "dataset",
+    "files",
     "maintenance",
     "queue",
     "pipeline",
@@ -61,6 +63,7 @@ OUTSIDE = {
     ("cli/streams.py", "open"),  # the files that a command is given
     ("cli/streams.py", "os.open"),  # /dev/null, in the place of a closed stream
     ("dataset/input_file.py", "open"),  # the file that append_file is given
+    ("files/export.py", "sqlite3.connect"),  # a temporary file without a name
     ("index/connection.py", "sqlite3.connect"),
     ("index/index.py", "sqlite3.connect"),
     ("index/rebuild.py", "sqlite3.connect"),
@@ -147,6 +150,7 @@ TESTED_ELSEWHERE = {
     "dataset/overlap.py": "maintenance/test_archive.py",  # no kill lets a query return a datum twice
     "dataset/segment_bytes.py": "server/test_stored.py",
     "dataset/summaries.py": "maintenance/test_archive.py",  # archives that are offline
+    "files/same.py": "files/test_append.py",
     "maintenance/follow.py": "dataset/test_position.py",
     "formats/diskqueue/cbor.py": "formats/diskqueue/test_payload.py",
     "formats/diskqueue/cbor_payload.py": "formats/diskqueue/test_payload.py",
@@ -163,6 +167,7 @@ TESTED_ELSEWHERE = {
     "index/changes.py": "replication/test_feed.py",
     "index/columns.py": "index/test_tables.py",
     "index/field_values.py": "dataset/test_read.py",  # summaries
+    "index/groups.py": "dataset/test_groups.py",
     "index/rebuild.py": "maintenance/test_migrate.py",
     "index/replica.py": "replication/test_replica.py",
     "index/segment_rows.py": "index/test_snapshot.py",

@@ -4,15 +4,16 @@ ondisk append weather observations.vm2 late.vm2
 ondisk append events beats-queue/*.seg
 ondisk append events --format diskqueue /var/lib/filebeat/diskqueue
 curl https://example.org/observations.jsonl | ondisk append weather - --format jsonl
+ondisk append photos camera/ --format blob --time name:%Y%m%d_%H%M --field site=path:1
 ondisk append weather --spark spark://host:7077 incoming/*.vm2
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ondisk.cli.arguments import add_dataset, add_keys, path, positive
+from ondisk.cli.arguments import add_dataset, add_keys, add_zone, path, positive
 from ondisk.cli.dataset import open_dataset
 from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.progress import files_progress
@@ -29,10 +30,13 @@ from ondisk.errors import (
 )
 
 if TYPE_CHECKING:
-    from ondisk import AppendResult
+    from collections.abc import Callable, Sequence
+
+    from ondisk import AppendResult, Dataset
     from ondisk.segment import Damage
 
 _QUEUE = "diskqueue"
+_FILES = "blob"
 _NAMED = 100  # refusals of all files
 _FIRST = 3  # refusals of a file that has no valid datum
 
@@ -45,8 +49,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         metavar="F",
         help="format of the files; default: by extension, then by content. diskqueue: each FILE is the folder of a"
-        " Beats disk queue, and what is new in it is stored",
+        " Beats disk queue, and what is new in it is stored. blob: each file is a datum, and a FILE may be a folder",
     )
+    parser.add_argument(
+        "--time",
+        metavar="T",
+        help="of blob: where the time of a file is: name:FORM or path:FORM, such as name:%%Y%%m%%d_%%H%%M, or mtime",
+    )
+    parser.add_argument(
+        "--field",
+        dest="fields",
+        metavar="NAME=PART",
+        type=_field,
+        action="append",
+        help="of blob: a field, and where its value is: path:1 is the first folder, path:-1 the last one, name:1 the"
+        " first part of the name, path or name the whole; repeat it for each field",
+    )
+    add_zone(parser)
     parser.add_argument(
         "--all",
         action="store_true",
@@ -67,7 +86,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk import AppendResult  # here, so that --help does not wait for it
 
     total = AppendResult()
-    complaints = _Complaints()
+    complaints = _Complaints(arguments.files)
 
     def add(name: str, result: AppendResult) -> None:
         total.extend(result)
@@ -81,7 +100,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
                 raise type(error)(f"{name}: {error.message}", hint=error.hint, **error.context) from error
 
     batch = {} if arguments.batch_size is None else {"batch_size": arguments.batch_size}
-    is_queue = arguments.format == _QUEUE
+    is_queue, is_files = arguments.format == _QUEUE, arguments.format == _FILES
+    _check_files(arguments, is_files)
     if arguments.all and not is_queue:
         raise InvalidInput("--all is for queues only", hint=f"Write --format {_QUEUE}.")
     if arguments.spark is not None and is_queue:
@@ -91,7 +111,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if arguments.spark is not None and "-" in arguments.files:
         hint = "Append without --spark, or write the input to a file."
         raise InvalidInput("Spark's executors cannot read standard input", hint=hint)
-    name = arguments.files[0]
+    name = "" if is_files else arguments.files[0]
     with open_dataset(arguments.dataset) as dataset, executors(arguments.spark) as spark:
         try:
             with files_progress(arguments.files) as advance:
@@ -103,6 +123,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
                         for name, result in dataset.append_queue(queue, arguments.all, **batch):
                             add(name, result)
                             complaints.print_notes()  # the import may forget now what they are about
+                elif is_files:
+                    add(name, _append_files(dataset, arguments, advance, batch))
                 else:
                     for name in arguments.files:
                         add(name, append(name))
@@ -126,6 +148,40 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     return EXIT_FINDINGS if total.kept else EXIT_DONE
 
 
+def _check_files(arguments: argparse.Namespace, is_files: bool) -> None:
+    """Raise unless the options for files of the format blob are those of the command."""
+    given = {"--time": arguments.time, "--field": arguments.fields, "--tz": arguments.tz}
+    if not is_files and (option := next((name for name, value in given.items() if value is not None), None)):
+        raise InvalidInput(f"{option} is for files of the format blob", hint=f"Write --format {_FILES}.")
+    if is_files and arguments.time is None:
+        hint = "Write --time name:%Y%m%d_%H%M, with the form of your names, or --time mtime."
+        raise InvalidInput("a file of the format blob does not contain its time", hint=hint)
+    if is_files and arguments.spark is not None:
+        raise InvalidInput("Spark's executors do not read files of the format blob", hint="Append without --spark.")
+    if is_files and "-" in arguments.files:
+        raise InvalidInput("standard input is no file of the format blob", hint="Name files or folders.")
+
+
+def _append_files(
+    dataset: Dataset, arguments: argparse.Namespace, advance: Callable[[int], None], batch: dict[str, int]
+) -> AppendResult:
+    from ondisk import files
+
+    fields = dict(arguments.fields or ())
+    if len(fields) < len(arguments.fields or ()):
+        raise InvalidInput("a field is given twice", hint="Write one --field for each field.")
+    choice: dict[str, Any] = {"time": arguments.time, "fields": fields, "tz": arguments.tz, **batch}
+    return files.append(dataset, arguments.files, **choice, progress=advance)
+
+
+def _field(text: str) -> tuple[str, str]:
+    """Return the name of a field, and where its value is."""
+    name, equals, part = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PART, such as site=path:1")
+    return name, part
+
+
 class _Complaints:
     """What to print about input files on standard error.
 
@@ -137,7 +193,8 @@ class _Complaints:
         printed: how many of the notes were printed before the end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, files: Sequence[str]) -> None:
+        self._files = files
         self.refusals: list[tuple[str, str]] = []
         self.refused = 0
         self.damage: list[tuple[str, Damage]] = []
@@ -146,10 +203,14 @@ class _Complaints:
         self._room = _NAMED
 
     def add(self, name: str, result: AppendResult) -> None:
-        """Add what an append of one file refused, skipped or noted."""
+        """Add what an append of one file refused, skipped or noted.
+
+        Args:
+            name: of the file; "" for many, whose names are in the reasons and the notes.
+        """
         self.damage += [(name, each) for each in result.damage[: _NAMED - len(self.damage)]]
-        self.notes += [(name, note) for note in result.notes]
-        nothing_stored = result.refused == result.count
+        self.notes += [_of_file(note, self._files) if name == "" else (name, note) for note in result.notes]
+        nothing_stored = result.refused == result.count and name != ""
         reasons = result.refusals[: min(_FIRST, self._room) if nothing_stored else self._room]
         self.refusals += [(name, reason) for _, reason in reasons]
         self.refused += result.refused
@@ -163,6 +224,12 @@ class _Complaints:
         """Print the notes that were not printed yet, without waiting for the end."""
         complain_of_input([], 0, [], 0, self.notes[self.printed :])
         self.printed = len(self.notes)
+
+
+def _of_file(note: str, files: Sequence[str]) -> tuple[str, str]:
+    """Return the file that a note names first, and the rest of the note."""
+    name = next((each for each in files if note.startswith(f"{each}: ")), "")
+    return name, note.removeprefix(f"{name}: ")
 
 
 def _report(total: AppendResult, complaints: _Complaints, output: Output) -> None:

@@ -14,7 +14,7 @@ from ondisk.cli.output import Output
 from ondisk.cli.streams import write_stdout
 from ondisk.errors import EXIT_DONE
 
-_DIRECTORIES = ("dataset", "datasets")
+_DIRECTORIES = ("dataset", "datasets", "to")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

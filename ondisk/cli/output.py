@@ -28,9 +28,12 @@ def complain_of_input(
     damaged: int,
     notes: Sequence[tuple[str, str]],
 ) -> None:
-    """Print what was not stored of input files, and why. `refused` and `damaged` are totals, listed or not."""
+    """Print what was not stored of input files, and why. `refused` and `damaged` are totals, listed or not.
+
+    A name that is empty is in the reason or the note itself.
+    """
     for name, reason in refusals:
-        complain("refused", f"{name}: {reason}")
+        complain("refused", f"{name}: {reason}" if name else reason)
     if refused > len(refusals):
         complain("refused", f"and {refused - len(refusals)} more")
     for name, each in damage:
@@ -38,4 +41,4 @@ def complain_of_input(
     if damaged > len(damage):
         complain("damaged", f"and {damaged - len(damage)} more places")
     for name, note in notes:
-        complain("note", f"{name}: {note}")
+        complain("note", f"{name}: {note}" if name else note)

@@ -14,7 +14,8 @@ from ondisk.dataset.json_lines import as_json, json_summary, lines_of_data, time
 from ondisk.datum import Datum, Location
 
 if TYPE_CHECKING:
-    from ondisk import AppendResult, Summary
+    from ondisk import AppendResult, Group, Summary
+    from ondisk.files import ExportResult
     from ondisk.maintenance.maintain import Maintained
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Diagnosis, Done, Report
@@ -71,8 +72,18 @@ class JsonOutput:
     def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
         _write(lines_of_data(data, fields))
 
+    def files_written(self, result: ExportResult, to: str) -> None:
+        _print({"to": as_json(to)} | _values(result, "exported", "present", "refused", "bytes"))
+
     def summary(self, summary: Summary) -> None:
         _print(json_summary(summary))
+
+    def groups(self, groups: Iterable[Group], by: str, of: str | None) -> None:
+        keys = ("key", "count", "size", "begin", "end", "min", "mean", "max")
+        _write(_line({key: as_json(getattr(group, key)) for key in keys}) for group in groups)
+
+    def plotted(self, file: str, count: int) -> None:
+        _print({"plot": as_json(file), "groups": count})
 
     def would_delete(self, found: Summary) -> None:
         _print({"would_delete": found.count, "size": found.size})

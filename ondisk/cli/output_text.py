@@ -7,16 +7,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ondisk import json_shapes
 from ondisk.cli.streams import complain, printable, write_stdout
 from ondisk.dataset.json_lines import json_data, metadata_of, time_text
-from ondisk.datum import Datum
+from ondisk.datum import Datum, Value
 from ondisk.errors import command
 
 if TYPE_CHECKING:
-    from ondisk import AppendResult, FieldSummary, Summary
+    from ondisk import AppendResult, FieldSummary, Group, Summary
+    from ondisk.files import ExportResult
     from ondisk.maintenance.maintain import Maintained
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Diagnosis, Done, Report
@@ -35,6 +36,8 @@ _PAGE = 1000  # data in a table: a table is laid out in memory, so more data are
 _LONGEST = 80  # characters of a datum's data
 _NAMED = 10  # segments that one line names, or that maintain names on standard error
 _LINES = 100  # segments with a line each
+_PERIODS = {"hour": 16, "day": 10, "month": 7, "year": 4}  # and how much of the text of a time names it
+_T = TypeVar("_T")
 _FIXES = ("rescan", "remove from the index")
 
 
@@ -75,10 +78,31 @@ class TextOutput:
 
         write_stdout(map(line, data))
 
+    def files_written(self, result: ExportResult, to: str) -> None:
+        counts = f"{_many(result.exported, 'file')} written, {result.present} already there, {result.refused} refused"
+        _print_lines([f"{to}: {counts}; {_many(result.bytes, 'byte')}"])
+
     def summary(self, summary: Summary) -> None:
         rows = {"count": summary.count, "size": summary.size, "begin": summary.begin, "end": summary.end}
         counts = ((name, _counted(each)) for name, each in summary.fields.items())
         _print_rows([*((key, _listed(value)) for key, value in rows.items()), *counts])
+
+    def groups(self, groups: Iterable[Group], by: str, of: str | None) -> None:
+        from ondisk.cli.table import table  # here, since it waits for rich
+
+        is_span_known = by in _PERIODS or of is not None  # or there is no room for it
+
+        def cells(group: Group) -> list[str]:
+            span = [] if is_span_known else [time_text(group.begin), time_text(group.end)]
+            values = [number_text(each) for each in (group.min, group.mean, group.max)] if of else []
+            return [key_text(group.key, by), str(group.count), str(group.size), *span, *values]
+
+        header = [by, "count", "size", *(() if is_span_known else ("begin", "end"))]
+        header += ("lowest", "mean", "highest") if of else ()
+        write_stdout(table(header, [*map(cells, page)]).encode() for page in _pages(groups))
+
+    def plotted(self, file: str, count: int) -> None:
+        _print_lines([f"{file}: {_many(count, 'group')}"])
 
     def would_delete(self, found: Summary) -> None:
         how = "; --yes deletes them" if found.count else ""
@@ -248,7 +272,21 @@ def print_table(data: Iterable[Datum], fields: Sequence[str]) -> None:
     write_stdout(table(header, list(rows(page))).encode() for page in _pages(data))
 
 
-def _pages(data: Iterable[Datum]) -> Iterator[list[Datum]]:
+def key_text(key: Value | None, by: str) -> str:
+    """Return the key of a group as text: a period as `2026-11-20`, a missing value as `missing`."""
+    if key is None:
+        return "missing"
+    if by in _PERIODS and isinstance(key, datetime):
+        return time_text(key)[: _PERIODS[by]].replace("T", " ")
+    return _shown(key)
+
+
+def number_text(value: Value | None) -> str:
+    """Return a value with six digits, enough for a glance; nothing if it is missing."""
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else _shown(value)
+
+
+def _pages(data: Iterable[_T]) -> Iterator[list[_T]]:
     iterator = iter(data)
     while page := list(islice(iterator, _PAGE)):
         yield page

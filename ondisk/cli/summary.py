@@ -5,17 +5,26 @@ The 20 most frequent values of each field are listed, and of numbers and times t
 ondisk summary weather
 ondisk summary weather 'reftime: =2026-11' --json
 ondisk summary weather --fields area --all-values
+ondisk summary weather 'reftime: =2026' --by day --min-max temperature --plot 2026.svg
 """
 
 from __future__ import annotations
 
 import argparse
+from itertools import islice
+from typing import TYPE_CHECKING
 
-from ondisk.cli.arguments import add_dataset, add_keys, add_match, names
+from ondisk.cli.arguments import add_dataset, add_keys, add_match, names, path
 from ondisk.cli.dataset import open_dataset
-from ondisk.cli.mistaken import note_mistakes
+from ondisk.cli.mistaken import note_mistakes, noting
 from ondisk.cli.output import Output
-from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
+from ondisk.cli.streams import write_file
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput
+
+if TYPE_CHECKING:
+    from ondisk import Dataset
+
+_PLOT = ".svg"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,15 +33,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_match(parser)
     parser.add_argument("--fields", metavar="A,B", type=names, help="count only the values of these fields")
     parser.add_argument("--all-values", action="store_true", help="list all values, not only the 20 most frequent")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--by", metavar="G", help="count by group: hour, day, month or year in UTC, or the values of a declared field"
+    )
+    parser.add_argument(
+        "--min-max",
+        metavar="FIELD",
+        help="with --by: also the lowest, mean and highest value of a declared field, or of data.NAME in the data",
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE.svg", type=path, help="with --by: draw the groups to a file, and print only its name"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object; with --by, one for each group")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
+    _check(arguments)
     doubts: list[str] = []
     with open_dataset(arguments.dataset, read_only=True, doubts=doubts) as dataset:
-        choice = {"values": None} if arguments.all_values else {}
-        found = dataset.summary(arguments.match, fields=arguments.fields, **choice)
-        output.summary(found)
-        if not found.count:
-            note_mistakes(dataset, arguments.match)
+        if arguments.by is not None:
+            _groups(dataset, arguments, output)
+        else:
+            choice = {"values": None} if arguments.all_values else {}
+            found = dataset.summary(arguments.match, fields=arguments.fields, **choice)
+            output.summary(found)
+            if not found.count:
+                note_mistakes(dataset, arguments.match)
     return EXIT_FINDINGS if doubts else EXIT_DONE
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Raise unless the options for groups, and those without, are given together."""
+    of_groups = {"--min-max": arguments.min_max, "--plot": arguments.plot}
+    if arguments.by is None and (option := next((name for name, value in of_groups.items() if value), None)):
+        raise InvalidInput(f"{option} is for groups", hint="Write --by day, too; or month, year, hour or a field.")
+    if arguments.by is not None and (arguments.fields is not None or arguments.all_values):
+        raise InvalidInput("--by cannot be combined with --fields or --all-values, which are for all data together")
+    if arguments.plot is not None and not arguments.plot.endswith(_PLOT):
+        raise InvalidInput(f"a plot is an SVG file, not {arguments.plot}", hint=f"Write a name that ends with {_PLOT}.")
+
+
+def _groups(dataset: Dataset, arguments: argparse.Namespace, output: Output) -> None:
+    by, of = arguments.by, arguments.min_max
+    with dataset.summary_by(by, arguments.match, min_max=of) as found:
+        groups = noting(found, dataset, arguments.match)
+        if arguments.plot is None:
+            output.groups(groups, by, of)
+            return
+        from ondisk.cli.plot import MOST, plot  # here, because few commands draw
+
+        drawn = [*islice(groups, MOST + 1)]
+    if len(drawn) > MOST:
+        raise InvalidInput(
+            f"a plot has at most {MOST} groups", hint="Select fewer data, or group by day, month or year."
+        )
+    write_file(arguments.plot, plot(drawn, by, of).encode())
+    output.plotted(arguments.plot, len(drawn))

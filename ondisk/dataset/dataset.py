@@ -17,6 +17,8 @@ from ondisk.dataset.archived import archived_for
 from ondisk.dataset.archives import Archives, DatasetAccess
 from ondisk.dataset.delete import delete
 from ondisk.dataset.exchange import State, exchange, state_of
+from ondisk.dataset.groups import by_group
+from ondisk.dataset.groups import check as check_groups
 from ondisk.dataset.info import info
 from ondisk.dataset.input_file import parsed
 from ondisk.dataset.layout import check_free, create_files, filter_of, open_directory, read_config
@@ -29,6 +31,7 @@ from ondisk.errors import AlreadyExists, InvalidInput, LockError, MatchError, On
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Batch, Format, find
 from ondisk.index import Key
+from ondisk.index.groups import Group
 from ondisk.matcher import METADATA, Expression, Fields
 from ondisk.segments import MustRewrite
 
@@ -545,6 +548,31 @@ class Dataset:
         check_limit(values, "values", "Pass None to list all.")
         names = _names_of(fields, Fields(opened.index.config.fields))
         return summary(opened, self._archives, query, names, values)
+
+    def summary_by(self, by: str, match: Match = None, *, min_max: str | None = None) -> Results[Group]:
+        """Count the data that match by period or by the values of a field, in order. Exact.
+
+        Archives that are offline are not counted; an `ArchiveOffline` warning says so.
+
+        Args:
+            by: `hour`, `day`, `month` or `year` of reftime, in UTC; or a declared field.
+            match: a match expression, or a condition over `fields`; None matches all.
+            min_max: a declared field of numbers or times, whose lowest, mean and highest value each group has; or
+                `data.NAME`, a number in data that are mappings.
+
+        Returns:
+            An iterator over one snapshot, as that of `query`. Periods without data have no group.
+
+        Raises:
+            MatchError: an argument is not valid, or names an unknown field.
+
+        Cost: reads the index only: all data that match, once. With `data.NAME` it reads the data.
+        """
+        opened = self._access.current()
+        query = Query(match)
+        query.check(opened.index)
+        names = check_groups(by, min_max, Fields(opened.index.config.fields))
+        return Results(by_group(opened, self._archives, query, *names))
 
     def index_frame(
         self,

@@ -339,17 +339,22 @@ class Directory:
             self._make_parents(name)
         return WritableFile(self._open_file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL), self.at(name))
 
-    def write_new(self, name: str, content: bytes) -> None:
-        """Create a small file that appears complete or not at all.
+    def write_new(self, name: str, content: bytes, *, staged: str | None = None, durable: bool = True) -> None:
+        """Create a file that appears complete or not at all.
+
+        Args:
+            staged: name of the hidden file that is written first; None for one that only this process uses.
+            durable: sync; else the caller does so, for many files together.
 
         Durability: syncs the file, links it to its name, syncs the directory. A crash in between leaves a hidden file.
 
         Raises:
             FileExistsError: the name is taken.
         """
-        with self._written(f".{name}.{os.getpid()}", content) as staged:
+        with self._written(staged or f".{name}.{os.getpid()}", content, durable=durable) as staged:
             self.link(staged, name)
-        self.sync()
+        if durable:
+            self.sync()
 
     def replace(
         self, name: str, content: bytes, *, staged: str | None = None, like: os.stat_result | None = None
@@ -367,15 +372,18 @@ class Directory:
             self.rename(staged, name)
 
     @contextlib.contextmanager
-    def _written(self, staged: str, content: bytes, like: os.stat_result | None = None) -> Iterator[str]:
-        """Write and sync a hidden file for the length of the block; yield its name."""
+    def _written(
+        self, staged: str, content: bytes, like: os.stat_result | None = None, *, durable: bool = True
+    ) -> Iterator[str]:
+        """Write a hidden file for the length of the block, and sync it if `durable`; yield its name."""
         self.discard(staged)
         try:
             with self.create_file(staged) as file:
                 if like is not None:
                     file.belong_like(like)
                 file.write(0, content)
-                file.sync()
+                if durable:
+                    file.sync()
             yield staged
         finally:
             self.discard(staged)
@@ -474,6 +482,16 @@ class Directory:
         """Return whether the directory is on a network filesystem, where SQLite's WAL cannot work."""
         return self._filesystem() in _NETWORK
 
+    @property
+    def device(self) -> int:
+        """The number of the filesystem that the directory is on."""
+        return os.fstat(self._descriptor).st_dev
+
+    @property
+    def can_sync_together(self) -> bool:
+        """Whether `sync_together` is safe on the directory's filesystem, and with this kernel."""
+        return files.can_sync_filesystem() and self._filesystem() in _SYNCED_TOGETHER
+
     def sync_together(self, names: Iterable[str]) -> bool:
         """Make all files of some directories durable in one call, and the directories' entries.
 
@@ -486,9 +504,8 @@ class Directory:
 
         Cost: one call for any number of files; it also waits for what others write to this filesystem.
         """
-        device = os.fstat(self._descriptor).st_dev
         found = map(self.stat, names)
-        if any(each is None or each.st_dev != device for each in found) or self._filesystem() not in _SYNCED_TOGETHER:
+        if any(each is None or each.st_dev != self.device for each in found) or not self.can_sync_together:
             return False
         # syncfs reports errors since this descriptor was opened, which was before anything was written.
         return files.sync_filesystem(self._descriptor, str(self.path))

@@ -204,9 +204,14 @@ def _write_back(descriptor: int) -> None:
         _library().sync_file_range(descriptor, c_int64(0), c_int64(0), _SYNC_FILE_RANGE_WRITE)
 
 
+def can_sync_filesystem() -> bool:
+    """Return whether the kernel can sync a whole filesystem, and reports errors."""
+    return sys.platform == "linux" and _release() >= (5, 8)  # before 5.8, syncfs did not report write errors
+
+
 def sync_filesystem(descriptor: int, path: str) -> bool:
     """Sync the whole filesystem of a descriptor; return False if the kernel cannot, or would not report errors."""
-    if sys.platform != "linux" or _release() < (5, 8):  # before 5.8, syncfs did not report write errors
+    if not can_sync_filesystem():
         return False
     from ctypes import get_errno
 

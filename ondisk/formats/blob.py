@@ -1,6 +1,7 @@
 """Blobs: any bytes, one file for each datum.
 
-The caller of append passes reftime and metadata. They are stored next to the file, as CBOR of at most 1 MiB:
+The caller of append passes reftime and metadata; `ondisk.files` finds them in the names of files. They are stored next
+to the file, as CBOR of at most 1 MiB:
 
     {"reftime": microseconds since 1970, "metadata": {…}}
 
@@ -62,7 +63,7 @@ class Blob(Format):
         """
         raise InvalidInput(
             "a file of the format blob does not contain its reftime and metadata",
-            hint="Append it in Python: dataset.append([Datum(reftime, metadata, Path(file).read_bytes())]).",
+            hint="Say where they are: `ondisk append DATASET FILE --format blob --time mtime`, or see docs/files.md.",
         )
 
     def encode(self, data: Sequence[Datum]) -> Batch:

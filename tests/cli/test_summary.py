@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import ondisk
 
 
@@ -75,3 +77,55 @@ def test_a_summary_of_no_data_has_no_span(run, vm2):
     done = run("summary", vm2, "--json")
     assert (done.json["count"], done.json["begin"], done.json["end"]) == (0, None, None)
     assert run("summary", vm2).code == 0
+
+
+def test_groups_are_a_table_or_an_object_each(run, weather):
+    assert run("summary", weather, "--by", "day").text == (
+        "day          count   size\n─────────────────────────\n2026-11-20   2       68\n2026-11-21   1       31\n"
+    )
+    rows = [("VM2,5", 2, 65, "2026-11-21T07:00:00Z"), ("VM2,7", 1, 34, "2026-11-20T06:00:00Z")]
+    assert run("summary", weather, "--by", "area", "--json").lines == [
+        {"key": area, "count": count, "size": size, "begin": "2026-11-20T06:00:00Z", "end": end}
+        | {"min": None, "mean": None, "max": None}
+        for area, count, size, end in rows
+    ]
+    table = run("summary", weather, "area: VM2,5", "--by", "area").text.splitlines()
+    assert table[2] == "VM2,5   2       65     2026-11-20T06:00:00Z   2026-11-21T07:00:00Z"
+
+
+def test_numbers_have_their_lowest_mean_and_highest_value(run, jsonl):
+    rows = "".join(f'{{"reftime":"2026-11-20T0{hour}:00:00Z","real":{hour}.5,"wind":{hour}}}\n' for hour in range(4))
+    Path("a.jsonl").write_text(rows)
+    run("append", jsonl, "a.jsonl")
+    for field, values in {"real": "0.5      2      3.5", "data.wind": "0        1.5    3"}.items():
+        assert run("summary", jsonl, "--by", "year", "--min-max", field).text.splitlines()[2].endswith(values)
+
+
+def test_groups_are_drawn_to_a_file(run, weather):
+    done = run("summary", weather, "--by", "day", "--plot", "days.svg")
+    assert (done.code, done.text) == (0, "days.svg: 2 groups\n")
+    assert Path("days.svg").read_text().count("<title>") == 2
+    assert run("summary", weather, "--by", "day", "--plot", "nowhere/days.svg").code == 50
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "problem"),
+    [
+        ("--by nowhere", 4, "nowhere"),
+        ("--min-max area", 2, "--min-max is for groups\nWrite --by day"),
+        ("--plot x.svg", 2, "--plot is for groups"),
+        ("--by day --fields area", 2, "--by cannot be combined with --fields"),
+        ("--by day --all-values", 2, "--by cannot be combined with"),
+        ("--by day --plot weather/index.sqlite", 2, "a plot is an SVG file, not weather/index.sqlite"),
+        ("--by day --min-max area", 4, "'area' is declared text"),
+        ("--by day --min-max reftime --plot x.svg", 2, "reftime is a time, and only numbers are drawn"),
+    ],
+)
+def test_groups_that_are_not_possible_are_an_error(run, weather, options, code, problem):
+    done = run("summary", weather, *options.split())
+    assert (done.code, done.out) == (code, b"")
+    assert problem in done.err
+
+
+def test_a_group_of_a_mistaken_match_gets_a_note(run, weather):
+    assert "case matters" in run("summary", weather, "area: vm2,5", "--by", "day").err

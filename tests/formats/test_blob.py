@@ -89,10 +89,10 @@ def test_damaged_metadata_are_said_to_be_so(beside):
             read(beside)
 
 
-def test_a_file_says_nothing_of_its_reftime_so_it_is_given_in_python():
+def test_a_file_says_nothing_of_its_reftime_so_the_command_must():
     with pytest.raises(InvalidInput, match="does not contain its reftime") as caught:
         blob().parse(io.BytesIO(b"x"), 1)
-    assert "Datum(reftime, metadata" in caught.value.hint
+    assert "--format blob --time mtime" in caught.value.hint
 
 
 def test_the_extension_is_configured_and_none_of_another_format():

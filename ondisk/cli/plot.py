@@ -1,0 +1,165 @@
+"""Draw groups of data as SVG: a year at a glance, without a library.
+
+A bar for each group has the number of its data. With another field, a bar reaches from its lowest to its highest value
+in the group, and a line joins the means, except over periods without data. The title of a bar, which browsers show
+under the pointer, has its numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from html import escape
+from itertools import pairwise
+from math import ceil, floor, isfinite, log10
+from typing import Any
+
+from ondisk.cli.output_text import key_text, number_text
+from ondisk.cli.streams import printable
+from ondisk.errors import InvalidInput
+from ondisk.index.groups import PERIODS, Group
+
+MOST = 5_000
+"""Groups in a plot, at most."""
+
+_WIDTH, _HEIGHT = 960, 360
+_LEFT, _RIGHT, _TOP, _BOTTOM = 80, 940, 40, 310
+_TICKS, _LABELS = 6, 8  # at the left and below, at most
+_LONGEST = 16  # characters of a label
+_HOURS = {"hour": 1, "day": 24, "month": 31 * 24, "year": 366 * 24}
+_BAR, _SPAN, _LINE = "#4878a8", "#b8cce0", "#b04030"
+
+
+def plot(groups: Sequence[Group], by: str, of: str | None) -> str:
+    """Return a picture of groups as SVG.
+
+    Args:
+        groups: in order.
+        by, of: what they are groups by, and their other field, as in `Dataset.summary_by`.
+
+    Raises:
+        InvalidInput: the values of the other field are no numbers.
+    """
+    spans = [_span(group, of) for group in groups]
+    numbers = [value for span in spans if span for value in span]
+    axis = _Axis(min(numbers, default=0.0), max(numbers, default=1.0))
+    places, width = _places(groups, by)
+    bars = [*_bars(groups, spans, places, width, by, of, axis)]
+    return "\n".join(
+        [*_frame(f"{of or 'number of data'} by {by}", axis), *bars, *_labels(groups, places, by), "</svg>\n"]
+    )
+
+
+class _Axis:
+    """The vertical axis: from a round number to a round number, with a line at each step.
+
+    Args:
+        low, high: the numbers that it must contain.
+    """
+
+    def __init__(self, low: float, high: float) -> None:
+        self.step = _round_step(high / _TICKS - low / _TICKS)
+        self._first = floor(low / self.step)
+        self._count = max(ceil(high / self.step) - self._first, 1)
+
+    def ticks(self) -> Iterator[float]:
+        return ((self._first + number) * self.step for number in range(self._count + 1))
+
+    def place(self, value: float) -> float:
+        """Return the vertical place of a number."""
+        return round(_BOTTOM - (value / self.step - self._first) / self._count * (_BOTTOM - _TOP), 1)
+
+
+def _round_step(least: float) -> float:
+    """Return the first of 1, 2, 5, 10, 20 … (or 0.5, 0.2 …) that is not less."""
+    if not least > 0:
+        return 1.0
+    power = 10.0 ** floor(log10(least))
+    return next((each * power for each in (1, 2, 5) if each * power >= least), 10 * power)
+
+
+def _span(group: Group, of: str | None) -> tuple[float, float] | None:
+    """Return the ends of the bar of a group; None if it has none."""
+    if of is None:
+        return 0.0, float(group.count)
+    if isinstance(group.min, datetime):
+        raise InvalidInput(f"{of} is a time, and only numbers are drawn", hint="Leave out --plot.")
+    if not isinstance(group.min, int | float) or not isinstance(group.max, int | float):
+        return None
+    return (float(group.min), float(group.max)) if isfinite(group.min) and isfinite(group.max) else None
+
+
+def _places(groups: Sequence[Group], by: str) -> tuple[list[float], float]:
+    """Return where the bar of each group begins, and how wide all are: periods by time, values side by side."""
+    hours = _hours(groups, by)
+    begin, end = min(hours, default=0.0), max(hours, default=0.0) + _HOURS.get(by, 1)
+    each = (_RIGHT - _LEFT) / (end - begin)
+    return [round(_LEFT + (hour - begin) * each, 1) for hour in hours], max(round(_HOURS.get(by, 1) * each, 1), 1.0)
+
+
+def _hours(groups: Sequence[Group], by: str) -> list[float]:
+    """Return when each period begins, hours since 1970; the number of each other group."""
+    keys: list[Any] = [group.key for group in groups]
+    return [key.timestamp() / 3600 for key in keys] if by in PERIODS else [float(number) for number in range(len(keys))]
+
+
+def _bars(
+    groups: Sequence[Group],
+    spans: Sequence[tuple[float, float] | None],
+    places: Sequence[float],
+    width: float,
+    by: str,
+    of: str | None,
+    axis: _Axis,
+) -> Iterator[str]:
+    """Yield the bars, and the line that joins the means."""
+    means: list[tuple[float, float, float]] = []
+    for group, span, place, hour in zip(groups, spans, places, _hours(groups, by), strict=True):
+        if span is None:
+            continue
+        bottom, top = map(axis.place, span)
+        colour, height = (_BAR if of is None else _SPAN), max(round(bottom - top, 1), 1)
+        title = f"{key_text(group.key, by)}: {group.count} data"
+        if of is not None:
+            title += f", {of} {number_text(group.min)} to {number_text(group.max)}, mean {number_text(group.mean)}"
+            means.append((hour, round(place + width / 2, 1), axis.place(group.mean or 0.0)))
+        yield f'<rect x="{place}" y="{top}" width="{width}" height="{height}" fill="{colour}">{_title(title)}</rect>'
+    if by not in PERIODS:
+        yield from (f'<circle cx="{x}" cy="{y}" r="3" fill="{_LINE}"/>' for _, x, y in means)
+    elif means:
+        line = f"M{means[0][1]} {means[0][2]}h1"
+        for (before, *_), (hour, x, y) in pairwise(means):
+            line += f"{'L' if hour - before <= _HOURS[by] else 'M'}{x} {y}h1"
+        yield f'<path d="{line}" fill="none" stroke="{_LINE}" stroke-width="1.5"/>'
+
+
+def _frame(title: str, axis: _Axis) -> Iterator[str]:
+    """Yield the begin of the picture: its title, and the lines of the axis."""
+    size = f'width="{_WIDTH}" height="{_HEIGHT}"'
+    style = 'style="font: 12px sans-serif"'
+    yield f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {_WIDTH} {_HEIGHT}" {style}>'
+    yield f'<rect {size} fill="white"/>'
+    yield f'<text x="{_LEFT}" y="24" font-size="16">{_text(title)}</text>'
+    for tick in axis.ticks():
+        at = axis.place(tick)
+        yield f'<path d="M{_LEFT} {at}H{_RIGHT}" stroke="#dddddd"/>'
+        yield f'<text x="{_LEFT - 8}" y="{at + 4}" text-anchor="end">{tick:.10g}</text>'
+
+
+def _labels(groups: Sequence[Group], places: Sequence[float], by: str) -> Iterator[str]:
+    """Yield the axis below the plot, with the names of some groups."""
+    yield f'<path d="M{_LEFT} {_TOP}V{_BOTTOM}H{_RIGHT}" fill="none" stroke="black"/>'
+    every = max(ceil(len(groups) / _LABELS), 1)
+    for group, place in [*zip(groups, places, strict=True)][::every]:
+        text = key_text(group.key, by)
+        cut = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+        yield f'<text x="{place}" y="{_BOTTOM + 20}">{_text(cut)}</text>'
+
+
+def _title(text: str) -> str:
+    return f"<title>{_text(text)}</title>"
+
+
+def _text(text: str) -> str:
+    """Return a text for SVG, which has no characters that are not printable."""
+    return escape(printable(text))

@@ -1,0 +1,213 @@
+"""Append files: each becomes a datum of the format `blob`, with a time and metadata from its path.
+
+An append that was interrupted is repeated: what is stored already is a duplicate, see `ondisk.files.same`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from ondisk.dataset.append import BATCH_SIZE, AppendResult, refuse_old
+from ondisk.datum import Datum
+from ondisk.errors import InvalidInput, OndiskError, StorageError, shown
+from ondisk.files.describe import Describe
+from ondisk.files.same import STORED, known
+from ondisk.files.walk import REMOVED, Found, Skipped, found_in
+from ondisk.filesystem import ReadableFile
+from ondisk.formats import Batch
+from ondisk.formats.base import BATCH_BYTES, Format
+
+if TYPE_CHECKING:
+    from ondisk.dataset import Dataset
+
+FORMAT = "blob"
+CHANGED = "it changed while it was read"
+
+Place: TypeAlias = tuple[int, str]
+"""The position of a file in the input, and its path for messages."""
+
+_REFUSALS = 100
+
+
+def append(
+    dataset: Dataset,
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    time: str,
+    fields: Mapping[str, str] | None = None,
+    tz: str | None = None,
+    batch_size: int = BATCH_SIZE,
+    progress: Callable[[int], None] = lambda size: None,
+) -> AppendResult:
+    """Store files, each as a datum of the format `blob`, in a fixed order.
+
+    A file that cannot be stored is refused, with its path and the reason: it cannot be read, is not a regular file,
+    changed while it was read, has no time, or its path is not UTF-8. The others are stored.
+
+    Args:
+        dataset: open for writing.
+        paths: files, and folders for all that is in them and in their subfolders. In a folder, hidden names and
+            unfinished files (`.tmp`, `.part`) are skipped, and links are refused.
+        time: `name:FORM`, `path:FORM` or `mtime`; a FORM has directives of `strptime`, such as `%Y%m%d_%H%M`.
+        fields: field → `path`, `path:N`, `name` or `name:N`; see `ondisk.files.describe`.
+        tz: the time zone of times in names, such as `Europe/Rome`; None for UTC.
+        batch_size: files in a batch; a batch also ends at 64 MiB.
+        progress: called with the size of each file that was read.
+
+    Returns:
+        What was done; a reason in `refusals` begins with the path of the file.
+
+    Raises:
+        InvalidInput: an argument is not valid, or a folder is a dataset.
+        NotFound, StorageError: something that was named does not exist or cannot be read. What was found before is
+            stored; `error.context["result"]` reports it.
+        Also the errors of `Dataset.append`.
+
+    Durability: as `Dataset.append`.
+    Locks: the writers' lock, once for each batch; not while files are read.
+    Cost: reads each file once, and what is stored for it already. Memory: one batch, and the names of one folder.
+    """
+    if isinstance(paths, str | bytes | os.PathLike):
+        raise InvalidInput(f"paths must be a list of files, not {shown(paths)}", hint=f"Write [{shown(paths)}].")
+    if type(batch_size) is not int or batch_size < 1:
+        raise InvalidInput(f"batch_size must be a whole number of 1 or more, not {shown(batch_size)}")
+    describe = Describe(time, fields or {}, tz, dataset.config.fields)
+    reading = _Reading(dataset, describe, batch_size, progress)
+    format = dataset._access.format(FORMAT)
+    try:
+        result = dataset._append(reading.batches((os.fspath(path) for path in paths), format), format)
+    except OndiskError as error:
+        reading.complete(error.context.setdefault("result", AppendResult()))
+        raise
+    return reading.complete(result)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Reads files into batches, and counts what is in none: refused files, and files that are stored already."""
+
+    dataset: Dataset
+    describe: Describe
+    batch_size: int
+    progress: Callable[[int], None]
+    count: int = 0
+    refused: int = 0
+    stored: int = 0
+    refusals: list[tuple[int, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def complete(self, result: AppendResult) -> AppendResult:
+        """Add to the result of an append what was in none of its batches."""
+        result.refused += self.refused
+        result.refusals = sorted(self.refusals)
+        result.duplicates += self.stored
+        result.notes += self.notes
+        return result
+
+    def batches(self, paths: Iterable[str], format: Format) -> Iterator[Batch]:
+        """Yield the files that are to be stored, in batches; also those before an error."""
+        files = self._encoded(paths, format)
+        error = None
+        while error is None:
+            batch, places, weight = Batch(), list[Place](), 0
+            try:
+                for place, encoded in files:
+                    places.append(place)
+                    batch.extend(encoded)
+                    weight += len(encoded.payloads[0])
+                    if len(batch) >= self.batch_size or weight >= BATCH_BYTES:
+                        break
+            except OndiskError as raised:
+                error = raised
+            if not places:
+                break
+            self._sift(batch, places)
+            if batch.payloads:
+                yield batch
+        if error is not None:
+            raise error
+
+    def _encoded(self, paths: Iterable[str], format: Format) -> Iterator[tuple[Place, Batch]]:
+        """Yield the files that can be stored, each as a batch of one datum, and refuse the others."""
+        for path in paths:
+            skipped = Skipped()
+            for found in found_in(path, skipped):
+                place = self.count, found.shown
+                self.count += 1
+                try:
+                    encoded = format.encode([self._read(found)])
+                except (InvalidInput, StorageError) as error:
+                    self._refuse(place, error.message)
+                    continue
+                if encoded.refused:
+                    self._refuse(place, encoded.refused[0][1])
+                    continue
+                yield place, encoded
+            if note := str(skipped):
+                self.notes.append(f"{path}: {note}")
+
+    def _read(self, found: Found) -> Datum:
+        """Return the datum of a file.
+
+        Raises:
+            InvalidInput, StorageError: it cannot be stored.
+        """
+        if found.reason is not None:
+            raise InvalidInput(found.reason)
+        try:
+            file = found.folder.open_to_read(found.name)
+        except FileNotFoundError:
+            raise InvalidInput(REMOVED) from None
+        reftime, metadata = self.describe(found.path, file.stat().st_mtime_ns)
+        content = _content(file, self.dataset.config.max_datum_size)
+        self.progress(len(content))
+        return Datum(reftime, metadata, content)
+
+    def _refuse(self, place: Place, reason: str) -> None:
+        self.refused += 1
+        if len(self.refusals) < _REFUSALS:
+            self.refusals.append((place[0], f"{place[1]}: {reason}"))
+
+    def _sift(self, batch: Batch, places: list[Place]) -> None:
+        """Remove from a batch the files that are too old or stored already, and those that differ from what is stored.
+
+        Args:
+            places: those of its data; loses the same ones.
+        """
+        refuse_old(batch, self.dataset.config)
+        removed = dict(batch.refused)
+        self._remove(batch, places, removed)
+        removed = known(self.dataset, batch, [shown for _, shown in places])
+        batch.refuse(removed)
+        self._remove(batch, places, removed)
+
+    def _remove(self, batch: Batch, places: list[Place], removed: Mapping[int, str]) -> None:
+        """Count what a batch has refused, and forget it."""
+        batch.refused = []
+        for position, reason in removed.items():
+            if reason == STORED:
+                self.stored += 1
+            else:
+                self._refuse(places[position], reason)
+        places[:] = [place for position, place in enumerate(places) if position not in removed]
+
+
+def _content(file: ReadableFile, limit: int) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        InvalidInput: it is larger than `limit` bytes, or it changed meanwhile.
+        StorageError: it cannot be read.
+    """
+    before = file.stat()
+    if before.st_size > limit:
+        raise InvalidInput(f"{before.st_size} bytes are more than max_datum_size, {limit}")
+    content = file.read(0, before.st_size + 1)
+    after = file.stat()
+    same = all(getattr(before, key) == getattr(after, key) for key in ("st_size", "st_mtime_ns", "st_ctime_ns"))
+    if len(content) != before.st_size or not same:
+        raise InvalidInput(CHANGED)
+    return content

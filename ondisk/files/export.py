@@ -1,0 +1,235 @@
+"""Export data: each becomes a file in a folder, with a name from its metadata.
+
+Nothing is overwritten, and nothing outside of the folder is touched. A file that is there with the same bytes is left:
+so an export that was interrupted is repeated. The bytes are copied, never linked: a hard link would let whoever edits
+the file change the segment, and after a repack a symbolic link would lead to another datum.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ondisk.dataset.json_lines import time_text
+from ondisk.dataset.layout import CONFIG
+from ondisk.datum import Datum
+from ondisk.errors import AlreadyExists, DiskFull, InvalidInput, OndiskError, ReadOnly, StorageError, shown
+from ondisk.files.names import DEFAULT, Names
+from ondisk.filesystem import Directory
+
+if TYPE_CHECKING:
+    from ondisk.dataset import Dataset
+    from ondisk.dataset.query import Match
+
+_REFUSALS = 100
+_OPEN = 64  # folders
+_NO_NAME = (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)  # what some filesystems say of names that others take
+
+
+@dataclass(slots=True)
+class ExportResult:
+    """What an export did.
+
+    Attributes:
+        exported: files that were written.
+        present: files that were there already, with the same bytes.
+        refused: data without a file; `refusals` says why.
+        bytes: of the files that were written.
+        refusals: position in the order of the query, counted from 0, and reason, of the first 100 that were refused.
+    """
+
+    exported: int = 0
+    present: int = 0
+    refused: int = 0
+    bytes: int = 0
+    refusals: list[tuple[int, str]] = field(default_factory=list)
+
+
+def export(
+    dataset: Dataset,
+    match: Match,
+    to: str | os.PathLike[str],
+    *,
+    name: str = DEFAULT,
+    sort: str | None = None,
+    limit: int | None = None,
+) -> ExportResult:
+    """Write the data that match to files in a folder, one for each datum.
+
+    A datum whose name leads out of the folder, or whose file exists with other bytes, is refused; the others are
+    written.
+
+    Args:
+        match, sort, limit: as in `Dataset.query`.
+        to: the folder; it is created if it does not exist.
+        name: a template over reftime and metadata, such as `{reftime:%Y%m%d_%H%M}_{site}.jpg`; a slash makes folders.
+
+    Raises:
+        InvalidInput: the template is not valid, or two data would have the same name: then nothing was written.
+        AlreadyExists: the folder is a file.
+        DiskFull, ReadOnly, StorageError: a file cannot be written; `error.context["result"]` reports those before it.
+        Also the errors of `Dataset.query`.
+
+    Durability: each file appears complete or not at all. When this returns, they survive power loss. A process that is
+        killed may leave the hidden file `.ondisk-PID` in one of the folders.
+    Cost: two queries: the first one compares the names. It reads the data only if the template names metadata that are
+        not declared. Memory: one datum.
+    """
+    names = Names(name, dataset.config.fields)
+    choice: dict[str, Any] = {"sort": sort, "limit": limit}
+    with dataset.query(match, with_data=names.needs_data, **choice) as data:
+        _check_distinct(data, names)
+    result = ExportResult()
+    with _folder(to) as folder:
+        files = _Files(folder, result)
+        try:
+            with dataset.query(match, **choice) as data:
+                for position, datum in enumerate(data):
+                    try:
+                        files.add(names(datum), datum)
+                    except InvalidInput as error:
+                        result.refused += 1
+                        if len(result.refusals) < _REFUSALS:
+                            result.refusals.append((position, f"{_named(datum)}: {error.message}"))
+            files.sync()
+        except OndiskError as error:
+            error.context["result"] = result
+            raise
+    return result
+
+
+class _Files:
+    """Writes files to a folder, and to folders in it.
+
+    Args:
+        top: the folder.
+        result: counts what is written.
+    """
+
+    def __init__(self, top: Directory, result: ExportResult) -> None:
+        self._top = top
+        self._result = result
+        self._staged = f".ondisk-{os.getpid()}"
+        self._together = top.can_sync_together
+        self._device = top.device
+        self._folders: OrderedDict[str, Directory] = OrderedDict()
+
+    def add(self, name: str, datum: Datum) -> None:
+        """Write the file of a datum, unless it is there already.
+
+        Raises:
+            InvalidInput: it cannot have this name, the name is taken by something else, or the data are no bytes.
+        """
+        content = datum.data
+        if type(content) is not bytes:
+            raise InvalidInput(f"its data are no bytes, but of type {type(content).__name__}")
+        above, _, last = name.rpartition("/")
+        try:
+            folder = self._folder(above)
+            if folder.stat(last) is None:
+                # Another filesystem may be mounted there, which is not synced with this one.
+                durable = not self._together or folder.device != self._device
+                with contextlib.suppress(FileExistsError):  # somebody else creates it now
+                    folder.write_new(last, content, staged=self._staged, durable=durable)
+                    self._result.exported += 1
+                    self._result.bytes += len(content)
+                    return
+            self._compare(folder, last, content)
+        except FileNotFoundError:
+            raise InvalidInput(f"{self._top.at(name)} was removed meanwhile") from None
+        except (DiskFull, ReadOnly):
+            raise
+        except StorageError as error:
+            if "errno" in error.context and error.context["errno"] not in _NO_NAME:
+                raise
+            raise InvalidInput(error.message) from None
+
+    def _compare(self, folder: Directory, name: str, content: bytes) -> None:
+        """Raise InvalidInput unless a file has some content."""
+        there = folder.open_to_read(name)
+        if there.size() != len(content) or there.read(0, len(content)) != content:
+            raise InvalidInput(f"{there.path} exists with other bytes, and is not overwritten")
+        self._result.present += 1
+
+    def _folder(self, name: str) -> Directory:
+        """Return a folder in the top one, which is created if it does not exist."""
+        if not name:
+            return self._top
+        folder = self._folders.get(name)
+        if folder is None:
+            folder = self._folders[name] = self._top.inside(name, make=True, durable=not self._together)
+            if len(self._folders) > _OPEN:
+                self._folders.popitem(last=False)[1].close()
+        return folder
+
+    def sync(self) -> None:
+        """Make all files durable, if they are not.
+
+        Raises:
+            DurabilityLost: the sync failed.
+        """
+        if self._together:
+            self._top.sync_together(())
+
+
+@contextlib.contextmanager
+def _folder(path: str | os.PathLike[str]) -> Iterator[Directory]:
+    """Open a folder to export to, for the length of the block; create it first if it does not exist.
+
+    Raises:
+        AlreadyExists: it is not a folder.
+        InvalidInput: it is in a dataset, which would take the files for segments.
+    """
+    if not os.fspath(path):
+        raise InvalidInput("the path of the folder is empty", hint='Write "." for the current folder.')
+    absolute = Path(path).resolve()
+    for each in (absolute, *absolute.parents):
+        with contextlib.suppress(OSError):  # it cannot be looked at, so no dataset there can be opened either
+            if (each / CONFIG).exists():
+                raise InvalidInput(f"{absolute} is in the dataset {each}", hint="Choose a folder outside of it.")
+    try:
+        folder = Directory.create(path)
+    except FileExistsError as error:
+        raise AlreadyExists(f"{error.filename} is not a folder", hint="Choose another path.") from None
+    with folder:
+        yield folder
+
+
+def _check_distinct(data: Iterable[Datum], names: Names) -> None:
+    """Raise if two data would have the same name.
+
+    Raises:
+        InvalidInput: two would.
+
+    Memory: the names are in a temporary file without a name.
+    """
+    with contextlib.closing(sqlite3.connect("")) as known:
+        known.execute("CREATE TABLE name (name BLOB PRIMARY KEY, reftime) WITHOUT ROWID")
+        for datum in data:
+            try:
+                name = names(datum)
+            except InvalidInput:  # it is refused later
+                continue
+            row = os.fsencode(name), time_text(datum.reftime)
+            if known.execute("INSERT INTO name VALUES (?, ?) ON CONFLICT DO NOTHING", row).rowcount == 0:
+                [[other]] = known.execute("SELECT reftime FROM name WHERE name = ?", row[:1])
+                raise _same_name(name, other, row[1])
+
+
+def _same_name(name: str, *times: str) -> InvalidInput:
+    hint = "Name more metadata: `--name '{reftime:%Y%m%d_%H%M%S}_{site}.jpg'`, with the fields that tell them apart."
+    return InvalidInput(f"two data would be {shown(name)}: those of {' and '.join(times)}", hint=hint)
+
+
+def _named(datum: Datum) -> str:
+    """Return what tells users which datum is meant."""
+    at = datum.location
+    place = f" ({at.segment}, {at.offset})" if at is not None else ""
+    return f"the datum of {time_text(datum.reftime)}{place}"

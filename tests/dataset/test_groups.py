@@ -1,0 +1,179 @@
+"""`Dataset.summary_by`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from math import fsum, inf, isclose
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ondisk
+from ondisk import Datum, Group
+from ondisk.errors import ArchiveOffline, MatchError
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+FIELDS = {
+    "site": "text",
+    "station": "integer",
+    "level": "real",
+    "made": "timestamp",
+    "valid": "boolean",
+    "key": "bytes",
+}
+NAMES = {"hour": "%Y%m%d%H", "day": "%Y%m%d", "month": "%Y%m", "year": "%Y"}
+
+
+@pytest.fixture
+def weather(create):
+    """Return a dataset with a datum each six hours, of two stations in turns."""
+    dataset = create("weather", step="monthly", unique=["reftime", "station"], fields=FIELDS)
+    dataset.append(
+        Datum(NOON + number * timedelta(hours=6), {"station": number % 2, "level": number / 2}, {"wind": number})
+        for number in range(60)
+    )
+    return dataset
+
+
+def brief(groups):
+    return [(f"{each.key:%m-%d}", each.count, each.min, each.mean, each.max) for each in groups]
+
+
+def test_data_are_counted_by_day_with_lowest_mean_and_highest_value(weather):
+    assert brief(weather.summary_by("day", "reftime: <=2026-11-22", min_max="level")) == [
+        ("11-20", 2, 0.0, 0.25, 0.5),
+        ("11-21", 4, 1.0, 1.75, 2.5),
+        ("11-22", 4, 3.0, 3.75, 4.5),
+    ]
+    [first, *_] = weather.summary_by("day")
+    assert first == Group(NOON.replace(hour=0), 2, first.size, NOON, NOON + timedelta(hours=6))
+    assert sum(each.size for each in weather.summary_by("day")) == weather.summary().size
+
+
+def test_data_are_counted_by_month_year_and_hour(weather):
+    assert brief(weather.summary_by("month")) == [("11-01", 42, None, None, None), ("12-01", 18, None, None, None)]
+    assert [(each.key, each.count) for each in weather.summary_by("year")] == [(datetime(2026, 1, 1, tzinfo=UTC), 60)]
+    assert [each.key for each in weather.summary_by("hour")] == [each.reftime for each in weather.query()]
+
+
+def test_data_are_counted_by_the_values_of_a_field(weather):
+    weather.append([Datum(NOON, {"station": 7}), Datum(NOON, {"level": 2.0})])
+    found = [(each.key, each.count, each.min, each.max) for each in weather.summary_by("station", min_max="level")]
+    assert found == [(None, 1, 2.0, 2.0), (0, 30, 0.0, 29.0), (1, 30, 0.5, 29.5), (7, 1, None, None)]
+
+
+def test_times_have_a_first_and_a_last_value_and_no_mean(weather):
+    [group] = weather.summary_by("year", min_max="reftime")
+    assert (group.min, group.max, group.mean) == (NOON, NOON + timedelta(hours=59 * 6), None)
+
+
+def test_numbers_in_the_data_themselves_are_summarised(weather):
+    weather.append(
+        [Datum(NOON, {"station": 5 + at}, {"wind": value}) for at, value in enumerate(["1", None, True, {}])]
+    )
+    assert brief(weather.summary_by("day", "reftime: <=2026-11-21", min_max="data.wind")) == [
+        ("11-20", 6, 0.0, 0.5, 1.0),
+        ("11-21", 4, 2.0, 3.5, 5.0),
+    ]
+    found = [(each.key, each.count, each.max) for each in weather.summary_by("station", min_max="data.wind")]
+    assert found == [(0, 30, 58.0), (1, 30, 59.0), *((station, 1, None) for station in range(5, 9))]
+
+
+def test_an_infinite_value_has_no_mean(create):
+    dataset = create("infinite", fields=FIELDS)
+    dataset.append([Datum(NOON, {"level": value}) for value in (inf, -inf, 1.0)])
+    [group] = dataset.summary_by("day", min_max="level")
+    assert (group.min, group.mean, group.max) == (-inf, None, inf)
+
+
+def test_archives_are_counted_with_the_dataset_in_one_order(weather):
+    expected = {by: [*weather.summary_by(by, min_max="level")] for by in ("day", "month", "station", "made")}
+    weather.archive("2026/11.jsonl")
+    weather.append([Datum(NOON + timedelta(days=1), {"station": 9, "level": 0.0})])
+    days = brief(weather.summary_by("day", min_max="level"))
+    assert days[1] == ("11-21", 5, 0.0, 1.4, 2.5)
+    assert [each.key for each in weather.summary_by("station")] == [0, 1, 9]
+    weather.delete("station: 9")
+    assert {by: [*weather.summary_by(by, min_max="level")] for by in expected} == expected
+
+
+def test_an_archive_that_is_offline_is_named_in_a_warning(weather):
+    (weather.path / ".archive").mkdir()
+    (weather.path / ".archive/2025.summary").write_text("{}")
+    with pytest.warns(ArchiveOffline, match="the archive '2025' is offline and was not counted"):
+        [*weather.summary_by("day")]
+
+
+def test_a_summary_is_of_one_state_and_can_be_closed(weather):
+    with weather.summary_by("day") as groups:
+        next(groups)
+        weather.append([Datum(NOON + timedelta(days=300), {"station": 1})])
+        assert len([*groups]) == 15
+
+
+@pytest.mark.parametrize(
+    ("by", "of", "problem"),
+    [
+        ("days", None, "days"),
+        ("metadata.x", None, "is not declared"),
+        ("day", "nowhere", "nowhere"),
+        ("day", "site", "'site' is declared text, and has no lowest and highest value"),
+        ("day", "valid", "is declared boolean"),
+        ("day", "metadata.x", "is not declared"),
+    ],
+)
+def test_what_cannot_be_grouped_is_an_error_before_anything_is_read(weather, by, of, problem):
+    with pytest.raises(MatchError) as error:
+        weather.summary_by(by, min_max=of)
+    assert problem in error.value.message
+
+
+TIMES = st.one_of(
+    st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31, 23), timezones=st.just(UTC)),
+    st.datetimes(datetime(1969, 12, 30), datetime(1970, 1, 3), timezones=st.just(UTC)),
+)
+METADATA = st.fixed_dictionaries(
+    {},
+    optional={
+        "site": st.text("aé\U0001f600\uffff", max_size=2),
+        "station": st.integers(-(2**63), 2**63 - 1),
+        "level": st.floats(-1e300, 1e300, allow_nan=False),
+        "made": TIMES,
+        "valid": st.booleans(),
+        "key": st.binary(max_size=2),
+    },
+)
+
+
+@given(
+    st.lists(st.builds(Datum, TIMES, METADATA, st.just({})), max_size=20),
+    st.sampled_from([*NAMES, *FIELDS, "reftime"]),
+    st.sampled_from(["station", "level"]),
+)
+def test_groups_are_those_that_python_counts(tmp_path_factory, data, by, of):
+    groups = defaultdict(list)
+    for each in data:
+        key = each.metadata.get(by) if by in FIELDS else each.reftime
+        groups[f"{key:{NAMES[by]}}" if by in NAMES else key].append(each)
+    path = tmp_path_factory.mktemp("groups") / "dataset"
+    with ondisk.create(path, {"format": "jsonl", "step": "yearly", "fields": FIELDS}) as dataset:
+        dataset.append(data)
+        found = [*dataset.summary_by(by, min_max=of)]
+    keys = [each.key.encode() if isinstance(each.key, str) else each.key for each in found]
+    assert keys == sorted(keys, key=lambda key: (key is not None, key if key is not None else 0))
+    assert len(found) == len(groups)
+    for group in found:
+        mine = groups[f"{group.key:{NAMES[by]}}" if by in NAMES else group.key]
+        values = [each.metadata[of] for each in mine if of in each.metadata]
+        assert (group.count, group.begin, group.end) == (
+            len(mine),
+            min(each.reftime for each in mine),
+            max(each.reftime for each in mine),
+        )
+        assert (group.min, group.max) == (min(values, default=None), max(values, default=None))
+        if values and group.mean is not None:
+            assert isclose(group.mean, fsum(values) / len(values), rel_tol=1e-9, abs_tol=1e284)
+        if by in NAMES:
+            assert group.key <= group.begin

@@ -1,0 +1,250 @@
+"""`ondisk.files.append`."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ondisk
+from ondisk import Datum, files
+from ondisk.errors import InvalidInput, NotFound, ReadOnly
+from ondisk.files.append import CHANGED
+from ondisk.filesystem import ReadableFile
+
+FORM = "name:%Y%m%d_%H%M"
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def photos(create):
+    return create(
+        "photos",
+        format="blob",
+        extension="jpg",
+        unique=["reftime", "site"],
+        fields={"site": "text", "path": "text"},
+        max_datum_size=1000,
+    )
+
+
+@pytest.fixture
+def camera(tmp_path):
+    """Return a folder with four photos of two sites, at two times."""
+    for site in ("north", "south"):
+        for hour in (12, 13):
+            write(tmp_path / f"camera/{site}/20261120_{hour}00.jpg", f"{site} at {hour}")
+    return tmp_path / "camera"
+
+
+def write(path, content=""):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    return path
+
+
+def append(dataset, *paths, **options):
+    return files.append(dataset, paths, **{"time": FORM, "fields": {"site": "path:1"}} | options)
+
+
+def counts(result):
+    return result.imported, result.duplicates, result.replaced, result.refused
+
+
+def stored(dataset):
+    return [
+        (each.reftime.hour, each.metadata["site"], each.data.decode()) for each in dataset.query(sort="reftime,site")
+    ]
+
+
+def test_files_become_data_with_time_fields_and_path(photos, camera):
+    result = append(photos, camera)
+    assert counts(result) == (4, 0, 0, 0)
+    assert (result.bytes, result.segments) == (44, 1)
+    assert stored(photos) == [(hour, site, f"{site} at {hour}") for hour in (12, 13) for site in ("north", "south")]
+    assert [*photos.query("site: north", limit=1)] == [
+        Datum(NOON, {"site": "north", "path": "north/20261120_1200.jpg"}, b"north at 12")
+    ]
+
+
+def test_a_file_that_is_there_already_is_a_duplicate(photos, camera):
+    append(photos, camera / "north", fields={"site": "name:3"})
+    write(camera / "north/20261120_1400.jpg", "new")
+    assert counts(append(photos, camera / "north", fields={"site": "name:3"})) == (1, 2, 0, 0)
+    assert counts(append(photos, camera / "north", camera / "north", fields={"site": "name:3"})) == (0, 6, 0, 0)
+
+
+def test_what_is_archived_is_a_duplicate_too(photos, camera):
+    append(photos, camera)
+    photos.archive("2026/11-20.jpg")
+    write(camera / "north/20261120_1200.jpg", "other")
+    assert counts(append(photos, camera)) == (0, 3, 0, 1)
+
+
+def test_another_file_with_the_same_unique_fields_is_refused_not_skipped_in_silence(photos, camera):
+    append(photos, camera)
+    write(camera / "north/20261120_1200.jpg", "other bytes")
+    write(camera / "north/20261120_1200 (2).jpg", "north at 12")
+    write(camera / "north/b-20261120_1500.jpg", "first")
+    write(camera / "north/c-20261120_1500.jpg", "second")
+    result = append(photos, camera)
+    assert counts(result) == (1, 4, 0, 2)
+    first, second = f"{camera}/north/b-20261120_1500.jpg", f"{camera}/north/c-20261120_1500.jpg"
+    assert result.refusals == [
+        (1, f"{camera}/north/20261120_1200.jpg: it differs from the file that is stored with the same reftime, site"),
+        (4, f"{second}: it differs from {first}, which has the same reftime, site"),
+    ]
+    assert (15, "north", "first") in stored(photos)
+
+
+def test_with_replace_only_files_that_differ_take_the_place_of_the_stored_ones(create, camera):
+    photos = create("replacing", format="blob", unique=["reftime", "site"], fields={"site": "text"}, replace="yes")
+    append(photos, camera)
+    write(camera / "north/20261120_1200.jpg", "other")
+    assert counts(append(photos, camera)) == (0, 3, 1, 0)
+    assert stored(photos)[0] == (12, "north", "other")
+
+
+def test_without_unique_fields_nothing_is_a_duplicate(create, camera):
+    photos = create("all", format="blob", fields={"site": "text"})
+    assert [counts(append(photos, camera, camera)) for _ in range(2)] == [(8, 0, 0, 0)] * 2
+
+
+def test_files_are_stored_as_blobs_in_a_dataset_of_another_format(create, camera):
+    dataset = create("mixed", format="jsonl", unique=["reftime", "site"], fields={"site": "text"})
+    assert counts(append(dataset, camera)) == (4, 0, 0, 0)
+    assert counts(append(dataset, camera)) == (0, 4, 0, 0)
+    assert stored(dataset)[3] == (13, "south", "south at 13")
+
+
+def test_what_cannot_be_stored_is_refused_with_path_and_reason_and_the_rest_is_stored(photos, camera):
+    os.mkfifo(camera / "fifo")
+    (camera / "link").symlink_to("north")
+    write(camera / "north/photo.jpg", "no time")
+    write(camera / "20261120_1200.jpg", "no site")
+    write(camera / "north/20261120_1500.jpg", "x" * 1001)
+    (camera / os.fsdecode(b"north/20261120_1600\xff.jpg")).write_text("not UTF-8")
+    result = append(photos, camera)
+    assert counts(result) == (4, 0, 0, 6)
+    reasons = dict(reason.removeprefix(f"{camera}/").split(": ", 1) for _, reason in result.refusals)
+    assert reasons == {
+        "20261120_1200.jpg": "site: its path has no folder 1; it has 0",
+        "fifo": "it is not a regular file; links are not followed",
+        "link": "it is not a regular file; links are not followed",
+        "north/20261120_1500.jpg": "1001 bytes are more than max_datum_size, 1000",
+        os.fsdecode(b"north/20261120_1600\xff.jpg"): "its path is not UTF-8",
+        "north/photo.jpg": "its name has no time of the form %Y%m%d_%H%M",
+    }
+    assert [position for position, _ in result.refusals] == [0, 1, 2, 5, 6, 7]
+
+
+def test_the_first_hundred_refusals_are_kept_and_all_are_counted(photos, tmp_path):
+    for number in range(120):
+        write(tmp_path / f"in/{number:03}")
+    result = append(photos, tmp_path / "in")
+    assert (result.refused, len(result.refusals)) == (120, 100)
+    assert result.refusals[-1][0] == 99
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(photos, camera, monkeypatch):
+    read = ReadableFile.read
+
+    def longer(file, offset, size):
+        content = read(file, offset, size)
+        if file.path.endswith("north/20261120_1200.jpg"):
+            write(Path(file.path), "longer than it was")
+        return content
+
+    monkeypatch.setattr(ReadableFile, "read", longer)
+    result = append(photos, camera)
+    assert (counts(result), [reason for _, reason in result.refusals]) == (
+        (3, 0, 0, 1),
+        [f"{camera}/north/20261120_1200.jpg: {CHANGED}"],
+    )
+
+
+def test_a_file_that_is_older_than_delete_age_is_refused_by_its_name(create, camera):
+    old = write(camera / "north/19990101_0000.jpg", "old")
+    new = write(camera / f"north/{datetime.now(UTC):%Y%m%d_%H%M}.jpg", "new")
+    photos = create("aging", format="blob", unique=["reftime"], delete_age=30)
+    result = append(photos, old, new, fields={})
+    assert (counts(result), result.refusals) == (
+        (1, 0, 0, 1),
+        [(0, f"{old}: it is older than delete_age, 30 days")],
+    )
+
+
+def test_what_is_hidden_is_skipped_with_a_note(photos, camera):
+    write(camera / "north/.20261120_1200.jpg", "hidden")
+    assert append(photos, camera).notes == [f"{camera}: skipped: 1 hidden, 0 unfinished"]
+
+
+def test_an_error_reports_what_was_stored_before_it(photos, camera):
+    write(camera / "north/photo.jpg")
+    with pytest.raises(NotFound) as error:
+        append(photos, camera / "north", camera / "nowhere", camera / "south", fields={"site": "name"})
+    assert counts(error.value.context["result"]) == (2, 0, 0, 1)
+    assert photos.count() == 2
+
+
+def test_small_batches_store_the_same(photos, camera):
+    write(camera / "north/20261120_1200 (2).jpg", "differs")
+    assert counts(append(photos, camera, batch_size=1)) == (4, 0, 0, 1)
+    assert counts(append(photos, camera, batch_size=2)) == (0, 4, 0, 1)
+
+
+def test_the_size_of_each_file_is_reported_as_progress(photos, camera):
+    sizes = []
+    append(photos, camera, progress=sizes.append)
+    assert sizes == [11] * 4
+
+
+@pytest.mark.parametrize(
+    ("paths", "options", "problem"),
+    [
+        ("camera", {}, "paths must be a list of files"),
+        (["camera"], {"time": "now"}, "does not say where the time of a file is"),
+        (["camera"], {"batch_size": 0}, "batch_size must be"),
+        (["camera"], {"fields": {"site": "nowhere"}}, "is not a part of a path"),
+    ],
+)
+def test_an_argument_that_is_not_valid_is_an_error_before_anything_is_read(photos, paths, options, problem):
+    with pytest.raises(InvalidInput, match=problem):
+        files.append(photos, paths, **{"time": FORM} | options)
+
+
+def test_a_dataset_that_is_open_for_reading_takes_no_files(photos, camera):
+    with ondisk.open(photos.path, read_only=True) as dataset, pytest.raises(ReadOnly):
+        append(dataset, camera)
+
+
+NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=20).filter(
+    lambda name: not name.startswith(".") and not name.endswith((".tmp", ".part")) and len(name.encode()) <= 255
+)
+TREES = st.dictionaries(st.lists(NAMES, min_size=1, max_size=4).map("/".join), st.binary(max_size=50), max_size=8)
+
+
+@settings(max_examples=25)
+@given(TREES)
+def test_any_tree_of_files_is_stored_under_its_paths(tmp_path_factory, tree):
+    folder = tmp_path_factory.mktemp("tree")
+    kept = {}
+    for path, content in tree.items():
+        place = folder / "in" / path
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        except OSError:  # a part of the path is a file, or it is a folder
+            continue
+        os.utime(place, ns=(0, len(kept) * 10**9))
+        kept[path] = (NOON.replace(year=1970, month=1, day=1, hour=0) + timedelta(seconds=len(kept)), content)
+    (folder / "in").mkdir(exist_ok=True)
+    config = {"format": "blob", "step": "yearly", "unique": ["path"], "fields": {"path": "text"}}
+    with ondisk.create(folder / "dataset", config) as dataset:
+        assert counts(files.append(dataset, [folder / "in"], time="mtime")) == (len(kept), 0, 0, 0)
+        assert {each.metadata["path"]: (each.reftime, each.data) for each in dataset.query()} == kept
+        assert counts(files.append(dataset, [folder / "in"], time="mtime")) == (0, len(kept), 0, 0)
