@@ -33,6 +33,7 @@ FLOORS = [
     "maintenance",
     "queue",
     "pipeline",
+    "workers",
     "backends",
     "replication",
     "spark",
@@ -43,8 +44,8 @@ FLOORS = [
     "testing",
 ]
 
-DOORS = {"dataset/dataset.py": {"maintenance", "replication", "spark"}, "pipeline/run.py": {"spark"}}
-"""Functions here import from rows above: `Dataset` is the one door to everything, and `pipeline` starts Spark."""
+DOORS = {"dataset/dataset.py": {"maintenance", "replication", "spark"}, "pipeline/run.py": {"spark", "workers"}}
+"""Functions here import from rows above: `Dataset` is the one door to everything, and `pipeline` starts processes."""
 
 _OS = {
     *("open", "close", "read", "write", "pread", "pwrite", "readv", "writev", "fsync", "fdatasync", "truncate"),

@@ -1,8 +1,10 @@
-"""Import the new files of a folder into the datasets they belong to, with Spark, then maintain these datasets.
+"""Import the new files of a folder into the datasets they belong to, then maintain these datasets.
+
+Processes of this machine read the files, one for each core; with --spark, executors of Spark.
 
 ondisk pipeline weather.toml
 ondisk pipeline weather.toml --dry-run
-ondisk pipeline weather.toml --json
+ondisk pipeline weather.toml --spark spark://host:7077
 """
 
 from __future__ import annotations
@@ -14,17 +16,18 @@ from ondisk.cli.arguments import add_keys, path
 from ondisk.cli.maintain import show
 from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.progress import bytes_progress, segments_progress
-from ondisk.cli.spark import executors
+from ondisk.cli.spark import add_spark, executors
 from ondisk.cli.streams import complain
 
 if TYPE_CHECKING:
-    from ondisk.pipeline.run import PipelineReport
+    from ondisk.pipeline.run import Pipeline, PipelineReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", type=path, help="the pipeline's configuration, a TOML file")
     add_keys(parser)
     parser.add_argument("--dry-run", action="store_true", help="change nothing, only print what would be done")
+    add_spark(parser, "read the files")
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object, and one for each dataset maintained"
     )
@@ -37,12 +40,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         report = pipeline.report
         try:
             if pipeline.waiting:  # starting Spark takes seconds
-                size = sum(file.size for file in pipeline.waiting)
-                with executors(pipeline.config.master or "") as spark, bytes_progress("pipeline", size) as advance:
-                    from ondisk.spark.append import imports
-
-                    assert spark is not None
-                    pipeline.import_files(imports(spark), advance)
+                _import(pipeline, pipeline.config.master if arguments.spark is None else arguments.spark)
         finally:
             output.imported(report)  # also after an error: the files before it are stored
             _complain_of(report)
@@ -53,6 +51,19 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             for result in report.maintained:
                 show(result, output, dry_run=False)
     return report.exit_code
+
+
+def _import(pipeline: Pipeline, master: str | None) -> None:
+    """Import the files: with Spark, if there is a master; "" is that of spark-submit, else this machine."""
+    with executors(master) as spark, bytes_progress("pipeline", sum(file.size for file in pipeline.waiting)) as advance:
+        if spark is None:
+            from ondisk.workers.processes import imports
+
+            pipeline.import_files(imports, advance)
+        else:
+            from ondisk.spark.append import imports as imports_of
+
+            pipeline.import_files(imports_of(spark), advance)
 
 
 def _complain_of(report: PipelineReport) -> None:

@@ -5,7 +5,7 @@ datasets = ["obs", "radar"]         each has a `filter` in its dataset.toml
 error = "error"                     the dataset for data that match no filter, or several
 duplicates = "duplicates"           the dataset for duplicates; without it they are skipped
 name = "weather"                    distinguishes pipelines that share datasets; default: file name and input
-master = "spark://host:7077"        where Spark runs; default: the master of spark-submit, else this machine
+master = "spark://host:7077"        where Spark reads the files; default: processes of this machine read them
 maintenance = false                 no maintenance after the import; default: as in the table
 [maintenance]
 max_duration = 1800                 seconds in which data of each dataset are read

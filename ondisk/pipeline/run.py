@@ -54,7 +54,7 @@ _FILE = 64 * 1024  # the fixed cost of a file, as bytes that are added to its si
 _UNFINISHED = (".tmp", ".part")
 
 Tasks: TypeAlias = Callable[[str, dict[str, int], str, str], Generator[dict[str, Any], None, None]]
-"""Carries out `ondisk.pipeline.task.import_file` for each file, for example with Spark.
+"""Carries out `ondisk.pipeline.task.import_file` for each file, in processes of this machine or with Spark.
 
 Takes the path of the dataset for errors, the files with their weights, the name of the job and the options. Yields the
 answers in the order of the files.
@@ -154,7 +154,8 @@ def pipeline(
 
     Args:
         config: path of the configuration.
-        spark: a session; with None, a run with new files takes the running session or starts one.
+        spark: a session whose executors read the files; with None, processes of this machine read them, unless the
+            configuration has a `master`: then a run with new files takes the running session or starts one.
         dry_run: only report what would be done.
 
     Raises:
@@ -167,7 +168,11 @@ def pipeline(
     Locks: the lock of the pipeline for the whole run, without waiting; the writers' locks during commits.
     """
     with Pipeline.open(config, dry_run=dry_run) as run:
-        if run.waiting:
+        if run.waiting and spark is None and run.config.master is None:
+            from ondisk.workers import processes
+
+            run.import_files(processes.imports)
+        elif run.waiting:
             from ondisk.spark.append import imports
             from ondisk.spark.session import session
 

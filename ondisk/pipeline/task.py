@@ -1,6 +1,6 @@
 """One task of a pipeline: read a file and stage its data, each datum for the dataset that it belongs to.
 
-A worker process runs it (see `ondisk.spark.worker`); `ondisk.pipeline.run` commits what the tasks have staged.
+A worker process runs it (see `ondisk.workers.worker`); `ondisk.pipeline.run` commits what the tasks have staged.
 """
 
 from __future__ import annotations

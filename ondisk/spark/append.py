@@ -14,9 +14,10 @@ from ondisk.dataset import Dataset
 from ondisk.dataset.append import AppendResult
 from ondisk.dataset.layout import open_directory
 from ondisk.segment import Damage
-from ondisk.spark.executors import Answer, answers
+from ondisk.spark.executors import answers
 from ondisk.staging.jobs import STAGED, remove
 from ondisk.staging.stage import FinishedStage
+from ondisk.workers.work import Answer
 
 if TYPE_CHECKING:
     from ondisk.pipeline.run import Tasks

@@ -19,9 +19,10 @@ from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import Diagnosis
 from ondisk.segment import End, Facts
 from ondisk.segments.dir import files_of
-from ondisk.spark.executors import Answer, answers
+from ondisk.spark.executors import answers
 from ondisk.staging.jobs import staged
 from ondisk.staging.rows import StagedFile
+from ondisk.workers.work import Answer
 
 
 def reads(spark: SparkSession) -> ReadAll:

@@ -21,6 +21,7 @@ import ondisk
 from ondisk.pipeline import pipeline
 from ondisk.spark import executors, session
 from ondisk.spark.write import StreamWriter
+from ondisk.workers import work
 from pyspark_ondisk import DefaultSource
 from spark.cluster import members, wait_at
 from spark.test_read import load, rows
@@ -175,7 +176,7 @@ def _stop_at(gate: str) -> None:
             wait_at(Path(gate))
             yield answer
 
-    executors.worked, executors._LEAST = past, 0
+    executors.worked, work._LEAST = past, 0
 
 
 def said(report: Any) -> list[list[Any]]:

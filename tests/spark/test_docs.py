@@ -1,15 +1,13 @@
-"""Every code block of the pages on Spark and of docs/pipeline.md is run, and prints what the page says."""
+"""Every code block of the pages on Spark is run, and prints what the page says."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from test_readme import ROOT, begin, blocks, check_console, check_python, place  # noqa: F401
 
 from ondisk.dataset import Dataset
-from ondisk.pipeline.config import KEYS, MAINTENANCE
 from ondisk.spark import SETTINGS
 from ondisk.spark.constraint import OPTION as CONSTRAINT
 from ondisk.spark.source import STREAM_OPTIONS
@@ -33,25 +31,6 @@ def test_the_examples_print_what_the_page_says_and_need_no_other_page(page, spar
     for each in names.values():
         if isinstance(each, Dataset):
             each.close()
-
-
-@pytest.mark.usefixtures("place", "java")
-def test_the_examples_of_pipelines_print_what_the_page_says():
-    begin("docs/pipeline.md")
-    names: dict[str, object] = {}
-    for language, text in blocks("docs/pipeline.md"):
-        if language == "console":
-            check_console(text)
-        elif language == "toml":
-            Path(text.split()[1]).write_text(text, encoding="utf-8")
-        else:
-            check_python(text, "docs/pipeline.md", names)
-
-
-def test_the_page_of_pipelines_has_every_key():
-    text = (ROOT / "docs/pipeline.md").read_text(encoding="utf-8")
-    keys = {*KEYS, *(f"maintenance.{key}" for key in MAINTENANCE)}
-    assert set(re.findall(r"^\| `([a-z_.]+)` \|", text, re.MULTILINE)) == keys
 
 
 def test_the_reference_has_every_setting_and_option():

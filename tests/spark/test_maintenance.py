@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -28,9 +27,9 @@ from ondisk.maintenance.repack import repack
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import Diagnosis, Report, State
 from ondisk.segment import ScanResult
-from ondisk.spark import executors
-from ondisk.spark.executors import answers, grouped
+from ondisk.spark.executors import answers
 from ondisk.spark.maintenance import scans, writes
+from ondisk.workers import work
 
 LZ4, PLAIN, VM2, JSONL = KINDS
 
@@ -255,7 +254,7 @@ def test_the_sentinel_ends_a_repack_that_runs(spark: Any, dirty: World) -> None:
 def test_many_segments_are_shared_out_and_their_space_comes_back(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executors, "_LEAST", 800)
+    monkeypatch.setattr(work, "_LEAST", 800)
     path = many(tmp_path / "dataset")
     with ondisk.open(path) as dataset:
         report = dataset.repack(spark=spark)
@@ -326,20 +325,6 @@ def test_executors_that_cannot_get_at_the_dataset_say_so(spark: Any, tmp_path: P
     assert "on every node" in str(caught.value)
 
 
-def test_a_process_that_works_for_a_task_ends_with_it(dirty: World) -> None:
-    command = [sys.executable, "-m", "ondisk.spark.worker", "check", str(dirty.path), "/", ""]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        child.stdin.write(json.dumps(dirty.name(A)).encode() + b"\n")
-        child.stdin.flush()
-        assert json.loads(child.stdout.readline()) == {"segment": dirty.name(A), "wrong": None}
-        assert child.poll() is None
-        child.stdin.close()
-        assert child.stdout.read() == b""
-        assert child.wait() == 0
-
-
 def test_a_driver_that_is_killed_leaves_what_check_names_and_repack_removes(java: str, dirty: World) -> None:
     before = dirty.content()
     program = f"""
@@ -392,18 +377,6 @@ def test_a_master_that_spark_does_not_know_is_told_in_words(java: str, dirty: Wo
     assert done.returncode == StateError.exit_code, done.stderr
     assert "ondisk: error: Spark did not start: " in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_groups_hold_all_segments_once_in_their_order_and_in_equal_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "_LEAST", 0)
-    weights = {"large": 10_000} | {f"{n}": n for n in reversed(range(100))}
-    groups = [*grouped([*weights], weights, 8)]
-    assert groups[0] == ["large"]
-    assert [name for group in groups for name in group] == [*weights]
-    assert all(sum(weights[name] for name in group) <= sum(weights.values()) // 8 for group in groups[1:])
-    assert [len(group) for group in groups[1:]][-1] > len(groups[1])
-    assert [*grouped([], {}, 8)] == []
-    assert [*grouped(["empty", "too"], {"empty": 0, "too": 0}, 8)] == [["empty", "too"]]
 
 
 def hidden(world: World) -> list[str]:

@@ -1,360 +1,59 @@
-"""A pipeline stores each datum of a folder's files once, in the dataset that it belongs to, whatever happens."""
+"""Executors of Spark read the files of a pipeline as processes of one machine do; see tests/pipeline."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import signal
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.test_docs import CUT, SHAPES, is_of_type, section
-from pipeline.world import CONFIG, DATASET, ENVIRONMENT, KEPT, create, line, put, run
-from worlds import lose_index
+from pipeline.world import create, line, put, run
 
 import ondisk
-from ondisk.errors import ConfigError, LockError, StateError
-from ondisk.maintenance.states import State
 from ondisk.pipeline import pipeline
-from ondisk.pipeline.run import Pipeline
-from ondisk.spark import executors
-from ondisk.spark.append import imports
-
-KILLED = """
-import os, signal, sys
-from ondisk.dataset import Dataset
-from ondisk.pipeline import pipeline
-from ondisk.spark import session
-real, moments = Dataset.append_staged, iter(range(100))
-def at():
-    if next(moments) == int(sys.argv[2]):
-        os.kill(os.getpid(), signal.SIGKILL)
-def append_staged(*arguments, **options):
-    at()
-    result = real(*arguments, **options)
-    at()
-    return result
-Dataset.append_staged = append_staged
-spark = session("local[2]", spark__ui__enabled="false", spark__driver__extraJavaOptions=sys.argv[3])
-pipeline(sys.argv[1], spark)
-"""
+from ondisk.workers import work
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    return create(tmp_path)
+    place = create(tmp_path)
+    for number in range(5):
+        put(place, f"{number}.jsonl", line(1, number), line(11, number), line("x"), line(1, number, note="again"))
+    put(place, "what.txt", "what is this\n")
+    return place
 
 
-def held(place: Path) -> dict[str, Counter[str]]:
-    """Return the lines that each dataset holds, and check that it is sound."""
+def held(place: Path) -> dict[str, Counter[bytes]]:
     found = {}
     for name in ("low", "high", "error", "duplicates"):
         with ondisk.open(place / name, read_only=True) as dataset:
-            found[name] = Counter(each.decode() for each in dataset.payloads())
-            assert not [each for each in dataset.check(accurate=True).findings if each.state & ~State.DIRTY]
+            found[name] = Counter(dataset.payloads())
             assert not [*dataset.path.glob(".staged/*")]
     return found
 
 
-def holding(**lines: list[str]) -> dict[str, Counter[str]]:
-    return {name: Counter(lines.get(name, ())) for name in ("low", "high", "error", "duplicates")}
-
-
-def counts(report: Any) -> dict[str, tuple[int, int]]:
-    return {name: (each.imported, each.duplicates) for name, each in report.datasets.items()}
-
-
-def test_data_go_where_they_belong_errors_and_duplicates_to_their_own(spark: Any, place: Path) -> None:
-    put(place, "a.jsonl", line(1), line(11), line(10), line("x"))
-    put(place, "b/c.jsonl", line(1, note="again"), line(2), line(2, note="twice"), line(12))
-    report = pipeline(place / "pipeline.toml", spark)
-    assert held(place) == holding(
-        low=[line(1), line(2)],
-        high=[line(11), line(12)],
-        error=[line(10), line("x")],
-        duplicates=[line(1, note="again"), line(2, note="twice")],
-    )
-    assert counts(report) == {"low": (2, 2), "high": (2, 0), "error": (2, 0), "duplicates": (2, 0)}
-    assert (report.found, report.known, report.imported, report.exit_code) == (2, 0, 2, 0)
-
-
-def test_a_file_is_imported_once_and_again_when_it_changed(spark: Any, place: Path) -> None:
-    put(place, "a.jsonl", line("x"))
-    pipeline(place / "pipeline.toml", spark)
-    put(place, "b.jsonl", line("y"))
-    report = pipeline(place / "pipeline.toml", spark)
-    assert (report.found, report.known, report.imported) == (2, 1, 1)
-    with Pipeline.open(place / "pipeline.toml") as run:
-        assert run.waiting == []
-    put(place, "b.jsonl", line("y"), line("z"))
-    pipeline(place / "pipeline.toml", spark)
-    assert held(place) == holding(error=[line("x"), line("y"), line("y"), line("z")])
-
-
-def test_files_are_committed_some_at_a_time(spark: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "_LEAST", 1)
-    for number in range(10):
-        put(place, f"{number}.jsonl", line(1, note=str(number)), line(2, number), line(20, number))
-    sizes = []
-    with Pipeline.open(place / "pipeline.toml") as run:
-        run.import_files(imports(spark), sizes.append)
-    assert sum(sizes) == sum(file.stat().st_size for file in (place / "incoming").iterdir())
-    found = held(place)
-    assert found["low"] == Counter([line(1, note="0"), *(line(2, number) for number in range(10))])
-    assert found["duplicates"] == Counter(line(1, note=str(number)) for number in range(1, 10))
-    assert found["high"].total() == 10
-
-
-def test_what_cannot_be_imported_is_named_and_the_rest_is(spark: Any, place: Path) -> None:
-    put(place, "a.jsonl", line(1), "no line\n", line(2))
-    put(place, "b.txt", "what is this\n")
-    put(place, "c.jsonl", line(3), '{"n": "' + "x" * 3000 + '"}\n', line(4))
-    put(place, "d.blob", "bytes")
-    config = place / "error" / "dataset.toml"
-    for name in ("error", "duplicates", "low", "high"):
-        config = place / name / "dataset.toml"
-        config.write_text("max_datum_size = 2000\n" + config.read_text())
-    report = pipeline(place / "pipeline.toml", spark)
-    assert held(place)["low"] == Counter([line(1), line(2)])
-    assert [name for name, _ in report.failed] == ["b.txt", "d.blob"]
-    assert "is of a known format" in report.failed[0][1]
-    assert [name for name, _ in report.refusals] == ["a.jsonl", "c.jsonl"]
-    assert "line 2: " in report.refusals[0][1]
-    assert "line 2 is longer than 2000 bytes" in report.refusals[1][1]
-    assert report.exit_code == 8
-    report = pipeline(place / "pipeline.toml", spark)
-    assert [name for name, _ in report.failed] == ["b.txt", "d.blob"]
-    assert (report.found, report.known, report.imported) == (4, 2, 0)
-
-
-def test_a_file_that_changes_while_it_is_read_is_left_for_the_next_run(spark: Any, place: Path) -> None:
-    put(place, "a.jsonl", line(1))
-    put(place, "b.jsonl", line(2))
-    with Pipeline.open(place / "pipeline.toml") as run:
-        put(place, "a.jsonl", line(1), line(3))
-        run.import_files(imports(spark))
-        assert (run.report.changed, run.report.imported, run.report.exit_code) == (["a.jsonl"], 1, 0)
-    assert held(place)["low"] == Counter([line(2)])
-    pipeline(place / "pipeline.toml", spark)
-    assert held(place)["low"] == Counter([line(1), line(2), line(3)])
-
-
-@pytest.mark.parametrize("time", [-70_000_000_000, 400_000_000_000])
-def test_a_file_of_a_year_that_no_calendar_has_is_imported(spark: Any, place: Path, time: int) -> None:
-    put(place, "a.jsonl", line(1))
-    os.utime(place / "incoming/a.jsonl", (0, time))
-    if (place / "incoming/a.jsonl").stat().st_mtime != time:
-        pytest.skip("this filesystem has no such times")
-    pipeline(place / "pipeline.toml", spark)
-    assert held(place) == holding(low=[line(1)])
-
-
-@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="there is no file that fails when it is read")
-def test_a_file_that_fails_while_it_is_read_keeps_no_other_from_being_imported(spark: Any, place: Path) -> None:
-    (place / "incoming/a.jsonl").symlink_to(f"/proc/{os.getpid()}/mem")
-    put(place, "b.jsonl", line(1))
-    report = pipeline(place / "pipeline.toml", spark)
-    assert [name for name, _ in report.failed] == ["a.jsonl"]
-    assert report.exit_code == 50
-    assert held(place) == holding(low=[line(1)])
-
-
-def test_a_name_that_is_no_text_is_known_again(spark: Any, place: Path) -> None:
-    (place / "incoming" / os.fsdecode(b"\xff.jsonl")).write_text(line(1))
-    assert pipeline(place / "pipeline.toml", spark).imported == 1
-    assert pipeline(place / "pipeline.toml", spark).known == 1
-
-
-def test_a_dry_run_says_what_would_be_done_and_writes_nothing(spark: Any, place: Path) -> None:
-    put(place, "a.jsonl", line(1), line(1), line(11), line(10), "no line\n")
-    before = sorted(str(path) for path in place.rglob("*"))
-    report = pipeline(place / "pipeline.toml", spark, dry_run=True)
-    assert counts(report) == {"low": (2, 0), "high": (1, 0), "error": (1, 0), "duplicates": (0, 0)}
-    assert (report.imported, report.refused) == (1, 1)
-    assert sorted(str(path) for path in place.rglob("*")) == before
-    assert held(place) == holding()
-
-
-def test_without_a_dataset_for_duplicates_they_are_left_out(spark: Any, place: Path) -> None:
-    (place / "pipeline.toml").write_text(CONFIG.replace('duplicates = "duplicates"\n', ""))
-    put(place, "a.jsonl", line(1), line(1))
-    report = pipeline(place / "pipeline.toml", spark)
-    assert counts(report) == {"low": (1, 1), "high": (0, 0), "error": (0, 0)}
-    assert held(place) == holding(low=[line(1)])
-
-
-def test_duplicates_that_replace_are_none(spark: Any, place: Path) -> None:
-    config = place / "low" / "dataset.toml"
-    config.write_text('replace = "yes"\n' + config.read_text())
-    put(place, "a.jsonl", line(1), line(1, note="new"))
-    pipeline(place / "pipeline.toml", spark)
-    with ondisk.open(place / "low", read_only=True) as dataset:
-        assert [each.data["note"] for each in dataset.query()] == ["new"]
-    with ondisk.open(place / "duplicates", read_only=True) as dataset:
-        assert dataset.summary().count == 0
-
-
-def test_today_in_a_filter_is_when_the_file_came(spark: Any, place: Path) -> None:
-    config = place / "low" / "dataset.toml"
-    config.write_text(config.read_text().replace("station: <=10", "reftime: =today; station: <10"))
-    for name, day, hour in (("a.jsonl", 20, 6), ("b.jsonl", 21, 7)):
-        put(place, name, line(1, hour))
-        os.utime(place / "incoming" / name, (0, datetime(2026, 11, day, 5, tzinfo=UTC).timestamp()))
-    pipeline(place / "pipeline.toml", spark)
-    assert held(place) == holding(low=[line(1, 6)], error=[line(1, 7)])
-
-
-def test_maintenance_comes_behind_it(spark: Any, place: Path) -> None:
-    (place / "pipeline.toml").write_text(
-        CONFIG.replace("maintenance = false", '[maintenance]\nmetrics = "ondisk.prom"\nmax_duration = 5')
-    )
-    put(place, "a.jsonl", line(1, 7), line(2, 6))
-    report = pipeline(place / "pipeline.toml", spark)
-    assert [Path(each.dataset).name for each in report.maintained] == ["low", "high", "error", "duplicates"]
-    assert [each.action for each in report.maintained[0].done] == ["repack"]
-    assert "ondisk_data" in (place / "ondisk.prom").read_text()
+def test_executors_import_what_processes_import(
+    spark: Any, place: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "_LEAST", 1)
+    other = create(tmp_path_factory.mktemp("other"))
+    (other / "incoming").rmdir()
+    (other / "incoming").symlink_to(place / "incoming")
+    reports = [pipeline(place / "pipeline.toml", spark), pipeline(other / "pipeline.toml")]
+    assert [report.imported for report in reports] == [5, 5]
+    assert reports[0].failed == reports[1].failed
+    assert reports[0].datasets == reports[1].datasets
+    assert held(place) == held(other)
+    assert held(place)["low"].total() == 5
 
 
 @pytest.mark.usefixtures("java")
-def test_the_command_names_what_it_left_out_and_prints_what_is_promised(place: Path) -> None:
-    (place / "pipeline.toml").write_text(CONFIG.replace("false", "{}"))
-    put(place, "a.jsonl", line(1), line(1), line(11), "no line\n")
-    put(place, "b.txt", "what is this\n")
-    (place / "incoming/c.seg").write_bytes(CUT[:4] + b"\x15" + CUT[5:])  # and its frame count is too high
-    done = run(place, "--json")
-    assert done.returncode == 8
-    told, *maintained = map(json.loads, done.stdout.splitlines())
-    rows = dict(re.findall(r"^\| `([^`]+)` \| (\w+) \|", section(SHAPES, "pipeline"), re.MULTILINE))
-    printed = [*keys(told)]
-    assert {field for field, _ in printed} == rows.keys()
-    assert [field for field, value in printed if not is_of_type(value, rows[field])] == []
-    assert [Path(each["dataset"]).name for each in maintained] == ["low", "high", "error", "duplicates"]
-    assert "ondisk: error: b.txt: neither its extension nor its content" in done.stderr
-    assert "ondisk: refused: a.jsonl: line 4: " in done.stderr
-    assert "ondisk: damaged: c.seg: at byte " in done.stderr
-    (place / "incoming/b.txt").unlink()  # else Spark starts
-    assert run(place, "--dry-run").stdout.splitlines() == [
-        f"pipeline.toml: {place}/incoming: 0 files to import, 2 known",
-        *(f"  {name}: 0 imported" for name in ("low", "high", "error", "duplicates")),
-    ]
-
-
-def test_files_that_the_dataset_for_errors_has_forgotten_are_left_out_by_the_others(spark: Any, place: Path) -> None:
-    put(place, "a.jsonl", line(1), line(1), line(11), line("x"))
-    pipeline(place / "pipeline.toml", spark)
-    lose_index(place / "error")
-    report = pipeline(place / "pipeline.toml", spark)
-    assert (report.imported, counts(report)["low"], counts(report)["error"]) == (1, (0, 0), (1, 0))
-    with ondisk.open(place / "error") as dataset:
-        dataset.fix()
-    assert held(place) == holding(low=[line(1)], high=[line(11)], error=[line("x")] * 2, duplicates=[line(1)])
-
-
-def test_pipelines_of_one_name_leave_alone_what_each_other_has_staged(
-    spark: Any, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(executors, "_LEAST", 1)
-    ondisk.create(place / "mistakes", KEPT).close()
-    named = 'name = "it"\n' + CONFIG
-    (place / "pipeline.toml").write_text(named)
-    (place / "other.toml").write_text(named.replace('error = "error"', 'error = "mistakes"'))
-    for number in range(8):
-        put(place, f"{number}.jsonl", line(1, number), line("x", number))
-    with Pipeline.open(place / "pipeline.toml") as run:
-        run.import_files(imports(spark), lambda _: Pipeline.open(place / "other.toml").__exit__(None, None, None))
-    assert held(place) == holding(low=[line(1, n) for n in range(8)], error=[line("x", n) for n in range(8)])
-
-
-def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Return the keys of a printed object as the page names them, with their values."""
-    for key, each in value.items():
-        yield prefix + key, each
-        if isinstance(each, dict):
-            yield from keys(each, f"{prefix}{key}.")
-        elif isinstance(each, list) and isinstance(each[0] if each else None, dict):
-            yield from keys(each[0], f"{prefix}{key}[].")
-
-
-@pytest.mark.crash
-@pytest.mark.parametrize("moment", [1, 3, 4, 5, 8, 10, 11])
-def test_a_run_that_was_killed_is_gone_on_with_by_the_next(spark: Any, java: str, place: Path, moment: int) -> None:
-    """Moments: before and after the commit of the filters, of each dataset, and of the duplicates in it; 12 in all."""
-    put(place, "a.jsonl", line(1), line(11), line("x"), line(1, note="low"))
-    put(place, "b.jsonl", line(2), line(11, note="high"), line(10))
-    put(place, "c.txt", "what is this\n")
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, str(place / "pipeline.toml"), str(moment), java], env=ENVIRONMENT, timeout=120
-    )
-    assert killed.returncode == -signal.SIGKILL
-    for _ in range(2):
-        report = pipeline(place / "pipeline.toml", spark)
-        assert held(place) == holding(
-            low=[line(1), line(2)],
-            high=[line(11)],
-            error=[line("x"), line(10)],
-            duplicates=[line(1, note="low"), line(11, note="high")],
-        )
-    assert (report.found, report.known, report.imported) == (3, 2, 0)
-
-
-@pytest.fixture
-def begun(spark: Any, place: Path) -> Path:
-    """Return a pipeline that stored a part of its file and then failed; its filters have changed since."""
-    put(place, "a", line(1), line(7), line(12))
-    configure(place, "high", "format =", "lock_timeout = 0\nformat =")
-    with ondisk.open(place / "high") as dataset, dataset._access.locked("test"), pytest.raises(LockError) as error:
-        pipeline(place / "pipeline.toml", spark)
-    assert counts(error.value.context["report"])["low"] == (2, 0)
-    configure(place, "low", "<=10", "<5")
-    configure(place, "high", ">=10", ">=5")
-    return place
-
-
-def configure(place: Path, name: str, before: str, behind: str) -> None:
-    config = place / name / "dataset.toml"
-    config.write_text(config.read_text().replace(before, behind))
-
-
-def test_a_file_that_was_begun_is_divided_by_the_filters_of_then(spark: Any, begun: Path) -> None:
-    put(begun, "Z.jsonl", line(8), line(3))
-    for _ in range(2):
-        pipeline(begun / "pipeline.toml", spark)
-        assert held(begun) == holding(low=[line(1), line(7), line(3)], high=[line(12), line(8)])
-
-
-def test_a_dataset_that_is_new_gets_nothing_of_a_file_that_was_begun(spark: Any, begun: Path) -> None:
-    ondisk.create(begun / "all", {**DATASET, "filter": ""}).close()
-    (begun / "pipeline.toml").write_text(CONFIG.replace('"low", ', '"low", "all", '))
-    report = pipeline(begun / "pipeline.toml", spark)
-    assert counts(report)["all"] == (0, 0)
-    assert held(begun) == holding(low=[line(1), line(7)], high=[line(12)])
-
-
-def test_of_a_file_that_was_begun_no_dataset_may_be_missing(begun: Path) -> None:
-    (begun / "pipeline.toml").write_text(CONFIG.replace('"low", ', ""))
-    with pytest.raises(ConfigError, match=r"'low' is missing; an interrupted run .* to divide a among low, high"):
-        Pipeline.open(begun / "pipeline.toml")
-    (begun / "incoming/a").unlink()
-    Pipeline.open(begun / "pipeline.toml").__exit__(None, None, None)
-
-
-def test_before_a_file_that_was_begun_is_done_no_other_is_divided_by_new_filters(spark: Any, begun: Path) -> None:
-    put(begun, "b.jsonl", line(8))
-    file = begun / "incoming/a"
-    content, status = file.read_bytes(), file.stat()
-    file.write_bytes(b"?" * len(content))
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-    with pytest.raises(StateError, match=r"a: neither its extension.*; it was partly imported"):
-        pipeline(begun / "pipeline.toml", spark)
-    assert held(begun) == holding(low=[line(1), line(7)])
-    file.write_bytes(content)
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-    pipeline(begun / "pipeline.toml", spark)
-    assert held(begun) == holding(low=[line(1), line(7)], high=[line(12), line(8)])
+@pytest.mark.parametrize("way", ["option", "configuration"])
+def test_the_command_starts_spark_if_it_is_told(place: Path, way: str) -> None:
+    (place / "incoming/what.txt").unlink()
+    if way == "configuration":
+        config = (place / "pipeline.toml").read_text()
+        (place / "pipeline.toml").write_text(f'master = "local[2]"\n{config}')
+    done = run(place, "--json", *(["--spark", "local[2]"] if way == "option" else []))
+    assert (done.returncode, "jdk.incubator" in done.stderr or "WARN" in done.stderr) == (0, True), done.stderr
+    assert held(place)["high"].total() == 5

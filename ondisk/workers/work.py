@@ -1,0 +1,123 @@
+"""How work on segments or files is divided into groups, given to processes, and answered."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import islice
+from typing import Any, TypeAlias
+
+_GROUPS = 4  # for each core, if there are so many segments: then the last groups are small
+_LEAST, _MOST = 8 * 1024 * 1024, 1024 * 1024 * 1024  # bytes of a group of several segments
+
+Answer: TypeAlias = dict[str, Any]
+"""The name as `segment`, and the results; `failed` is the message of an error that prevented the work."""
+
+
+class WorkLost(Exception):
+    """A process could not work. Its message says why.
+
+    Attributes:
+        name: what it worked on when it was killed; empty if it could not begin.
+    """
+
+    def __init__(self, reason: str, name: str = "") -> None:
+        super().__init__(reason)
+        self.name = name
+
+
+def spread(
+    weights: dict[str, int],
+    run: Callable[[list[str]], list[Answer]],
+    stop: Callable[[], None],
+    cores: int,
+    *,
+    in_order: bool,
+) -> Generator[Answer, None, None]:
+    """Run groups of segments at the same time, one for each core, and yield the answers.
+
+    It begins with the largest segments. So no core waits for the slowest, each answer can be committed at once, and at
+    most two groups for each core are staged.
+
+    Args:
+        weights: name of a segment, or file → bytes.
+        run: works on a group, in a thread of its own.
+        stop: ends what still runs when nobody wants more answers.
+        in_order: yield the answers in the order of `weights`; else begin with the heaviest, and yield each when ready.
+    """
+    names = list(weights) if in_order else sorted(weights, key=lambda each: (-weights[each], each))
+    groups = grouped(names, weights, cores * _GROUPS)
+    threads = ThreadPoolExecutor(cores, "ondisk-work")
+    try:
+        begun = islice(groups, cores * (1 + in_order))  # so that no core waits while the first answer is not ready
+        running: list[Future[list[Answer]]] = [threads.submit(run, each) for each in begun]
+        while running:
+            ended, _ = wait(running[:1] if in_order else running, return_when=FIRST_COMPLETED)
+            running = [each for each in running if each not in ended]
+            running += [threads.submit(run, each) for each in islice(groups, len(ended))]
+            for each in ended:
+                yield from each.result()
+    finally:
+        stop()
+        threads.shutdown(cancel_futures=True)  # nothing is staged after that
+
+
+def grouped(names: list[str], weights: dict[str, int], count: int) -> Iterator[list[str]]:
+    """Yield the segments, in their order, in about `count` groups of equal weight; a heavier one is a group alone.
+
+    A group has some megabytes at least: for less, to start its process would take longer than the work.
+    """
+    limit = min(max(sum(weights.values()) // count, _LEAST), _MOST)
+    group: list[str] = []
+    weight = 0
+    for name in names:
+        if group and weight + weights[name] > limit:
+            yield group
+            group, weight = [], 0
+        group.append(name)
+        weight += weights[name]
+    if group:
+        yield group
+
+
+@contextlib.contextmanager
+def process(verb: str, path: str, staged: str, option: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process of `ondisk.workers.worker`, for the length of the block.
+
+    When this process ends for any reason, the other one's standard input ends, and then it exits. It has a process
+    group of its own: Ctrl-C ends this process first.
+    """
+    command = [sys.executable, "-m", "ondisk.workers.worker", verb, path, staged, option]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0) as child:
+        try:
+            yield child
+        except BaseException:
+            child.kill()
+            raise
+        finally:
+            assert child.stdin is not None
+            with contextlib.suppress(BrokenPipeError):  # it was killed, and never read what was written
+                child.stdin.close()
+
+
+def answered(child: subprocess.Popen[bytes], names: Iterable[str]) -> Iterator[Answer]:
+    """Let a process work on segments, and yield an answer for each.
+
+    Raises:
+        WorkLost: the process cannot open the dataset, or was killed.
+    """
+    assert child.stdin is not None
+    assert child.stdout is not None
+    for name in names:
+        with contextlib.suppress(BrokenPipeError):  # it has ended; its last line says why
+            child.stdin.write(json.dumps(name).encode() + b"\n")
+            child.stdin.flush()
+        line = child.stdout.readline()
+        answer = json.loads(line) if line else {"error": f"{name}: the process that worked on it was killed"}
+        if "error" in answer:
+            raise WorkLost(answer["error"], "" if line else name)
+        yield answer
