@@ -9,7 +9,7 @@ with ondisk.create("weather", {"format": "vm2", "step": "daily", "fields": {"are
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ondisk.config import ConfigDict, DatasetConfig
@@ -18,7 +18,7 @@ from ondisk.errors import OndiskError
 from ondisk.step import Step
 
 if TYPE_CHECKING:
-    from ondisk.dataset import AppendResult, Dataset, FieldSummary, Group, Outcome, Summary
+    from ondisk.dataset import AppendResult, Dataset, FieldSummary, Group, Merged, Outcome, Summary
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Report
 
@@ -33,19 +33,21 @@ __all__ = [
     "FieldType",
     "Group",
     "Location",
+    "Merged",
     "OndiskError",
     "Outcome",
     "Step",
     "Summary",
     "adopt",
     "create",
+    "merged",
     "migrate",
     "open",
     "rebuild",
 ]
 
 # The dataset package is imported with the first dataset, so that `import ondisk` and `ondisk --help` are fast.
-_LAZY = frozenset({"AppendResult", "Dataset", "FieldSummary", "Group", "Outcome", "Summary"})
+_LAZY = frozenset({"AppendResult", "Dataset", "FieldSummary", "Group", "Merged", "Outcome", "Summary"})
 
 
 def create(path: str | os.PathLike[str], config: DatasetConfig | ConfigDict) -> Dataset:
@@ -60,6 +62,22 @@ def open(path: str | os.PathLike[str], read_only: bool = False) -> Dataset:
     from ondisk.dataset import Dataset
 
     return Dataset.open(path, read_only)
+
+
+def merged(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Merged:
+    """Return several datasets as one, for reading, in a `with` block; see `ondisk.dataset.merged`.
+
+    Args:
+        paths: a path, a pattern such as `archive/*`, or several of both. A dataset that is named twice is read once.
+
+    Raises:
+        DatasetNotFound: a path contains no dataset, or a pattern matches none.
+        ConfigError: a `dataset.toml` is not valid.
+        InvalidInput: there are no paths.
+    """
+    from ondisk.dataset import Merged
+
+    return Merged.open(paths)
 
 
 def adopt(

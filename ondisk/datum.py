@@ -48,14 +48,15 @@ class Datum:
 
     Attributes:
         location: None for a datum that was not read from a dataset.
+        dataset: the path of the dataset whose `location` it is, if several datasets were read as one; else None.
 
     Raises:
         InvalidInput: reftime is not a datetime or has no time zone, or metadata is not a mapping.
     """
 
     # `_place` is the row of the index, with offset and size at [2] and [3]. Few callers read the location of a datum,
-    # so it is created only then.
-    __slots__ = ("_place", "_segment", "data", "metadata", "reftime")
+    # so it is created only then. `_dataset` is set only where several datasets are read as one.
+    __slots__ = ("_dataset", "_place", "_segment", "data", "metadata", "reftime")
 
     reftime: datetime
     metadata: Mapping[str, Any]
@@ -92,6 +93,18 @@ class Datum:
     def location(self) -> Location | None:
         return None if self._segment is None else Location(self._segment, self._place[2], self._place[3])
 
+    @property
+    def dataset(self) -> str | None:
+        try:
+            return self._dataset
+        except AttributeError:
+            return None
+
+    def read_from(self, dataset: str) -> Datum:
+        """Return this datum, which says from now on that it is from a dataset."""
+        self._dataset: str = dataset
+        return self
+
     def __eq__(self, other: object) -> bool:
         """Compare reftime, metadata and data, but not the location."""
         if not isinstance(other, Datum):
@@ -105,14 +118,17 @@ class Datum:
         return f"Datum({self.reftime.isoformat()}, {shown(dict(self.metadata))}, {shown(self.data)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (self.reftime, dict(self.metadata), self.data, self.location)
+        return _unpickle, (self.reftime, dict(self.metadata), self.data, self.location, self.dataset)
 
 
-def _unpickle(reftime: datetime, metadata: Mapping[str, Any], data: Any, location: Location | None) -> Datum:
+def _unpickle(
+    reftime: datetime, metadata: Mapping[str, Any], data: Any, location: Location | None, dataset: str | None
+) -> Datum:
     datum = Datum(reftime, metadata, data)
-    if location is None:
-        return datum
-    return Datum.stored(datum.reftime, metadata, data, location.segment, (None, None, location.offset, location.size))
+    if location is not None:
+        place = (None, None, location.offset, location.size)
+        datum = Datum.stored(datum.reftime, metadata, data, location.segment, place)
+    return datum if dataset is None else datum.read_from(dataset)
 
 
 def _is_aware(time: object) -> bool:

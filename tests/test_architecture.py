@@ -58,7 +58,18 @@ _PATH = {
 }
 _MODULES = {"fcntl", "filelock", "mmap", "shutil", "tempfile"}
 # What has methods of these names, and stands on filesystem itself.
-_OURS = {"Dataset", "Directory", "Index", "Pipeline", "Replica", "directory", "_directory", "folder", "ondisk"}
+_OURS = {
+    "Dataset",
+    "Directory",
+    "Index",
+    "Merged",
+    "Pipeline",
+    "Replica",
+    "directory",
+    "_directory",
+    "folder",
+    "ondisk",
+}
 
 OUTSIDE = {
     ("cli/streams.py", "open"),  # the files that a command is given

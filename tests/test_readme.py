@@ -28,7 +28,9 @@ from ondisk.maintenance.metrics import HELP as METRICS
 from ondisk.maintenance.states import Report, State
 
 ROOT = Path(__file__).parents[1]
-GUIDES = [f"docs/{name}.md" for name in ("dataset", "choosing", "files", "maintenance", "queue", "replication")]
+GUIDES = [
+    f"docs/{name}.md" for name in ("dataset", "choosing", "files", "maintenance", "queue", "replication", "merged")
+]
 
 
 def blocks(page: str) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,17 @@ def add_dataset(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", metavar="DATASET", type=path, help="the dataset's directory")
 
 
+def add_also(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--also",
+        metavar="D",
+        type=path,
+        action="append",
+        help="read the dataset D as one with DATASET; D may be a pattern in quotes, such as 'archive/*'; repeat it for"
+        " each",
+    )
+
+
 def add_keys(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--key-file", metavar="FILE", type=path, help="the keys of encrypted segments, a line `ID HEX` for each"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
@@ -45,20 +46,52 @@ def open_dataset(path: str, *, read_only: bool = False, doubts: list[str] | None
     """
     doubts = [] if doubts is None else doubts
     with ondisk.open(path, read_only) as dataset:
-        if dataset.needs_check:
-            problem = f"{path}: the index was lost and may not know all data: answers may be incomplete"
-            remedy = f"Run {command('fix', path, '--yes')}: it rebuilds the index from the segments."
-            complain("warning", f"{problem}\n{remedy}")
-            doubts.append(problem)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", ArchiveOffline)
+        _warn_of_lost_index(path, dataset, doubts)
+        with _warnings_of_archives(doubts):
             try:
                 yield dataset
             finally:
-                for message in dict.fromkeys(str(each.message) for each in caught):
-                    complain("warning", message)
-                doubts += [str(each.message) for each in caught if issubclass(each.category, ArchiveUntrusted)]
                 for item in dataset.quarantine.kept:
                     how = f"{command('quarantine', path, 'export', item, 'FILE')} copies them"
                     kept = printable(f"data were in the way, and are kept in quarantine: {item}")
                     complain("warning", f"{kept}\n{printable(how)}")
+
+
+@contextlib.contextmanager
+def open_to_read(arguments: argparse.Namespace, doubts: list[str]) -> Iterator[ondisk.Dataset | ondisk.Merged]:
+    """Open the dataset of a command, as one with those of `--also`; warn as `open_dataset`, of each."""
+    if not arguments.also:
+        with open_dataset(arguments.dataset, read_only=True, doubts=doubts) as dataset:
+            yield dataset
+        return
+    with ondisk.merged([arguments.dataset, *arguments.also]) as merged:
+        for path in merged.paths:
+            with ondisk.open(path, read_only=True) as dataset:
+                _warn_of_lost_index(path, dataset, doubts)
+        with _warnings_of_archives(doubts):
+            yield merged
+
+
+def _warn_of_lost_index(path: str, dataset: ondisk.Dataset, doubts: list[str]) -> None:
+    if dataset.needs_check:
+        problem = f"{path}: the index was lost and may not know all data: answers may be incomplete"
+        remedy = f"Run {command('fix', path, '--yes')}: it rebuilds the index from the segments."
+        complain("warning", f"{problem}\n{remedy}")
+        doubts.append(problem)
+
+
+@contextlib.contextmanager
+def _warnings_of_archives(doubts: list[str]) -> Iterator[None]:
+    """At the end of the block, print the warnings of archives that cannot answer.
+
+    Args:
+        doubts: takes those of lost indices.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ArchiveOffline)
+        try:
+            yield
+        finally:
+            for message in dict.fromkeys(str(each.message) for each in caught):
+                complain("warning", message)
+            doubts += [str(each.message) for each in caught if issubclass(each.category, ArchiveUntrusted)]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TypeVar
 
-from ondisk import Dataset
+from ondisk import Dataset, Merged
 from ondisk.cli.streams import complain
+from ondisk.errors import MatchError
 from ondisk.matcher import METADATA, Compare, Components, Expression, Undeclared, parse
 from ondisk.matcher.tree import nodes
 
@@ -18,7 +20,7 @@ _SHOWN = 3
 _RUNS = [(re.compile(r"[^\W\d_]+"), "a"), (re.compile(r"\d+"), "0")]
 
 
-def noting(items: Iterable[_T], dataset: Dataset, match: str | None) -> Iterator[_T]:
+def noting(items: Iterable[_T], dataset: Dataset | Merged, match: str | None) -> Iterator[_T]:
     """Return the items that a query found; if there are none, call `note_mistakes`."""
     found = iter(items)
     for first in found:
@@ -27,16 +29,18 @@ def noting(items: Iterable[_T], dataset: Dataset, match: str | None) -> Iterator
     return found
 
 
-def note_mistakes(dataset: Dataset, match: str | None) -> None:
+def note_mistakes(dataset: Dataset | Merged, match: str | None) -> None:
     """Print why a match may have found nothing, if one of its values looks mistaken.
 
     Cost: reads the metadata of 1,000 data; for a value that none of them has, also searches all data for it.
     """
-    for note in dict.fromkeys(_mistakes(dataset, parse(match or "", dataset.config.fields))):
-        complain("note", note)
+    fields = {name: dataset.fields[name].kind for name in dataset.fields}
+    with contextlib.suppress(MatchError):  # a field has different types in several datasets
+        for note in dict.fromkeys(_mistakes(dataset, parse(match or "", fields))):
+            complain("note", note)
 
 
-def _mistakes(dataset: Dataset, tree: Expression) -> Iterator[str]:
+def _mistakes(dataset: Dataset | Merged, tree: Expression) -> Iterator[str]:
     known = _known(dataset)
     for field, text, condition, is_quoted in _texts(tree):
         problem = None if is_quoted else _syntax(text)
@@ -69,7 +73,7 @@ def _syntax(text: str) -> str | None:
     return None
 
 
-def _known(dataset: Dataset) -> dict[str, list[str]]:
+def _known(dataset: Dataset | Merged) -> dict[str, list[str]]:
     """Return the texts of the newest data: field → values, each once."""
     found: dict[str, dict[str, None]] = {}
     for datum in dataset.query(sort="-reftime", limit=_SAMPLE, with_data=False):

@@ -74,7 +74,12 @@ class TextOutput:
     def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
         def line(datum: Datum) -> bytes:
             pairs = [f"{printable(name)}={_shown(value)}" for name, value in metadata_of(datum, fields)]
-            return "  ".join([time_text(datum.reftime), *pairs, _data_shown(datum.data)]).rstrip().encode() + b"\n"
+            return (
+                "  ".join([time_text(datum.reftime), *_source(datum), *pairs, _data_shown(datum.data)])
+                .rstrip()
+                .encode()
+                + b"\n"
+            )
 
         write_stdout(map(line, data))
 
@@ -259,17 +264,26 @@ class TextOutput:
                 _print(f"  and {each.offending - len(each.offenders)} more")
 
 
-def print_table(data: Iterable[Datum], fields: Sequence[str]) -> None:
-    """Print data as tables, as wide as the terminal (COLUMNS overrides that), or wider if a column needs it."""
+def print_table(data: Iterable[Datum], fields: Sequence[str], *, datasets: bool = False) -> None:
+    """Print data as tables, as wide as the terminal (COLUMNS overrides that), or wider if a column needs it.
+
+    Args:
+        datasets: whether the data say which dataset they are from.
+    """
     from ondisk.cli.table import table  # here, since it waits for rich
 
     def rows(page: Sequence[Datum]) -> Iterator[list[str]]:
         for datum in page:
             values = (_shown(datum.metadata.get(name)) for name in fields)
-            yield [time_text(datum.reftime), *values, _data_shown(datum.data)]
+            yield [time_text(datum.reftime), *_source(datum), *values, _data_shown(datum.data)]
 
-    header = ["reftime", *fields, "data"]
+    header = ["reftime", *["dataset"] * datasets, *fields, "data"]
     write_stdout(table(header, list(rows(page))).encode() for page in _pages(data))
+
+
+def _source(datum: Datum) -> list[str]:
+    """Return the dataset that a datum says it is from, if it says one."""
+    return [] if datum.dataset is None else [_shown(datum.dataset)]
 
 
 def key_text(key: Value | None, by: str) -> str:

@@ -5,6 +5,7 @@ ondisk query weather 'reftime: >=2026-11-20; area: VM2,5' --sort -reftime --limi
 ondisk query weather 'area: VM2,5' --data > station5.vm2
 ondisk query events 'reftime: =2026-11-20; metadata.sensor: 7'
 ondisk query photos 'site: north' --to north --name '{reftime:%Y%m%d_%H%M}_{site}.jpg'
+ondisk query weather 'area: VM2,5' --also 'archive/*' --also /mnt/old/weather
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from ondisk.cli.arguments import add_dataset, add_keys, add_match, count, names, path
-from ondisk.cli.dataset import open_dataset
+from ondisk import Merged
+from ondisk.cli.arguments import add_also, add_dataset, add_keys, add_match, count, names, path
+from ondisk.cli.dataset import open_to_read
 from ondisk.cli.mistaken import note_mistakes, noting
 from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.output_text import print_table
@@ -30,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
     add_keys(parser)
     add_match(parser)
+    add_also(parser)
     parser.add_argument(
         "--sort", metavar="S", help="[minute|hour|day|month|year:]field,-field...; - before a field: descending"
     )
@@ -57,7 +60,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         raise InvalidInput("--to writes files, and cannot be combined with --table, --data or --fields")
     doubts: list[str] = []
     refused = 0
-    with open_dataset(arguments.dataset, read_only=True, doubts=doubts) as dataset:
+    with open_to_read(arguments, doubts) as dataset:
         choice = {"sort": arguments.sort, "limit": arguments.limit}
         fields = names_of(arguments.fields, dataset.fields)
         if arguments.to is not None:
@@ -67,13 +70,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         else:
             found = noting(dataset.query(arguments.match, **choice), dataset, arguments.match)
             if arguments.table:
-                print_table(found, list(dataset.config.fields) if fields is None else fields)
+                known = [name for name in dataset.fields if name != "reftime"]
+                print_table(found, known if fields is None else fields, datasets=isinstance(dataset, Merged))
             else:
                 output.data(found, fields)
     return EXIT_DATA_SKIPPED if refused else EXIT_FINDINGS if doubts else EXIT_DONE
 
 
-def _export(dataset: Dataset, arguments: argparse.Namespace, choice: dict[str, Any], output: Output) -> int:
+def _export(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any], output: Output) -> int:
     """Write data to files; return how many were refused."""
     from ondisk import files
 

@@ -6,6 +6,7 @@ ondisk summary weather
 ondisk summary weather 'reftime: =2026-11' --json
 ondisk summary weather --fields area --all-values
 ondisk summary weather 'reftime: =2026' --by day --min-max temperature --plot 2026.svg
+ondisk summary weather --also 'archive/*'
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ import argparse
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ondisk.cli.arguments import add_dataset, add_keys, add_match, names, path
-from ondisk.cli.dataset import open_dataset
+from ondisk.cli.arguments import add_also, add_dataset, add_keys, add_match, names, path
+from ondisk.cli.dataset import open_to_read
 from ondisk.cli.mistaken import note_mistakes, noting
 from ondisk.cli.output import Output
 from ondisk.cli.streams import write_file
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput
 
 if TYPE_CHECKING:
-    from ondisk import Dataset
+    from ondisk import Dataset, Merged
 
 _PLOT = ".svg"
 
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
     add_keys(parser)
     add_match(parser)
+    add_also(parser)
     parser.add_argument("--fields", metavar="A,B", type=names, help="count only the values of these fields")
     parser.add_argument("--all-values", action="store_true", help="list all values, not only the 20 most frequent")
     parser.add_argument(
@@ -50,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, output: Output) -> int:
     _check(arguments)
     doubts: list[str] = []
-    with open_dataset(arguments.dataset, read_only=True, doubts=doubts) as dataset:
+    with open_to_read(arguments, doubts) as dataset:
         if arguments.by is not None:
             _groups(dataset, arguments, output)
         else:
@@ -73,7 +75,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InvalidInput(f"a plot is an SVG file, not {arguments.plot}", hint=f"Write a name that ends with {_PLOT}.")
 
 
-def _groups(dataset: Dataset, arguments: argparse.Namespace, output: Output) -> None:
+def _groups(dataset: Dataset | Merged, arguments: argparse.Namespace, output: Output) -> None:
     by, of = arguments.by, arguments.min_max
     with dataset.summary_by(by, arguments.match, min_max=of) as found:
         groups = noting(found, dataset, arguments.match)

@@ -56,7 +56,7 @@ SHOWN = 20
 """The number of values of a field that a summary lists by default."""
 
 
-def _names_of(chosen: Sequence[str] | None, known: Fields) -> list[str]:
+def counted_fields(chosen: Sequence[str] | None, known: Fields) -> list[str]:
     """Return the names of the fields to summarise: those that were chosen, each once, or all declared ones.
 
     Raises:
@@ -546,7 +546,7 @@ class Dataset:
         query = Query(match)
         query.check(opened.index)
         check_limit(values, "values", "Pass None to list all.")
-        names = _names_of(fields, Fields(opened.index.config.fields))
+        names = counted_fields(fields, Fields(opened.index.config.fields))
         return summary(opened, self._archives, query, names, values)
 
     def summary_by(self, by: str, match: Match = None, *, min_max: str | None = None) -> Results[Group]:

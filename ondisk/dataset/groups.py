@@ -31,18 +31,28 @@ def by_group(access: Opened, archives: Archives, query: Query, by: str, of: str 
 
     Memory: one group; all of them for `data.NAME`.
     """
-    fields = access.index.config.fields
-    key = FieldType.TIMESTAMP if by in PERIODS or by == "reftime" else fields[by]
+    kinds = kinds_of(access.index.config.fields, by, of)
+    with contextlib.closing(parts_of(access, archives, query, by, of)) as parts:
+        for part in parts:
+            yield part.group(*kinds)
+
+
+def kinds_of(fields: Mapping[str, FieldType], by: str, of: str | None) -> tuple[FieldType, FieldType | None]:
+    """Return the types of the keys of groups, and of the values of the other field."""
+    known = {**fields, "reftime": FieldType.TIMESTAMP}
+    key = FieldType.TIMESTAMP if by in PERIODS else known[by]
+    return key, FieldType.REAL if of is not None and of.startswith(CONTENT) else known[of] if of is not None else None
+
+
+def parts_of(access: Opened, archives: Archives, query: Query, by: str, of: str | None) -> Generator[Part, None, None]:
+    """Yield the groups of the data that match, in order, as parts, to which those of other datasets can be added."""
     if of is not None and of.startswith(CONTENT):
-        for part in _of_content(data(access, archives, query, with_data=True), by, key, of.removeprefix(CONTENT)):
-            yield part.group(key, FieldType.REAL)
+        key, _ = kinds_of(access.index.config.fields, by, of)
+        yield from _of_content(data(access, archives, query, with_data=True), by, key, of.removeprefix(CONTENT))
         return
-    kind = None if of is None else FieldType.TIMESTAMP if of == "reftime" else fields[of]
     with Snapshots(access, archives, query) as snapshots:
         archives.warn_of_offline("was not counted")
-        parts = [groups.grouped(snapshot, tree, by, of) for _, snapshot, tree in snapshots.each()]
-        for part in _joined(parts):
-            yield part.group(key, kind)
+        yield from joined([groups.grouped(snapshot, tree, by, of) for _, snapshot, tree in snapshots.each()])
 
 
 def check(by: str, of: str | None, known: Fields) -> tuple[str, str | None]:
@@ -70,8 +80,8 @@ def _declared(name: str, known: Fields) -> str:
     return found
 
 
-def _joined(parts: Iterable[Iterator[Part]]) -> Iterator[Part]:
-    """Yield the groups of several indices, each of which yields its parts in order."""
+def joined(parts: Iterable[Iterable[Part]]) -> Iterator[Part]:
+    """Yield the groups of several places, each of which has its parts in order."""
     for _, same in groupby(heapq.merge(*parts, key=_place), _place):
         first, *others = same
         for other in others:

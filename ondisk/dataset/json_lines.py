@@ -15,7 +15,7 @@ from ondisk.index.field_values import FieldSummary
 from ondisk.matcher import METADATA, Fields
 
 _ANY_DEPTH = sys.maxsize  # data were checked when they were decoded
-_DATUM = b'{"reftime":"%b","metadata":%b,"data":%b,"location":{"segment":%b,"offset":%d,"size":%d}}\n'
+_DATUM = b'{%b"reftime":"%b","metadata":%b,"data":%b,"location":{"segment":%b,"offset":%d,"size":%d}}\n'
 _MOST, _LONGEST = 50_000, 500  # metadata whose JSON is kept, and bytes of it
 
 
@@ -56,10 +56,12 @@ def lines_of_data(data: Iterable[Datum], fields: Sequence[str] | None) -> Iterat
 
     The loop may run a million times, so it makes no calls that it can avoid, and keeps the JSON of what data share:
     neighbours have one object as their reftime and one as the name of their segment, and all data of a series have one
-    object as their metadata, if these are read-only. That object is kept, too: no other gets its id.
+    object as their metadata, if these are read-only. That object is kept, too: no other gets its id. The line names the
+    dataset if several were read as one.
     """
-    reftime, segment = None, None
-    time = name = b""
+    reftime, segment, dataset = None, None, None
+    is_one = False  # whether no datum says which dataset it is from: all do, or none
+    time = name = source = b""
     known: dict[int, tuple[Mapping[str, Any], bytes]] = {}
     for datum in data:
         if datum.reftime is not reftime:
@@ -68,6 +70,10 @@ def lines_of_data(data: Iterable[Datum], fields: Sequence[str] | None) -> Iterat
         if datum._segment is not segment:
             segment = datum._segment
             name = json_shapes.dump(segment)
+        if not is_one and datum.dataset is not dataset:
+            dataset = datum.dataset
+            source = b'"dataset":%b,' % json_shapes.dump(as_json(dataset))
+        is_one = dataset is None
         found = known.get(id(datum.metadata))
         if found is None:
             found = (
@@ -80,6 +86,7 @@ def lines_of_data(data: Iterable[Datum], fields: Sequence[str] | None) -> Iterat
                 known[id(found[0])] = found
         content = datum.data
         yield _DATUM % (
+            source,
             time,
             found[1],
             json_shapes.dump_bytes(content) if type(content) is bytes else json_shapes.dump(json_data(content)),

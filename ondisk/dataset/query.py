@@ -37,6 +37,8 @@ from ondisk.step import Interval
 Match: TypeAlias = str | Expression | None
 Check: TypeAlias = Callable[[Snapshot, Collection[str], Callable[[], Interval]], bool]
 """Raises unless the archives with these UUIDs suffice; returns False to take the snapshots again."""
+Stored: TypeAlias = tuple[Snapshot, Format, Row, bytes]
+"""The snapshot, the format, the row and the bytes of a datum, with padding."""
 _T = TypeVar("_T")
 _TRIES = 1000
 
@@ -150,25 +152,36 @@ def data(access: Opened, archives: Archives, query: Query, *, with_data: bool) -
 
 def payloads(access: Opened, archives: Archives, query: Query) -> Generator[bytes, None, None]:
     """Yield the bytes of the data that match, in the order of `data`, and a format's file header before its first."""
+    with contextlib.closing(stored(access, archives, query)) as found:
+        yield from joined_payloads(found)
 
-    def read(
-        reader: DatasetReader, snapshot: Snapshot, tree: Expression, sort: Sort | None
-    ) -> Iterator[tuple[Snapshot, Format, Row, bytes]]:
+
+def joined_payloads(found: Iterable[Stored]) -> Generator[bytes, None, None]:
+    """Yield the bytes of data, and a format's file header before its first."""
+    begun = set()
+    for _, format, _, content in found:
+        if format.preamble and format.name not in begun:
+            begun.add(format.name)
+            yield format.preamble
+        yield content
+
+
+def stored(access: Opened, archives: Archives, query: Query) -> Generator[Stored, None, None]:
+    """Yield the data that match as their segments have them, in the order of `data`."""
+
+    def read(reader: DatasetReader, snapshot: Snapshot, tree: Expression, sort: Sort | None) -> Iterator[Stored]:
         for each in reader.payloads(snapshot, tree, sort, query.limit):
             yield snapshot, *each
 
-    def key_of(order: Sort, each: tuple[Snapshot, Format, Row, bytes]) -> tuple[Any, ...]:
-        snapshot, _, row, _ = each
-        return order.key_of(Datum(from_microseconds(row[0]), snapshot.metadata(row[4:])))
-
-    begun = set()
     with Snapshots(access, archives, query) as snapshots:
         archives.warn_of_offline()
-        for _, format, _, content in snapshots.joined(snapshots.of(read), key_of):
-            if format.preamble and format.name not in begun:
-                begun.add(format.name)
-                yield format.preamble
-            yield content
+        yield from snapshots.joined(snapshots.of(read), lambda order, each: order.key_of(described(each)))
+
+
+def described(stored: Stored) -> Datum:
+    """Return the reftime and the declared fields of a datum."""
+    snapshot, _, row, _ = stored
+    return Datum(from_microseconds(row[0]), snapshot.metadata(row[4:]))
 
 
 def summary(access: Opened, archives: Archives, query: Query, fields: Sequence[str], values: int | None) -> Summary:

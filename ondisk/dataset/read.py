@@ -52,6 +52,11 @@ class DatasetReader:
         self._formats: dict[str, Format] = {}
         self._whole = WholeFiles()
 
+    def keep_open(self, most: int) -> None:
+        """Keep at most so many files and folders of segments open from now on, each."""
+        self._files.keep_open(most)
+        self._directories.keep_open(most)
+
     def close(self) -> None:
         self._files.close()
         self._directories.close()

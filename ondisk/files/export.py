@@ -25,7 +25,7 @@ from ondisk.files.names import DEFAULT, Names
 from ondisk.filesystem import Directory
 
 if TYPE_CHECKING:
-    from ondisk.dataset import Dataset
+    from ondisk.dataset import Dataset, Merged
     from ondisk.dataset.query import Match
 
 _REFUSALS = 100
@@ -53,7 +53,7 @@ class ExportResult:
 
 
 def export(
-    dataset: Dataset,
+    dataset: Dataset | Merged,
     match: Match,
     to: str | os.PathLike[str],
     *,
@@ -82,7 +82,7 @@ def export(
     Cost: two queries: the first one compares the names. It reads the data only if the template names metadata that are
         not declared. Memory: one datum.
     """
-    names = Names(name, dataset.config.fields)
+    names = Names(name, {each: dataset.fields[each].kind for each in dataset.fields if each != "reftime"})
     choice: dict[str, Any] = {"sort": sort, "limit": limit}
     with dataset.query(match, with_data=names.needs_data, **choice) as data:
         _check_distinct(data, names)
@@ -232,4 +232,5 @@ def _named(datum: Datum) -> str:
     """Return what tells users which datum is meant."""
     at = datum.location
     place = f" ({at.segment}, {at.offset})" if at is not None else ""
-    return f"the datum of {time_text(datum.reftime)}{place}"
+    source = f" in {datum.dataset}" if datum.dataset is not None else ""
+    return f"the datum of {time_text(datum.reftime)}{source}{place}"

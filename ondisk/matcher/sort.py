@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias, get_args
 
-from ondisk.datum import Datum, FieldType
+from ondisk.datum import Datum, FieldType, from_microseconds, microseconds
 from ondisk.errors import MatchError, shown
 from ondisk.matcher.parsing import known_fields
-from ondisk.matcher.tree import METADATA
+from ondisk.matcher.tree import METADATA, Compare, Expression
+from ondisk.step import Interval
 
 SortInterval: TypeAlias = Literal["minute", "hour", "day", "month", "year"]
 _LENGTHS: dict[SortInterval, int] = {"year": 1, "month": 2, "day": 3, "hour": 4, "minute": 5}  # of a time's parts
+_FIRST, _LAST = (microseconds(time.replace(tzinfo=UTC)) for time in (datetime.min, datetime.max))
 _INTERVALS: dict[str, SortInterval] = {name: name for name in get_args(SortInterval)}
 
 
@@ -46,6 +49,26 @@ class Sort:
             part = (value is not None, value.encode() if isinstance(value, str) else value)
             parts.append(_Descending(part) if key.descending else part)
         return (*parts, datum.reftime)
+
+    @property
+    def is_by_time(self) -> bool:
+        """Whether data are in order of reftime first, ascending or descending."""
+        return self.interval is None and self.keys[0].field == "reftime"
+
+    def begin(self, times: Interval) -> int:
+        """Return the first reftime of an interval in this order, microseconds; only if it `is_by_time`."""
+        return times.end - 1 if self.keys[0].descending else times.begin
+
+    def bound(self, times: Interval) -> tuple[Any, ...]:
+        """Return a sort key that no datum with a reftime in an interval precedes."""
+        if not self.is_by_time or not _FIRST <= self.begin(times) <= _LAST:
+            return ()
+        part = (True, from_microseconds(self.begin(times)))
+        return (_Descending(part) if self.keys[0].descending else part,)
+
+    def since(self, time: int) -> Expression:
+        """Return the condition of the data that do not precede a reftime, microseconds; only if it `is_by_time`."""
+        return Compare("reftime", "<=" if self.keys[0].descending else ">=", time)
 
 
 @dataclass(frozen=True, slots=True)

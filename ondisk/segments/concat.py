@@ -470,6 +470,10 @@ class ConcatReader:
         """Close the file of a generation that was removed, which frees its space."""
         self._files.pop(generation, None)
 
+    def keep_open(self, most: int) -> None:
+        """Keep at most so many files open from now on."""
+        self._most = min(self._most, most)
+
     def close(self) -> None:
         self._files.clear()
 

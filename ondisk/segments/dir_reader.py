@@ -30,6 +30,7 @@ class DirReader:
         self._directory = directory
         self._folders: OrderedDict[int, Directory] = OrderedDict()
         self._entries: OrderedDict[int, MetadataFile] = OrderedDict()
+        self._most = _OPEN
 
     def folder_of(self, generation: int, name: str, known: Known) -> Directory:
         """Open the directory of a generation: at its hidden name if that exists, else at its name.
@@ -93,6 +94,10 @@ class DirReader:
         except FrameCorrupt as error:
             raise self._unreadable(name, number, error.message) from None
 
+    def keep_open(self, most: int) -> None:
+        """Keep at most so many folders open from now on."""
+        self._most = min(self._most, most)
+
     def close(self) -> None:
         self._entries.clear()
         self._folders.clear()
@@ -132,7 +137,7 @@ class DirReader:
 
     def _keep_open(self, generation: int, folder: Directory) -> None:
         self._folders[generation] = folder
-        while len(self._folders) > _OPEN:
+        while len(self._folders) > self._most:
             with contextlib.suppress(KeyError):  # another thread removed it
                 self._folders.popitem(last=False)
 

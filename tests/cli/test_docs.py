@@ -28,6 +28,7 @@ CUT = (ROOT / "sample_datasets/beats-queue/2.seg").read_bytes()[:1500]
 ITEM = "2026/.quarantine/20261122T141307.123456Z-11-22.vm2"
 COMMAND_LINES = {
     "query": "query weather",
+    "query --also": "query weather --also pulled",
     "append": "append weather obs.vm2 cut.seg",
     "summary": "summary weather",
     "summary --by": "summary weather --by day --min-max reftime",

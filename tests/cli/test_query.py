@@ -6,6 +6,7 @@ import base64
 import json
 import tracemalloc
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -284,3 +285,45 @@ def test_metadata_that_are_not_declared_are_selected_and_printed(run, tmp_path):
     refused = run("query", events, "sensor: 7")
     assert (refused.code, "`metadata.NAME`" in refused.err) == (4, True)
     assert run("delete", events, "metadata.sensor: >5", "--yes").text == "2 data deleted\n"
+
+
+@pytest.fixture
+def two(weather, folder):
+    """Create a second dataset beside `weather`, with one datum."""
+    with ondisk.create("more/old", ondisk.DatasetConfig.from_toml((weather / "dataset.toml").read_text(), "")) as old:
+        old.append(
+            [ondisk.Datum(datetime(2026, 11, 20, 6, 30, tzinfo=UTC), {"area": "VM2,5"}, b"202611200630,5,1,7,,,")]
+        )
+    return weather
+
+
+def test_several_datasets_are_printed_in_one_order(run, two):
+    done = run("query", two, "--also", "more/*", "--json")
+    assert (done.code, done.err) == (0, "")
+    expected = [("weather", "06:00"), ("weather", "06:00"), ("more/old", "06:30"), ("weather", "07:00")]
+    assert [(line["dataset"], line["reftime"][11:16]) for line in done.lines] == [
+        (str(two) if name == "weather" else name, time) for name, time in expected
+    ]
+    assert run("query", two, "reftime: =2026-11-20 06:30", "--also", "more/*").text.split()[1] == "more/old"
+    assert run("query", two, "--table", "--also", "more/*").text.split()[:4] == [
+        "reftime",
+        "dataset",
+        "area",
+        "product",
+    ]
+    assert run("query", two, "--data", "--also", "more/*", "--limit", "3").out.endswith(b"202611200630,5,1,7,,,\n")
+    assert run("query", two, "area: VM2,9", "--also", "more/*").text == ""
+    assert "dataset" not in run("query", "more/old", "--json").json
+
+
+def test_doubts_about_one_of_several_datasets_are_those_about_one(run, two):
+    lose_index(Path("more/old"))
+    alone, both = run("query", "more/old"), run("query", two, "--also", "more/old")
+    assert alone.code == both.code == 9
+    assert alone.err == both.err
+    assert run("query", two, "--also", "more/none").code == 11
+    assert run("query", two, "nothing: 1", "--also", "more/old").code == 4
+
+
+def test_a_mistaken_match_of_several_datasets_gets_its_note(run, two):
+    assert "case matters" in run("query", two, "area: vm2,5", "--also", "more/old").err

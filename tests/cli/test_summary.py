@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,12 @@ def test_groups_that_are_not_possible_are_an_error(run, weather, options, code, 
 
 def test_a_group_of_a_mistaken_match_gets_a_note(run, weather):
     assert "case matters" in run("summary", weather, "area: vm2,5", "--by", "day").err
+
+
+def test_several_datasets_are_counted_as_one(run, weather):
+    shutil.copytree(weather, "copy")
+    one, both = run("summary", weather, "--json").json, run("summary", weather, "--also", "cop*", "--json").json
+    assert both["count"] == 2 * one["count"]
+    assert both["fields"]["area"]["values"] == [
+        {**each, "count": 2 * each["count"]} for each in one["fields"]["area"]["values"]
+    ]
