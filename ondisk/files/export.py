@@ -13,6 +13,7 @@ import os
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _REFUSALS = 100
 _OPEN = 64  # folders
+_TOGETHER, _MOST = 4 * 1024 * 1024, 64  # bytes and data that are written while the next ones are read
 _NO_NAME = (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)  # what some filesystems say of names that others take
 
 
@@ -80,7 +82,7 @@ def export(
     Durability: each file appears complete or not at all. When this returns, they survive power loss. A process that is
         killed may leave the hidden file `.ondisk-PID` in one of the folders.
     Cost: two queries: the first one compares the names. It reads the data only if the template names metadata that are
-        not declared. Memory: one datum.
+        not declared. Memory: some MiB, or two data.
     """
     names = Names(name, {each: dataset.fields[each].kind for each in dataset.fields if each != "reftime"})
     choice: dict[str, Any] = {"sort": sort, "limit": limit}
@@ -88,16 +90,10 @@ def export(
         _check_distinct(data, names)
     result = ExportResult()
     with _folder(to) as folder:
-        files = _Files(folder, result)
+        files = _Files(folder, names, result)
         try:
             with dataset.query(match, **choice) as data:
-                for position, datum in enumerate(data):
-                    try:
-                        files.add(names(datum), datum)
-                    except InvalidInput as error:
-                        result.refused += 1
-                        if len(result.refusals) < _REFUSALS:
-                            result.refusals.append((position, f"{_named(datum)}: {error.message}"))
+                _write_behind(files, data)
             files.sync()
         except OndiskError as error:
             error.context["result"] = result
@@ -105,39 +101,87 @@ def export(
     return result
 
 
+def _write_behind(files: _Files, data: Iterable[Datum]) -> None:
+    """Write data to files while the next ones are read: reading and writing take about as long."""
+    waiting: Future[None] | None = None
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            for some in _some(data):
+                if waiting is not None:
+                    waiting.result()
+                waiting = thread.submit(files.add, some)
+        finally:
+            if waiting is not None:
+                waiting.result()
+
+
+def _some(data: Iterable[Datum]) -> Iterator[list[Datum]]:
+    """Yield data in lists of some MiB; also those before an error."""
+    some, size = list[Datum](), 0
+    try:
+        for datum in data:
+            some.append(datum)
+            size += len(datum.data) if type(datum.data) is bytes else 0
+            if size >= _TOGETHER or len(some) >= _MOST:
+                yield some
+                some, size = [], 0
+    except OndiskError:
+        yield some
+        raise
+    yield some
+
+
 class _Files:
-    """Writes files to a folder, and to folders in it.
+    """Writes files to a folder, and to folders in it. One thread at a time uses it.
 
     Args:
         top: the folder.
+        names: of the files.
         result: counts what is written.
     """
 
-    def __init__(self, top: Directory, result: ExportResult) -> None:
+    def __init__(self, top: Directory, names: Names, result: ExportResult) -> None:
         self._top = top
+        self._names = names
         self._result = result
         self._staged = f".ondisk-{os.getpid()}"
         self._together = top.can_sync_together
         self._device = top.device
-        self._folders: OrderedDict[str, Directory] = OrderedDict()
+        self._folders: OrderedDict[str, tuple[Directory, bool]] = OrderedDict()
+        self._count = 0
 
-    def add(self, name: str, datum: Datum) -> None:
-        """Write the file of a datum, unless it is there already.
+    def add(self, data: Iterable[Datum]) -> None:
+        """Write the files of data, unless they are there already, and count them.
 
         Raises:
-            InvalidInput: it cannot have this name, the name is taken by something else, or the data are no bytes.
+            DiskFull, ReadOnly, StorageError: a file cannot be written, for a reason that others share.
         """
-        content = datum.data
+        for datum in data:
+            try:
+                self._add(self._names(datum), datum.data)
+            except InvalidInput as error:
+                self._result.refused += 1
+                if len(self._result.refusals) < _REFUSALS:
+                    self._result.refusals.append((self._count, f"{_named(datum)}: {error.message}"))
+            self._count += 1
+
+    def _add(self, name: str, content: Any) -> None:
+        """Write a file, unless it is there already.
+
+        Raises:
+            InvalidInput: it cannot have this name, the name is taken by something else, or the content is no bytes.
+        """
         if type(content) is not bytes:
             raise InvalidInput(f"its data are no bytes, but of type {type(content).__name__}")
         above, _, last = name.rpartition("/")
         try:
-            folder = self._folder(above)
+            folder, is_synced_later = self._folder(above)
             if folder.stat(last) is None:
-                # Another filesystem may be mounted there, which is not synced with this one.
-                durable = not self._together or folder.device != self._device
                 with contextlib.suppress(FileExistsError):  # somebody else creates it now
-                    folder.write_new(last, content, staged=self._staged, durable=durable)
+                    if is_synced_later:
+                        folder.add(last, content, self._staged)
+                    else:
+                        folder.write_new(last, content, staged=self._staged)
                     self._result.exported += 1
                     self._result.bytes += len(content)
                     return
@@ -158,16 +202,20 @@ class _Files:
             raise InvalidInput(f"{there.path} exists with other bytes, and is not overwritten")
         self._result.present += 1
 
-    def _folder(self, name: str) -> Directory:
-        """Return a folder in the top one, which is created if it does not exist."""
+    def _folder(self, name: str) -> tuple[Directory, bool]:
+        """Return a folder in the top one, which is created if it does not exist; and whether `sync` syncs its files.
+
+        Another filesystem may be mounted there, which is not synced with that of the top one.
+        """
         if not name:
-            return self._top
-        folder = self._folders.get(name)
-        if folder is None:
-            folder = self._folders[name] = self._top.inside(name, make=True, durable=not self._together)
+            return self._top, self._together
+        found = self._folders.get(name)
+        if found is None:
+            folder = self._top.inside(name, make=True, durable=not self._together)
+            found = self._folders[name] = folder, self._together and folder.device == self._device
             if len(self._folders) > _OPEN:
-                self._folders.popitem(last=False)[1].close()
-        return folder
+                self._folders.popitem(last=False)[1][0].close()
+        return found
 
     def sync(self) -> None:
         """Make all files durable, if they are not.

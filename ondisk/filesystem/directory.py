@@ -339,22 +339,51 @@ class Directory:
             self._make_parents(name)
         return WritableFile(self._open_file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL), self.at(name))
 
-    def write_new(self, name: str, content: bytes, *, staged: str | None = None, durable: bool = True) -> None:
-        """Create a file that appears complete or not at all.
+    def write_new(self, name: str, content: bytes, *, staged: str | None = None) -> None:
+        """Create a small file that appears complete or not at all.
 
         Args:
             staged: name of the hidden file that is written first; None for one that only this process uses.
-            durable: sync; else the caller does so, for many files together.
 
         Durability: syncs the file, links it to its name, syncs the directory. A crash in between leaves a hidden file.
 
         Raises:
             FileExistsError: the name is taken.
         """
-        with self._written(staged or f".{name}.{os.getpid()}", content, durable=durable) as staged:
+        with self._written(staged or f".{name}.{os.getpid()}", content) as staged:
             self.link(staged, name)
-        if durable:
-            self.sync()
+        self.sync()
+
+    def add(self, name: str, content: bytes, staged: str) -> None:
+        """Create a file in this directory that appears complete or not at all, in a quarter of the time of `write_new`.
+
+        Args:
+            staged: name of the hidden file that is written first.
+
+        Durability: none; the caller syncs many files together. A crash leaves the hidden file, or no file.
+
+        Raises:
+            FileExistsError: the name is taken. A filesystem without hard links does not say so if the file was created
+                in this very moment, and replaces it.
+        """
+        components(name)
+        here = self._descriptor
+        try:
+            descriptor = self._open_in(here, staged, staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        except FileExistsError:  # of a process that was killed
+            self.discard(staged)
+            descriptor = self._open_in(here, staged, staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            with WritableFile(descriptor, self.at(name)) as file:
+                file.write(0, content)
+            with errors_of(self.at(name)):
+                try:
+                    os.link(staged, name, src_dir_fd=here, dst_dir_fd=here, follow_symlinks=False)
+                except PermissionError:
+                    os.rename(staged, name, src_dir_fd=here, dst_dir_fd=here)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(staged, dir_fd=here)
 
     def replace(
         self, name: str, content: bytes, *, staged: str | None = None, like: os.stat_result | None = None
@@ -372,18 +401,15 @@ class Directory:
             self.rename(staged, name)
 
     @contextlib.contextmanager
-    def _written(
-        self, staged: str, content: bytes, like: os.stat_result | None = None, *, durable: bool = True
-    ) -> Iterator[str]:
-        """Write a hidden file for the length of the block, and sync it if `durable`; yield its name."""
+    def _written(self, staged: str, content: bytes, like: os.stat_result | None = None) -> Iterator[str]:
+        """Write and sync a hidden file for the length of the block; yield its name."""
         self.discard(staged)
         try:
             with self.create_file(staged) as file:
                 if like is not None:
                     file.belong_like(like)
                 file.write(0, content)
-                if durable:
-                    file.sync()
+                file.sync()
             yield staged
         finally:
             self.discard(staged)

@@ -11,6 +11,7 @@ import pytest
 from worlds import fail
 
 from ondisk.errors import (
+    DiskFull,
     InvalidInput,
     NotFound,
     StateError,
@@ -165,6 +166,27 @@ def test_a_small_file_appears_complete_or_not_at_all(directory, tmp_path, synced
         directory.write_new("another", b"content")
     assert names(tmp_path) == ["file"]
     assert (tmp_path / "file").read_bytes() == b"content"
+
+
+def test_a_file_that_is_synced_later_appears_complete_or_not_at_all(directory, tmp_path, synced, monkeypatch):
+    (tmp_path / ".staged").write_bytes(b"of a process that was killed, and longer")
+    directory.add("file", b"content", ".staged")
+    assert (names(tmp_path), synced) == (["file"], [])
+    assert (tmp_path / "file").read_bytes() == b"content"
+    with pytest.raises(FileExistsError):
+        directory.add("file", b"other", ".staged")
+    for call in ("link", "pwrite"):
+        monkeypatch.setattr(os, call, fail(errno.ENOSPC))
+        with pytest.raises(DiskFull):
+            directory.add("another", b"content", ".staged")
+    assert names(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"content"
+
+
+def test_a_file_is_added_where_there_are_no_hard_links(directory, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "link", fail(errno.EPERM))
+    directory.add("file", b"content", ".staged")
+    assert names(tmp_path) == ["file"]
 
 
 def test_a_small_file_is_replaced_by_a_complete_one_or_not_at_all(directory, tmp_path, synced, monkeypatch):
