@@ -20,6 +20,7 @@ from typing import Any
 
 import floor as floor_module
 import observations
+from arrow import ArrowBench
 from beats_queue import QueueBench
 from encrypted import EncryptedBench
 from files import FilesBench
@@ -210,6 +211,7 @@ class Vm2Bench(Bench):
 
 BENCHES = {
     "vm2": Vm2Bench,
+    "arrow": ArrowBench,
     "seg": SegBench,
     "variants": VariantsBench,
     "encrypted": EncryptedBench,

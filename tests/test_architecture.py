@@ -30,6 +30,7 @@ FLOORS = [
     "staging",
     "dataset",
     "files",
+    "tables",
     "maintenance",
     "queue",
     "pipeline",
@@ -44,7 +45,10 @@ FLOORS = [
     "testing",
 ]
 
-DOORS = {"dataset/dataset.py": {"maintenance", "replication", "spark"}, "pipeline/run.py": {"spark", "workers"}}
+DOORS = {
+    "dataset/dataset.py": {"maintenance", "replication", "spark", "tables"},
+    "pipeline/run.py": {"spark", "workers"},
+}
 """Functions here import from rows above: `Dataset` is the one door to everything, and `pipeline` starts processes."""
 
 _OS = {
@@ -220,6 +224,11 @@ TESTED_ELSEWHERE = {
     "segments/metadata_file.py": "segments/test_dir.py",
     "segments/quarantine_items.py": "segments/test_quarantine.py",
     "segments/writer.py": "segments/test_concat.py",
+    "tables/arrow_bytes.py": "tables/test_arrow_out.py",
+    "tables/arrow_columns.py": "tables/test_arrow_out.py",
+    "tables/arrow_json.py": "tables/test_arrow_rows.py",
+    "tables/columns.py": "tables/test_arrow_out.py",
+    "tables/installed.py": "tables/test_arrow_out.py",
     "testing/crashes.py": "maintenance/test_dir_segments_killed.py",
     "testing/model.py": "stateful/test_dataset.py",
     "testing/stateful.py": "stateful/test_dataset.py",

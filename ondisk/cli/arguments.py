@@ -126,6 +126,15 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")] if text.strip() else []
 
 
+def column_types(text: str) -> dict[str, str | None]:
+    """Return the columns of a comma-separated list, each with its type, which follows a `=`, or None."""
+    columns = [each.rpartition("=") if "=" in each else (each, "", "") for each in names(text)]
+    found = {name.strip(): kind.strip() or None for name, _, kind in columns}
+    if len(found) < len(columns):
+        raise argparse.ArgumentTypeError(f"{text!r} names a column twice")
+    return found
+
+
 def _field(text: str) -> tuple[str, str]:
     """Return the name and the type of a declared field."""
     name, equals, kind = text.partition("=")

@@ -6,20 +6,22 @@ ondisk query weather 'area: VM2,5' --data > station5.vm2
 ondisk query events 'reftime: =2026-11-20; metadata.sensor: 7'
 ondisk query photos 'site: north' --to north --name '{reftime:%Y%m%d_%H%M}_{site}.jpg'
 ondisk query weather 'area: VM2,5' --also 'archive/*' --also /mnt/old/weather
+ondisk query stations --csv --columns reftime,station,data.temperature > stations.csv
+ondisk query stations 'reftime: =2026' --parquet stations.parquet
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ondisk import Merged
-from ondisk.cli.arguments import add_also, add_dataset, add_keys, add_match, count, names, path
+from ondisk.cli.arguments import add_also, add_dataset, add_keys, add_match, column_types, count, names, path
 from ondisk.cli.dataset import open_to_read
 from ondisk.cli.mistaken import note_mistakes, noting
 from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.output_text import print_table
-from ondisk.cli.streams import write_stdout
+from ondisk.cli.streams import printable, write_stdout
 from ondisk.dataset.json_lines import names_of
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, OndiskError
 
@@ -42,6 +44,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--json", action="store_true", help="print one JSON object per line")
     form.add_argument("--table", action="store_true", help="print tables as wide as the terminal, or wider if needed")
     form.add_argument("--data", action="store_true", help="print the stored bytes, which can be appended again")
+    form.add_argument("--csv", action="store_true", help="print CSV, with a header")
+    form.add_argument("--parquet", metavar="FILE", type=path, help="write a file of Parquet")
+    form.add_argument("--arrow", metavar="FILE", type=path, help="write a file of Arrow, which is Feather, too")
+    parser.add_argument(
+        "--columns",
+        metavar="A,B",
+        type=column_types,
+        help="the columns of --csv, --parquet and --arrow: fields, reftime, metadata.NAME, data.KEY, data, segment,"
+        " offset, size; default: all but the last three. In a file also with types, such as data.wind=real",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace the file of --parquet or --arrow")
     parser.add_argument("--to", metavar="DIR", type=path, help="write each datum to a file in this folder")
     parser.add_argument(
         "--name",
@@ -52,29 +65,83 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    if arguments.data and arguments.fields is not None:
-        raise InvalidInput("--fields cannot be combined with --data, which prints the stored bytes")
-    if arguments.to is None and arguments.name is not None:
-        raise InvalidInput("--name is for files", hint="Write --to DIR, too.")
-    if arguments.to is not None and (arguments.table or arguments.data or arguments.fields is not None):
-        raise InvalidInput("--to writes files, and cannot be combined with --table, --data or --fields")
+    _check(arguments)
     doubts: list[str] = []
     refused = 0
     with open_to_read(arguments, doubts) as dataset:
         choice = {"sort": arguments.sort, "limit": arguments.limit}
-        fields = names_of(arguments.fields, dataset.fields)
         if arguments.to is not None:
             refused = _export(dataset, arguments, choice, output)
+        elif arguments.parquet is not None or arguments.arrow is not None:
+            _write(dataset, arguments, choice)
         elif arguments.data:
             write_stdout(noting(dataset.payloads(arguments.match, **choice), dataset, arguments.match))
         else:
-            found = noting(dataset.query(arguments.match, **choice), dataset, arguments.match)
-            if arguments.table:
-                known = [name for name in dataset.fields if name != "reftime"]
-                print_table(found, known if fields is None else fields, datasets=isinstance(dataset, Merged))
-            else:
-                output.data(found, fields)
+            _print(dataset, arguments, choice, output)
     return EXIT_DATA_SKIPPED if refused else EXIT_FINDINGS if doubts else EXIT_DONE
+
+
+def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any], output: Output) -> None:
+    fields = names_of(arguments.fields, dataset.fields)
+    found = noting(dataset.query(arguments.match, **choice), dataset, arguments.match)
+    if arguments.csv:
+        from ondisk.tables.to_csv import csv_lines  # here, as only few commands need it
+
+        columns = None if arguments.columns is None else [*arguments.columns]
+        write_stdout(csv_lines(found, columns, _only(dataset).config))
+    elif arguments.table:
+        known = [name for name in dataset.fields if name != "reftime"]
+        print_table(found, known if fields is None else fields, datasets=isinstance(dataset, Merged))
+    else:
+        output.data(found, fields)
+
+
+def _only(dataset: Dataset | Merged) -> Dataset:
+    """Return the one dataset of a table."""
+    if isinstance(dataset, Merged):
+        raise InvalidInput("--also is not for --csv, --parquet and --arrow", hint="Write a table of each dataset.")
+    return dataset
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Raise unless the options fit each other."""
+    is_file = arguments.parquet is not None or arguments.arrow is not None
+    is_table = arguments.csv or is_file
+    if arguments.data and arguments.fields is not None:
+        raise InvalidInput("--fields cannot be combined with --data, which prints the stored bytes")
+    if is_table and arguments.fields is not None:
+        hint = "Write --columns: it also selects the reftime and the content."
+        raise InvalidInput("--fields is not for --csv, --parquet and --arrow", hint=hint)
+    if arguments.columns is not None and not is_table:
+        hint = "Write --fields to print only some metadata of each datum."
+        raise InvalidInput("--columns is for --csv, --parquet and --arrow only", hint=hint)
+    if arguments.csv and any((arguments.columns or {}).values()):
+        name = next(name for name, kind in arguments.columns.items() if kind)
+        raise InvalidInput(f"CSV has no types, so {name} cannot have one", hint=f"Write {name} alone.")
+    if arguments.to is None and arguments.name is not None:
+        raise InvalidInput("--name is for files", hint="Write --to DIR, too.")
+    if arguments.to is not None and (arguments.table or arguments.data or is_table or arguments.fields is not None):
+        others = "--table, --data, --csv, --parquet, --arrow or --fields"
+        raise InvalidInput(f"--to writes files, and cannot be combined with {others}")
+    if arguments.overwrite and not is_file:
+        raise InvalidInput("--overwrite is for --parquet and --arrow only")
+
+
+def _write(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any]) -> None:
+    """Write a file, and print how many rows it has."""
+    from ondisk.tables.installed import installed
+
+    with installed():
+        from ondisk.tables.arrow_write import check_free, write
+
+    form: Literal["parquet", "arrow"] = "arrow" if arguments.parquet is None else "parquet"
+    file = getattr(arguments, form)
+    check_free(file, overwrite=arguments.overwrite)
+    table = _only(dataset).to_arrow(arguments.match, columns=arguments.columns, **choice)
+    rows = write(table, file, form, overwrite=arguments.overwrite)
+    if not rows:
+        note_mistakes(dataset, arguments.match)
+    write_stdout([f"{rows} row{'s' * (rows != 1)} written to {printable(file)}\n".encode(errors="replace")])
 
 
 def _export(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any], output: Output) -> int:

@@ -36,6 +36,8 @@ from ondisk.matcher import METADATA, Expression, Fields
 from ondisk.segments import MustRewrite
 
 if TYPE_CHECKING:
+    from pandas import DataFrame as PandasFrame
+    from pyarrow import RecordBatchReader
     from pyspark.sql import DataFrame, SparkSession
 
     from ondisk.dataset.commit_staged import Duplicates, OnDuplicate, Record
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from ondisk.replication.feed import Answer
     from ondisk.replication.token import Token
     from ondisk.staging.stage import FinishedStage
+    from ondisk.tables.arrow_out import Columns
 
 _T = TypeVar("_T")
 Progress: TypeAlias = Callable[[str], None]
@@ -490,6 +493,72 @@ class Dataset:
         query = Query(match, sort, limit, equal)
         query.check(opened.index)
         return Results(payloads(opened, self._archives, query))
+
+    def to_arrow(
+        self,
+        match: Match = None,
+        *,
+        columns: Columns = None,
+        sort: str | None = None,
+        limit: int | None = None,
+        **equal: Any,
+    ) -> RecordBatchReader:
+        """Return the data that match as a table of Arrow, in the order of `query`; see docs/tables.md.
+
+        Args:
+            match, sort, limit, equal: as in `query`.
+            columns: names, such as `["reftime", "area", "data.temperature"]`; or names with types, as a mapping or a
+                `pyarrow.Schema`: `{"reftime": None, "data.temperature": "real"}`. None for reftime, the declared
+                fields, metadata that are not declared, and the content: each key of mappings, else `data`, the bytes.
+                Columns and types that are not given are those of the first 16,384 data.
+
+        Returns:
+            A `pyarrow.RecordBatchReader` over one snapshot, taken now. Read it to its end, or delete it: while it
+            exists, no disk space is freed.
+
+        Raises:
+            InvalidInput: a column or a type does not exist. While reading: a datum has a value of another type, or
+                one for which the first data had no column.
+            StateError: pyarrow is not installed.
+            MatchError, SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: as `query`.
+
+        Cost: half of that of a query, if all data are bytes in segments of one file, as those of vm2 are. Data of other
+            formats are decoded.
+        """
+        from ondisk.tables.installed import installed
+
+        with installed():
+            from ondisk.tables.arrow_out import to_arrow
+
+        opened = self._access.current()
+        query = Query(match, sort, limit, equal)
+        query.check(opened.index)
+        return to_arrow(opened, self._archives, query, columns)
+
+    def to_pandas(
+        self,
+        match: Match = None,
+        *,
+        columns: Columns = None,
+        sort: str | None = None,
+        limit: int | None = None,
+        **equal: Any,
+    ) -> PandasFrame:
+        """Return what `to_arrow` returns as a DataFrame of pandas, all at once.
+
+        Raises:
+            StateError: pandas or pyarrow is not installed.
+            Also the errors of `to_arrow`.
+        """
+        from ondisk.tables.installed import installed
+
+        table = self.to_arrow(match, columns=columns, sort=sort, limit=limit, **equal)
+        with installed("pandas"):
+            return table.read_pandas()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return a table of all data for other libraries, such as polars, DuckDB and pandas; see `to_arrow`."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def read(self, location: Location) -> Datum:
         """Return the datum at a location that a query returned.

@@ -405,6 +405,11 @@ class DatasetReader:
         format = self._format(name)
         return format.raw and not format.is_dir
 
+    def has_undeclared(self, snapshot: Snapshot) -> bool:
+        """Return whether data can have metadata that are not in the index."""
+        formats = snapshot.fetch("SELECT DISTINCT format FROM segment")
+        return any(self._format(name).undeclared for (name,) in formats)
+
     def content(
         self, snapshot: Snapshot, segment: Segment, begin: int, size: int, places: Sequence[tuple[int, int]] = ()
     ) -> bytes:

@@ -229,6 +229,20 @@ class Format(ABC):
         """
         return self.encode(list(map(Datum, map(from_microseconds, reftimes), metadata, data)))
 
+    def takes_members(self, keys: Sequence[str]) -> bool:
+        """Return whether `encode_members` can encode data that are mappings with these keys."""
+        return False
+
+    def encode_members(
+        self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], members: Sequence[bytes]
+    ) -> Batch:
+        """Return data as bytes, as `encode_columns` does, whose content is given as JSON.
+
+        Args:
+            members: those of a JSON object, each with a comma before it; values nest within `max_depth`.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def decode(self, payload: bytes) -> Any:
         """Return the data of a datum, decoded from its bytes.

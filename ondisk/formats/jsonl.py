@@ -20,7 +20,7 @@ from ondisk import json_shapes
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import Datum, FieldType, restored
 from ondisk.errors import FrameCorrupt, InvalidInput, shown
-from ondisk.formats.base import Loaded
+from ondisk.formats.base import Batch, Loaded
 from ondisk.formats.lines import LineFormat, why_not_text
 from ondisk.formats.metadata import canonical_metadata
 
@@ -106,19 +106,68 @@ class JsonLines(LineFormat):
         self.check_size(line)
         return self._described(self._loads(line, self.config.max_depth))
 
-    def write_line(self, datum: Datum) -> tuple[Mapping[str, Any], bytes]:
+    def takes_members(self, keys: Sequence[str]) -> bool:
+        taken = {"reftime", *self.config.fields}
+        return len({*keys}) == len(keys) and taken.isdisjoint(keys)
+
+    def encode_members(
+        self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], members: Sequence[bytes]
+    ) -> Batch:
+        times = _TimeTexts()
+        known: dict[int, tuple[Mapping[str, Any], bytes] | str] = {}  # neighbours share their metadata
+        described: list[Any] = []
+        for each in metadata:
+            found = known.get(id(each))
+            if found is None:
+                try:
+                    stored, shaped = self._metadata(each)
+                    found = stored, b"," + json_shapes.dump(shaped)[1:-1] if shaped else b""
+                except InvalidInput as error:
+                    found = error.message
+                known[id(each)] = found
+            described.append(found)
+        batch, most = Batch(), self.config.max_datum_size
+        if str not in {*map(type, described)}:
+            rows = zip(reftimes, described, members, strict=True)
+            lines = [b'{"reftime":"%b"%b%b}' % (times[reftime], each[1], content) for reftime, each, content in rows]
+            if max(map(len, lines), default=0) <= most:
+                return Batch([*reftimes], [each[0] for each in described], lines)
+        for position, (reftime, each, content) in enumerate(zip(reftimes, described, members, strict=True)):
+            if isinstance(each, str):
+                batch.refused.append((position, each))
+                continue
+            line = b'{"reftime":"%b"%b%b}' % (times[reftime], each[1], content)
+            try:
+                self.check_size(line)
+            except InvalidInput as error:
+                batch.refused.append((position, error.message))
+            else:
+                batch.reftimes.append(reftime)
+                batch.metadata.append(each[0])
+                batch.payloads.append(line)
+        return batch
+
+    def _metadata(self, metadata: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return metadata as canonical values, and as JSON can hold them.
+
+        Raises:
+            InvalidInput: they are not declared, or not of their types.
+        """
         fields, depth = self.config.fields, self.config.max_depth  # the line itself is the first level
-        for name in datum.metadata:
+        for name in metadata:
             if name not in fields:
                 raise InvalidInput(f"jsonl cannot store the metadata {shown(name)}: it is not a declared field")
-        metadata = canonical_metadata(datum.metadata, fields, times_as_text=False)
+        stored = canonical_metadata(metadata, fields, times_as_text=False)
+        shaped = {name: _to_json(stored[name], kind, depth - 1) for name, kind in fields.items() if name in stored}
+        return stored, shaped
+
+    def write_line(self, datum: Datum) -> tuple[Mapping[str, Any], bytes]:
+        metadata, shaped_metadata = self._metadata(datum.metadata)
+        fields, depth = self.config.fields, self.config.max_depth
         data = {} if datum.data is None else datum.data
         if not isinstance(data, Mapping):
             raise InvalidInput(f"the data of jsonl must be a mapping, not {type(data).__name__}")
-        line: dict[str, Any] = {"reftime": datum.reftime.isoformat().replace("+00:00", "Z")}
-        for name in fields:
-            if name in metadata:
-                line[name] = _to_json(metadata[name], fields[name], depth - 1)
+        line = {"reftime": datum.reftime.isoformat().replace("+00:00", "Z"), **shaped_metadata}
         for key in data:
             if key == "reftime" or key in fields:
                 raise InvalidInput(f"the data contain the key {shown(key)}, which is metadata")
@@ -168,6 +217,14 @@ class JsonLines(LineFormat):
             except InvalidInput as error:
                 raise InvalidInput(f"reftime: {error.message}") from None
         return known
+
+
+class _TimeTexts(dict[int, bytes]):
+    """microseconds → RFC 3339 text."""
+
+    def __missing__(self, reftime: int) -> bytes:
+        self[reftime] = text = json_shapes.format_time(reftime).encode()
+        return text
 
 
 def _to_json(stored: Any, kind: FieldType, depth: int) -> Any:

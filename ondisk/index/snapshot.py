@@ -237,18 +237,30 @@ class Snapshot:
         """Return the error of ondisk for one of SQLite; what reading undeclared metadata raised, if that was it."""
         return self.connection.stored.take_error() or translated(error, self.index.directory)
 
-    def rows(self, tree: Expression, sort: Sort | None = None, limit: int | None = None) -> Iterator[list[Row]]:
-        """Yield the rows that match, up to `ROWS` at a time, in the order of `sort`, then reftime, then appending."""
+    def rows(
+        self,
+        tree: Expression,
+        sort: Sort | None = None,
+        limit: int | None = None,
+        *,
+        select: str | None = None,
+        count: int = ROWS,
+    ) -> Iterator[list[Row]]:
+        """Yield the rows that match, up to `count` at a time, in the order of `sort`, then reftime, then appending.
+
+        Args:
+            select: SQL expressions over `datum`, for other columns than those of `Row`.
+        """
         where = self.where(tree)
         keys = [*self._order(sort)] if sort else []
         # A second reftime would keep SQLite from its index.
         if not sort or all(key.field != "reftime" for key in sort.keys):
             keys.append("datum.reftime")
         order = ", ".join([*keys, "datum.seq"])
-        sql = f"SELECT {self.columns.row} FROM datum WHERE {where.sql} ORDER BY {order}"
+        sql = f"SELECT {select or self.columns.row} FROM datum WHERE {where.sql} ORDER BY {order}"
         if limit is not None:
             sql += f" LIMIT {int(limit)}"
-        return self.select(sql, where.values)
+        return self.select(sql, where.values, count)
 
     def row_at(
         self, segment: Segment, offset: int, size: int, described: tuple[int, Mapping[str, Any]] | None = None

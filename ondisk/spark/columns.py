@@ -1,22 +1,25 @@
-"""Columns of a DataFrame: their names and types, and how rows of the index become Arrow."""
+"""Columns of a DataFrame: their names and types."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
+    ByteType,
     DataType,
     DoubleType,
+    FloatType,
+    IntegerType,
     LongType,
     MapType,
+    NullType,
+    ShortType,
     StringType,
     StructField,
     StructType,
@@ -24,69 +27,16 @@ from pyspark.sql.types import (
 )
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import FieldType
 from ondisk.errors import InvalidInput
 from ondisk.formats import find
-from ondisk.index import Snapshot
+from ondisk.tables.arrow_columns import Column, all_columns
+from ondisk.tables.columns import DATA
 
-DATA = "data"
-_PLACE = {"segment": StringType(), "offset": LongType(), "size": LongType()}
-_TAKEN = {*_PLACE, DATA}
-_TYPES: dict[FieldType, DataType] = {
-    FieldType.INTEGER: LongType(),
-    FieldType.REAL: DoubleType(),
-    FieldType.TEXT: StringType(),
-    FieldType.BOOLEAN: BooleanType(),
-    FieldType.TIMESTAMP: TimestampType(),
-    FieldType.BYTES: BinaryType(),
-}
-_KEPT = 100_000  # values
-PLACE = ("datum.segment", "datum.offset", "datum.size")
-"""The first columns of each row of the index when the data are read, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column.
-
-    Attributes:
-        name: as `all_columns` has it.
-        kind: Spark's type.
-        field: name and type of the field that it shows; None for segment, offset and size, and for the data.
-        label: in the DataFrame, if a schema of the user writes it otherwise.
-    """
-
-    name: str
-    kind: DataType
-    field: tuple[str, FieldType] | None = None
-    label: str | None = None
-
-    def sql(self) -> list[str]:
-        """Return the SQL expressions to select from `datum` for it; they are never NULL."""
-        if self.field is None:
-            return [f"datum.{self.name}"]
-        name, kind = self.field
-        if name == "reftime":
-            return ["datum.reftime"]
-        if kind.interned:
-            return [f"datum.f_{name}"]
-        nothing = "0.0" if kind is FieldType.REAL else "0"
-        return [f"ifnull(datum.f_{name}, {nothing})", f"datum.f_{name} IS NULL"]
-
-
-def all_columns(config: DatasetConfig) -> dict[str, Column]:
-    """Return all columns of a dataset except the data, by name: reftime, the declared fields, segment, offset, size.
-
-    A field with the name of another column becomes `f_NAME`, as in the index.
-    """
-    columns = [Column("reftime", TimestampType(), ("reftime", FieldType.TIMESTAMP))]
-    for name, kind in config.fields.items():
-        label = name
-        while label in _TAKEN or (label != name and label in config.fields):
-            label = f"f_{label}"
-        columns.append(Column(label, _TYPES[kind], (name, kind)))
-    columns += [Column(name, kind) for name, kind in _PLACE.items()]
-    return {column.name: column for column in columns}
+_VALUES = (
+    *(ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType),
+    *(StringType, BooleanType, BinaryType, TimestampType, NullType),
+)
+AS_JSON = "Use string, which holds JSON."
 
 
 def schema_of(config: DatasetConfig, names: Sequence[str] | None, *, data: bool) -> StructType:
@@ -110,7 +60,7 @@ def schema_of(config: DatasetConfig, names: Sequence[str] | None, *, data: bool)
         if name == DATA:
             fields.append(StructField(DATA, BinaryType() if find(config.format).raw else StringType()))
         elif name in known:
-            fields.append(StructField(name, known[name].kind))
+            fields.append(StructField(name, spark_type(known[name])))
         else:
             raise InvalidInput(f"there is no column {name!r}", hint=_known(known))
     return StructType(fields)
@@ -130,13 +80,13 @@ def columns_of(config: DatasetConfig, schema: StructType) -> list[Column]:
         if any(each.name == name for each in columns):
             raise InvalidInput(f"the schema names the column {name} twice", hint="Name each column once.")
         if name == DATA:
-            columns.append(Column(DATA, field.dataType, label=field.name))
+            columns.append(Column(DATA, arrow_type(field.dataType, "the column data", AS_JSON), label=field.name))
             continue
         if name is None:
             raise InvalidInput(f"there is no column {field.name!r}", hint=_known(known))
         column = replace(known[name], label=field.name)
-        if column.kind != field.dataType:
-            wanted, given = column.kind.simpleString(), field.dataType.simpleString()
+        if spark_type(column) != field.dataType:
+            wanted, given = spark_type(column).simpleString(), field.dataType.simpleString()
             raise InvalidInput(f"the column {field.name} is {wanted}, not {given}", hint="Cast it after loading.")
         columns.append(column)
     if not columns:
@@ -181,68 +131,34 @@ def _known(columns: Mapping[str, Column]) -> str:
     return f"The columns are {', '.join([*columns, DATA])}."
 
 
-def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
-    """Return the schema of the batches that Spark expects for these columns."""
-    return pa.schema([pa.field(each.label or each.name, to_arrow_type(each.kind, timezone="UTC")) for each in columns])
+def spark_type(column: Column) -> DataType:
+    """Return Spark's type of a column of the index."""
+    return from_arrow_type(column.kind)
 
 
-class RowsToArrow:
-    """Turns rows that were selected from the index into columns of Arrow. For one snapshot.
+def arrow_type(kind: DataType, name: str, hint: str) -> pa.DataType:
+    """Return the type of Arrow for a type of Spark.
 
     Args:
-        columns: without the column of the data.
+        name: of the column, for the error.
+
+    Raises:
+        InvalidInput: data cannot have a part of this type.
     """
-
-    def __init__(self, columns: Sequence[Column], snapshot: Snapshot, prefix: str) -> None:
-        self._columns = columns
-        self._snapshot = snapshot
-        self._prefix = prefix
-        self._values: dict[int, bytes | None] = {0: None}
-
-    def convert(self, raw: Sequence[pa.Array]) -> Iterator[pa.Array]:
-        """Yield the columns of some rows; `raw` holds the values of all `Column.sql` expressions, in order."""
-        selected = iter(raw)
-        for column in self._columns:
-            array = next(selected)
-            kind = column.field[1] if column.field is not None else FieldType.INTEGER
-            if column.name == "segment" and column.field is None:
-                yield self._names(array)
-            elif kind.interned:
-                yield self._interned(array, kind)
-            elif column.field is None or column.field[0] == "reftime":
-                yield _typed(array, kind)
-            else:
-                missing = pc.cast(next(selected), pa.bool_())
-                yield pc.if_else(missing, pa.scalar(None, _typed(array, kind).type), _typed(array, kind))
-
-    def _interned(self, ids: pa.Array, kind: FieldType) -> pa.Array:
-        encoded = ids.dictionary_encode()
-        values = pa.array(self._values_of(encoded.dictionary.to_pylist()), pa.binary())
-        if kind is FieldType.TEXT:
-            values = values.cast(pa.string())
-        return values.take(encoded.indices)
-
-    def _names(self, ids: pa.Array) -> pa.Array:
-        encoded = ids.dictionary_encode()
-        names = [self._prefix + self._snapshot.segment(id).name for id in encoded.dictionary.to_pylist()]
-        return pa.array(names, pa.string()).take(encoded.indices)
-
-    def _values_of(self, ids: list[int]) -> list[bytes | None]:
-        values = self._values
-        if len(values) > _KEPT:
-            values.clear()
-            values[0] = None
-        unknown = [id for id in ids if id not in values]
-        if unknown:
-            sql = "SELECT id, CAST(value AS BLOB) FROM value WHERE id IN (SELECT value FROM json_each(?))"
-            values.update(self._snapshot.connection.execute(sql, (json.dumps(unknown),)))
-        try:
-            return [values[id] for id in ids]
-        except KeyError as error:
-            raise self._snapshot.corrupt(f"the value {error} is missing") from None
+    _check_values(kind, name, hint)
+    return to_arrow_type(kind, timezone="UTC")
 
 
-def _typed(array: pa.Array, kind: FieldType) -> pa.Array:
-    if kind is FieldType.TIMESTAMP:
-        return array.cast(pa.timestamp("us", "UTC"))
-    return array.cast(pa.bool_()) if kind is FieldType.BOOLEAN else array
+def _check_values(kind: DataType, name: str, hint: str) -> None:
+    inner: list[tuple[str, DataType]] = []
+    label = name.removeprefix("the column ")
+    if isinstance(kind, StructType):
+        inner = [(f"{label}.{each.name}", each.dataType) for each in kind.fields]
+    elif isinstance(kind, ArrayType):
+        inner = [(f"{label}[]", kind.elementType)]
+    elif isinstance(kind, MapType):
+        inner = [(f"{label}.key", kind.keyType), (f"{label}.value", kind.valueType)]
+    elif not isinstance(kind, _VALUES):
+        raise InvalidInput(f"{name} cannot be {kind.simpleString()}", hint=hint.replace("{name}", label))
+    for each, of in inner:
+        _check_values(of, each, hint)

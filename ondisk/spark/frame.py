@@ -15,11 +15,13 @@ from ondisk.dataset.query import Match, Query, Snapshots
 from ondisk.errors import InvalidInput, shown
 from ondisk.matcher import Everything, reftime_interval
 from ondisk.spark.archives import ALL, OPTION, check_of, choice, warn
-from ondisk.spark.columns import DATA, arrow_schema, columns_of, schema_of
+from ondisk.spark.columns import columns_of, schema_of
 from ondisk.spark.log import LOGGER
 from ondisk.spark.match_json import dumps
 from ondisk.spark.plan import SMALL, index_state, partitions_of
 from ondisk.spark.read import read
+from ondisk.tables.arrow_columns import arrow_schema
+from ondisk.tables.columns import DATA
 
 _BYTES = 32 * 1024 * 1024  # bytes of data; Spark sends up to 48 MiB with the plan of a query
 

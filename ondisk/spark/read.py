@@ -14,11 +14,12 @@ from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.layout import no_dataset, read_config
 from ondisk.filesystem import Directory
 from ondisk.index import Snapshot
-from ondisk.spark.columns import DATA, PLACE, Column, RowsToArrow, arrow_schema
-from ondisk.spark.data import DataToArrow
 from ondisk.spark.plan import REPLACED, Partition, changed, check_unchanged, condition_of
-from ondisk.spark.read_data import ROWS, is_plain, with_data
 from ondisk.spark.replaced import Gone, snapshot_of
+from ondisk.tables.arrow_bytes import ROWS, is_plain, with_data
+from ondisk.tables.arrow_columns import PLACE, Column, RowsToArrow, arrow_schema
+from ondisk.tables.arrow_data import DataToArrow
+from ondisk.tables.columns import DATA
 
 
 @contextlib.contextmanager

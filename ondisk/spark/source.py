@@ -22,11 +22,13 @@ from ondisk.errors import InvalidInput, shown
 from ondisk.matcher import Expression, parse
 from ondisk.spark.adbc import connect
 from ondisk.spark.archives import ALL, check_of, choice
-from ondisk.spark.columns import DATA, Column, columns_of, schema_of
+from ondisk.spark.columns import columns_of, schema_of
 from ondisk.spark.log import LOGGER, print_lines
 from ondisk.spark.match_json import loads
 from ondisk.spark.plan import Limits, Partition, index_state, partitions_of, size_of
 from ondisk.spark.read import opened, read_later
+from ondisk.tables.arrow_columns import Column
+from ondisk.tables.columns import DATA
 
 OPTIONS = ("path", "match", "tree", "columns", "data", "archives", "maxRowsPerPartition", "maxBytesPerPartition")
 STREAM_OPTIONS = (*OPTIONS, "maxDataPerTrigger")

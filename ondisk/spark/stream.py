@@ -34,11 +34,12 @@ from ondisk.index import Snapshot, changes
 from ondisk.matcher import Expression, parse
 from ondisk.spark.adbc import connect
 from ondisk.spark.archives import ALL, AVAILABLE, check_of, choice
-from ondisk.spark.columns import DATA, Column
 from ondisk.spark.log import LOGGER, print_lines
 from ondisk.spark.plan import IndexState, Limits, Partition, index_state
 from ondisk.spark.read import opened, read
 from ondisk.spark.source import STREAM_OPTIONS, check_options, limits_of, number, path_of, read_columns, tree_of
+from ondisk.tables.arrow_columns import Column
+from ondisk.tables.columns import DATA
 
 _ROWS, _BYTES = 250_000, 32 * 1024 * 1024  # of a stretch
 _SAMPLE = 16_384  # numbers that are looked up to divide a batch

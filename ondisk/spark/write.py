@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 from uuid import uuid4
@@ -30,7 +29,7 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset import Dataset
 from ondisk.dataset.append import BATCH_SIZE, AppendResult, refuse_old
 from ondisk.dataset.layout import check_takes_data, open_directory, read_config
-from ondisk.datum import FieldType, from_microseconds, microseconds
+from ondisk.datum import FieldType
 from ondisk.errors import DatasetNotFound, InvalidInput
 from ondisk.formats import Batch, Format, find
 from ondisk.formats.base import BATCH_BYTES
@@ -38,15 +37,18 @@ from ondisk.index import Transaction
 from ondisk.index.import_log import Mark
 from ondisk.index.where import check_declared
 from ondisk.matcher import Expression, parse
-from ondisk.spark.columns import DATA, Column, all_columns, resolved
+from ondisk.spark.columns import arrow_type, resolved, spark_type
 from ondisk.spark.constraint import OPTION as CHECKED
 from ondisk.spark.constraint import Constraint
-from ondisk.spark.data import ArrowToData
 from ondisk.spark.log import LOGGER, print_lines
 from ondisk.spark.report import WriteReport
 from ondisk.spark.source import check_options, flag, path_of, spare_collections
 from ondisk.staging.jobs import remove
 from ondisk.staging.stage import FinishedStage, Stage
+from ondisk.tables.arrow_columns import Column, all_columns
+from ondisk.tables.arrow_data import ArrowToData
+from ondisk.tables.arrow_rows import RowsToData
+from ondisk.tables.columns import DATA
 
 OPTIONS = ("path", "on_duplicate")
 _ON_DUPLICATE = ("skip", "fail")
@@ -54,8 +56,7 @@ _WIDENED = {
     FieldType.INTEGER: (ByteType, ShortType, IntegerType),
     FieldType.REAL: (FloatType,),
 }
-_CACHED = 50_000
-_EARLIEST, _LATEST = (microseconds(time.replace(tzinfo=UTC)) for time in (datetime.min, datetime.max))
+_CAST = "Cast {name} to another type, such as string."
 _CORRECT = "Remove or correct such rows before writing; nothing was stored."
 
 
@@ -244,7 +245,7 @@ class _Rows:
             if name is not None:
                 self._labels[name] = field.name
             if name == DATA:
-                self._data = ArrowToData(field.dataType, is_raw=is_raw)
+                self._data = ArrowToData(arrow_type(field.dataType, "the column data", _CAST), is_raw=is_raw)
                 continue
             column = None if name is None else known[name]
             if column is None or column.field is None:
@@ -256,61 +257,17 @@ class _Rows:
         missing = [name for name in ("reftime", *([DATA] if is_raw else [])) if name not in self._labels]
         if missing:
             raise InvalidInput(f"the column {missing[0]} is missing", hint="Every datum needs it.")
-        self._metadata = _Metadata([name for name, _, _ in self._fields])
-        # 0.0 and -0.0 are equal as keys, but different values.
-        self._is_shared = all(kind is not FieldType.REAL for _, kind, _ in self._fields)
+        data = None if self._data is None else (self._labels[DATA], self._data)
+        self._rows = RowsToData(self._labels["reftime"], self._fields, data)
 
     def encode(self, rows: pa.RecordBatch, format: Format) -> Batch:
-        """Return rows as data of a format; rows with equal metadata share a mapping."""
-        times = rows.column(self._labels["reftime"])
-        reftimes = times.cast(pa.int64()).to_pylist()
-        if times.null_count:
-            raise InvalidInput("reftime is NULL", hint=_CORRECT)
-        if not _EARLIEST <= min(reftimes) <= max(reftimes) <= _LATEST:
-            raise InvalidInput("a reftime is outside the years 1 to 9999", hint=_CORRECT)
-        try:
-            columns = [_values(rows.column(label), kind) for _, kind, label in self._fields]
-            data = [None] * rows.num_rows if self._data is None else self._data.read(rows.column(self._labels[DATA]))
-        except UnicodeDecodeError as error:  # a string of Spark may contain any bytes
-            raise InvalidInput(f"a string is not UTF-8: {error}", hint=_CORRECT) from None
-        keys = zip(*columns, strict=True) if columns else iter([()] * rows.num_rows)
-        metadata = list(map(self._metadata.__getitem__ if self._is_shared else self._metadata.make, keys))
-        return format.encode_columns(reftimes, metadata, data)
-
-
-class _Metadata(dict[tuple[Any, ...], Mapping[str, Any]]):
-    """Values of the declared fields, in their order → metadata."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        super().__init__()
-        self._names = names
-
-    def make(self, key: tuple[Any, ...]) -> Mapping[str, Any]:
-        return {name: value for name, value in zip(self._names, key, strict=True) if value is not None}
-
-    def __missing__(self, key: tuple[Any, ...]) -> Mapping[str, Any]:
-        if len(self) > _CACHED:
-            self.clear()
-        self[key] = made = self.make(key)
-        return made
-
-
-def _values(column: pa.Array, kind: FieldType) -> list[Any]:
-    values: list[Any]
-    if kind is not FieldType.TIMESTAMP:
-        values = column.to_pylist()
-        return values
-    values = column.cast(pa.int64()).to_pylist()
-    try:
-        times = {count: from_microseconds(count) for count in {*values} if count is not None}
-    except OverflowError:
-        raise InvalidInput("a timestamp is outside the years 1 to 9999", hint=_CORRECT) from None
-    return list(map(times.get, values))
+        """Return rows as data of a format."""
+        return self._rows.encode(rows, format)
 
 
 def _check_type(column: Column, kind: FieldType, given: DataType) -> None:
-    if column.kind == given or isinstance(given, (*_WIDENED.get(kind, ()), NullType)):
+    if spark_type(column) == given or isinstance(given, (*_WIDENED.get(kind, ()), NullType)):
         return
-    wanted = column.kind.simpleString()
+    wanted = spark_type(column).simpleString()
     hint = f"Cast it: col({column.name!r}).cast({wanted!r})."
     raise InvalidInput(f"the column {column.name} is {wanted}, not {given.simpleString()}", hint=hint)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -327,3 +331,65 @@ def test_doubts_about_one_of_several_datasets_are_those_about_one(run, two):
 
 def test_a_mistaken_match_of_several_datasets_gets_its_note(run, two):
     assert "case matters" in run("query", two, "area: vm2,5", "--also", "more/old").err
+
+
+def test_csv_is_printed_with_a_header(run, weather):
+    done = run("query", weather, "area: VM2,5", "--csv", "--limit", "1")
+    assert (done.code, done.err) == (0, "")
+    assert done.text == (
+        'reftime,area,product,data\n2026-11-20T06:00:00Z,"VM2,5","VM2,227","202611200600,5,227,1.2,,,000000000"\n'
+    )
+    done = run("query", weather, "--csv", "--columns", "product, reftime", "--sort=-reftime", "--limit", "1")
+    assert done.text == 'product,reftime\n"VM2,1",2026-11-21T07:00:00Z\n'
+
+
+@pytest.mark.parametrize(("option", "read"), [("--parquet", pq.read_table), ("--arrow", feather.read_table)])
+def test_tables_are_written_to_files(run, weather, tmp_path, option, read):
+    file = tmp_path / "table"
+    done = run("query", weather, "area: VM2,5", option, file, "--columns", "reftime,area,data=text")
+    assert (done.code, done.text, done.err) == (0, f"2 rows written to {file}\n", "")
+    assert read(file).to_pydict()["area"] == ["VM2,5", "VM2,5"]
+    done = run("query", weather, option, file)
+    assert (done.code, done.text) == (20, "")
+    assert "--overwrite" in done.err
+    assert run("query", weather, "--limit", "1", option, file, "--overwrite").text == f"1 row written to {file}\n"
+    assert read(file).num_rows == 1
+
+
+def test_damage_ends_a_file_with_an_error_and_no_file(run, weather, tmp_path):
+    (weather / "2026/11-21.vm2").unlink()
+    assert run("query", weather, "--parquet", tmp_path / "new").code == 13
+    assert not (tmp_path / "new").exists()
+    done = run("query", weather, "--csv")
+    assert (done.code, done.text.count("\n")) == (13, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--columns", "area"], "--columns is for --csv, --parquet and --arrow only"),
+        (["--csv", "--fields", "area"], "--fields is not for --csv, --parquet and --arrow"),
+        (["--parquet", "x", "--fields", "area"], "Write --columns"),
+        (["--csv", "--overwrite"], "--overwrite is for --parquet and --arrow only"),
+        (["--csv", "--columns", "data=text"], "CSV has no types, so data cannot have one"),
+        (["--csv", "--columns", "area,area"], "names a column twice"),
+        (["--csv", "--columns", "nothing"], "there is no column 'nothing'"),
+        (["--csv", "--columns", ""], "columns must name at least one column"),
+        (["--arrow", "x", "--columns", "data=number"], "the column data cannot have the type 'number'"),
+        (["--csv", "--json"], "not allowed with"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(run, weather, arguments, message):
+    done = run("query", weather, *arguments)
+    assert done.code == 2
+    assert message in done.err
+    assert done.text == ""
+
+
+def test_without_pyarrow_csv_works_and_files_say_what_to_install(weather, start):
+    program = "import sys; sys.modules['pyarrow'] = None; import ondisk.cli; sys.exit(ondisk.cli.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "query", str(weather)]
+    assert subprocess.run([*command, "--csv"], capture_output=True, check=True).stdout.count(b"\n") == 4
+    done = subprocess.run([*command, "--parquet", "x"], capture_output=True, text=True)
+    assert done.returncode == 30
+    assert "pip install 'ondisk[arrow]'" in done.stderr

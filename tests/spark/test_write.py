@@ -7,7 +7,6 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ import ondisk
 from ondisk import Datum
 from ondisk.maintenance.states import State
 from ondisk.replication import Replica
-from ondisk.spark.data import ArrowToData, DataToArrow
 from ondisk.testing import EVERY_TYPE, strategies
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
@@ -318,12 +316,3 @@ def test_a_task_that_fails_leaves_nothing(spark, create):
         write(rows, dataset)
     assert dataset.summary().count == 0
     check_sound(dataset, failed=True)
-
-
-def test_what_was_read_is_written_back_from_arrow():
-    from pyspark.sql.types import StringType
-
-    values = [{"a": b"\xff", "b": [1.5, {"c": None}]}, b"bytes", {}]
-    column = DataToArrow(StringType()).make(values)
-    assert ArrowToData(StringType(), is_raw=False).read(column) == values
-    assert ArrowToData(StringType(), is_raw=True).read(pa.array(["é", None])) == ["é".encode(), None]

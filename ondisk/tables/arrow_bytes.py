@@ -12,13 +12,14 @@ from ondisk.dataset.read import DatasetReader, misplaced
 from ondisk.datum import INTEGER_MAX, Location
 from ondisk.errors import InvalidInput
 from ondisk.index import Segment, Snapshot
-from ondisk.spark.data import DataToArrow
+from ondisk.tables.arrow_data import DataToArrow
 
 ROWS = 16_384
 """Maximum number of rows of a batch."""
 
 _BYTES = 16 * 1024 * 1024  # of data in a batch, or one datum
 _GAPS = 256 * 1024  # bytes between data that are read with them: costs less than another read
+_PLACE = [(name, "ascending") for name in ("c0", "c1", "c2")]
 _EVEN = pa.array(range(0, 2 * ROWS, 2), pa.int32())
 
 
@@ -29,12 +30,13 @@ def is_plain(column: DataToArrow, reader: DatasetReader, snapshot: Snapshot) -> 
 
 
 def with_data(
-    rows: pa.RecordBatch, column: DataToArrow, reader: DatasetReader, snapshot: Snapshot
+    rows: pa.RecordBatch, column: DataToArrow, reader: DatasetReader, snapshot: Snapshot, *, in_order: bool = False
 ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
-    """Yield rows in the order of their data on disk, with the data, in batches of limited size.
+    """Yield rows with their data, in batches of limited size.
 
     Args:
         rows: their columns begin with c0, c1, c2: segment, offset and size; then c3, reftime, unless `is_plain`.
+        in_order: keep the order of the rows; else they come in the order of their data on disk.
 
     Raises:
         SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: data are not on disk as the index says.
@@ -42,20 +44,34 @@ def with_data(
 
     Cost: 0.05 µs for a datum, beside reading its bytes; 100 times as much if it must be decoded.
     """
-    if not _in_order(rows):
-        rows = rows.sort_by([(name, "ascending") for name in ("c0", "c1", "c2")])
+    if not in_order:
+        if not _in_order(rows):
+            rows = rows.sort_by(_PLACE)
+        for some in _cut(rows):
+            yield some, _data_of(some, column, reader, snapshot)
+        return
     for some in _cut(rows):
-        runs = pc.run_end_encode(some.column("c0"))
-        begin = 0
-        arrays: list[pa.Array] = []
-        for end, id in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
-            run, segment = some.slice(begin, end - begin), snapshot.segment(id)
-            if column.is_binary and reader.has_bytes(segment.format):
-                arrays += _bytes(run.column("c1"), run.column("c2"), segment, reader, snapshot)
-            else:
-                arrays.append(_decoded(run, column, segment, reader, snapshot))
-            begin = end
-        yield some, pa.concat_arrays(arrays)
+        if _in_order(some):
+            yield some, _data_of(some, column, reader, snapshot)
+        else:
+            places = pc.sort_indices(some, sort_keys=_PLACE)
+            data = _data_of(some.take(places), column, reader, snapshot)
+            yield some, data.take(pc.sort_indices(places))
+
+
+def _data_of(rows: pa.RecordBatch, column: DataToArrow, reader: DatasetReader, snapshot: Snapshot) -> pa.Array:
+    """Return the data of rows that are in the order of their data on disk."""
+    runs = pc.run_end_encode(rows.column("c0"))
+    begin = 0
+    arrays: list[pa.Array] = []
+    for end, id in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
+        run, segment = rows.slice(begin, end - begin), snapshot.segment(id)
+        if column.is_binary and reader.has_bytes(segment.format):
+            arrays += _bytes(run.column("c1"), run.column("c2"), segment, reader, snapshot)
+        else:
+            arrays.append(_decoded(run, column, segment, reader, snapshot))
+        begin = end
+    return pa.concat_arrays(arrays)
 
 
 def _in_order(rows: pa.RecordBatch) -> bool:

@@ -1,0 +1,364 @@
+"""A dataset as Arrow: what matches, as the batches of a table, streamed from one snapshot."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import struct
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, islice
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ondisk.config import DatasetConfig
+from ondisk.dataset.access import Opened
+from ondisk.dataset.archives import Archives
+from ondisk.dataset.query import Query, Snapshots
+from ondisk.datum import Datum, FieldType, from_microseconds
+from ondisk.errors import InvalidInput, shown
+from ondisk.formats import find
+from ondisk.index import Row, Snapshot
+from ondisk.index.snapshot import ROWS as LIST
+from ondisk.matcher import Expression, Sort
+from ondisk.tables.arrow_bytes import ROWS, is_plain, with_data
+from ondisk.tables.arrow_columns import PLACE, TYPES, RowsToArrow, all_columns
+from ondisk.tables.arrow_data import DataToArrow, ValuesToArrow, sampled
+from ondisk.tables.columns import DATA, SAMPLE, SAMPLE_BYTES, Chosen, Complete, chosen, default_columns
+
+Columns: TypeAlias = Iterable[str] | Mapping[str, Any] | pa.Schema | None
+"""The columns of a table: names; or names and types, which are those of Arrow or of fields; None for everything."""
+
+_BINARY = DataToArrow(pa.binary())
+_BYTES = 16 * 1024 * 1024  # of data that are decoded together, or one datum
+
+
+def to_arrow(opened: Opened, archives: Archives, query: Query, columns: Columns) -> pa.RecordBatchReader:
+    """Return what matches as a table; see `Dataset.to_arrow`."""
+    batches = _batches(opened, archives, query, columns)
+    schema = next(batches)
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _batches(opened: Opened, archives: Archives, query: Query, columns: Columns) -> Iterator[Any]:
+    """Yield the schema of a table, then its batches. The snapshot is taken before the schema, and ends at the end."""
+    config = opened.index.config
+    names, types = _given(columns)
+    wanted = None if names is None else chosen(names, config)
+    with Snapshots(opened, archives, query) as snapshots:
+        archives.warn_of_offline()
+        is_bytes = find(config.format).raw and all(
+            is_plain(_BINARY, each.reader, snapshot) for each, snapshot, _ in snapshots.each()
+        )
+        is_known = is_bytes and not any(each.reader.has_undeclared(snapshot) for each, snapshot, _ in snapshots.each())
+        sample = None if is_known or not _needs_sample(wanted, types) else _sample(snapshots, query)
+        complete = None
+        if wanted is None:
+            wanted = default_columns(config, sample)
+            complete = None if sample is None else Complete(wanted, config)
+        table = _Table(wanted, types, config, sample or [], is_bytes=is_bytes)
+        yield table.schema
+        order = query.order(opened.index)
+        if order is not None and not snapshots.is_alone:
+            parts = [_Part(*each, table, order, query.limit, complete, keyed=True) for each in snapshots.each()]
+            yield from _merged(parts, table.schema, query.limit)
+            return
+        left = query.limit
+        for each in snapshots.each():
+            for batch in _Part(*each, table, order, left, complete, keyed=False).stream():
+                yield batch
+                left = None if left is None else left - batch.num_rows
+
+
+def _given(columns: Columns) -> tuple[Any, dict[str, pa.DataType]]:
+    """Return the names, which `chosen` checks, and the types of columns that a caller wants; None for everything.
+
+    Raises:
+        InvalidInput: a type is not one.
+    """
+    if columns is None:
+        return None, {}
+    if isinstance(columns, pa.Schema):
+        return columns.names, {each.name: each.type for each in columns}
+    if isinstance(columns, Mapping):
+        return [*columns], {name: _type(name, kind) for name, kind in columns.items() if kind is not None}
+    return columns if isinstance(columns, str | bytes) else [*columns], {}
+
+
+def _type(name: str, kind: Any) -> pa.DataType:
+    if isinstance(kind, pa.DataType):
+        return kind
+    with contextlib.suppress(ValueError):
+        return TYPES[FieldType(kind)]
+    hint = f"Pass one of {', '.join(FieldType)}; or a type of pyarrow, such as pyarrow.float64()."
+    raise InvalidInput(f"the column {name} cannot have the type {shown(kind)}", hint=hint)
+
+
+def _needs_sample(wanted: Sequence[Chosen] | None, types: Mapping[str, pa.DataType]) -> bool:
+    return wanted is None or any(each.source != "index" and each.name not in types for each in wanted)
+
+
+def _sample(snapshots: Snapshots, query: Query) -> list[Datum]:
+    """Return the first data of a query."""
+    found: list[Datum] = []
+    size = 0
+    for opened, snapshot, tree in snapshots.each():
+        most = SAMPLE - len(found) if query.limit is None else min(SAMPLE, query.limit) - len(found)
+        order = query.order(opened.index)
+        with contextlib.closing(opened.reader.query(snapshot, tree, order, most, with_data=True)) as lists:
+            for data in lists:
+                found += data
+                size += sum(datum._place[3] for datum in data)
+                if size > SAMPLE_BYTES:
+                    return found
+    return found
+
+
+class _Table:
+    """The columns of a table, and what has to be read for them.
+
+    Attributes:
+        columns: in order.
+        schema: their names and types.
+        from_index: those of the index, as columns of Arrow.
+        has_data: data have to be read.
+        is_decoded: they also have to be decoded: not all of them are their bytes.
+        selected: what to select from the index, in SQL → its type; with data as bytes, their places come first.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Chosen],
+        types: Mapping[str, pa.DataType],
+        config: DatasetConfig,
+        sample: Sequence[Datum],
+        *,
+        is_bytes: bool,
+    ) -> None:
+        self.columns = columns
+        known = all_columns(config)
+        kinds: list[pa.DataType] = []
+        for each in columns:
+            if each.source == "index":
+                kind = known[each.key].kind
+                if (given := types.get(each.name, kind)) != kind:
+                    hint = "Cast it after reading."
+                    raise InvalidInput(f"the column {each.name} is {kind}, not {given}", hint=hint)
+            elif each.source == "content" and is_bytes:
+                hint = f"Choose {DATA}, which holds the bytes."
+                raise InvalidInput(f"there is no column {each.name}: data of {config.format} are bytes", hint=hint)
+            elif each.source == "data":
+                is_json = not is_bytes and all(type(datum.data) is not bytes for datum in sample)
+                kind = types.get(each.name, pa.string() if is_json else pa.binary())
+            else:
+                kind = types.get(each.name) or sampled(_values(each, sample))
+            kinds.append(kind)
+        self.schema = pa.schema([(each.name, kind) for each, kind in zip(columns, kinds, strict=True)])
+        self.from_index = [known[each.key] for each in columns if each.source == "index"]
+        sources = {each.source for each in columns}
+        self.has_data = sources != {"index"}
+        is_json = DATA in self.schema.names and self.schema.field(DATA).type != pa.binary()
+        self.is_decoded = self.has_data and (not is_bytes or is_json or "metadata" in sources)
+        self.selected: dict[str, pa.DataType] = {}
+        if self.has_data and not self.is_decoded:
+            self.selected |= dict.fromkeys(PLACE, pa.int64())
+        for column in self.from_index:
+            self.selected |= zip(column.sql(), column.stored(), strict=True)
+        self._makers: dict[str, DataToArrow | ValuesToArrow] = {}
+        for each, kind in zip(columns, kinds, strict=True):
+            if each.source == "data":
+                self._makers[each.name] = DataToArrow(kind)
+            elif each.source != "index":
+                self._makers[each.name] = ValuesToArrow(kind, each.name)
+
+    def from_data(self, data: Sequence[Datum]) -> dict[str, pa.Array]:
+        """Return the columns of data that were decoded.
+
+        Raises:
+            InvalidInput: a value is not of the type of its column; names the datum's location.
+        """
+        made = {}
+        for each in self.columns:
+            if (maker := self._makers.get(each.name)) is None:
+                continue
+            try:
+                made[each.name] = maker.make(_values(each, data))
+            except InvalidInput as error:
+                location = data[error.context["position"]].location
+                raise InvalidInput(f"{location}: {error.message}", hint=error.hint, location=location) from None
+        return made
+
+    def batch(self, arrays: Mapping[str, pa.Array]) -> pa.RecordBatch:
+        """Return a batch of the table from its columns by name."""
+        return pa.RecordBatch.from_arrays([arrays[name] for name in self.schema.names], schema=self.schema)
+
+
+def _values(column: Chosen, data: Sequence[Datum]) -> list[Any]:
+    """Return the values of a column that the index does not have."""
+    key = column.key
+    if column.source == "data":
+        return [datum.data for datum in data]
+    if column.source == "metadata":
+        return [datum.metadata.get(key) for datum in data]
+    return [datum.data.get(key) if isinstance(datum.data, Mapping) else None for datum in data]
+
+
+class _Part:
+    """The rows of one index that match, and how they become batches.
+
+    Args:
+        complete: checks that no column is missing; None if the caller chose them.
+        keyed: rows begin with those of `Snapshot.rows`, to merge them with those of other parts.
+    """
+
+    def __init__(
+        self,
+        opened: Opened,
+        snapshot: Snapshot,
+        tree: Expression,
+        table: _Table,
+        order: Sort | None,
+        limit: int | None,
+        complete: Complete | None,
+        *,
+        keyed: bool,
+    ) -> None:
+        self._reader = opened.reader
+        self._snapshot = snapshot
+        self._table = table
+        self._complete = complete
+        self._order = order
+        self._keys = 4 + len(snapshot.columns.kinds) if keyed or table.is_decoded else 0  # columns of a `Row`
+        select = [snapshot.columns.row] * bool(self._keys) + [*table.selected]
+        self._query = tree, order, limit, ", ".join(select)
+        self._index = RowsToArrow(table.from_index, snapshot, opened.reader.prefix)
+        self._positions = {each: number for number, each in enumerate(table.selected)}
+
+    def rows(self) -> Iterator[list[Row]]:
+        """Yield the rows in order, some at a time."""
+        tree, order, limit, select = self._query
+        return self._snapshot.rows(tree, order, limit, select=select, count=ROWS)
+
+    def stream(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows in order, as batches."""
+        if self._table.is_decoded:
+            for rows in self.rows():
+                yield from self.batches(rows)
+            return
+        for raw in self._packed():
+            yield from self._finished(raw)
+
+    def numbered(self) -> Iterator[tuple[_Part, Row]]:
+        """Yield each row with this part, to be merged by `key_of`."""
+        return ((self, row) for row in chain.from_iterable(self.rows()))
+
+    def key_of(self, row: Row) -> tuple[Any, ...]:
+        """Return what a row is sorted by."""
+        assert self._order is not None
+        metadata = self._snapshot.metadata(row[4 : self._keys])
+        return self._order.key_of(Datum(from_microseconds(row[0]), metadata))
+
+    def batches(self, rows: Sequence[Row]) -> Iterator[pa.RecordBatch]:
+        """Yield batches with the data of rows, in their order."""
+        table = self._table
+        if not rows:
+            return
+        if table.is_decoded:
+            for some in _cut(rows):
+                data = [*chain.from_iterable(self._reader.rows(self._snapshot, [row[: self._keys] for row in some]))]
+                if self._complete is not None:
+                    self._complete.check(data)
+                yield table.batch(self._indexed(self._raw(some)) | table.from_data(data))
+            return
+        yield from self._finished(self._raw(rows))
+
+    def _finished(self, raw: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield batches from what was selected, for data that need not be decoded."""
+        if not self._table.has_data:
+            yield self._table.batch(self._indexed(raw))
+            return
+        for some, data in with_data(raw, _BINARY, self._reader, self._snapshot, in_order=True):
+            yield self._table.batch({**self._indexed(some), DATA: data})
+
+    def _raw(self, rows: Sequence[Row]) -> pa.RecordBatch:
+        """Return what was selected for the table, which follows the keys, as columns c0, c1 …"""
+        values = [*zip(*rows, strict=True)][self._keys :]
+        arrays = [pa.array(each, kind) for each, kind in zip(values, self._table.selected.values(), strict=True)]
+        return _numbered(arrays)
+
+    def _packed(self) -> Iterator[pa.RecordBatch]:
+        """Yield what was selected for the table as columns c0, c1 …, for rows without keys.
+
+        A million rows may pass here, so they become bytes, 8 for each value, while they are few.
+
+        Raises:
+            IndexCorrupt: a value is not of the type of its column.
+        """
+        tree, order, limit, select = self._query
+        kinds = [*self._table.selected.values()]
+        row = "".join("d" if kind == pa.float64() else "q" for kind in kinds)
+        lists = self._snapshot.rows(tree, order, limit, select=select, count=LIST)
+        while pieces := [self._pack(row, rows) for rows in islice(lists, ROWS // LIST)]:
+            words = array("q", b"".join(pieces))
+            columns = [words[number :: len(kinds)] for number in range(len(kinds))]
+            yield _numbered(
+                [
+                    pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
+                    for kind, column in zip(kinds, columns, strict=True)
+                ]
+            )
+
+    def _pack(self, row: str, rows: Sequence[Row]) -> bytes:
+        try:
+            return _packer(row, len(rows))(*chain.from_iterable(rows))
+        except struct.error as error:
+            raise self._snapshot.corrupt(f"a value of a row has another type: {error}") from None
+
+    def _indexed(self, raw: pa.RecordBatch) -> dict[str, pa.Array]:
+        columns = self._table.from_index
+        selected = [raw.columns[self._positions[each]] for column in columns for each in column.sql()]
+        return {column.name: array for column, array in zip(columns, self._index.convert(selected), strict=True)}
+
+
+def _numbered(arrays: Sequence[pa.Array]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(arrays, [f"c{number}" for number in range(len(arrays))])
+
+
+@lru_cache(maxsize=16)
+def _packer(row: str, count: int) -> Callable[..., bytes]:
+    """Return a function that packs the values of rows, 8 bytes each.
+
+    Args:
+        row: `q` for each integer of a row, and `d` for each real.
+    """
+    return struct.Struct("=" + row * count).pack
+
+
+def _cut(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Yield rows, as `Snapshot.rows` has them, in slices of a limited number of bytes."""
+    begin = total = 0
+    for end, row in enumerate(rows):
+        if end > begin and total + row[3] > _BYTES:
+            yield rows[begin:end]
+            begin, total = end, 0
+        total += row[3]
+    yield rows[begin:]
+
+
+def _merged(parts: Sequence[_Part], schema: pa.Schema, limit: int | None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of several indexes in one order."""
+    merged = heapq.merge(*(part.numbered() for part in parts), key=lambda each: each[0].key_of(each[1]))
+    left = islice(merged, limit)
+    while some := [*islice(left, ROWS)]:
+        for piece in _cut([(*row[:4], part, row) for part, row in some]):
+            batches: list[pa.RecordBatch] = []
+            places: list[int] = []
+            for part in parts:
+                mine = [place for place, each in enumerate(piece) if each[4] is part]
+                batches += part.batches([piece[place][5] for place in mine])
+                places += mine
+            table = pa.Table.from_batches(batches, schema).combine_chunks()
+            yield from table.take(pc.sort_indices(pa.array(places))).to_batches()

@@ -1,0 +1,170 @@
+"""What the columns of a table show: names for what the index, the metadata and the content of a datum have.
+
+    reftime, area                 the reference time, and the declared fields
+    segment, offset, size         the location of the datum
+    metadata.sensor               metadata that no field declares
+    data                          the whole content: bytes, or JSON
+    data.temperature              one key of a content that is a mapping
+
+A field with the name of another column becomes `f_NAME`, as in the index.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from ondisk.config import DatasetConfig
+from ondisk.datum import Datum, FieldType
+from ondisk.errors import InvalidInput, shown
+from ondisk.formats import find
+from ondisk.matcher import METADATA
+
+DATA = "data"
+CONTENT = "data."
+PLACE = {"segment": FieldType.TEXT, "offset": FieldType.INTEGER, "size": FieldType.INTEGER}
+_TAKEN = {*PLACE, DATA}
+
+SAMPLE = 16_384
+"""Data that are looked at to find the columns of a content."""
+
+SAMPLE_BYTES = 16 * 1024 * 1024
+"""Bytes of data that are looked at; one datum may have more."""
+
+Source: TypeAlias = Literal["index", "metadata", "content", "data"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A column of a table.
+
+    Attributes:
+        name: in the table.
+        source: what it shows.
+        key: the name of that: a column of the index, undeclared metadata, or a key of the content.
+    """
+
+    name: str
+    source: Source
+    key: str = ""
+
+
+def index_columns(config: DatasetConfig) -> dict[str, tuple[str | None, FieldType]]:
+    """Return the columns that the index has: name → field, which is None for those of the location, and type."""
+    found: dict[str, tuple[str | None, FieldType]] = {"reftime": ("reftime", FieldType.TIMESTAMP)}
+    for name, kind in config.fields.items():
+        label = name
+        while label in _TAKEN or (label != name and label in config.fields):
+            label = f"f_{label}"
+        found[label] = (name, kind)
+    return {**found, **{name: (None, kind) for name, kind in PLACE.items()}}
+
+
+def chosen(names: Any, config: DatasetConfig) -> list[Chosen]:
+    """Return the columns of these names, in their order.
+
+    Args:
+        names: what a caller passed as columns.
+
+    Raises:
+        InvalidInput: `names` is one text, is empty, or names a column that does not exist, or one twice.
+    """
+    if isinstance(names, str | bytes):
+        text = names if isinstance(names, str) else names.decode(errors="replace")
+        hint = f"Write {re.split(', *', text)}."
+        raise InvalidInput(f"columns is a list of names, not {shown(names)}", hint=hint)
+    known = index_columns(config)
+    columns = [_chosen(name, config, known) for name in names]
+    if not columns or len({each.name for each in columns}) < len(columns):
+        raise InvalidInput("columns must name at least one column, and each only once", hint=known_columns(config))
+    return columns
+
+
+def _chosen(name: Any, config: DatasetConfig, known: Collection[str]) -> Chosen:
+    if name in known:
+        return Chosen(name, "index", name)
+    if name == DATA:
+        return Chosen(name, "data")
+    if isinstance(name, str) and name.startswith(CONTENT) and name != CONTENT:
+        return Chosen(name, "content", name.removeprefix(CONTENT))
+    if isinstance(name, str) and name.startswith(METADATA) and name != METADATA:
+        key = name.removeprefix(METADATA)
+        if key not in config.fields:
+            return Chosen(name, "metadata", key)
+        label = next(label for label, (field, _) in index_columns(config).items() if field == key)
+        raise InvalidInput(f"{shown(key)} is declared", hint=f"Write {label}.")
+    raise InvalidInput(f"there is no column {shown(name)}", hint=known_columns(config))
+
+
+def known_columns(config: DatasetConfig) -> str:
+    """Return the sentence that lists the columns."""
+    return f"The columns are {', '.join([*index_columns(config), DATA])}, {CONTENT}KEY and {METADATA}NAME."
+
+
+def default_columns(config: DatasetConfig, sample: Sequence[Datum] | None) -> list[Chosen]:
+    """Return the columns of a table of everything but the locations.
+
+    Args:
+        sample: some data, whose keys become columns; None if the content of all data is bytes, and all metadata are
+            declared. If the content of one of them is not a mapping, the whole content is one column.
+    """
+    columns = [Chosen(name, "index", name) for name in index_columns(config) if name not in PLACE]
+    if sample is None or (not sample and find(config.format).raw):
+        return [*columns, Chosen(DATA, "data")]
+    undeclared = keys_of(datum.metadata for datum in sample)
+    columns += [Chosen(METADATA + key, "metadata", key) for key in undeclared if key not in config.fields]
+    if not all(isinstance(datum.data, Mapping) for datum in sample):
+        return [*columns, Chosen(DATA, "data")]
+    return [*columns, *(Chosen(CONTENT + key, "content", key) for key in keys_of(datum.data for datum in sample))]
+
+
+def keys_of(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the keys of mappings, each once, in the order in which they first occur."""
+    found: dict[str, None] = {}
+    last: object = None
+    for each in mappings:
+        if each is not last:  # neighbours may share their metadata
+            found.update(dict.fromkeys(each))
+            last = each
+    return [*found]
+
+
+class Complete:
+    """Checks that a table of everything has a column for all that data have.
+
+    Args:
+        columns: those of `default_columns`.
+    """
+
+    def __init__(self, columns: Sequence[Chosen], config: DatasetConfig) -> None:
+        self._has_data = any(each.source == "data" for each in columns)
+        self._keys = {each.key for each in columns if each.source == "content"}
+        self._metadata = {*config.fields, *(each.key for each in columns if each.source == "metadata")}
+
+    def check(self, data: Sequence[Datum]) -> None:
+        """Raise unless all that some data have is in a column.
+
+        Raises:
+            InvalidInput: a datum has something else; names it, and its location.
+        """
+        last: object = None
+        for datum in data:
+            if datum.metadata is not last:
+                last = datum.metadata
+                if not datum.metadata.keys() <= self._metadata:
+                    raise self._incomplete(datum, METADATA, datum.metadata.keys() - self._metadata)
+            if self._has_data:
+                continue
+            if not isinstance(datum.data, Mapping):
+                raise self._incomplete(datum, DATA, ())
+            if not datum.data.keys() <= self._keys:
+                raise self._incomplete(datum, CONTENT, datum.data.keys() - self._keys)
+
+    @staticmethod
+    def _incomplete(datum: Datum, prefix: str, keys: Iterable[str]) -> InvalidInput:
+        name = prefix + next(iter(sorted(keys)), "")
+        problem = f"{datum.location} has {name}, for which the first data of the table have no column"
+        hint = f"Name the columns that you want, {name} among them; {DATA} holds the whole content."
+        return InvalidInput(problem, hint=hint, location=datum.location)

@@ -1,0 +1,218 @@
+"""Data as CSV: a line with the names of the columns, then a line for each datum.
+
+    reftime,station,data.temperature,data.note
+    2026-11-20T06:00:00Z,5,3.4,"a ""gusty"" wind, from the north"
+
+As in RFC 4180, a value with a comma, a quote or a newline is quoted, and quotes in it are doubled; but lines end with
+LF, and the text is UTF-8. A missing value is nothing, and an empty text is `""`. Times are RFC 3339 in UTC, booleans
+`true` and `false`. Content that is bytes is written as text, or, if it is not UTF-8 or has NUL bytes, in the shape of
+`ondisk.json_shapes`; fields of bytes are base64. Mappings and lists are JSON.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import chain, islice
+from math import isfinite
+from typing import Any, TypeAlias
+
+from ondisk import json_shapes
+from ondisk.config import DatasetConfig
+from ondisk.dataset.json_lines import as_json, json_data, time_text
+from ondisk.datum import Datum, is_unicode
+from ondisk.errors import OndiskError
+from ondisk.tables.columns import SAMPLE, SAMPLE_BYTES, Chosen, Complete, chosen, default_columns, index_columns
+
+_Column: TypeAlias = Callable[[Sequence[Datum]], Sequence[bytes]]
+"""Returns the texts of a column, or of several with commas between them."""
+
+_QUOTED = re.compile(rb'[",\r\n]')
+_SHAPE = b'{"$bytes"'
+_TOGETHER = 200  # data
+_MOST = 50_000  # texts of metadata that are kept
+
+
+def csv_lines(data: Iterable[Datum], columns: Sequence[str] | None, config: DatasetConfig) -> Iterator[bytes]:
+    """Yield CSV, the header first, then some lines at a time.
+
+    Args:
+        columns: their names; None for all of the first 16,384 data.
+
+    Raises:
+        InvalidInput: a column does not exist. With `columns` None, after the lines before it: a datum has something
+            for which the first data had no column.
+        Also what `data` raises, after the lines before it.
+    """
+    rows = iter(data)
+    complete = None
+    if columns is not None:
+        wanted = chosen(columns, config)
+    else:
+        sample, failed = _sample(rows)
+        wanted = default_columns(config, sample)
+        complete = Complete(wanted, config)
+        rows = chain(sample, failed, rows)
+    yield b",".join(_quoted(each.name.encode()) for each in wanted) + b"\n"
+    texts_of = [*_columns(wanted, config)]
+    for some in _some(rows):
+        if complete is not None:
+            complete.check(some)
+        lines = [*map(b",".join, zip(*[column(some) for column in texts_of], strict=True))]
+        if len(wanted) == 1:
+            lines = [line or b'""' for line in lines]  # an empty line would be no row
+        yield b"\n".join([*lines, b""])
+
+
+def _sample(data: Iterator[Datum]) -> tuple[list[Datum], Iterator[Datum]]:
+    """Return the first data; and an iterator, which raises the error that ended them, if there was one."""
+    found: list[Datum] = []
+    size = 0
+    try:
+        for datum in islice(data, SAMPLE):
+            found.append(datum)
+            size += datum._place[3]
+            if size > SAMPLE_BYTES:
+                break
+    except OndiskError as error:
+        return found, _raising(error)
+    return found, iter(())
+
+
+def _raising(error: OndiskError) -> Iterator[Datum]:
+    def fail(_: object) -> Datum:
+        raise error
+
+    return map(fail, [None])
+
+
+def _some(data: Iterator[Datum]) -> Iterator[list[Datum]]:
+    """Yield data in lists; those before an error, too."""
+    while True:
+        some: list[Datum] = []
+        try:
+            some.extend(islice(data, _TOGETHER))
+        except OndiskError:
+            if some:
+                yield some
+            raise
+        if not some:
+            return
+        yield some
+
+
+def _columns(columns: Sequence[Chosen], config: DatasetConfig) -> Iterator[_Column]:
+    """Yield functions that return the texts of columns; neighbouring declared fields have one for all."""
+    known = index_columns(config)
+    fields: list[str] = []
+    for each in columns:
+        field = known[each.key][0] if each.source == "index" else None
+        if field is not None and field != "reftime":
+            fields.append(field)
+            continue
+        if fields:
+            yield _of_fields(fields)
+            fields = []
+        yield _of_column(each)
+    if fields:
+        yield _of_fields(fields)
+
+
+def _of_column(column: Chosen) -> _Column:
+    key = column.key
+    if column.source == "metadata":
+        return lambda data: [_text(datum.metadata.get(key)) for datum in data]
+    if column.source == "data":
+        return _contents
+    if column.source == "content":
+        return lambda data: [_text(datum.data.get(key)) if isinstance(datum.data, Mapping) else b"" for datum in data]
+    if key == "reftime":
+        times = _Times()
+        return lambda data: [times[datum.reftime] for datum in data]
+    return lambda data: [_text(getattr(datum.location, key)) for datum in data]
+
+
+class _Times(dict[datetime, bytes]):
+    """Time → text."""
+
+    def __missing__(self, time: datetime) -> bytes:
+        if len(self) >= _MOST:
+            self.clear()
+        self[time] = text = time_text(time).encode()
+        return text
+
+
+def _of_fields(names: Sequence[str]) -> _Column:
+    """Return the texts of several fields. All data of a series have one object as their metadata."""
+    known: dict[int, tuple[bytes, Mapping[str, Any]]] = {}  # the object is kept: no other gets its id
+
+    def texts(data: Sequence[Datum]) -> Sequence[bytes]:
+        metadata = [datum.metadata for datum in data]
+        try:
+            return [known[id(each)][0] for each in metadata]
+        except KeyError:
+            if len(known) >= _MOST:
+                known.clear()
+            for each in metadata:
+                if id(each) not in known:
+                    known[id(each)] = b",".join([_field(each.get(name)) for name in names]), each
+        return [known[id(each)][0] for each in metadata]
+
+    return texts
+
+
+def _contents(data: Sequence[Datum]) -> Sequence[bytes]:
+    """Return the texts of whole contents."""
+    contents = [datum.data for datum in data]
+    if {*map(type, contents)} == {bytes}:
+        joined = b"".join(contents)
+        if joined.isascii() and b'"' not in joined and b"\0" not in joined:
+            return [b'"%b"' % content for content in contents]
+    return [*map(_content, contents)]
+
+
+def _field(value: Any) -> bytes:
+    return binascii.b2a_base64(value, newline=False) or b'""' if type(value) is bytes else _text(value)
+
+
+def _content(data: Any) -> bytes:
+    """Return the text of a whole content."""
+    if type(data) is bytes:
+        return _bytes(data)
+    return b"" if data is None else _quoted(json_shapes.dump(json_data(data)))
+
+
+def _text(value: Any) -> bytes:
+    """Return the text of a value."""
+    kind = type(value)
+    if value is None:
+        return b""
+    if kind is str:
+        return (_quoted(value.encode()) or b'""') if is_unicode(value) else _quoted(json_shapes.dump(as_json(value)))
+    if kind is bool:
+        return b"true" if value else b"false"
+    if kind is float:
+        return (repr(value) if isfinite(value) else str(value)).encode()
+    if kind is bytes:
+        return _bytes(value)
+    if isinstance(value, datetime):
+        return time_text(value).encode()
+    return _quoted(json_shapes.dump(as_json(value)))
+
+
+def _bytes(content: bytes) -> bytes:
+    if content.isascii() and b'"' not in content and b"\0" not in content:
+        return b'"%b"' % content
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        is_text = False
+    else:
+        is_text = b"\0" not in content and not content.startswith(_SHAPE)
+    return _quoted(content if is_text else json_shapes.dump_bytes(content))
+
+
+def _quoted(text: bytes) -> bytes:
+    return b'"%b"' % text.replace(b'"', b'""') if _QUOTED.search(text) else text

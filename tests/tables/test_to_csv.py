@@ -1,0 +1,133 @@
+"""CSV out: what Python's reader of CSV reads is what the data have."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ondisk
+from ondisk import Datum
+from ondisk.errors import InvalidInput, SegmentMissing
+from ondisk.tables import to_csv
+from ondisk.tables.to_csv import csv_lines
+
+T = datetime(2026, 11, 20, 6, tzinfo=UTC)
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
+
+
+def text_of(dataset, *columns, **options):
+    return b"".join(csv_lines(dataset.query(**options), columns or None, dataset.config)).decode()
+
+
+def rows_of(dataset, *columns, **options):
+    return [*csv.reader(io.StringIO(text_of(dataset, *columns, **options), newline=""), strict=True)]
+
+
+def test_lines_have_a_header_and_one_line_for_each_datum(create):
+    dataset = create(fields={"station": "integer", "name": "text"})
+    dataset.append(
+        [
+            Datum(T, {"station": 5, "name": 'the "old", one'}, {"wind": 3.4, "note": "a\nb", "on": True}),
+            Datum(T + timedelta(microseconds=5), {"name": ""}, {"wind": 1e16, "all": {"x": [1, None]}}),
+        ]
+    )
+    assert text_of(dataset) == (
+        "reftime,station,name,data.wind,data.note,data.on,data.all\n"
+        '2026-11-20T06:00:00Z,5,"the ""old"", one",3.4,"a\nb",true,\n'
+        '2026-11-20T06:00:00.000005Z,,"",1e+16,,,"{""x"":[1,null]}"\n'
+    )
+
+
+def test_columns_are_chosen_by_name(create):
+    dataset = create(format="seg", fields={"size": "integer", "key": "bytes"})
+    dataset.append([Datum(T, {"size": 5, "key": b"\xff", "by": "me"}, {"a": b"\xff", "b": None})])
+    columns = ["data.a", "metadata.by", "f_size", "segment", "size", "key", "data", "data.none", "reftime"]
+    location = dataset.first().location
+    assert rows_of(dataset, *columns) == [
+        columns,
+        [
+            *('{"$bytes":"/w=="}', "me", "5", location.segment, str(location.size), "/w=="),
+            *('{"a":{"$bytes":"/w=="},"b":null}', "", "2026-11-20T06:00:00Z"),
+        ],
+    ]
+    with pytest.raises(InvalidInput, match="there is no column 'nothing'"):
+        text_of(dataset, "nothing")
+
+
+@pytest.mark.parametrize(
+    ("content", "cell"),
+    [
+        (b"1,2", "1,2"),
+        ("é".encode(), "é"),
+        (b'a "b"', 'a "b"'),
+        (b"a\r\nb", "a\r\nb"),
+        (b"", ""),
+        (b"\xff", '{"$bytes":"/w=="}'),
+        (b"a\0", '{"$bytes":"YQA="}'),
+        (b'{"$bytes":"YQ=="}', '{"$bytes":"eyIkYnl0ZXMiOiJZUT09In0="}'),
+    ],
+)
+def test_bytes_are_text_if_they_can_be(create, content, cell):
+    dataset = create(format="blob")
+    dataset.append([Datum(T, {}, content)])
+    assert rows_of(dataset) == [["reftime", "data"], ["2026-11-20T06:00:00Z", cell]]
+
+
+def test_a_single_column_without_a_value_is_still_a_line(create):
+    dataset = create(fields={"name": "text"})
+    dataset.append([Datum(T, {}, {}), Datum(T, {"name": "x"}, {})])
+    assert text_of(dataset, "name") == 'name\n""\nx\n'
+
+
+@pytest.mark.parametrize(("format", "header"), [("vm2", ["area", "data"]), ("jsonl", ["area"])])
+def test_nothing_is_a_header(create, format, header):
+    assert rows_of(create(format=format, fields={"area": "text"})) == [["reftime", *header]]
+
+
+def test_damage_ends_the_lines_after_those_before_it(create):
+    dataset = create(fields={"n": "integer"})
+    dataset.append([Datum(T + timedelta(hours=number), {"n": number}, {}) for number in range(30)])
+    (dataset.path / "2026/11-21.jsonl").unlink()
+    for columns in (None, ["n"]):
+        found = []
+        with pytest.raises(SegmentMissing):
+            found.extend(csv_lines(dataset.query(), columns, dataset.config))
+        assert b"".join(found).count(b"\n") == 1 + 18
+
+
+def test_a_key_that_the_first_data_do_not_have_is_an_error(create, monkeypatch):
+    monkeypatch.setattr(to_csv, "SAMPLE", 1)
+    dataset = create()
+    dataset.append([Datum(T, {}, {"a": 1}), Datum(T, {}, {"a": 2, "b": 3})])
+    with pytest.raises(InvalidInput, match=r"has data\.b, for which"):
+        text_of(dataset)
+    assert rows_of(dataset, "data.a") == [["data.a"], ["1"], ["2"]]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.datetimes(timezones=st.just(UTC), min_value=datetime(1900, 1, 1)),
+            st.dictionaries(st.sampled_from(["name", "kind"]), TEXTS),
+            st.dictionaries(TEXTS.filter(bool), TEXTS, max_size=3),
+        ),
+        max_size=8,
+    )
+)
+@settings(max_examples=25)
+def test_any_text_comes_back(tmp_path_factory, rows):
+    config = {"format": "jsonl", "step": "yearly", "fields": {"name": "text", "kind": "text"}}
+    with ondisk.create(tmp_path_factory.mktemp("csv") / "it", config) as dataset:
+        dataset.append([Datum(*row) for row in rows])
+        header, *found = rows_of(dataset)
+        data = [*dataset.query()]
+    for row, datum in zip(found, data, strict=True):
+        cells = dict(zip(header, row, strict=True))
+        assert datetime.fromisoformat(cells.pop("reftime")) == datum.reftime
+        wanted = {**datum.metadata, **{f"data.{key}": value for key, value in datum.data.items()}}
+        assert cells == {name: wanted.get(name, "") for name in cells}
