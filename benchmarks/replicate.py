@@ -59,7 +59,7 @@ class ReplicateBench(Bench):
 
             def ours() -> None:
                 target = self.new_path("replica")
-                with Replica.open(target, url) as replica:
+                with Replica.create(target, url) as replica:
                     assert replica.pull().stored == count
                 shutil.rmtree(target)
 

@@ -13,6 +13,7 @@ from ondisk import Dataset, Datum
 from ondisk.maintenance.states import State
 from ondisk.replication import Pulled, Replica
 from ondisk.replication.feed import Kind
+from ondisk.replication.source import Source
 
 FIRST, SECOND = "2026/11-01.jsonl", "2026/11-02.jsonl"
 
@@ -47,10 +48,15 @@ def rot(file: Path, before: bytes, after: bytes) -> None:
     os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
 
 
+def replica_of(path: Path, source: Source | Path) -> Replica:
+    """Open a replica, and create it before if there is none."""
+    return (Replica.open if path.exists() else Replica.create)(path, source)
+
+
 def pull(path: Path, source: Dataset | Path, **options: Any) -> Pulled:
     """Pull, and look whether the replica has what the source has."""
     where = source.path if isinstance(source, Dataset) else source
-    with Replica.open(path, where) as replica:
+    with replica_of(path, where) as replica:
         pulled = replica.pull(**options)
     with ondisk.open(path, read_only=True) as after, ondisk.open(where, read_only=True) as before:
         assert numbered(after) == numbered(before)

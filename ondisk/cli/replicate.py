@@ -1,5 +1,6 @@
-"""Follow another dataset: fetch its changes, and apply them to a replica, which is created if it does not exist.
+"""Follow another dataset: fetch its changes, and apply them to a replica. The first time, create it with --create.
 
+ondisk replicate /data/weather /backup/weather --create
 ondisk replicate /data/weather /backup/weather
 ondisk replicate /data/weather /backup/weather --follow --interval 10s
 ondisk replicate https://archive.example.org:8787/dataset/weather /backup/weather --server-token token
@@ -25,6 +26,7 @@ from ondisk.errors import (
     DiskFull,
     DurabilityLost,
     IntegrityError,
+    InvalidInput,
     LockError,
     NeedsCheck,
     OndiskError,
@@ -50,6 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("replica", metavar="REPLICA", type=path, help="the replica's directory")
     add_keys(parser)
+    parser.add_argument(
+        "--create",
+        action="store_true",
+        help="create the replica first, with the configuration of the source; an error if it exists",
+    )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--once", action="store_true", help="end when the replica has what the source has now (default)")
     how.add_argument("--follow", action="store_true", help="continue until SIGINT or SIGTERM arrives")
@@ -94,10 +101,10 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     token = None if arguments.server_token is None else read_token(arguments.server_token).decode()
     compares = arguments.verify or arguments.reconcile or arguments.heal
-    with (
-        source_of(arguments.source, token) as source,
-        Replica.open(arguments.replica, source, create=not compares) as replica,
-    ):
+    if compares and arguments.create:
+        raise InvalidInput("--create cannot be combined with --verify, --reconcile and --heal", hint="Pull first.")
+    opening = Replica.create if arguments.create else Replica.open
+    with source_of(arguments.source, token) as source, opening(arguments.replica, source) as replica:
         if compares:
             return _compare(replica, arguments, output)
         try:

@@ -1,6 +1,6 @@
 """How one dataset follows another: replicas, their sources, the change feed, tokens, and the files that keep them.
 
-with Replica.open("/backup/weather", "/data/weather") as replica:
+with Replica.create("/backup/weather", "/data/weather") as replica:  # after that, Replica.open
     pulled = replica.pull()
 """
 

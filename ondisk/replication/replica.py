@@ -31,6 +31,7 @@ from ondisk.errors import (
     TokenExpired,
     TokenForeign,
     command,
+    shown,
 )
 from ondisk.index import Snapshot, replica
 from ondisk.index.replica import LOST, UNREADABLE, Difference, Followed
@@ -38,7 +39,7 @@ from ondisk.replication import token_file
 from ondisk.replication.apply import Applied, apply
 from ondisk.replication.feed import Lag
 from ondisk.replication.records import Records
-from ondisk.replication.source import Description, PathSource, Source, source_of
+from ondisk.replication.source import PathSource, Source, source_of
 from ondisk.replication.token import Entry, Token
 
 ANSWER_BYTES = 16 * 1024 * 1024
@@ -86,31 +87,50 @@ class Replica:
         self._stack = ExitStack()
 
     @classmethod
-    def open(
-        cls, path: str | os.PathLike[str], source: Source | str | os.PathLike[str], *, create: bool = True
-    ) -> Self:
-        """Open a replica.
+    def create(cls, path: str | os.PathLike[str], source: Source | str | os.PathLike[str]) -> Self:
+        """Create an empty replica with the configuration of its source, and open it.
+
+        Args:
+            path: a directory that is empty or does not exist.
+            source: as in `open`.
+
+        Raises:
+            DatasetExists: there is a dataset.
+            InvalidInput: one of both is inside of the other.
+            Also the errors of `Dataset.create`, and those of the source.
+
+        Durability: as `Dataset.create`.
+        """
+        return cls._with(path, source, _created)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], source: Source | str | os.PathLike[str]) -> Self:
+        """Open a replica. It is not created: where none is, a disk may not be mounted.
 
         Args:
             source: a source, which the caller closes; or the path of a dataset, or its URL on a server.
-            create: create the replica if the path has no dataset.
 
         Raises:
+            DatasetNotFound: the path has no dataset.
             InvalidInput: one of both is inside of the other.
             StateError: there is an ordinary dataset.
-            Also the errors of `Dataset.open` and `Dataset.create`, for both.
+            Also the errors of `Dataset.open`, for both.
         """
+        return cls._with(path, source, _found)
+
+    @classmethod
+    def _with(
+        cls,
+        path: str | os.PathLike[str],
+        source: Source | str | os.PathLike[str],
+        dataset_of: Callable[[str | os.PathLike[str], Source], Dataset],
+    ) -> Self:
+        """Return the replica at a path, whose dataset a function opens."""
         with ExitStack() as stack:
             followed = stack.enter_context(source_of(source)) if isinstance(source, str | os.PathLike) else source
             if isinstance(followed, PathSource):
                 _check_apart(path, followed.path)
-            try:
-                dataset = Dataset.open(path)
-            except DatasetNotFound:
-                if not create:
-                    raise
-                dataset = _created(path, followed.describe())
-            stack.enter_context(dataset)
+            dataset = stack.enter_context(dataset_of(path, followed))
             check_replica(dataset)
             opened = cls(dataset, followed)
             opened._stack = stack.pop_all()
@@ -333,27 +353,30 @@ def check_replica(dataset: Dataset) -> None:
         StateError: it is not.
     """
     if not dataset.config.replica:
-        hint = "`ondisk replicate SOURCE REPLICA` creates a replica at a path where nothing is."
+        hint = "`ondisk replicate SOURCE REPLICA --create` creates a replica at a path where nothing is."
         raise StateError(f"{dataset.path} is an ordinary dataset, and no replica", hint=hint)
 
 
-def create(path: str | os.PathLike[str], source: Description) -> Dataset:
-    """Create an empty replica with the configuration of a source, and open it.
-
-    Durability: as `Dataset.create`.
-    """
-    config = replace(
-        DatasetConfig.from_toml(source.config, f"dataset.toml of {source.name}"), replica=True, filter=None
-    )
-    return Dataset.create(path, config)
-
-
-def _created(path: str | os.PathLike[str], source: Description) -> Dataset:
-    """Create a replica, and open it; or open the one that another process has created meanwhile."""
+def _created(path: str | os.PathLike[str], source: Source) -> Dataset:
+    """Create the dataset of a replica, and open it."""
+    about = source.describe()
+    config = DatasetConfig.from_toml(about.config, f"dataset.toml of {shown(about.name)}")
+    config = replace(config, replica=True, filter=None)
     try:
-        return create(path, source)
-    except DatasetExists:
+        return Dataset.create(path, config)
+    except DatasetExists as error:
+        error.hint = f"If it is the replica, leave --create out: {command('replicate', source, path)}"
+        raise
+
+
+def _found(path: str | os.PathLike[str], source: Source) -> Dataset:
+    """Open the dataset of a replica."""
+    try:
         return Dataset.open(path)
+    except DatasetNotFound as error:
+        first = command("replicate", source, path, "--create")
+        error.hint = f"Check the path, and whether its disk is mounted. To make a new replica there: {first}"
+        raise
 
 
 def _check_apart(path: str | os.PathLike[str], source: str | os.PathLike[str]) -> None:

@@ -54,7 +54,7 @@ COMMAND_LINES = {
     "quarantine restore": f"quarantine kept restore {ITEM}",
     "quarantine drop": f"quarantine kept drop {ITEM}",
     "quarantine drop --yes": f"quarantine kept drop {ITEM} --yes",
-    "replicate": "replicate torn copy",
+    "replicate": "replicate torn copy --create",
     "replicate --verify": "replicate torn pulled --verify",
     "replicate --reconcile": "replicate weather replica --reconcile",
     "replicate --heal": "replicate torn pulled --heal --yes",
@@ -202,8 +202,8 @@ def tokens(folder):
 @pytest.fixture
 def replica(weather):
     """Create two replicas, and a source with a segment that is missing."""
-    Replica.open("replica", "weather").close()
-    with Replica.open("pulled", "weather") as pulled:
+    Replica.create("replica", "weather").close()
+    with Replica.create("pulled", "weather") as pulled:
         pulled.pull()
     shutil.copytree(weather, "torn")
     Path("torn/2026/11-20.vm2").unlink()

@@ -44,7 +44,7 @@ def append(*days: int) -> None:
 
 
 def test_a_replica_is_created_and_follows(run, source):
-    done = run("replicate", "source", "copy")
+    done = run("replicate", "source", "copy", "--create")
     assert (done.code, done.err) == (0, "")
     assert done.text == f"{Path('copy').absolute()}: 2 stored, 0 deleted; 86 bytes; change 2, nothing left\n"
     append(3)
@@ -59,14 +59,14 @@ def test_a_replica_is_created_and_follows(run, source):
 
 @pytest.mark.parametrize("verb", ["--reconcile", "--heal"])
 def test_a_dry_run_without_work_asks_for_nothing(run, source, verb):
-    assert run("replicate", source, "copy").code == 0
+    assert run("replicate", source, "copy", "--create").code == 0
     done = run("replicate", source, "copy", verb)
     assert (done.code, done.err, "--yes" in done.text) == (0, "", False)
 
 
 def test_data_that_are_missing_end_with_8(run, source):
     Path("source/2026/11-01.jsonl").rename("away")
-    done = run("replicate", "source", "copy")
+    done = run("replicate", "source", "copy", "--create")
     assert done.code == 8
     assert "1 missing" in done.text
     assert "warning: the datum 1 is missing: " in done.err
@@ -76,7 +76,7 @@ def test_data_that_are_missing_end_with_8(run, source):
 
 
 def test_data_that_the_source_loses_are_kept_and_end_with_8_once(run, source):
-    assert run("replicate", "source", "copy").code == 0
+    assert run("replicate", "source", "copy", "--create").code == 0
     Path("source/2026/11-01.jsonl").unlink()
     assert run("fix", "source", "--yes").code == 8
     done = run("replicate", "source", "copy", "--json")
@@ -87,7 +87,7 @@ def test_data_that_the_source_loses_are_kept_and_end_with_8_once(run, source):
 
 
 def test_the_token_file_is_an_export(run, source):
-    assert run("replicate", "source", "copy", "--token-file", "tokens").code == 0
+    assert run("replicate", "source", "copy", "--create", "--token-file", "tokens").code == 0
     (entry,) = token_file.read("tokens")
     assert entry.token.offset == 2
     Path("tokens").write_bytes(b"damaged")
@@ -100,8 +100,8 @@ def test_the_token_file_is_an_export(run, source):
 
 
 def test_a_follower_goes_on_until_it_is_terminated(source, environment):
-    command = [sys.executable, "-m", "ondisk", "replicate", "source", "copy", "--follow", "--interval", "1s",
-               "--token-file", "tokens", "--json"]  # fmt: skip
+    command = [sys.executable, "-m", "ondisk", "replicate", "source", "copy", "--create", "--follow", "--interval",
+               "1s", "--token-file", "tokens", "--json"]  # fmt: skip
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -130,7 +130,7 @@ def test_a_follower_waits_until_an_error_has_passed_that_may_pass(run, source, m
 
     monkeypatch.setattr(Replica, "pull", failing)
     monkeypatch.setattr(replicate.time, "sleep", lambda seconds: None)
-    done = run("replicate", "source", "copy", "--follow")
+    done = run("replicate", "source", "copy", "--create", "--follow")
     assert done.code == code
     assert all(f"warning: {error.message}" in done.err for error in passing)
     assert "next try is in 10 seconds" in done.err
@@ -145,14 +145,33 @@ def test_a_bandwidth_is_a_number_of_bytes(run, source, text):
 def test_a_bandwidth_slows_a_pull_down(run, source):
     append(*range(3, 10))
     began = time.monotonic()
-    assert run("replicate", "source", "copy", "--bandwidth", "1K").code == 0
+    assert run("replicate", "source", "copy", "--create", "--bandwidth", "1K").code == 0
     assert time.monotonic() - began > 9 * 43 / 1024
 
 
 def test_a_source_that_does_not_exist_creates_no_replica(run, folder):
-    done = run("replicate", "nothing", "copy")
+    done = run("replicate", "nothing", "copy", "--create")
     assert done.code == 11
     assert not Path("copy").exists()
+
+
+def test_where_no_replica_is_a_disk_may_not_be_mounted(run, source):
+    Path("mounted").mkdir()
+    for path in ("copy", "mounted", "mounted/copy"):
+        done = run("replicate", "source", path)
+        assert (done.code, done.out) == (11, b"")
+        assert "whether its disk is mounted" in done.err
+        assert f"`ondisk replicate source {path} --create`" in done.err
+    assert not Path("copy").exists()
+    assert not [*Path("mounted").iterdir()]
+
+
+def test_what_exists_is_not_created(run, source):
+    assert run("replicate", "source", "copy", "--create").code == 0
+    done = run("replicate", "source", "copy", "--create")
+    assert (done.code, done.out) == (21, b"")
+    assert "leave --create out: `ondisk replicate source copy`" in done.err
+    assert run("replicate", "source", "copy", "--create", "--verify").code == 2
 
 
 @pytest.mark.parametrize("verb", ["--verify", "--reconcile", "--heal", "--heal --yes"])
@@ -163,7 +182,7 @@ def test_a_comparison_creates_no_replica(run, source, verb):
 
 
 def test_a_replica_is_promoted_with_yes(run, source):
-    run("replicate", "source", "copy")
+    run("replicate", "source", "copy", "--create")
     assert run("append", "copy", "new.jsonl").code == 30
     done = run("promote", "copy")
     assert (done.code, done.text) == (9, f"{Path('copy').absolute()} would become an ordinary dataset; --yes does it\n")

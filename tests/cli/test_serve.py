@@ -127,7 +127,7 @@ def test_a_replica_follows_what_is_served(run, weather):
     token.chmod(0o600)
     with served(weather, "--bind", "127.0.0.1:0", "--token-file", token) as (process, found):
         url = found["datasets"]["weather"]
-        done = run("replicate", url, "copy", "--server-token", token)
+        done = run("replicate", url, "copy", "--create", "--server-token", token)
         assert (done.code, done.text.partition(":")[2]) == (
             0,
             " 3 stored, 0 deleted; 99 bytes; change 3, nothing left\n",

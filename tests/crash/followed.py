@@ -21,7 +21,7 @@ def followed(room: Path, config: str, data: Sequence[Line]) -> Iterator[Dataset]
     room.mkdir(exist_ok=True)
     with ondisk.create(room / "source", CONFIGS[config]) as source:
         source.append(datum_of(each, source.config.format) for each in data)
-        with Replica.open(room / "template", source.path) as replica:
+        with Replica.create(room / "template", source.path) as replica:
             replica.pull()
             name = next(each.location.segment for each in source.query(with_data=False) if each.location)
             replica.dataset.archive(name)

@@ -136,7 +136,7 @@ def test_with_both_sides_killed_at_random_the_replica_equals_the_source(
 ) -> None:
     source, path, chance, context = room / "source", room / "replica", random.Random(config), server()
     ondisk.create(source, CONFIGS[config]).close()
-    Replica.open(path, source).close()
+    Replica.create(path, source).close()
     for seed in range(12):
         processes = [
             context.Process(target=write, args=(source, seed)),
@@ -156,7 +156,7 @@ def test_with_both_sides_killed_at_random_the_replica_equals_the_source(
         except TokenExpired:  # a kill may leave an archive of which the source does not know that it has made it
             replica.close()
             shutil.rmtree(path)
-            replica = Replica.open(path, source)
+            replica = Replica.create(path, source)
             replica.pull()
         assert replica.dataset.info()["count"] > 10 or config == "blob"
         replica.close()

@@ -46,7 +46,7 @@ def possible(room: Path, source: Path) -> dict[int, State]:
         now = state(room / "undisturbed")
         found[now[0]] = now
 
-    with Replica.open(room / "undisturbed", source) as replica:
+    with Replica.create(room / "undisturbed", source) as replica:
         replica.pull(1, on_answer=lambda _applied, _lag: note())
     return found
 
@@ -79,7 +79,7 @@ def test_after_a_cut_the_replica_has_the_data_that_its_token_covers(
     states = possible(tmp_path, source)
     at_least = random.Random(seed).randrange(1, len(states) - 50)
     with disk.mounted() as path:
-        with Replica.open(path / "dataset", source) as replica:
+        with Replica.create(path / "dataset", source) as replica:
             replica._begun()
         os.sync()
         with writing(path / "dataset", tmp_path, [Pull(str(source), 1)]) as writer:
@@ -95,7 +95,7 @@ def test_without_syncs_a_cut_loses_data_and_this_test_sees_it(tmp_path: Path) ->
     source, disk = make_source(tmp_path, "vm2"), Disk.make(tmp_path / "disk")
     states = possible(tmp_path, source)
     with disk.mounted() as path:
-        with Replica.open(path / "dataset", source) as replica:
+        with Replica.create(path / "dataset", source) as replica:
             replica._begun()
         os.sync()
         steps = [LeaveOut("files and directories"), LeaveOut("index"), Pull(str(source), 1)]

@@ -52,6 +52,6 @@ def test_what_a_source_never_sends_changes_nothing(source, path, changes, error,
 def test_data_that_are_not_of_their_format_are_listed(source, path):
     source.append([datum(1, 1)])
     group = Group("jsonl", [1], [b'{"reftime": "2026-11-01T00:00:00Z"}\n{"reftime": "2026-11-01T00:00:00Z"}'])
-    with Hostile(source.path, groups=[group]) as hostile, Replica.open(path, hostile) as replica:
+    with Hostile(source.path, groups=[group]) as hostile, Replica.create(path, hostile) as replica:
         assert replica.pull().missing == 1
     assert pull(path, source).stored == 1

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from replicas import replica_of
 from server.conftest import PATIENCE, started
 
 from ondisk import Dataset, Datum
@@ -33,7 +34,6 @@ from ondisk.replication.contents import Removed
 from ondisk.replication.feed import Kind
 from ondisk.replication.http_source import HttpSource
 from ondisk.replication.records import Records
-from ondisk.replication.replica import Replica
 from ondisk.replication.source import Numbers, PathSource, source_of
 from ondisk.replication.token import Token
 from ondisk.replication.wire import digest, from_json, to_json
@@ -171,7 +171,7 @@ def test_a_replica_follows_over_a_bad_link(dataset, link, tmp_path):
         ]
         for _ in range(10):
             try:
-                with HttpSource(url(link.port), **QUICK) as source, Replica.open(tmp_path / "copy", source) as replica:
+                with HttpSource(url(link.port), **QUICK) as source, replica_of(tmp_path / "copy", source) as replica:
                     replica.pull(max_bytes=4_000)
                 break
             except OndiskError:

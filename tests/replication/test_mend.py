@@ -41,7 +41,7 @@ def kinds(dataset: Dataset) -> list[Kind]:
 
 def test_data_of_a_segment_without_its_checksum_are_not_served(damaged, path, tmp_path):
     assert kinds(damaged) == [*[Kind.UNREADABLE] * 3, Kind.APPENDED]
-    with Replica.open(tmp_path / "other", damaged.path) as other:
+    with Replica.create(tmp_path / "other", damaged.path) as other:
         pulled = other.pull()
         assert (pulled.stored, pulled.missing) == (1, 3)
         assert "do not have their checksum" in pulled.differences[0].reason
@@ -53,11 +53,11 @@ def test_data_of_a_segment_without_its_checksum_are_not_served(damaged, path, tm
 def test_bytes_that_change_while_a_source_is_open_are_not_served_either(source, path, tmp_path):
     source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5"), datum(2, 1, "4.5")])
     with source_of(source.path) as opened:  # as in a server
-        with Replica.open(path, opened) as replica:
+        with Replica.create(path, opened) as replica:
             assert replica.pull().stored == 3
         before = held(path)
         rot(source.path / FIRST, VALUE, OTHER)
-        with Replica.open(tmp_path / "other", opened) as other:
+        with Replica.create(tmp_path / "other", opened) as other:
             pulled = other.pull()
             assert (pulled.stored, pulled.missing) == (1, 2)
         with Replica.open(path, opened) as replica:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from replicas import rot
+from replicas import replica_of, rot
 
 import ondisk
 from ondisk import Dataset, Datum
@@ -40,7 +40,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def pull(path: Path, source: Path) -> None:
-    with Replica.open(path, source) as replica:
+    with replica_of(path, source) as replica:
         replica.pull()
 
 

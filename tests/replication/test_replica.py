@@ -12,7 +12,17 @@ from replicas import FIRST, SECOND, datum, numbered, pull, wrong
 
 import ondisk
 from ondisk import Datum
-from ondisk.errors import ConfigError, DiskFull, InvalidInput, NeedsCheck, StateError, TokenExpired, TokenForeign
+from ondisk.errors import (
+    ConfigError,
+    DatasetExists,
+    DatasetNotFound,
+    DiskFull,
+    InvalidInput,
+    NeedsCheck,
+    StateError,
+    TokenExpired,
+    TokenForeign,
+)
 from ondisk.index import Transaction
 from ondisk.replication import token_file
 from ondisk.replication.feed import Kind
@@ -50,7 +60,7 @@ def test_a_pull_ends_with_what_was_there_when_it_began(source, path):
     def more(applied: Any, lag: Any) -> None:
         source.append([datum(2, lag.changes + source.info()["count"])])
 
-    with Replica.open(path, source.path) as replica:
+    with Replica.create(path, source.path) as replica:
         assert replica.pull(max_bytes=1, on_answer=more).stored == 3
 
 
@@ -72,6 +82,17 @@ def test_a_replica_takes_no_other_writes(source, path):
         replica.repack()
         replica.archive(FIRST)
         replica.unarchive(f".archive/last/{FIRST}")
+    pull(path, source)
+
+
+def test_a_replica_is_created_once_and_never_by_a_pull(source, path):
+    with pytest.raises(DatasetNotFound, match="holds no dataset") as caught:
+        Replica.open(path, source.path)
+    assert not path.exists()
+    assert f"`ondisk replicate {source.path} {path} --create`" in caught.value.hint
+    Replica.create(path, source.path).close()
+    with pytest.raises(DatasetExists):
+        Replica.create(path, source.path)
     pull(path, source)
 
 
@@ -124,7 +145,7 @@ def test_data_that_the_source_has_lost_are_kept_and_reported(source, path):
 def test_data_that_cannot_be_read_are_listed_and_requested_again(source, path):
     source.append([datum(1, 1), datum(2, 1), datum(3, 1)])
     (source.path / SECOND).rename(source.path / "away")
-    with Replica.open(path, source.path) as replica:
+    with Replica.create(path, source.path) as replica:
         pulled = replica.pull()
         assert (pulled.stored, pulled.unreadable, pulled.missing) == (2, 1, 1)
         assert SECOND in pulled.differences[0].reason
@@ -142,7 +163,7 @@ def test_data_that_cannot_be_read_are_listed_and_requested_again(source, path):
 def test_data_that_could_not_be_read_and_are_deleted_are_not_missed(source, path):
     source.append([datum(1, 1), datum(2, 1)])
     (source.path / SECOND).unlink()
-    with Replica.open(path, source.path) as replica:
+    with Replica.create(path, source.path) as replica:
         assert replica.pull().missing == 1
         source.delete("reftime: =2026-11-02")
         assert replica.pull().missing == 0
@@ -169,7 +190,7 @@ def test_a_replica_has_its_own_ages(create, path):
     old, new = now - timedelta(days=40), now - timedelta(days=1)
     source = create("source", fields={"a": "integer"})
     source.append([Datum(old, {"a": 1}, {}), Datum(new, {"a": 2}, {})])
-    with Replica.open(path, source.path):
+    with Replica.create(path, source.path):
         pass
     config = path / "dataset.toml"
     config.write_text(config.read_text().replace("replica", "delete_age = 30\nreplica"))
@@ -332,7 +353,7 @@ def test_several_replicas_follow_one_source(source, path, tmp_path):
 
 def test_two_processes_that_pull_apply_each_change_once(source, path):
     source.append(datum(1, a) for a in range(6))
-    with Replica.open(path, source.path) as one, Replica.open(path, source.path) as two:
+    with Replica.create(path, source.path) as one, Replica.open(path, source.path) as two:
         stored = []
 
         def also(applied: Any, lag: Any) -> None:
@@ -346,7 +367,7 @@ def test_two_processes_that_pull_apply_each_change_once(source, path):
 
 def test_the_token_is_exported(source, path, tmp_path):
     source.append([datum(1, 1)])
-    with Replica.open(path, source.path) as replica:
+    with Replica.create(path, source.path) as replica:
         replica.pull()
         assert replica.export(tmp_path / "tokens") is None
         (entry,) = token_file.read(tmp_path / "tokens")
@@ -358,7 +379,7 @@ def test_the_token_is_exported(source, path, tmp_path):
 def test_a_replica_follows_a_server_as_well_as_a_path(source, path):
     with PathSource(source.path) as opened:
         opened.address = ("node1", 8080)  # type: ignore[misc]
-        with Replica.open(path, opened) as replica:
+        with Replica.create(path, opened) as replica:
             replica.pull()
             assert (replica.followed.host, replica.followed.port) == ("node1", 8080)
 
@@ -453,25 +474,9 @@ def test_a_source_that_keeps_what_the_replica_would_replace_is_noticed(source, p
     assert pull(path, source.path).stored == 1
 
 
-def test_two_first_pulls_at_once_do_no_harm(source, path, monkeypatch):
-    from ondisk.replication import replica as module
-
-    source.append([datum(1, 1), datum(1, 2)])
-    created = module.create
-
-    def created_by_another(path, description):
-        with monkeypatch.context() as patched:
-            patched.setattr(module, "create", created)
-            pull(path, source)
-        return created(path, description)
-
-    monkeypatch.setattr(module, "create", created_by_another)
-    assert pull(path, source).stored == 0
-
-
 def test_a_pull_that_begins_beside_another_does_not_put_the_token_back(source, path, monkeypatch):
     source.append([datum(1, 1), datum(1, 2)])
-    with Replica.open(path, source.path) as replica:
+    with Replica.create(path, source.path) as replica:
         describe = replica.source.describe
 
         def described():

@@ -68,7 +68,7 @@ def test_a_replica_stores_data_as_its_own_configuration_says(create, path, monke
     monkeypatch.setenv("ONDISK_KEYS", KEYS)
     source = create("source", format="seg", fields={"a": "integer"})
     source.append(some("seg", range(1, 3)))
-    with Replica.open(path, source.path):
+    with Replica.create(path, source.path):
         config = path / "dataset.toml"
         config.write_text('encryption = "aes-256-gcm"\ncompression = "none"\n' + config.read_text())
     pull(path, source)
@@ -87,7 +87,7 @@ def test_data_of_several_formats_are_replicated(source, path, tmp_path):
 
 def test_data_that_the_replica_cannot_store_are_listed(source, path):
     source.append([datum(1, 1), datum(2, 1, "x" * 100), datum(3, 1)])
-    with Replica.open(path, source.path):
+    with Replica.create(path, source.path):
         config = path / "dataset.toml"
         config.write_text("max_datum_size = 90\n" + config.read_text())
     with Replica.open(path, source.path) as replica:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
+from replicas import replica_of
 
 import ondisk
 from ondisk import Dataset, DatasetConfig, Datum
@@ -172,7 +173,7 @@ class ReplicatedMachine(DatasetMachine):
 
     def _pull(self, max_bytes: int) -> None:
         try:
-            with Replica.open(self.copy, self.path) as replica:
+            with replica_of(self.copy, self.path) as replica:
                 pulled = replica.pull(max_bytes)
         except (TokenForeign, TokenExpired):  # an index was rebuilt, or an archive has come from elsewhere
             self._reconcile()

@@ -131,7 +131,7 @@ def test_many_data_of_one_reftime_are_cut_too(create, many):
 def test_data_that_a_replica_has_numbered_itself_are_in_one_partition_too(create, tmp_path, many):
     source = create(**BASE, format="jsonl")
     source.append([datum(hour, station) for hour in range(40) for station in range(3)])
-    with Replica.open(tmp_path / "replica", source.path) as replica:
+    with Replica.create(tmp_path / "replica", source.path) as replica:
         replica.pull()
         found = tmp_path / "replica/2027/01-01.jsonl"
         found.parent.mkdir()

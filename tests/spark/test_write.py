@@ -59,7 +59,7 @@ def check_sound(dataset, *, failed=False):
 def test_a_replica_refuses_a_write_before_anything_is_staged(spark, create, tmp_path):
     source = create("source", fields={"station": "integer"})
     source.append(data())
-    with Replica.open(tmp_path / "replica", source.path) as replica:
+    with Replica.create(tmp_path / "replica", source.path) as replica:
         with pytest.raises(Exception, match="is a replica"):
             write(load(spark, source, data="true").drop("segment", "offset", "size"), replica.dataset)
         assert not [*replica.dataset.path.glob(".staged/*")]
