@@ -59,7 +59,7 @@ def apply(
     before: Followed,
     after: Followed,
     requested: Sequence[int] | None = None,
-    before_commit: Callable[[Transaction], object] = lambda _transaction: None,
+    before_commit: Callable[[Transaction, Applied], object] = lambda _transaction, _applied: None,
 ) -> Applied | None:
     """Apply some changes.
 
@@ -67,7 +67,7 @@ def apply(
         before: how far the replica had followed its source when they were requested.
         after: how far it has followed it with them.
         requested: the changes are an answer to a request for these data, which the replica lacked; see `Source.fetch`.
-        before_commit: called when all is written.
+        before_commit: called when all is written, with the counts.
 
     Returns:
         The counts; None if another process has pulled meanwhile, so that nothing was applied.
@@ -92,7 +92,7 @@ def apply(
             change.complete(records, requested)
         replica.differ(transaction, change.differences)
         replica.follow(transaction, after)
-        before_commit(transaction)
+        before_commit(transaction, change.done)
         transaction.check_space()
         transaction.commit()
     return change.done
@@ -124,9 +124,6 @@ class _Change:
         replica.settle(self.transaction, [seq for seq in requested if seq <= records.token.offset])
         self.transaction.advance_seq(records.token.offset)
         self._add(records)
-        if self.done.stored:
-            # Replicas of this one have passed these numbers.
-            self.transaction.expire_tokens()
 
     def _add(self, records: Records) -> None:
         self.done.bytes = records.size

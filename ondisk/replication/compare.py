@@ -107,10 +107,16 @@ def _fate(number: int, kind: Kind, offset: int) -> Fate:
     return Fate.LOST if kind is Kind.LOST else Fate.AGED
 
 
-def add_digests(access: DatasetAccess, source: Source, uuid: str, last: int, found: Compared) -> None:
-    """Add digests to the data that were compared by numbers, if some may be equal and have different numbers."""
+def add_digests(
+    access: DatasetAccess, source: Source, uuid: str, last: int, found: Compared, *, also_alone: bool
+) -> None:
+    """Add digests to the data that were compared by numbers, if some may be equal and have different numbers.
+
+    Args:
+        also_alone: also if none can be equal. A datum that the source cannot read gets none.
+    """
     gone = f"fate = {Fate.GONE:d}"
-    if not found.count("mine", gone) or not found.count("theirs"):
+    if not found.count("theirs") or not (also_alone or found.count("mine", gone)):
         return
     for some in found.of("mine", gone):
         found.digest("mine", entries_at(access, [each.seq for each in some]))

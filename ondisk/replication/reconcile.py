@@ -5,7 +5,8 @@
     foreign    The source is another dataset, its index was rebuilt, or an earlier state of it was put back; or the same
                happened to the replica. Numbers mean nothing: data are compared. Those that are equal get the source's
                numbers; data that only the replica has get numbers of its own, and stay.
-    valid      Nothing is wrong with the token: data are compared, and what differs is fetched again.
+    valid      Nothing is wrong with the token: data are compared up to the last change that the replica has applied,
+               and what differs is fetched again. Later changes are left to a pull.
 
 Nothing that is equal is fetched. What a step removes or replaces stays in quarantine, with its whole segment. The
 comparison is in the token while it lasts, so no pull continues in between: `offset` and `session` are those at which
@@ -89,7 +90,8 @@ class Reconciled:
             in whose place data of the source with the same unique fields came. A dry run does not count the latter.
         kept: data that the source has lost, removed by age or cannot read, and the replica keeps.
         extra: data that only the replica has, nobody knows why; it keeps them.
-        missing: data that could not be fetched, or that neither side can read.
+        missing: data that the replica lacks and the source cannot read, or that neither side can read; and those that
+            could not be stored.
         bytes: of the data that were fetched.
         offset: pulls go on after this change.
         extras, deletions: the numbers of the first 100 of these.
@@ -168,33 +170,49 @@ def reconcile(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _don
     """
     now = situation(replicated)
     resumes = now.is_begun and now.before is not None and now.before.uuid == now.uuid and now.offset > 0
-    last, session = (now.offset, now.before.session) if resumes and now.before else (now.last, now.session)
+    is_valid = now.mode is Mode.CONTENTS and now.offset > 0
+    last, session = now.last, now.session
+    if now.before is not None and (resumes or is_valid):
+        last, session = now.offset, now.before.session
     first = max(0, now.before.index_start) + 1 if resumes and now.before else 1
     with Compared() as found:
-        _compare(replicated, now, first, last, found, on_range)
+        _compare(replicated, now, first, last, found, on_range, dry_run=not yes)
         _check_readable(replicated.dataset._access, now, found)
         result = _planned(now, last, found)
         if yes:
             step = _Steps(replicated, now, last, session, found, result)
             if not resumes:
                 step.begin()
-            step.run()
+            step.run(expires=resumes or not is_valid or _moves(found))
     return result
 
 
-def _compare(replicated: Replica, now: Situation, first: int, last: int, found: Compared, on_range: OnRange) -> None:
+def _compare(
+    replicated: Replica, now: Situation, first: int, last: int, found: Compared, on_range: OnRange, *, dry_run: bool
+) -> None:
     """Find what differs, and what becomes of it."""
     access, source = replicated.dataset._access, replicated.source
     if now.mode is Mode.NUMBERS:
         compare.by_numbers(access, source, now.uuid, last, found, on_range)
         compare.decide(access, source, found, OWN)
-        compare.add_digests(access, source, now.uuid, last, found)
+        # Without a digest, the dry run would promise to fetch a datum that the source cannot read.
+        compare.add_digests(access, source, now.uuid, last, found, also_alone=dry_run)
     else:
         compare.by_contents(access, source, now.uuid, first, last, found, on_range)
         compare.add_others(access, last if now.mode is Mode.FOREIGN else OWN - 1, found)
         if now.mode is Mode.CONTENTS:
-            compare.decide(access, source, found, OWN)
+            compare.decide(access, source, found, last)
     found.match()
+
+
+def _moves(found: Compared) -> bool:
+    """Return whether replicas of this one would not notice what a comparison does.
+
+    They have the data that are damaged here, under the same numbers, or request them again.
+    """
+    changed = f"({_DELETED}) OR {_REPLACED} OR (fate = {Fate.APART:d} AND seq < {OWN})"
+    new = f"{MISSING} AND seq NOT IN (SELECT seq FROM mine)"
+    return any((found.count("mine", changed), found.count("theirs", new), found.count("pair")))
 
 
 def _check_readable(access: DatasetAccess, now: Situation, found: Compared) -> None:
@@ -224,6 +242,7 @@ def _check_readable(access: DatasetAccess, now: Situation, found: Compared) -> N
 
 
 _DAMAGED = f"fate = {Fate.DAMAGED:d} AND seq IN (SELECT seq FROM theirs)"
+_UNREAD = "digest = x''"
 _REPLACED = f"fate = {Fate.REPLACED:d}"
 _DELETED = f"{ONLY} AND fate IN ({Fate.DELETED:d}, {Fate.GONE:d})"
 _EXTRA = f"{ONLY} AND fate IN ({Fate.APART:d}, {Fate.UNKNOWN:d})"
@@ -232,10 +251,10 @@ _EXTRA = f"{ONLY} AND fate IN ({Fate.APART:d}, {Fate.UNKNOWN:d})"
 def _planned(now: Situation, last: int, found: Compared) -> Reconciled:
     stays = f"fate IN ({Fate.LOST:d}, {Fate.AGED:d}, {Fate.UNREADABLE:d})"
     result = Reconciled(now.uuid, _NAMES[now.mode], offset=last)
-    result.fetched, result.renumbered = found.count("theirs", MISSING), found.count("pair")
+    result.fetched, result.renumbered = found.count("theirs", f"{MISSING} AND NOT {_UNREAD}"), found.count("pair")
     result.deleted, result.extra = found.count("mine", _DELETED), found.count("mine", _EXTRA)
     result.kept, result.replaced = found.count("mine", stays), found.count("mine", _REPLACED)
-    result.missing = found.count("mine", NEITHER)
+    result.missing = found.count("mine", NEITHER) + found.count("theirs", f"{MISSING} AND {_UNREAD}")
     result.deletions = [each.seq for each in next(found.of("mine", _DELETED), [])[:_SHOWN]]
     result.extras = [each.seq for each in next(found.of("mine", _EXTRA), [])[:_SHOWN]]
     return result
@@ -278,21 +297,25 @@ class _Steps:
 
         self._in_each_index(begun, only_main=not forget)
 
-    def run(self) -> None:
-        """Do what is left, and end the comparison."""
+    def run(self, *, expires: bool) -> None:
+        """Do what is left, and end the comparison.
+
+        Args:
+            expires: the tokens of the replica's own replicas expire.
+        """
         found = self._found
         for some in found.of("mine", f"fate = {Fate.APART:d} AND seq < {OWN}"):
             self._each([entry.seq for entry in some], self._set_apart)
         for pairs in found.pairs():
             self._place(pairs)
-        self._result.fetched = 0
+        self._result.fetched, self._result.missing = 0, found.count("mine", NEITHER)
         for opened in self._access.archives.all():
             for segment, count in damaged_segments(opened, found.of("mine", _DAMAGED)):
                 self._mend(opened, segment, count)
         for some in found.of("mine", f"({_DELETED}) OR {_REPLACED} OR {_DAMAGED}"):
             self._each([entry.seq for entry in some], lambda transaction, here: transaction.drop_rows(here))
         self._fetch()
-        self._end()
+        self._end(expires=expires)
 
     def _mend(self, opened: Access, segment: Segment, count: int) -> None:
         """Replace the data of a segment in which some bytes have changed.
@@ -406,7 +429,7 @@ class _Steps:
                 assert now is not None
 
     def _apply(self, records: Records, now: Followed, after: Followed, asked: Sequence[int]) -> Applied:
-        def keep(transaction: Transaction) -> None:
+        def keep(transaction: Transaction, _applied: Applied) -> None:
             self._keep(self._access, transaction.deleted_from())
 
         applied = self._replica._renewing(partial(apply, self._access, records, now, after, asked, keep))
@@ -414,8 +437,8 @@ class _Steps:
             raise self._busy()
         return applied
 
-    def _end(self) -> None:
-        """Let pulls go on, and the tokens of the replica's own replicas expire."""
+    def _end(self, *, expires: bool) -> None:
+        """Let pulls go on, and the tokens of the replica's own replicas expire if they have to."""
         is_foreign = self._mode is Mode.FOREIGN
         lost = [entry.seq for some in self._found.of("mine", f"fate = {Fate.LOST:d}") for entry in some]
         uuid = str(uuid4()) if is_foreign else None
@@ -428,7 +451,7 @@ class _Steps:
                 transaction.begin_again_as(uuid)
             after = replace(self._now, index_start=NO_COMPARISON, key=b"", replica=uuid or self._now.replica)
             replica.follow(transaction, after)
-            if uuid is None:
+            if expires and uuid is None:
                 transaction.expire_tokens()
 
         self._in_each_index(end, only_main=True)

@@ -33,7 +33,7 @@ from ondisk.errors import (
     command,
     shown,
 )
-from ondisk.index import Snapshot, replica
+from ondisk.index import Snapshot, Transaction, replica
 from ondisk.index.replica import LOST, UNREADABLE, Difference, Followed
 from ondisk.replication import token_file
 from ondisk.replication.apply import Applied, apply
@@ -322,7 +322,7 @@ class Replica:
                 return  # the request for changes says why
             check_follows(records, replace(now, offset=last))
             after = replace(now, bytes_read=now.bytes_read + records.size)
-            applied = self._renewing(partial(apply, self.dataset._access, records, now, after, missing))
+            applied = self._renewing(partial(apply, self.dataset._access, records, now, after, missing, _expire))
             if applied is not None:
                 applied.unreadable = 0  # they were before
                 pulled.add(applied)
@@ -429,6 +429,12 @@ def promote(path: str | os.PathLike[str]) -> Dataset:
 def _last_change(snapshot: Snapshot) -> int:
     with snapshot:
         return int(snapshot.dataset()["seq"])
+
+
+def _expire(transaction: Transaction, applied: Applied) -> None:
+    """Let tokens expire if data were stored that a replica lacked: replicas of this one have passed their numbers."""
+    if applied.stored:
+        transaction.expire_tokens()
 
 
 def _token(now: Followed) -> Token | None:

@@ -243,6 +243,7 @@ def fetched(access: DatasetAccess, seqs: Sequence[int], max_bytes: int) -> Recor
         raise InvalidInput(f"fetch takes up to {MOST_SEQS} numbers of data", hint=hint)
     with feed.parts_of(access, 0) as parts:
         main = parts[-1][1]
+        feed.last_change(main)  # raises during a comparison, when data are gone that will return
         streams = [
             Stream(part, changes.data_of(snapshot, seqs), is_new=True) for part, (_, snapshot) in enumerate(parts)
         ]

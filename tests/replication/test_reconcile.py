@@ -17,7 +17,7 @@ from ondisk.index.changes import OWN
 from ondisk.index.replica import set_apart
 from ondisk.replication.feed import Kind
 from ondisk.replication.heal import heal
-from ondisk.replication.reconcile import Reconciled, reconcile
+from ondisk.replication.reconcile import Mode, Reconciled, reconcile
 from ondisk.replication.replica import Replica
 from ondisk.replication.source import PathSource
 from ondisk.replication.verify import Verified, verify
@@ -241,6 +241,94 @@ def test_a_replica_of_the_replica_notices(source, path, tmp_path):
         replica.pull()
     mend(last, path)
     assert numbered(last) == numbered(source.path)
+
+
+def test_a_replica_of_the_replica_goes_on_after_a_damaged_segment_was_mended(source, path, tmp_path):
+    """Whether it has the data already, or could not read them."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5"), datum(2, 1)])
+    pull(path, source.path)
+    pull(before, path)
+    rot(path / FIRST, b'"text":"2.5"', b'"text":"7.5"')
+    with Replica.create(after, path) as replica:
+        assert replica.pull().missing == 2
+    source.append([datum(3, 1)])
+    assert reconciled(path, source.path).fetched == 2
+    pull(path, source.path)
+    for each in (before, after):
+        with Replica.open(each, path) as replica:
+            assert replica.pull().missing == 0
+        assert numbered(each) == numbered(source.path)
+
+
+def test_a_replica_of_the_replica_notices_data_that_it_has_passed(source, path, tmp_path):
+    last = tmp_path / "last"
+    source.append([datum(1, 1), datum(2, 1)])
+    pull(path, source.path)
+    with ondisk.open(path) as replica, replica._access.transaction("fix") as transaction:
+        transaction.drop_rows([1])
+        transaction.commit()
+    pull(last, path)
+    assert reconciled(path, source.path).fetched == 1
+    with Replica.open(last, path) as replica, pytest.raises(TokenExpired):
+        replica.pull()
+    mend(last, path)
+    assert numbered(last) == numbered(source.path)
+
+
+def test_during_a_comparison_a_replica_of_the_replica_does_not_forget_what_it_lacks(source, path, tmp_path):
+    last = tmp_path / "last"
+    source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5"), datum(2, 1)])
+    pull(path, source.path)
+    rot(path / FIRST, b'"text":"2.5"', b'"text":"7.5"')
+    with Replica.create(last, path) as replica:
+        assert replica.pull().missing == 2
+    rot(path / FIRST, b'"text":"7.5"', b'"text":"2.5"')
+    with ondisk.open(path) as replica, replica._access.transaction("replicate") as transaction:
+        transaction.connection.execute("UPDATE source SET key = ?", (Mode.CONTENTS.value,))  # as if it were killed
+        transaction.drop_rows([1, 2])
+        transaction.commit()
+    with Replica.open(last, path) as replica, pytest.raises(StateError, match="not complete"):
+        replica.pull()
+    reconciled(path, source.path)
+    mend(last, path)
+    assert numbered(last) == numbered(source.path)
+
+
+def test_a_comparison_leaves_later_changes_to_a_pull(source, path):
+    source.append([datum(1, 1), datum(2, 1)])
+    pull(path, source.path)
+    source.append([datum(1, 1, "new"), datum(3, 1)])
+    source.delete("reftime: =2026-11-02")
+    done = reconciled(path, source.path)
+    assert (done.offset, done.fetched, done.deleted, done.extra) == (2, 0, 0, 0)
+    with Replica.open(path, source.path) as replica:
+        pulled = replica.pull()
+    assert (pulled.stored, pulled.deleted) == (2, 2)
+    assert content(path) == content(source.path)
+
+
+@pytest.mark.parametrize("mode", ["valid", "expired", "foreign"])
+def test_a_dry_run_does_not_promise_what_the_source_cannot_read(source, path, mode):
+    source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5"), datum(2, 1)])
+    if mode == "valid":
+        rot(source.path / FIRST, b'"text":"2.5"', b'"text":"7.5"')
+    pull(path, source.path)
+    if mode != "valid":
+        source.append([datum(1, 3, "3.5"), datum(3, 1)])
+        source.delete("reftime: =2026-11-02")
+        forget_deletions(source.path)
+        rot(source.path / FIRST, b'"text":"3.5"', b'"text":"7.5"')
+    if mode == "foreign":
+        with ondisk.open(path) as replica, replica._access.transaction("fix") as transaction:
+            transaction.connection.execute("UPDATE source SET uuid = replica")
+            transaction.commit()
+    promised = reconciled(path, source.path, yes=False)
+    done = reconciled(path, source.path)
+    assert (promised.mode, done.mode) == (mode, mode)
+    found = [(each.fetched, each.missing, each.kept) for each in (promised, done)]
+    assert found[0] == found[1]
+    assert found[0][:2] == {"valid": (0, 2), "expired": (1, 1), "foreign": (1, 3)}[mode]
 
 
 def test_what_differs_is_found_and_mended(source, path):
