@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from ondisk.dataset.access import Access
 from ondisk.dataset.append import insert
 from ondisk.dataset.archived import archived_for
 from ondisk.dataset.dataset import Dataset
@@ -35,6 +36,7 @@ from ondisk.replication.reconcile import Mode, situation
 from ondisk.replication.records import Group
 from ondisk.replication.replica import ANSWER_BYTES, Replica
 from ondisk.replication.source import PathSource, fetched
+from ondisk.segments.concat import MustRewrite
 
 _TOGETHER = 1_000  # data
 _SHOWN = 100
@@ -164,16 +166,30 @@ def _return(
                 reason = reasons.get(error.context.get("segment", ""))
                 healed.leave([(seq, "; ".join(filter(None, (error.message, reason, hint))))])
         seqs = [seq for seq in seqs if isinstance(errors.get(seq), FrameCorrupt)]
-    while seqs:
-        records = fetched(replicated.dataset._access, seqs, ANSWER_BYTES)
-        healed.leave(records.unreadable)
-        for group in records.groups:
-            stored = _store(dataset, group, kind, healed)
-            if kind is Kind.LOST:
-                healed.lost += stored
-            else:
-                healed.unreadable += stored
-        seqs = [seq for seq in seqs if seq > records.token.offset]
+    for access, here in _places(dataset, seqs, kind):
+        left: Sequence[int] = sorted(here)
+        while left:
+            records = fetched(replicated.dataset._access, left, ANSWER_BYTES)
+            healed.leave(records.unreadable)
+            for group in records.groups:
+                stored = _store(dataset, access, group, kind, healed)
+                if kind is Kind.LOST:
+                    healed.lost += stored
+                else:
+                    healed.unreadable += stored
+            left = [seq for seq in left if seq > records.token.offset]
+
+
+def _places(dataset: Dataset, seqs: Sequence[int], kind: Kind) -> Iterator[tuple[Access, set[int]]]:
+    """Yield where data return to: what cannot be read to where it is, perhaps an archive; all else to the dataset."""
+    left = {*seqs}
+    if kind is Kind.UNREADABLE:
+        for access in dataset._access.archives.all():
+            with access.current().index.snapshot() as snapshot:
+                here = replica.present(snapshot, seqs) & left
+            left -= here
+            yield access, here
+    yield dataset._access, left
 
 
 class _Refused(Exception):
@@ -188,15 +204,20 @@ class _Refused(Exception):
         self.reasons = reasons
 
 
-def _store(dataset: Dataset, group: Group, kind: Kind, healed: Healed) -> int:
-    """Store data of one format in the source; return how many. Those that it refuses are left."""
+def _store(dataset: Dataset, access: Access, group: Group, kind: Kind, healed: Healed) -> int:
+    """Store data of one format in the source, or in an archive of it; return how many. What it refuses is left."""
     left: set[int] = set()
     while True:
         some = _without(group, left)
         if not some.seqs:
             return 0
+        commit = partial(_commit, dataset, access, some, kind, healed)
         try:
-            return int(dataset._renewing(lambda some=some: _commit(dataset, some, kind, healed)))  # type: ignore[misc]
+            return commit() if access.prefix else dataset._renewing(commit)
+        except MustRewrite as error:
+            reason = f"nothing is appended to {access.prefix}{error.name}: unarchive it"
+            healed.leave([(seq, reason) for seq in some.seqs])
+            return 0
         except _Refused as refused:
             healed.leave(refused.reasons)
             left.update(seq for seq, _ in refused.reasons)
@@ -204,17 +225,19 @@ def _store(dataset: Dataset, group: Group, kind: Kind, healed: Healed) -> int:
             if len(some.seqs) > 1:
                 half = len(some.seqs) // 2
                 parts = {*some.seqs[:half]}, {*some.seqs[half:]}
-                return sum(_store(dataset, _without(some, part), kind, healed) for part in parts)
+                return sum(_store(dataset, access, _without(some, part), kind, healed) for part in parts)
             healed.leave([(some.seqs[0], error.message)])
             return 0
 
 
-def _commit(dataset: Dataset, group: Group, kind: Kind, healed: Healed) -> int:
-    access = dataset._access
+def _commit(dataset: Dataset, access: Access, group: Group, kind: Kind, healed: Healed) -> int:
+    archives = dataset._access.archives
     config = replace(access.config, replace="no", version_field=None)
-    with access.transaction("heal") as transaction:
-        format, archives = access.format(group.format), access.archives
-        archives.complete_deletes()
+    with archives.assigning_seq(access, "heal"), access.transaction("heal") as transaction:
+        format, archived = access.format(group.format), None
+        if not access.prefix:  # no other datum has taken the place of an archived one
+            archives.complete_deletes()
+            archived = archived_for(archives, config)
         _check_still(dataset, transaction, group.seqs, kind)
         batch = format.received(group.payloads, group.beside)
         if batch.refused:
@@ -223,7 +246,7 @@ def _commit(dataset: Dataset, group: Group, kind: Kind, healed: Healed) -> int:
             _check_same(transaction, group.seqs, batch)
             transaction.drop_rows(group.seqs)
         stored = insert(batch, format, config, access.directory, transaction, trusted=not access.has_sentinel(),
-                        archived=archived_for(archives, config), numbers=group.seqs)  # fmt: skip
+                        archived=archived, numbers=group.seqs)  # fmt: skip
         if batch.refused:
             raise _Refused([(group.seqs[place], reason) for place, reason in batch.refused])
         here = replica.present(transaction, group.seqs)
@@ -240,14 +263,14 @@ def _commit(dataset: Dataset, group: Group, kind: Kind, healed: Healed) -> int:
 
 
 def _check_still(dataset: Dataset, transaction: Transaction, seqs: Sequence[int], kind: Kind) -> None:
-    """Raise if some data are not lost, or not there, any more: somebody has deleted or healed them meanwhile."""
+    """Raise if some data are not lost, or not there, any more: somebody has deleted, healed or moved them meanwhile."""
     here = replica.present(transaction, seqs)
     if kind is Kind.LOST:
         kinds = {target: each for target, _, each in removed_of(dataset._access, seqs).notes}
         still = {seq for seq in seqs if seq not in here and kinds.get(seq) is Kind.LOST}
         reason = "it was deleted or has returned meanwhile"
     else:
-        still, reason = here, "it is in an archive of the source: unarchive its segment"
+        still, reason = here, "it was deleted, archived or unarchived meanwhile: run it again"
     if len(still) < len(seqs):
         raise _Refused([(seq, reason) for seq in seqs if seq not in still])
 

@@ -11,7 +11,7 @@ from replicas import FIRST, content, datum, numbered, pull, rot, wrong
 import ondisk
 from ondisk import Datum
 from ondisk.errors import StateError, TokenExpired
-from ondisk.replication import Replica
+from ondisk.replication import Replica, compare
 from ondisk.replication.heal import Healed, heal
 from ondisk.replication.reconcile import reconcile
 from ondisk.replication.verify import verify
@@ -68,6 +68,30 @@ def test_bytes_that_cannot_be_read_return(create, path):
         assert verify(replica).count == 0
 
 
+@pytest.mark.parametrize("values", [{"compression": "lz4"}, {"encryption": "aes-256-gcm"}, {"compression": "none"}],
+                         ids=lambda values: "-".join(values.values()))  # fmt: skip
+def test_bytes_in_an_archive_that_cannot_be_read_return(create, path, monkeypatch, values):
+    monkeypatch.setenv("ONDISK_KEYS", "1 " + bytes(range(32)).hex())
+    source = create("source", format="seg", fields={"a": "integer"}, unique=["reftime", "a"], **values)
+    source.append([*(datum(1, a, f"text {a}") for a in range(5)), datum(2, 1)])
+    pull(path, source)
+    before = numbered(source)
+    source.archive("2026/11-01.seg")
+    archived = source.path / ".archive/last/2026/11-01.seg"
+    middle = archived.read_bytes()[archived.stat().st_size // 2 :][:8]
+    rot(archived, middle, bytes(each ^ 1 for each in middle))
+    promised, done = healed(path, source, yes=False), healed(path, source)
+    assert (done.lost, done.unreadable, done.left) == (0, promised.unreadable, 0)
+    assert promised.unreadable > 0
+    assert numbered(source) == before
+    pull(path, source)
+    with Replica.open(path, source.path) as replica:
+        assert verify(replica).count == 0
+    with ondisk.open(source.path) as again:
+        assert {each.location.segment for each in again.query()} == {".archive/last/2026/11-01.seg", "2026/11-02.seg"}
+        assert again.append([datum(1, 1)]).duplicates == 1
+
+
 def test_what_somebody_deleted_or_replaced_meanwhile_stays(source, path):
     source.append([datum(1, 1), datum(1, 2), datum(2, 1)])
     pull(path, source)
@@ -82,6 +106,28 @@ def test_what_somebody_deleted_or_replaced_meanwhile_stays(source, path):
     assert "same unique fields" in done.reasons[0][1]
     with ondisk.open(source.path) as dataset:
         assert sorted(each.data["text"] for each in dataset.query()) == ["new", "x"]
+
+
+def test_what_is_deleted_during_a_heal_stays_deleted(source, path, monkeypatch):
+    source.append([datum(1, 1), datum(1, 2)])
+    pull(path, source)
+    (source.path / FIRST).unlink()
+    source.fix(forget=True)
+
+    decide = compare.decide
+
+    def decided(*arguments):
+        decide(*arguments)
+        with source._access.transaction("delete") as transaction:
+            transaction.connection.execute("UPDATE deletion SET forgotten = 0 WHERE datum = 2")
+            transaction.commit()
+
+    monkeypatch.setattr(compare, "decide", decided)
+    with Replica.open(path, source.path) as replica:
+        replica.pull()
+        done = heal(replica, yes=True)
+    assert (done.lost, done.left) == (1, 1)
+    assert "deleted" in done.reasons[0][1]
 
 
 def test_a_missing_segment_is_not_touched(source, path):
