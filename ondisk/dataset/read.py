@@ -198,6 +198,17 @@ class DatasetReader:
         if is_whole is None and (damage := segment_rows.noted_of(snapshot, segment)[0]) is not None:
             raise SegmentCorrupt(f"{segment.name!r} is damaged: {damage}", hint=RESTORE, segment=segment.name)
 
+    def has_changed(self, snapshot: Snapshot, id_: int) -> bool:
+        """Return whether the bytes of a concat segment are not those that ondisk has written, if the index knows.
+
+        Raises:
+            SegmentMissing, SegmentCorrupt: the segment is not on disk as the index says.
+
+        Cost: reads the segment.
+        """
+        segment = snapshot.fresh(snapshot.segment(id_))
+        return self._committed(segment).is_whole_in(self.file_of(segment)) is False
+
     def folder_of(self, segment: Segment) -> Directory:
         """Return the open directory of a dir segment.
 

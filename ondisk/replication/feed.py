@@ -25,6 +25,7 @@ from ondisk.dataset.layout import untrusted
 from ondisk.dataset.query import Query, Snapshots
 from ondisk.datum import Datum
 from ondisk.errors import (
+    AuthenticationFailed,
     IndexCorrupt,
     IntegrityError,
     InvalidInput,
@@ -247,12 +248,24 @@ def read_some(
     Yields:
         Some of the rows, in their order, and what was read; or one, and why it cannot be read.
 
+    Raises:
+        KeyMissing, AuthenticationFailed: a key is missing or wrong. If the bytes of the segment have changed, its data
+            are damaged instead.
+
     Cost: the first time, reads the whole segments; see `DatasetReader.check_whole`.
     """
     damaged = _damaged(opened, snapshot, rows)
+    changed: dict[int, bool] = {}  # segments, by their ids
     for broken, run in groupby(rows, lambda row: damaged.get(row[1])) if damaged else [(None, rows)]:
         if broken is None:
-            yield from _read_halves([*run], read)
+            for some, result in _read_halves([*run], read):
+                if isinstance(result, Broken) and isinstance(result.error, AuthenticationFailed):
+                    id_ = some[0][1]
+                    if id_ not in changed:
+                        changed[id_] = opened.reader.has_changed(snapshot, id_)
+                    if not changed[id_]:
+                        raise result.error
+                yield some, result
         else:
             yield from (([row], broken) for row in run)
 

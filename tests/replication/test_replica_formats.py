@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
-from replicas import content, datum, pull
+from replicas import content, datum, pull, rot
 
 import ondisk
 from ondisk import Datum
+from ondisk.errors import AuthenticationFailed
 from ondisk.replication import Replica, promote
+from ondisk.replication.heal import heal
+from ondisk.replication.reconcile import reconcile
+from ondisk.replication.verify import verify
 
 KEYS = "1 000102030405060708090a0b0c0d0e0f;2 " + bytes(range(32)).hex()
+OTHER_KEYS = "1 ff0102030405060708090a0b0c0d0e0f;2 " + bytes(range(1, 33)).hex()
 FORMATS: dict[str, dict[str, Any]] = {
     "jsonl": {"format": "jsonl"},
     "seg": {"format": "seg"},
@@ -75,6 +81,36 @@ def test_a_replica_stores_data_as_its_own_configuration_says(create, path, monke
     assert b"2026" not in (path / "2026/11-01.seg").read_bytes()
     source.append(some("seg", range(2, 5)))
     assert pull(path, source).stored == 3
+
+
+@pytest.mark.parametrize("encryption", ["aes-128-ctr", "aes-256-gcm"])
+def test_a_wrong_key_is_an_error_and_no_damage(create, path, encryption, monkeypatch):
+    monkeypatch.setenv("ONDISK_KEYS", KEYS)
+    source = create("source", format="seg", fields={"a": "integer"}, encryption=encryption)
+    source.append(some("seg", range(1, 3)))
+    pull(path, source)
+    source.append(some("seg", range(3, 5)))
+    source.close()
+    monkeypatch.setenv("ONDISK_KEYS", OTHER_KEYS)
+    with Replica.open(path, source.path) as replica:
+        for act in (Replica.pull, verify, partial(reconcile, yes=True), partial(heal, yes=False)):
+            with pytest.raises(AuthenticationFailed):
+                act(replica)
+    monkeypatch.setenv("ONDISK_KEYS", KEYS)
+    pull(path, source.path)
+
+
+@pytest.mark.parametrize("encryption", ["aes-128-ctr", "aes-256-gcm"])
+def test_changed_bytes_of_an_encrypted_segment_are_damage(create, path, encryption, monkeypatch):
+    monkeypatch.setenv("ONDISK_KEYS", KEYS)
+    source = create("source", format="seg", fields={"a": "integer"}, encryption=encryption, compression="none")
+    source.append(some("seg", range(1, 3)))
+    source.close()
+    file = source.path / "2026/11-01.seg"
+    begin = file.read_bytes()[32:]
+    rot(file, begin, bytes(each ^ 0xFF for each in begin))
+    with Replica.create(path, source.path) as replica:
+        assert replica.pull().missing == 1
 
 
 def test_data_of_several_formats_are_replicated(source, path, tmp_path):
