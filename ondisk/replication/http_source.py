@@ -35,7 +35,9 @@ _LONGEST = 3600.0  # seconds for an answer
 _ERROR_BYTES, _JSON_BYTES = 64 * 1024, 8 * 1024 * 1024
 _SEQS = 30_000  # numbers in a request, which then has less than 1 MiB
 _LONGEST_TEXT = 2000  # characters of a message
+_NOBODY = "Does `ondisk serve` run there, and is the address right?"
 _CERTIFICATE = "If you trust it, set SSL_CERT_FILE to a file with the server's certificate."
+_OTHER_HOST = "The certificate is for another host name. Write that one in the URL, or give the server another one."
 _CHANGED = (400, 405)  # this client does not send such requests: it was changed on its way
 _KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, OndiskError)}
 
@@ -145,10 +147,8 @@ class HttpSource:
                     raise self._reported(answer.status_code, body)
                 return read(body)
         except httpx.HTTPError as error:
-            is_unknown = "CERTIFICATE_VERIFY_FAILED" in str(error)  # httpx hides the error of ssl
-            hint = _CERTIFICATE if is_unknown else "Does `ondisk serve` run there, and is the address right?"
             problem = f"{self._url}: {str(error) or type(error).__name__}"
-            raise _Again(StorageError(problem, hint=hint)) from error
+            raise _Again(StorageError(problem, hint=_hint(str(error)))) from error
         except _Damaged as error:
             hint = "If it is a server of ondisk, compare the versions on both sides, and check the connection."
             raise _Again(IntegrityError(f"{self._url}: the answer is damaged: {error}", hint=hint)) from error
@@ -163,8 +163,7 @@ class HttpSource:
             kind, message, hint = found["kind"], _printable(found["message"]), _printable(found["hint"])
             error = _KINDS[kind](f"{self._url}: {message}", hint=f"On the server: {hint}" if hint else "")
         except (_Damaged, KeyError, TypeError):
-            hint = "Does `ondisk serve` run there, and is the address right?"
-            return _Again(StorageError(f"{self._url}: the answer has the status {status}", hint=hint))
+            return _Again(StorageError(f"{self._url}: the answer has the status {status}", hint=_NOBODY))
         is_passing = isinstance(error, LockError) or status in _CHANGED
         return _Again(error) if is_passing else error
 
@@ -236,6 +235,13 @@ def _structure(kind: type[_S], body: _Body) -> _S:
         return from_json(kind, body.json())
     except InvalidInput as error:
         raise _Damaged(error.message) from error
+
+
+def _hint(problem: str) -> str:
+    """Return what to do about a connection that failed. httpx hides the error of ssl, but for its text."""
+    if "CERTIFICATE_VERIFY_FAILED" not in problem:
+        return _NOBODY
+    return _OTHER_HOST if "certificate is not valid for" in problem else _CERTIFICATE
 
 
 def _printable(text: Any) -> str:

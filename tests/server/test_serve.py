@@ -70,6 +70,20 @@ def test_a_replica_says_how_to_trust_the_certificate_of_its_source(serving, fill
     assert "SSL_CERT_FILE" in caught.value.hint
 
 
+def test_a_replica_says_that_the_certificate_is_for_another_host(serving, filled, pem, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(pem / "cert.pem"))
+    served = serving(filled, tls=tls_of(str(pem / "both.pem"), None))
+    with HttpSource(f"https://127.0.0.1:{served.port}/dataset/filled") as source:
+        assert source.describe().name == "filled"
+    with (
+        HttpSource(f"https://localhost:{served.port}/dataset/filled", pause=0.001) as source,
+        pytest.raises(StorageError, match="certificate is not valid for 'localhost'") as caught,
+    ):
+        source.describe()
+    assert "another host name" in caught.value.hint
+    assert "SSL_CERT_FILE" not in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("certificate", "key"),
     [
