@@ -18,7 +18,10 @@ _SLICE = 256 * 1024  # bytes that a connection must take within the time limit
 
 
 class _Requests(h11.Connection):
-    """What a client sends. h11 limits only a head that is incomplete, so not one that arrives in one piece.
+    """What a client sends.
+
+    h11 limits only a head that is incomplete, so not one that arrives in one piece. And it reads a body of chunks if
+    the request has a length, too: a proxy in front may believe the length, and so see other requests (RFC 9112, 6.1).
 
     Args:
         most: bytes of the first line and the headers of a request.
@@ -33,6 +36,8 @@ class _Requests(h11.Connection):
         event = super().next_event()
         if isinstance(event, h11.Request) and before - len(self.trailing_data[0]) > self._most:
             raise h11.RemoteProtocolError("the head is too long")
+        if isinstance(event, h11.Request) and {b"transfer-encoding", b"content-length"} <= {*dict(event.headers)}:
+            raise h11.RemoteProtocolError("the body has two lengths")
         return event
 
 
@@ -91,8 +96,8 @@ class Connection(H11Protocol):
             self._stalled = None
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that are not HTTP, and a request whose head is too long."""
-        hint = f"The head of a request may have {self.limits.head} bytes."
+        """Refuse bytes that are not HTTP, and a request whose head is too long, or whose body has two lengths."""
+        hint = f"The head of a request may have {self.limits.head} bytes, and not both Content-Length and chunks."
         answer = Json(error_as_json(InvalidInput("the request is not valid HTTP, or too long", hint=hint)))
         headers = [*answer.raw_headers, (b"connection", b"close")]
         for event in (

@@ -55,6 +55,8 @@ def test_too_many_connections_are_closed_at_once(serving, filled):
         HEAD + b"Content-Length: x\r\n\r\n",
         HEAD + b"Content-Length: -1\r\n\r\n",
         HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        HEAD + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + HEAD + b"\r\n",
+        HEAD + b"transfer-encoding: Chunked\r\ncontent-length: 0\r\n\r\n0\r\n\r\n",
         HEAD + b"X: " + b"a" * 20_000,
         HEAD + b"X: 1\r\n" * 5_000,
         b"GET /" + b"a" * 20_000,
@@ -65,6 +67,7 @@ def test_what_is_no_request_is_refused(serving, served, content):
         found = read_all(connection)
     head, _, body = found.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 "), found
+    assert found.count(b"HTTP/1.1 ") == 1
     assert json.loads(body)["error"]["code"] == 2
 
 
