@@ -34,7 +34,7 @@ from ondisk.errors import FrameCorrupt, IntegrityError, InvalidInput
 from ondisk.formats.diskqueue import cbor
 from ondisk.index.changes import OWN
 from ondisk.replication.feed import Kind, Lag
-from ondisk.replication.token import NO_COMPARISON, Token
+from ondisk.replication.token import NO_COMPARISON, UUID, Token
 
 HIGHEST = OWN
 """No change has this number or a higher one."""
@@ -308,7 +308,8 @@ def _read_head(content: bytes) -> _Head:
 def _token(given: list[Any]) -> Token:
     dataset, session, offset, index_start, key = given
     numbers = (session, offset, index_start)
-    if not isinstance(dataset, str) or not isinstance(key, bytes) or any(type(each) is not int for each in numbers):
+    is_named = isinstance(dataset, str) and UUID.fullmatch(dataset)
+    if not is_named or not isinstance(key, bytes) or any(type(each) is not int for each in numbers):
         _fail("their token is not valid")
     if not (0 <= session < 2**63 and 0 <= offset < HIGHEST and NO_COMPARISON <= index_start < HIGHEST):
         _fail("their token is not valid")

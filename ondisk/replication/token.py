@@ -27,6 +27,7 @@ The layout is the one of Ambry's document "Replication Files and Format". What A
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +35,9 @@ from ondisk.errors import VersionTooNew
 from ondisk.replication.fields import Reader, counted, damaged, integer, opened, sealed
 
 NO_COMPARISON = -1
+UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""The UUID of an index, as ondisk writes it. Compare all that a server sends with it (`fullmatch`)."""
+
 _LETTER, _VERSION = ord("O"), 1
 _TOKEN_VERSION = 1
 _TOKEN_FIXED = 2 + 8 + 8 + 8 + 4

@@ -20,7 +20,7 @@ from ondisk.replication.feed import Kind
 from ondisk.replication.merge import OVERHEAD
 from ondisk.replication.records import HIGHEST
 from ondisk.replication.source import MOST_SEQS, Description, Numbers
-from ondisk.replication.token import NO_COMPARISON, Token
+from ondisk.replication.token import NO_COMPARISON, UUID, Token
 
 RECORDS = "application/x-ondisk-records"
 """The media type of records."""
@@ -132,6 +132,12 @@ def _text(value: Any) -> str:
     return value
 
 
+def _uuid(value: Any) -> str:
+    if not UUID.fullmatch(_text(value)):
+        raise _Wrong(value)
+    return str(value)
+
+
 def _flag(value: Any) -> bool:
     if type(value) is not bool:
         raise _Wrong(value)
@@ -182,19 +188,19 @@ def _note(value: Any) -> tuple[int, int, Kind]:
     raise InvalidInput(f"a note must be two numbers and a kind, not {shown(value)}")
 
 
-_TEXT, _FLAG, _BYTES = _Form(_text), _Form(_flag), _Form(_bytes, lambda value: (value.hex(),))
+_TEXT, _UUID, _FLAG, _BYTES = _Form(_text), _Form(_uuid), _Form(_flag), _Form(_bytes, lambda value: (value.hex(),))
 _COUNT, _NUMBER, _PLACE = (_Form(partial(_whole, least)) for least in (0, 1, NO_COMPARISON))
 _SEQS = _Form(lambda value: seqs_from_json(value, 2 * MOST_SEQS), lambda seqs: ([*seqs],))
 _ENTRIES = _Form(_entries, _columns, ("seqs", "reftimes", "digests"))
 _NOTES = _Form(_notes, lambda notes: ([[target, number, why.value] for target, number, why in notes],))
-_RANGE = {"uuid": _TEXT, "first": _NUMBER, "last": _NUMBER, "count": _COUNT, "digest": _BYTES}
+_RANGE = {"uuid": _UUID, "first": _NUMBER, "last": _NUMBER, "count": _COUNT, "digest": _BYTES}
 _STRUCTURES: Mapping[type, _Structure] = {
     Token: _Structure(
         "a token",
         {"dataset": _TEXT, "session": _COUNT, "offset": _COUNT, "index_start": _PLACE, "key": _BYTES},
     ),
     Description: _Structure(
-        "a description", {"uuid": _TEXT, "name": _TEXT, "config": _TEXT, "seq": _COUNT, "session": _COUNT}
+        "a description", {"uuid": _UUID, "name": _TEXT, "config": _TEXT, "seq": _COUNT, "session": _COUNT}
     ),
     Numbers: _Structure("numbers of data", {**_RANGE, "seqs": _SEQS}),
     Contents: _Structure("digests of data", {**_RANGE, "unreadable": _COUNT, "entries": _ENTRIES}),

@@ -286,7 +286,8 @@ def reported(kind: str, message: Any, hint: str, status: bytes) -> bytes:
     return answer(content, b"content-digest: " + digest(content).encode(), status=status)
 
 
-ABOUT = {"uuid": "u", "name": "n", "config": 'format = "jsonl"\nstep = "daily"\n', "seq": 1, "session": 1}
+UUID = "5f1c0a11-2222-4333-8444-555555555555"
+ABOUT = {"uuid": UUID, "name": "n", "config": 'format = "jsonl"\nstep = "daily"\n', "seq": 1, "session": 1}
 HOSTILE = {
     "nothing": b"",
     "no HTTP": b"\x16\x03\x01" * 100,
@@ -300,6 +301,7 @@ HOSTILE = {
     "gzip": answer(b"\x1f\x8b" + b"\0" * 100, b"content-encoding: gzip"),
     "list": signed([1]),
     "types": signed({**ABOUT, "seq": "1"}),
+    "no UUID": signed({**ABOUT, "uuid": "../" + UUID}),
     "more keys": signed({**ABOUT, "more": 1}),
     "huge number": signed({**ABOUT, "seq": 10**30}),
     "error without an error": answer(b"{}", status=b"500 X"),
@@ -349,7 +351,7 @@ def test_a_message_of_a_server_is_shown_without_what_a_terminal_executes():
 def test_a_busy_server_is_asked_again(dataset):
     busy = answer(b"", status=b"503 X")
     with answering(busy, busy, signed({**ABOUT})) as port, HttpSource(url(port, "hostile"), **QUICK) as source:
-        assert source.describe().uuid == "u"
+        assert source.describe().uuid == UUID
     with (
         answering(reported("LockError", "busy", "", b"503 X")) as port,
         HttpSource(url(port, "hostile"), **QUICK) as source,
@@ -362,7 +364,7 @@ def test_a_busy_server_is_asked_again(dataset):
 def test_a_request_that_was_changed_on_its_way_is_sent_again(status):
     changed = reported("InvalidInput", "PODT of '/dataset/s': Method Not Allowed", "", status)
     with answering(changed, signed({**ABOUT})) as port, HttpSource(url(port, "hostile"), **QUICK) as source:
-        assert source.describe().uuid == "u"
+        assert source.describe().uuid == UUID
 
 
 def test_a_token_travels_as_it_is():
@@ -379,8 +381,11 @@ def test_a_token_travels_as_it_is():
     ):
         with pytest.raises(InvalidInput):
             from_json(Token, {**to_json(token), **change})
-    good = {"uuid": "u", "first": 1, "last": 9, "count": 1, "digest": "00", "seqs": [3]}
+    good = {"uuid": UUID, "first": 1, "last": 9, "count": 1, "digest": "00", "seqs": [3]}
     assert [*from_json(Numbers, good).seqs] == [3]
+    for uuid in ("", "u", UUID.upper(), UUID + "\n", None):
+        with pytest.raises(InvalidInput, match="uuid"):
+            from_json(Numbers, {**good, "uuid": uuid})
     for seqs in ([0], [10], [3, 3], [4, 3], [True], ["3"], None, [1] * 300_000):
         with pytest.raises(InvalidInput):
             from_json(Numbers, {**good, "seqs": seqs})

@@ -17,7 +17,8 @@ from ondisk.replication.feed import Kind, Lag
 from ondisk.replication.records import HIGHEST, Group, Records
 from ondisk.replication.token import Token
 
-TOKEN = Token("5f1c", 7, 100)
+UUID = "5f1c0a11-2222-4333-8444-555555555555"
+TOKEN = Token(UUID, 7, 100)
 SOME = Records(
     TOKEN,
     Lag(3, 400),
@@ -72,13 +73,15 @@ def test_any_changed_byte_and_any_missing_one_is_found(data):
     [
         (Records(TOKEN, groups=[Group("vm2", [4, 1], [b"", b""])]), "ascend"),
         (Records(TOKEN, groups=[Group("vm2", [0], [b""])]), "out of range"),
-        (Records(Token("x", 1, HIGHEST - 1), groups=[Group("vm2", [HIGHEST], [b""])]), "out of range"),
+        (Records(Token(UUID, 1, HIGHEST - 1), groups=[Group("vm2", [HIGHEST], [b""])]), "out of range"),
         (Records(TOKEN, groups=[Group("vm2", [101], [b""])]), "token does not cover"),
         (Records(TOKEN, groups=[Group("vm2", [4], [b""]), Group("seg", [4], [b""])]), "same number"),
         (Records(TOKEN, deletions=[(4, -1, Kind.DELETED)]), "impossible number"),
         (Records(TOKEN, deletions=[(4, 1, Kind.DELETED)], unreadable=[(4, "x")]), "same number"),
-        (Records(Token("x", 1, HIGHEST)), "token is not valid"),
-        (Records(Token("x", -1, 1)), "token is not valid"),
+        (Records(Token(UUID, 1, HIGHEST)), "token is not valid"),
+        (Records(Token(UUID, -1, 1)), "token is not valid"),
+        (Records(Token("x", 1, 1)), "token is not valid"),
+        (Records(Token(UUID + "\n", 1, 1)), "token is not valid"),
         (Records(TOKEN, Lag(-1, 0)), "count"),
         (Records(TOKEN, groups=[Group("vm2", [1, 2], [b"ab"])]), "early"),
     ],
