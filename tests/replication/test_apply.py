@@ -10,11 +10,13 @@ import pytest
 from replicas import datum, pull
 
 from ondisk.errors import ConfigError, IntegrityError, TokenForeign
+from ondisk.index import Transaction
 from ondisk.replication import Replica
 from ondisk.replication.feed import Kind
 from ondisk.replication.records import Group, Records
 from ondisk.replication.source import PathSource
 from ondisk.replication.token import Token
+from ondisk.testing.crashes import Killed
 
 
 class Hostile(PathSource):
@@ -47,6 +49,24 @@ def test_what_a_source_never_sends_changes_nothing(source, path, changes, error,
             replica.pull()
         assert replica.followed.offset == 2
     pull(path, source)
+
+
+def test_data_and_the_token_that_covers_them_are_one_commit(source, path, monkeypatch):
+    source.append([datum(1, 1), datum(2, 1)])
+    committed = Transaction.commit
+
+    def killed(transaction: Transaction) -> None:
+        committed(transaction)
+        raise Killed
+
+    with Replica.create(path, source.path) as replica:
+        replica._begun()
+        monkeypatch.setattr(Transaction, "commit", killed)
+        with pytest.raises(Killed):
+            replica.pull()
+        monkeypatch.undo()
+        assert (replica.followed.offset, replica.dataset.info()["count"]) == (2, 2)
+    assert pull(path, source).present == 0
 
 
 def test_data_that_are_not_of_their_format_are_listed(source, path):

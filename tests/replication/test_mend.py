@@ -102,6 +102,17 @@ def test_a_changed_segment_has_its_bytes_again_after_a_heal(damaged, path, tmp_p
     pull(tmp_path / "other", damaged)
 
 
+def test_a_copy_that_is_another_datum_is_not_written_into_a_segment(damaged, path):
+    with ondisk.open(path) as replica, replica._access.transaction("fix") as transaction:
+        for new, old in ((9, 2), (2, 4), (4, 9)):  # the reftimes are others now
+            transaction.connection.execute("UPDATE datum SET seq = ? WHERE seq = ?", (new, old))
+        transaction.commit()
+    before = (damaged.path / FIRST).read_bytes()
+    with Replica.open(path, damaged.path) as replica:
+        assert heal(replica, yes=True).left > 0
+    assert (damaged.path / FIRST).read_bytes() == before
+
+
 def test_what_cannot_be_parsed_any_more_is_unreadable_and_heals(source, path):
     source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5")])
     pull(path, source)
