@@ -7,6 +7,7 @@ at the source stays deleted, and so does a datum in whose place another one with
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -160,12 +161,14 @@ def _return(
     if kind is Kind.UNREADABLE:
         # Another file in the place of a segment may be put right, and a missing one be mounted again.
         errors = errors_at(dataset._access, seqs)
+        damaged = {seq for seq, error in errors.items() if isinstance(error, FrameCorrupt)}
+        damaged |= _changed(dataset, [seq for seq, error in errors.items() if isinstance(error, SegmentCorrupt)])
         hint = f"{command('fix', dataset.path)} finds out what is lost"
         for seq, error in errors.items():
-            if not isinstance(error, FrameCorrupt):
+            if seq not in damaged:
                 reason = reasons.get(error.context.get("segment", ""))
                 healed.leave([(seq, "; ".join(filter(None, (error.message, reason, hint))))])
-        seqs = [seq for seq in seqs if isinstance(errors.get(seq), FrameCorrupt)]
+        seqs = [seq for seq in seqs if seq in damaged]
     for access, here in _places(dataset, seqs, kind):
         left: Sequence[int] = sorted(here)
         while left:
@@ -178,6 +181,27 @@ def _return(
                 else:
                     healed.unreadable += stored
             left = [seq for seq in left if seq > records.token.offset]
+
+
+def _changed(dataset: Dataset, seqs: Sequence[int]) -> set[int]:
+    """Return those of some data whose segment is the file that ondisk wrote, and whose bytes have changed.
+
+    Only data with checksums of their own count: without these, nothing in such a segment is believed.
+    """
+    found: set[int] = set()
+    for access in dataset._access.archives.all():
+        with access.current().index.snapshot() as snapshot:
+            of_segment: dict[int, list[int]] = {}
+            for rows in changes.data_of(snapshot, seqs):
+                for row in rows:
+                    of_segment.setdefault(row[1], []).append(row[-1])
+            for id_, some in of_segment.items():
+                format = access.format(snapshot.segment(id_).format)
+                if format.has_checksums and not format.is_dir:
+                    with contextlib.suppress(SegmentMissing, SegmentCorrupt):
+                        if access.current().reader.has_changed(snapshot, id_):
+                            found.update(some)
+    return found
 
 
 def _places(dataset: Dataset, seqs: Sequence[int], kind: Kind) -> Iterator[tuple[Access, set[int]]]:

@@ -108,6 +108,24 @@ def test_what_somebody_deleted_or_replaced_meanwhile_stays(source, path):
         assert sorted(each.data["text"] for each in dataset.query()) == ["new", "x"]
 
 
+@pytest.mark.parametrize("values", [{}, {"encryption": "aes-128-ctr"}], ids=["plain", "ctr"])
+def test_data_of_a_block_that_cannot_be_decompressed_return(create, path, monkeypatch, values):
+    monkeypatch.setenv("ONDISK_KEYS", "1 000102030405060708090a0b0c0d0e0f")
+    source = create("source", format="seg", fields={"a": "integer"}, **values)
+    source.append([datum(1, a, "text" * 20) for a in range(20)])
+    pull(path, source)
+    before = numbered(source)
+    source.close()
+    stored = (source.path / "2026/11-01.seg").read_bytes()
+    middle = stored[len(stored) // 2 :][:8]
+    rot(source.path / "2026/11-01.seg", middle, bytes(each ^ 0xFF for each in middle))
+    done = healed(path, source)
+    assert (done.lost, done.unreadable, done.left) == (0, 20, 0)
+    with ondisk.open(source.path) as again:
+        assert numbered(again) == before
+    pull(path, source.path)
+
+
 def test_what_is_deleted_during_a_heal_stays_deleted(source, path, monkeypatch):
     source.append([datum(1, 1), datum(1, 2)])
     pull(path, source)
