@@ -40,6 +40,7 @@ from ondisk.replication.replica import ANSWER_BYTES, Replica, check_follows
 from ondisk.replication.token import NO_COMPARISON, Token
 from ondisk.segments import generations, quarantine
 from ondisk.segments.facts import SAME_BYTES
+from ondisk.step import days_ago
 
 _WHY = "some of its data are deleted here, or the source has others in their place"
 _TOGETHER = 1_000  # data that are requested at once
@@ -203,6 +204,12 @@ def _compare(
         if now.mode is Mode.CONTENTS:
             compare.decide(access, source, found, last)
     found.match()
+    if (age := replicated.dataset.config.delete_age) is not None:
+        old = f"{MISSING} AND seq NOT IN (SELECT seq FROM mine) AND reftime < {days_ago(age)}"
+        if now.mode is Mode.NUMBERS:  # without a digest, a reftime is not known
+            old += f" AND NOT {_UNREAD}"
+        for some in found.of("theirs", old):
+            found.drop("theirs", [entry.seq for entry in some])
 
 
 def _moves(found: Compared) -> bool:

@@ -308,6 +308,26 @@ def test_a_comparison_leaves_later_changes_to_a_pull(source, path):
     assert content(path) == content(source.path)
 
 
+@pytest.mark.parametrize("mode", ["valid", "expired"])
+def test_what_is_too_old_for_the_replica_is_not_fetched(create, path, mode):
+    now = datetime.now(UTC).replace(microsecond=0)
+    source = create("source", fields={"a": "integer"})
+    source.append([Datum(now - timedelta(days=age), {"a": age}, {"text": "x"}) for age in (40, 39, 1)])
+    pull(path, source.path)
+    config = path / "dataset.toml"
+    config.write_text("delete_age = 30\n" + config.read_text())
+    with ondisk.open(path) as replica:
+        replica.repack(by_age=True)
+        assert replica.info()["count"] == 1
+    if mode == "expired":
+        source.append([Datum(now - timedelta(days=age), {"a": age}, {"text": "x"}) for age in (38, 2)])
+        source.delete("a: =39")
+        forget_deletions(source.path)
+    for yes in (False, True):
+        done = reconciled(path, source.path, yes=yes)
+        assert (done.mode, done.fetched, done.missing) == (mode, int(mode == "expired"), 0)
+
+
 @pytest.mark.parametrize("mode", ["valid", "expired", "foreign"])
 def test_a_dry_run_does_not_promise_what_the_source_cannot_read(source, path, mode):
     source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5"), datum(2, 1)])
