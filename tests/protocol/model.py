@@ -5,7 +5,9 @@ One segment is in the dataset, in its archive, or in both. The writer does some 
 - a reader does its next step: it takes a snapshot of an index, or looks for a file at one name,
 - the writer is killed. Then another process goes on: one that opens the dataset and cleans up, or one that has it open,
 - the power is cut, with any subset of the directory operations that were not synced,
-- another program puts a file at NAME or at a hidden name, or the index is lost or replaced by an older one.
+- another program puts a file at NAME or at a hidden name, or the index is lost or replaced by an older one,
+- a disk changes bytes of the file at NAME, or somebody brings a copy of an archived segment back, and takes its file
+  away.
 
 Not in the model: a file that another program writes to in place (its facts change, as with one put in its place), and
 another program that acts between the writer's look at a name and its rename of it. No system call excludes that.
@@ -17,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from protocol.disk import Disk, Inode, Name
 from protocol.explorer import Violation
-from protocol.state import ARCHIVE, BACKUP, DATASET, FOREIGN, KEPT, Index, Plan, Reader, Row, State, Step
+from protocol.state import ARCHIVE, BACKUP, CHANGED, DATASET, FOREIGN, KEPT, Index, Plan, Reader, Row, State, Step
 from protocol.writer import RULES, Writer, alias, found
 
 READER_RULES = {
@@ -39,9 +41,9 @@ class Protocol:
     """A model to explore.
 
     Args:
-        jobs: what the writer does: append, repack, drop, drop_unkept, archive, unarchive, fix, expire.
+        jobs: what the writer does: append, repack, drop, drop_unkept, archive, unarchive, fix, heal, expire.
         begin: where the segment is at the start: dataset, archive, both, or empty.
-        accidents: what other programs do, each once: over, in the way, hidden, linked, lost, older.
+        accidents: what other programs do, each once: over, in the way, hidden, linked, lost, older, changed, brought.
         without: rules that are left out; see `ALL_RULES`.
         is_folder: it is a dir segment.
         keeps: what is replaced or dropped is kept, and a plan is made and read.
@@ -138,11 +140,16 @@ class Protocol:
             row, file = state.row(place), state.file((place, 0))
             if row is None and file is not None:
                 raise Violation(f"no row names the file in the {place}, so it would be taken for another program's")
+            if row is not None and file is None and state.disk.at((BACKUP, row.length)) is not None:
+                continue  # somebody has it
             if row is not None and (file is None or not row.describes(file)):
                 raise Violation(f"the committed generation does not have its name in the {place}: {row}, {file}")
             if state.disk.hidden(place):
                 raise Violation(f"left over in the {place}: {state.disk.hidden(place)}")
             answered |= set() if row is None else row.data
+        main, other = state.dataset.row, state.archive.row
+        if main is not None and other is not None and (twice := main.again & other.data):
+            raise Violation(f"counted in two indices, under two numbers: {sorted(twice)}")
         if not state.is_disturbed and answered != state.stored:
             raise Violation(f"stored are {sorted(state.stored)}, answered {sorted(answered)}")
         if left := self._performed(state, ("expire",)).disk.hidden(KEPT):
@@ -262,6 +269,8 @@ class Protocol:
             "lost": lambda now: self._exchanged(now, Index(exchanged="lost")),
             "older": self._with_older_index,
             "linked": self._linked,
+            "changed": self._change,
+            "brought": self._bring,
         }[accident]
         after = act(state)
         if after is None:
@@ -270,7 +279,8 @@ class Protocol:
         if accident in ("lost", "older"):
             readers = tuple(each._replace(is_detached=True) if each.at else each for each in readers)
         left = tuple(each for each in state.accidents if each != accident)
-        return after._replace(readers=readers, accidents=left, is_disturbed=accident != "linked")
+        is_disturbed = state.is_disturbed or accident != "linked"
+        return after._replace(readers=readers, accidents=left, is_disturbed=is_disturbed)
 
     def _put(self, state: State, name: Name, *, over: bool | None = None) -> State | None:
         """Put a file of another program at a name, and sync it.
@@ -305,6 +315,29 @@ class Protocol:
             return None
         disk = state.disk.sync_file(inode).link((BACKUP, len(state.disk.file(inode).data)), inode)
         return state._replace(disk=disk.sync(BACKUP))
+
+    def _change(self, state: State) -> State | None:
+        """Change bytes of the file at NAME, as a disk does: its facts stay. What they were is on this disk no more."""
+        row, inode = state.dataset.row, state.disk.at((DATASET, 0))
+        if row is None or inode is None or self._is_folder or not self._is_between_jobs(state):
+            return None
+        file = state.disk.file(inode)
+        if not row.describes(file) or file.data[0] >= CHANGED:
+            return None
+        before, after = file.data[0], file.data[0] + CHANGED
+        disk = state.disk.change(inode, file._replace(data=(after, *file.data[1:])))
+        return state._replace(disk=disk, stored=state.stored - {before} | {after})
+
+    def _bring(self, state: State) -> State | None:
+        """Put a copy of the archived file at NAME, which nobody has synced, and take the archived file away."""
+        inode = state.disk.at((ARCHIVE, 0))
+        is_free = state.dataset.row is None and state.disk.at((DATASET, 0)) is None
+        if inode is None or not is_free or not self._is_between_jobs(state):
+            return None
+        file = state.disk.file(inode)
+        disk = state.disk.rename((ARCHIVE, 0), (BACKUP, len(file.data))).sync(ARCHIVE)
+        disk = disk.create((DATASET, 0), Inode(FOREIGN, file.data, 0))
+        return state._replace(disk=disk, stored=state.stored - {*file.data})
 
     def _with_older_index(self, state: State) -> State | None:
         if self._older.row == state.dataset.row:

@@ -16,6 +16,12 @@ KEPT = "kept"
 FOREIGN = 99
 """The stamp of a file of another program, and the datum in it."""
 
+CHANGED = 50
+"""What a disk adds to a datum: its bytes are others then, and the facts of its file are the same."""
+
+COPIED = frozenset({1, 2})
+"""The data of which a replica has copies: those that were there at the start."""
+
 Step: TypeAlias = tuple[Any, ...]
 """A step of the writer: the name of a method of `Writer` without `_`, and its arguments."""
 
@@ -25,6 +31,7 @@ class Row(NamedTuple):
 
     Attributes:
         is_unread: the file has data that the index may not know.
+        again: those of the data that a fix has inserted under new numbers, since the other index could not read them.
     """
 
     generation: int
@@ -32,6 +39,7 @@ class Row(NamedTuple):
     length: int
     data: frozenset[int]
     is_unread: bool = False
+    again: frozenset[int] = frozenset()
 
     def describes(self, file: Inode) -> bool:
         """Return whether the facts agree with a file."""

@@ -9,8 +9,9 @@ import pytest
 from protocol.disk import Disk, Inode
 from protocol.explorer import Explored, Violation, explore
 from protocol.model import ALL_RULES, Protocol
+from protocol.state import DATASET, State
 
-ACCIDENTS = ("over", "in the way", "hidden", "linked", "lost", "older")
+ACCIDENTS = ("over", "in the way", "hidden", "linked", "lost", "older", "changed")
 
 ALONE: list[tuple[tuple[str, ...], dict[str, Any]]] = [
     (("append", "append", "repack"), {"begin": "empty"}),
@@ -56,6 +57,21 @@ DISTURBED: list[tuple[tuple[str, ...], dict[str, Any]]] = [
 ]
 """Jobs with each accident."""
 
+HEALED: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+    (("heal", "append"), {}),
+    (("append", "heal", "repack"), {}),
+    (("heal", "drop"), {}),
+    (("heal", "fix"), {}),
+]
+"""Jobs of a segment in which bytes change on disk, and of which a replica has copies."""
+
+BROUGHT: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+    (("fix",), {"begin": "archive"}),
+    (("append", "fix", "append"), {"begin": "archive"}),
+    (("fix", "repack"), {"begin": "archive"}),
+]
+"""Jobs of an archived segment of which somebody brings a copy back."""
+
 FOLDERS: list[tuple[tuple[str, ...], dict[str, Any]]] = [
     (("append", "drop"), {"begin": "empty", "is_folder": True}),
     (("append", "repack"), {"is_folder": True}),
@@ -82,6 +98,9 @@ NEEDED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "sync set aside": (("append", "drop"), {"begin": "empty", "crashes": 2}),
     "new numbers": (("drop", "append"), {"accidents": ("lost",)}),
     "separate": (("append",), {"accidents": ("linked",)}),
+    "keep damaged": (("heal",), {"accidents": ("changed",)}),
+    "sync given up": (("fix",), {"begin": "archive", "accidents": ("brought",)}),
+    "give up first": (("fix",), {"begin": "archive", "accidents": ("brought",)}),
     "main waits": (("unarchive",), {"begin": "archive"}),
     "hidden first": (("repack",), {}),
     "look again": (("drop",), {}),
@@ -116,10 +135,28 @@ NEEDED_BY_FOLDERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 """The same for a dir segment. The other rules are about hard links of a file, or about the archive."""
 
 
+NEEDED_BY_HEAL = {
+    "sync files": ("changed",),
+    "verify linked": ("changed", "over"),
+    "keep damaged": ("changed",),
+}
+"""The accidents that show that a heal needs a rule, too."""
+
+
 def name(value: Any) -> str:
     if isinstance(value, dict):
         return "-".join(f"{key}-{each}" for key, each in value.items()) or "alone"
     return "-".join(value) if isinstance(value, tuple) else str(value)
+
+
+def reached(protocol: Protocol) -> set[State]:
+    """Return all states of a model."""
+    found, waiting = {protocol.start()}, [protocol.start()]
+    while waiting:
+        new = {after for _, after in protocol.steps(waiting.pop())} - found
+        found |= new
+        waiting += new
+    return found
 
 
 def explored(jobs: tuple[str, ...], options: dict[str, Any], **more: Any) -> Explored:
@@ -152,7 +189,33 @@ def test_nothing_is_lost_and_no_wrong_bytes_are_read_whatever_others_do(jobs, op
     assert found.violation is None, str(found)
 
 
-@pytest.mark.parametrize("accident", [each for each in ACCIDENTS if each != "linked"])
+@pytest.mark.parametrize("accident", ACCIDENTS[:-1])
+def test_what_a_heal_replaces_is_not_lost_whatever_others_do(accident):
+    found = explored(("heal",), {}, accidents=["changed", accident])
+    assert found.violation is None, str(found)
+
+
+@pytest.mark.parametrize(("jobs", "options"), HEALED, ids=name)
+def test_a_heal_loses_nothing(jobs, options):
+    found = explored(jobs, options, accidents=["changed"])
+    assert found.violation is None, str(found)
+
+
+def test_a_heal_returns_what_was_changed():
+    """Else the tests above would hold for a heal that does nothing."""
+    protocol = Protocol("heal", accidents=["changed"], readers=0, crashes=0)
+    ends = [state for state in reached(protocol) if not state.program and not state.accidents]
+    healed = [state.dataset.row.data <= {*state.file((DATASET, 0)).data} for state in ends]
+    assert {*healed} == {True, False}  # false: it changed after the heal
+
+
+@pytest.mark.parametrize(("jobs", "options"), BROUGHT, ids=name)
+def test_data_that_only_a_brought_copy_has_are_not_lost_and_counted_once(jobs, options):
+    found = explored(jobs, options, accidents=["brought"])
+    assert found.violation is None, str(found)
+
+
+@pytest.mark.parametrize("accident", [each for each in ACCIDENTS if each not in ("linked", "changed")])
 @pytest.mark.parametrize(("jobs", "options"), FOLDERS, ids=name)
 def test_no_folder_is_lost_whatever_others_do(jobs, options, accident):
     found = explored(jobs, options, accidents=[accident])
@@ -167,6 +230,15 @@ def test_every_rule_is_shown_to_be_needed():
 def test_without_this_rule_there_is_a_violation(rule):
     jobs, options = NEEDED[rule]
     with_it, without_it = explored(jobs, options), explored(jobs, options, without=[rule])
+    assert with_it.violation is None, str(with_it)
+    assert without_it.violation is not None
+
+
+@pytest.mark.parametrize("rule", NEEDED_BY_HEAL)
+def test_without_this_rule_there_is_a_violation_of_a_heal(rule):
+    with_it, without_it = (
+        explored(("heal",), {}, accidents=NEEDED_BY_HEAL[rule], without=rules) for rules in ([], [rule])
+    )
     assert with_it.violation is None, str(with_it)
     assert without_it.violation is not None
 

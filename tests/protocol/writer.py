@@ -6,7 +6,7 @@ A rule of the protocol can be left out by its name, see `RULES`.
 from __future__ import annotations
 
 from protocol.disk import Inode, Name
-from protocol.state import ARCHIVE, DATASET, KEPT, Index, KeptRows, Row, State, Step
+from protocol.state import ARCHIVE, CHANGED, COPIED, DATASET, FOREIGN, KEPT, Index, KeptRows, Row, State, Step
 
 RULES = {
     "sync files": "a file is synced before the commit",
@@ -29,6 +29,9 @@ RULES = {
     "separate": "an append does not write to a file that has other names",
     "rows first": "the rows of a generation that is kept are written before the commit",
     "bytes first": "the removal of what was kept is synced before its rows go",
+    "keep damaged": "a damaged file has a name in quarantine before a heal replaces it",
+    "sync given up": "a file is synced before the other index gives up the data that only this file has",
+    "give up first": "the other index gives data up before this one has them under new numbers",
     "main waits": "unarchive waits for older readers before it drops the segment from the archive",
 }
 
@@ -96,7 +99,10 @@ class Writer:
     def _quarantine(self, state: State, place: str, number: int) -> State:
         inode = state.disk.at((place, number))
         assert inode is not None
-        return state._replace(disk=state.disk.rename((place, number), (place, -inode))).then(("sync", place))
+        kept = (place, -inode)
+        if state.disk.at(kept) is not None:  # a rename to another link of the same file would do nothing
+            kept = (place, -inode - FOREIGN)
+        return state._replace(disk=state.disk.rename((place, number), kept)).then(("sync", place))
 
     # What cleans up
 
@@ -213,7 +219,7 @@ class Writer:
     def _settle(self, state: State) -> State:
         """Finish a move to the archive: drop from the dataset what the archive has."""
         row, other = state.dataset.row, state.archive.row
-        if row is None or other is None or not row.data & other.data or not state.is_trusted:
+        if row is None or other is None or not (row.data - row.again) & other.data or not state.is_trusted:
             return state
         if found(state, ARCHIVE) is None or found(state, DATASET) is None:
             return state
@@ -243,7 +249,8 @@ class Writer:
         data = frozenset([datum]) | (frozenset() if row is None else row.data)
         disk = state.disk.change(inode, Inode(file.stamp, (*file.data[:length], datum), min(length, file.synced)))
         is_unread = length > (0 if row is None else row.length) or (row is not None and row.is_unread)
-        new = Row(generation, file.stamp, length + 1, data, is_unread)
+        again = frozenset() if row is None else row.again
+        new = Row(generation, file.stamp, length + 1, data, is_unread, again)
         return state._replace(disk=disk).then(("sync_inode", inode), ("sync", place), ("commit", place, new))
 
     def _sync_inode(self, state: State, inode: int) -> State:
@@ -297,7 +304,12 @@ class Writer:
         return state._replace(disk=disk).then(("sync", place, "sync before unlink"), ("unlink", place, number))
 
     def _is_good(self, state: State, place: str) -> bool:
-        """Return whether maintenance may touch a segment: it is the file that the index describes."""
+        """Return whether maintenance may touch a segment: it is the file that the index describes, and whole."""
+        row, file = state.row(place), state.file((place, 0))
+        return self._is_described(state, place) and row is not None and file is not None and row.data <= {*file.data}
+
+    def _is_described(self, state: State, place: str) -> bool:
+        """Return whether the file at NAME is the one that the index describes, whatever has happened to its bytes."""
         row, file = state.row(place), state.file((place, 0))
         if row is None or file is None or not row.describes(file) or row.is_unread or not state.is_trusted:
             return False
@@ -313,15 +325,44 @@ class Writer:
             return state
         return self._rewrite(state, DATASET, row, row.data)
 
+    def _heal(self, state: State) -> State:
+        return state.then(("take_over",), ("complete", DATASET), ("heal_now",))
+
+    def _heal_now(self, state: State) -> State:
+        """Write copies of a replica into a copy of a file whose bytes have changed, and replace it."""
+        row, file = state.dataset.row, state.file((DATASET, 0))
+        if row is None or file is None or self._is_folder or not self._is_described(state, DATASET):
+            return state
+        whole = tuple(datum - CHANGED if CHANGED < datum < FOREIGN else datum for datum in file.data)
+        if whole == file.data or not {*whole}.difference(file.data) <= COPIED:
+            return state
+        keep: tuple[Step, ...] = (("keep_damaged",),) if self._obeys("keep damaged") else ()
+        return self._replaced(state, DATASET, row, row.data, whole, *keep)
+
+    def _keep_damaged(self, state: State) -> State:
+        inode = state.disk.at((DATASET, 0))
+        assert inode is not None
+        return self._link(state, DATASET, 0, DATASET, -inode).then(("sync", DATASET))
+
     def _rewrite(self, state: State, place: str, row: Row, data: frozenset[int]) -> State:
         """Write a new generation of a segment, and replace the old one."""
+        return self._replaced(state, place, row, data, tuple(sorted(data)))
+
+    def _replaced(
+        self, state: State, place: str, row: Row, data: frozenset[int], content: tuple[int, ...], *before: Step
+    ) -> State:
+        """Write a new generation with some content, and replace the old one.
+
+        Args:
+            before: what to do when it is written.
+        """
         number = state.index(place).counter + 1
-        new = Row(number, len(state.disk.inodes) + 1, len(data), data)
+        new = Row(number, len(state.disk.inodes) + 1, len(content), data)
         commit = self._commit_kept(place, row, ("commit", place, new))
         if self._is_folder:  # a directory cannot replace another one
             return state.then(
                 ("unlink", place, number),
-                ("create", place, number, new.stamp, *sorted(data)),
+                ("create", place, number, new.stamp, *content),
                 ("sync_file", place, number),
                 ("sync", place),
                 ("move_old", place, row, *commit),
@@ -333,8 +374,9 @@ class Writer:
             finish = (("replace", place, number), ("sync", place), *commit)
         return state.then(
             ("unlink", place, number),
-            ("create", place, number, new.stamp, *sorted(data)),
+            ("create", place, number, new.stamp, *content),
             ("sync_file", place, number),
+            *before,
             ("link_old", place, row, *finish),
             ("clean", place),
         )
@@ -475,19 +517,33 @@ class Writer:
         if row is not None and file is None:
             steps = (("set_aside", DATASET, row.generation), ("commit", DATASET, None), *steps)
         elif file is not None and (
-            row is None or not row.describes(file) or len(file.data) > row.length or not self._is_good(state, DATASET)
+            row is None
+            or not row.describes(file)
+            or len(file.data) > row.length
+            or not self._is_described(state, DATASET)
         ):
             number = state.dataset.counter + 1 if row is None else row.generation
             archived = frozenset() if state.archive.row is None else state.archive.row.data
-            new = Row(number, file.stamp, len(file.data), frozenset(file.data) - archived)
-            steps = (
-                ("set_aside", DATASET, number),
-                ("sync_file", DATASET, 0),
-                ("sync", DATASET),
-                ("commit", DATASET, new),
-                *steps,
-            )
+            given_up = archived.intersection(file.data) if found(state, ARCHIVE) is None else frozenset()
+            data = frozenset(file.data) - (archived - given_up)
+            new = Row(number, file.stamp, len(file.data), data, again=given_up)
+            sync: tuple[Step, ...] = (("sync_file", DATASET, 0), ("sync", DATASET))
+            give_up: tuple[Step, ...] = (("give_up", *sorted(given_up)),) if given_up else ()
+            commit: tuple[Step, ...] = (("commit", DATASET, new),)
+            if not self._obeys("sync given up"):
+                sync, give_up = give_up, sync
+            if not self._obeys("give up first"):
+                give_up, commit = commit, give_up
+            steps = (("set_aside", DATASET, number), *sync, *give_up, *commit, *steps)
         return state.then(*steps)
+
+    def _give_up(self, state: State, *data: int) -> State:
+        """Remove data from the archive's index. From now on, the dataset answers for them."""
+        row = state.archive.row
+        assert row is not None
+        left = row.data - {*data}
+        state = state._replace(stored=state.stored | {*data})
+        return state.then(("commit", ARCHIVE, row._replace(data=left) if left else None))
 
     def _trust(self, state: State) -> State:
         return state._replace(is_trusted=True)
