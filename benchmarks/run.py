@@ -22,6 +22,7 @@ import floor as floor_module
 import observations
 from arrow import ArrowBench
 from beats_queue import QueueBench
+from csv_input import CsvBench
 from encrypted import EncryptedBench
 from files import FilesBench
 from floor import EPOCH, Floor
@@ -212,6 +213,7 @@ class Vm2Bench(Bench):
 BENCHES = {
     "vm2": Vm2Bench,
     "arrow": ArrowBench,
+    "csv": CsvBench,
     "seg": SegBench,
     "variants": VariantsBench,
     "encrypted": EncryptedBench,

@@ -50,11 +50,11 @@ __all__ = [
 _LAZY = frozenset({"AppendResult", "Dataset", "FieldSummary", "Group", "Merged", "Outcome", "Summary"})
 
 
-def create(path: str | os.PathLike[str], config: DatasetConfig | ConfigDict) -> Dataset:
+def create(path: str | os.PathLike[str], config: DatasetConfig | ConfigDict, *, text: str | None = None) -> Dataset:
     """Create an empty dataset and return it, open for writing; see `Dataset.create`."""
     from ondisk.dataset import Dataset
 
-    return Dataset.create(path, config)
+    return Dataset.create(path, config, text=text)
 
 
 def open(path: str | os.PathLike[str], read_only: bool = False) -> Dataset:

@@ -47,9 +47,11 @@ FLOORS = [
 
 DOORS = {
     "dataset/dataset.py": {"maintenance", "replication", "spark", "tables"},
+    "dataset/input_file.py": {"tables"},
     "pipeline/run.py": {"spark", "workers"},
 }
-"""Functions here import from rows above: `Dataset` is the one door to everything, and `pipeline` starts processes."""
+"""Functions here import from rows above: `Dataset` is the one door to everything, an append reads tables, and
+`pipeline` starts processes."""
 
 _OS = {
     *("open", "close", "read", "write", "pread", "pwrite", "readv", "writev", "fsync", "fdatasync", "truncate"),
@@ -229,6 +231,8 @@ TESTED_ELSEWHERE = {
     "tables/arrow_json.py": "tables/test_arrow_rows.py",
     "tables/columns.py": "tables/test_arrow_out.py",
     "tables/installed.py": "tables/test_arrow_out.py",
+    "tables/merged.py": "tables/test_csv_input.py",
+    "tables/options.py": "tables/test_csv_input.py",
     "testing/crashes.py": "maintenance/test_dir_segments_killed.py",
     "testing/model.py": "stateful/test_dataset.py",
     "testing/stateful.py": "stateful/test_dataset.py",

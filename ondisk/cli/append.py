@@ -1,6 +1,7 @@
-"""Store the data of files, each line or frame byte for byte.
+"""Store the data of files: lines and frames byte for byte, rows of CSV in the dataset's format.
 
 ondisk append weather observations.vm2 late.vm2
+ondisk append stations year.csv.gz --time when --tz Europe/Rome
 ondisk append events beats-queue/*.seg
 ondisk append events --format diskqueue /var/lib/filebeat/diskqueue
 curl https://example.org/observations.jsonl | ondisk append weather - --format jsonl
@@ -11,9 +12,11 @@ ondisk append weather --spark spark://host:7077 incoming/*.vm2
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ondisk.cli.arguments import add_dataset, add_keys, add_zone, path, positive
+from ondisk.cli.arguments import add_dataset, add_keys, add_table, path, positive, table_options
 from ondisk.cli.dataset import open_dataset
 from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.progress import files_progress
@@ -48,13 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         metavar="F",
-        help="format of the files; default: by extension, then by content. diskqueue: each FILE is the folder of a"
+        help="format of the files: vm2, jsonl, csv, seg; default: by extension, then by content. diskqueue: each FILE is the folder of a"
         " Beats disk queue, and what is new in it is stored. blob: each file is a datum, and a FILE may be a folder",
     )
-    parser.add_argument(
-        "--time",
-        metavar="T",
-        help="of blob: where the time of a file is: name:FORM or path:FORM, such as name:%%Y%%m%%d_%%H%%M, or mtime",
+    add_table(
+        parser,
+        " Of blob: where the time of a file is: name:FORM or path:FORM, such as name:%%Y%%m%%d_%%H%%M, or mtime",
     )
     parser.add_argument(
         "--field",
@@ -65,7 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of blob: a field, and where its value is: path:1 is the first folder, path:-1 the last one, name:1 the"
         " first part of the name, path or name the whole; repeat it for each field",
     )
-    add_zone(parser)
     parser.add_argument(
         "--all",
         action="store_true",
@@ -95,13 +96,18 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     def append(name: str) -> AppendResult:
         with Input(name, advance) as file:
             try:
-                return dataset.append_file(file, arguments.format, **batch)  # type: ignore[arg-type]  # a RawIOBase is one
+                return dataset.append_file(file, arguments.format, **table, **batch)  # type: ignore[arg-type]  # a RawIOBase is one
             except (AuthenticationFailed, InvalidInput, KeyMissing) as error:
                 raise type(error)(f"{name}: {error.message}", hint=error.hint, **error.context) from error
 
     batch = {} if arguments.batch_size is None else {"batch_size": arguments.batch_size}
+    table = table_options(arguments)
     is_queue, is_files = arguments.format == _QUEUE, arguments.format == _FILES
     _check_files(arguments, is_files)
+    others = {*table} - ({"time", "tz"} if is_files else set())
+    if others and (is_queue or is_files or arguments.spark is not None):
+        option = "--" + min(others).replace("_", "-")
+        raise InvalidInput(f"{option} is for tables that this process reads", hint="Append them without --spark.")
     if arguments.all and not is_queue:
         raise InvalidInput("--all is for queues only", hint=f"Write --format {_QUEUE}.")
     if arguments.spark is not None and is_queue:
@@ -112,7 +118,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         hint = "Append without --spark, or write the input to a file."
         raise InvalidInput("Spark's executors cannot read standard input", hint=hint)
     name = "" if is_files else arguments.files[0]
-    with open_dataset(arguments.dataset) as dataset, executors(arguments.spark) as spark:
+    with _long_cells(), open_dataset(arguments.dataset) as dataset, executors(arguments.spark) as spark:
         try:
             with files_progress(arguments.files) as advance:
                 if spark is not None:
@@ -148,11 +154,24 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     return EXIT_FINDINGS if total.kept else EXIT_DONE
 
 
+@contextlib.contextmanager
+def _long_cells() -> Iterator[None]:
+    """Let the cells of CSV be as long as a record, for the length of the block: Python's limit is of the process."""
+    import csv
+
+    from ondisk.tables.csv_reader import MAX_RECORD
+
+    limit = csv.field_size_limit(MAX_RECORD)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
+
+
 def _check_files(arguments: argparse.Namespace, is_files: bool) -> None:
     """Raise unless the options for files of the format blob are those of the command."""
-    given = {"--time": arguments.time, "--field": arguments.fields, "--tz": arguments.tz}
-    if not is_files and (option := next((name for name, value in given.items() if value is not None), None)):
-        raise InvalidInput(f"{option} is for files of the format blob", hint=f"Write --format {_FILES}.")
+    if not is_files and arguments.fields is not None:
+        raise InvalidInput("--field is for files of the format blob", hint=f"Write --format {_FILES}.")
     if is_files and arguments.time is None:
         hint = "Write --time name:%Y%m%d_%H%M, with the form of your names, or --time mtime."
         raise InvalidInput("a file of the format blob does not contain its time", hint=hint)

@@ -3,6 +3,7 @@
   ondisk init weather --format vm2 --step daily --field area=text --field product=text \\
       --unique reftime,area,product --index area,product
   ondisk init weather --config dataset.toml
+  ondisk init stations --from year.csv
   ondisk init objects --backend elliptics
 """
 
@@ -12,11 +13,16 @@ import argparse
 from typing import Any
 
 import ondisk
-from ondisk.cli.arguments import add_fields, declared, path
+from ondisk.cli.arguments import add_fields, add_table, declared, path, table_options
 from ondisk.cli.output import Output
 from ondisk.cli.streams import Input
 from ondisk.config import DatasetConfig
-from ondisk.errors import EXIT_DONE, ConfigError, InvalidInput
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, ConfigError, InvalidInput
+
+_IN_FILE = {
+    "config": "Write them into the file.",
+    "source": "Write the proposal to a file, change it, and pass it with --config.",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", metavar="FILE", type=path, help="read the configuration from a dataset.toml, or - for stdin"
     )
+    parser.add_argument(
+        "--from",
+        dest="source",
+        metavar="FILE",
+        type=path,
+        help="propose a configuration for a file of CSV or JSON lines, by its first rows; a dry run without --yes",
+    )
+    parser.add_argument("--yes", action="store_true", help="with --from: create the dataset that is proposed")
+    add_table(parser)
     parser.add_argument("--backend", choices=("elliptics",), help="write the configuration that this backend needs")
     parser.add_argument("--format", metavar="F", help="format of appended data: seg (default), vm2, jsonl, blob")
     parser.add_argument(
@@ -37,25 +52,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    with ondisk.create(arguments.path, _config(arguments)) as dataset:
+    config, text = _config(arguments)
+    if arguments.source is not None and not arguments.yes:
+        output.proposed(arguments.path, text or "")
+        return EXIT_FINDINGS
+    with ondisk.create(arguments.path, config, text=text) as dataset:
         output.created(dataset.info())
     return EXIT_DONE
 
 
-def _config(arguments: argparse.Namespace) -> DatasetConfig:
+def _config(arguments: argparse.Namespace) -> tuple[DatasetConfig, str | None]:
+    """Return the configuration, and the text that it was read from, if it was."""
     keys = ("format", "step", "replace", "version_field", "compression")
     given = {key: value for key in keys if (value := getattr(arguments, key)) is not None} | declared(arguments)
-    if arguments.config is not None:
-        if given:
-            raise InvalidInput("--config cannot be combined with other options", hint="Write them into the file.")
+    table = table_options(arguments)
+    if arguments.source is None and (table or arguments.yes):
+        raise InvalidInput(f"{_option(min(table, default='yes'))} is for --from only")
+    for option in ("config", "source"):
+        if getattr(arguments, option) is None:
+            continue
+        if given or (option == "config" and arguments.source is not None):
+            raise InvalidInput(f"{_option(option)} cannot be combined with other options", hint=_IN_FILE[option])
         if arguments.backend is not None:
-            raise InvalidInput("--config cannot be combined with --backend", hint="Leave one of them out.")
+            raise InvalidInput(f"{_option(option)} cannot be combined with --backend", hint="Leave one of them out.")
+    if arguments.config is not None:
         return _from_file(arguments.config)
+    if arguments.source is not None:
+        text = _proposal(arguments.source, table)
+        return DatasetConfig.from_toml(text), text
     if arguments.backend is not None:
-        return _of_backend(given)
+        return _of_backend(given), None
     if "step" not in given:
-        raise InvalidInput("init needs --step or --config", hint="For example --step daily.")
-    return DatasetConfig.from_mapping(given)
+        raise InvalidInput("init needs --step, --config or --from", hint="For example --step daily.")
+    return DatasetConfig.from_mapping(given), None
+
+
+def _option(name: str) -> str:
+    return "--from" if name == "source" else "--" + name.replace("_", "-")
+
+
+def _proposal(name: str, table: dict[str, Any]) -> str:
+    """Return the text of a configuration for the data of a file."""
+    from ondisk.tables.proposal import proposed
+
+    with Input(name) as file:
+        try:
+            return proposed(file, **table)  # type: ignore[arg-type]  # a RawIOBase is one
+        except InvalidInput as error:
+            raise type(error)(f"{name}: {error.message}", hint=error.hint, **error.context) from error
 
 
 def _of_backend(given: dict[str, Any]) -> DatasetConfig:
@@ -69,10 +113,11 @@ def _of_backend(given: dict[str, Any]) -> DatasetConfig:
     return configuration(**given)
 
 
-def _from_file(name: str) -> DatasetConfig:
+def _from_file(name: str) -> tuple[DatasetConfig, str]:
     with Input(name) as file:
         content = file.readall()
     try:
-        return DatasetConfig.from_toml(content.decode(), name)
+        text = content.decode()
+        return DatasetConfig.from_toml(text, name), text
     except UnicodeDecodeError as error:
         raise ConfigError(f"{name} is not UTF-8: {error}", hint="Save it as UTF-8.") from None

@@ -42,6 +42,9 @@ class JsonOutput:
     def created(self, info: Mapping[str, Any]) -> None:
         self.info(info)
 
+    def proposed(self, path: str, text: str) -> None:
+        _print({"path": path, "toml": text})
+
     def serving(self, dataset: str, host: str, port: int) -> None:
         _print({"dataset": dataset, "host": host, "port": port})
 

@@ -51,6 +51,10 @@ class TextOutput:
     def created(self, info: Mapping[str, Any]) -> None:
         _print(f"made the dataset {printable(info['path'])}")
 
+    def proposed(self, path: str, text: str) -> None:
+        _print(text.removesuffix("\n"))
+        complain("note", f"{path} was not created; --yes creates it with this configuration")
+
     def serving(self, dataset: str, host: str, port: int) -> None:
         _print(f"serving {printable(dataset)} on {printable(host)}:{port}")
 

@@ -21,7 +21,7 @@ from ondisk.dataset.groups import by_group
 from ondisk.dataset.groups import check as check_groups
 from ondisk.dataset.info import info
 from ondisk.dataset.input_file import parsed
-from ondisk.dataset.layout import check_free, create_files, filter_of, open_directory, read_config
+from ondisk.dataset.layout import check_free, configuration_text, create_files, filter_of, open_directory, read_config
 from ondisk.dataset.query import Match, Query, Results, data, payloads, summary
 from ondisk.dataset.read import check_limit
 from ondisk.dataset.segment_bytes import SegmentBytes, payload, segment_bytes
@@ -115,15 +115,18 @@ class Dataset:
         self._commits = 0  # exchanges since the last one with a checkpoint
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], config: DatasetConfig | ConfigDict) -> Dataset:
+    def create(
+        cls, path: str | os.PathLike[str], config: DatasetConfig | ConfigDict, *, text: str | None = None
+    ) -> Dataset:
         """Create an empty dataset, and open it for writing.
 
         Args:
             path: a directory that is empty or does not exist.
             config: a `DatasetConfig`, or a mapping with the keys of `dataset.toml`.
+            text: the text that the configuration was read from, which becomes `dataset.toml` with its comments.
 
         Raises:
-            ConfigError: the configuration is not valid.
+            ConfigError: the configuration is not valid, or is not that of the text.
             DatasetExists: the path already contains a dataset.
             AlreadyExists: the directory contains something else, or a part of the path is not a directory.
             ReadOnly: this user may not create it.
@@ -135,6 +138,7 @@ class Dataset:
             config = DatasetConfig.from_mapping(config)
         find(config.format)(config)
         filter_of(config)
+        configuration_text(config, text)  # before anything is created
         _check_path(path)
         try:
             directory = Directory.create(path)
@@ -144,7 +148,7 @@ class Dataset:
             check_free(directory)  # before the lock, which would create its file in somebody else's directory
             with WritersLock(directory, config.lock_timeout).hold("create"):
                 check_free(directory)
-                create_files(directory, config)
+                create_files(directory, config, text)
             return cls(DatasetAccess(directory, config, read_only=False))
         except BaseException:
             directory.close()
@@ -263,23 +267,39 @@ class Dataset:
         format: str | None = None,
         outcomes: bool = False,
         *,
+        time: str | None = None,
+        time_format: str | None = None,
+        tz: str | None = None,
+        null: Sequence[str] = (),
+        delimiter: str | None = None,
         batch_size: int = BATCH_SIZE,
     ) -> AppendResult:
-        """Store the data of a file, byte for byte.
+        """Store the data of a file: lines and frames byte for byte, rows of CSV in the dataset's format.
+
+        Text may be compressed with gzip or zstd. docs/csv.md says how rows become data.
 
         Args:
             source: a path, or a stream of bytes.
-            format: the file's format; None to recognise it by extension, then content.
+            format: the file's format, also `csv`; None to recognise it by extension, then content.
             outcomes: whether to report what happened to each datum.
+            time: the column of CSV, or the key of JSON lines, that is the reftime; None for `reftime`.
+            time_format: how times are written, as `datetime.strptime` takes it, or unix, unix-ms; None for ISO 8601.
+            tz: the zone of times without an offset, such as Europe/Rome, UTC or +01:00.
+            null: texts in CSV that mean that there is no value; an empty cell always does.
+            delimiter: between the cells of CSV; None for a comma, or a tab in a `.tsv`.
             batch_size: data in a batch; a batch also ends at 64 MiB.
 
         Raises:
             NotFound: the file does not exist.
-            LimitExceeded: a datum is longer than `max_datum_size`.
+            InvalidInput: an option is not valid, or not for this format; or the header of CSV does not fit.
+            LimitExceeded: a datum is longer than `max_datum_size`, or a row of CSV has no end.
             ConfigError: the format does not exist.
             Also the errors of `append`; durability and locks are those of `append`, too.
         """
-        with parsed(self._access, source, format, _checked(batch_size)) as (chosen, read):
+        from ondisk.tables.options import TableOptions
+
+        options = TableOptions(time, time_format, tz, null, delimiter)
+        with parsed(self._access, source, format, _checked(batch_size), options) as (chosen, read):
             return self._append(read, chosen, outcomes=outcomes)
 
     def append_queue(

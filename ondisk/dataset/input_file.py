@@ -6,37 +6,149 @@ import contextlib
 import io
 import os
 from collections.abc import Iterator
-from pathlib import Path
-from typing import BinaryIO
+from dataclasses import replace
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Self
 
+from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
+from ondisk.dataset.decompress import COMPRESSIONS, EXTENSIONS, Decompressed, begin_of
 from ondisk.errors import InvalidInput, NotFound, StorageError, shown
-from ondisk.formats import Batch, Format, recognise
-from ondisk.formats.base import Chained
+from ondisk.formats import Batch, Format, find, recognise
+from ondisk.formats.base import Chained, Readable, compression_of
+
+if TYPE_CHECKING:
+    from ondisk.tables.options import TableOptions
+
+
+CSV = "csv"
+"""The format of files that are tables in CSV. Their rows are stored in the dataset's format."""
+
+_DELIMITERS = {".csv": None, ".tsv": "\t"}
+"""The extensions of tables in CSV, and the delimiters that these say."""
+
+_HEAD, _PACKED_HEAD = 4096, 256 * 1024  # bytes by which a file is recognised; compressed ones that have some of these
 
 
 @contextlib.contextmanager
 def parsed(
-    access: Access, source: str | os.PathLike[str] | BinaryIO, format: str | None, batch_size: int
+    access: Access,
+    source: str | os.PathLike[str] | BinaryIO,
+    format: str | None,
+    batch_size: int,
+    options: TableOptions | None = None,
 ) -> Iterator[tuple[Format, Iterator[Batch]]]:
-    """Open a file to append, for the length of the block; yield its format, and its data in batches.
+    """Open a file to append, for the length of the block; yield the format of its data, and these in batches.
+
+    Text may be compressed; its first bytes show it, not its name.
 
     Args:
-        format: the file's format; None to recognise it by extension, then content.
+        format: the file's format, also `CSV`; None to recognise it by extension, then content.
+        options: of tables: for CSV, and for JSON lines that have their time elsewhere.
 
     Raises:
         ConfigError: the format does not exist.
+        InvalidInput: the format has no options.
+        StateError: the library that decompresses the file is not installed.
         Also the errors of `open_source`.
     """
-    with open_source(source) as stream:
-        if format is not None:
-            chosen = access.format(format)
-            yield chosen, chosen.parse(stream, batch_size)
-            return
-        name = getattr(stream, "name", None)
-        peeked = Peeked(stream)
-        chosen = access.format(recognise(name if isinstance(name, str) else None, peeked.head, access.config.format))
-        yield chosen, chosen.parse(peeked, batch_size)
+    with open_source(source) as opened:
+        begun = Begun.of(opened, may_be_packed=format is None or _is_text(format))
+        found = format or _recognised(access, begun)
+        stream = begun.plain() if _is_text(found) else begun.stream
+        chosen = access.format(access.config.format if found == CSV else found)
+        batches = _batches(access.config, chosen, stream, found, begun.path, batch_size, options)
+        yield chosen, _and_damage(batches, stream) if isinstance(stream, Decompressed) else batches
+
+
+class Begun(NamedTuple):
+    """A stream of which the beginning was read.
+
+    Attributes:
+        stream: all of it.
+        path: of its file, without the extension that says how it is compressed.
+        head: the first bytes, decompressed.
+        compression: how it is compressed; None if it is not.
+    """
+
+    stream: Readable
+    path: PurePath
+    head: bytes
+    compression: str | None = None
+
+    @classmethod
+    def of(cls, opened: BinaryIO, *, may_be_packed: bool = True) -> Self:
+        """Read the beginning of a stream.
+
+        Raises:
+            StateError: the library that decompresses it is not installed.
+        """
+        name = getattr(opened, "name", None)
+        path = PurePath(name if isinstance(name, str) else "")
+        stream = Peeked(opened)
+        compression = compression_of(stream.head)
+        if not may_be_packed or compression not in COMPRESSIONS:
+            return cls(stream, path, stream.head)
+        if path.suffix.lower() in EXTENSIONS:
+            path = path.with_suffix("")
+        stream = Peeked(opened, _PACKED_HEAD, stream.head)
+        return cls(stream, path, begin_of(stream.head, compression), compression)
+
+    def plain(self) -> Readable:
+        """Return the stream, decompressed."""
+        return self.stream if self.compression is None else Decompressed(self.stream, self.compression)
+
+
+def _recognised(access: Access, begun: Begun) -> str:
+    """Return the format of a file: by its extension, else by its first bytes, else the dataset's."""
+    if begun.path.suffix.lower() in _DELIMITERS:
+        return CSV
+    return recognise(begun.path.name, begun.head, access.config.format)
+
+
+def _is_text(format: str) -> bool:
+    """Return whether files of a format are text, which may be compressed."""
+    return format == CSV or find(format).is_text
+
+
+def _batches(
+    config: DatasetConfig,
+    chosen: Format,
+    stream: Readable,
+    format: str,
+    path: PurePath,
+    batch_size: int,
+    options: TableOptions | None,
+) -> Iterator[Batch]:
+    """Return the data of a stream in batches.
+
+    Args:
+        chosen: encodes them.
+        format: of the stream.
+    """
+    given = [] if options is None else options.given
+    if format != CSV and not given:
+        return chosen.parse(stream, batch_size)
+    from ondisk.formats.jsonl import JsonLines
+    from ondisk.tables import csv_input, json_input
+    from ondisk.tables.options import TableOptions
+
+    options = options or TableOptions()
+    if format == CSV:
+        if options.delimiter is None:
+            options = replace(options, delimiter=_DELIMITERS.get(path.suffix.lower()))
+        return csv_input.parse(stream, config, chosen, options, batch_size)
+    if isinstance(chosen, JsonLines):
+        return json_input.parse(stream, config, chosen, options, batch_size)
+    hint = "Is it CSV? Then pass the format csv (--format csv)."
+    raise InvalidInput(f"a file of the format {format} is not a table, and has no {', '.join(given)}", hint=hint)
+
+
+def _and_damage(batches: Iterator[Batch], plain: Decompressed) -> Iterator[Batch]:
+    """Yield the batches of a compressed file, then its damage, if it has any."""
+    yield from batches
+    if plain.damage is not None:
+        yield Batch(damage=[plain.damage])
 
 
 @contextlib.contextmanager
@@ -71,10 +183,14 @@ def _check_stream(stream: object) -> None:
 class Peeked(Chained):
     """A stream with its first bytes read ahead; reading it returns them again.
 
+    Args:
+        size: of the bytes to read ahead.
+        before: bytes of the stream that were read before.
+
     Attributes:
-        head: the first bytes, up to 4096; fewer if one read of the stream returned fewer, none at its end.
+        head: the first bytes; fewer if one read of the stream returned fewer, none at its end.
     """
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self.head = stream.read(4096)
+    def __init__(self, stream: BinaryIO, size: int = _HEAD, before: bytes = b"") -> None:
+        self.head = before + stream.read(size)
         super().__init__(self.head, stream)

@@ -148,8 +148,33 @@ def check_free(directory: Directory) -> None:
         raise AlreadyExists(f"{directory.path} is not empty: it contains {sorted(others)[0]!r}", hint=hint)
 
 
-def create_files(directory: Directory, config: DatasetConfig) -> None:
+def configuration_text(config: DatasetConfig, text: str | None) -> bytes:
+    """Return the bytes of a new `dataset.toml`.
+
+    Args:
+        text: what to write, with its comments; None to write it anew.
+
+    Raises:
+        ConfigError: the text is not that configuration, or is too long.
+    """
+    if text is None:
+        return config.to_toml().encode()
+    if DatasetConfig.from_toml(text) != config:
+        raise ConfigError(
+            "the text of dataset.toml is another configuration", hint="Pass the text that it was read from."
+        )
+    content = text.encode()
+    if len(content) > _CONFIG_LIMIT:
+        problem = f"dataset.toml would be larger than {_CONFIG_LIMIT} bytes"
+        raise ConfigError(problem, hint="Shorten its comments.")
+    return content
+
+
+def create_files(directory: Directory, config: DatasetConfig, text: str | None = None) -> None:
     """Create the files of an empty dataset or archive. The caller must hold the writers' lock.
+
+    Args:
+        text: of `dataset.toml`; see `configuration_text`.
 
     Durability: first the index, then `dataset.toml`, each complete or not at all. What a crash leaves has no
         configuration, so it is not yet a dataset.
@@ -160,7 +185,7 @@ def create_files(directory: Directory, config: DatasetConfig) -> None:
             transaction.commit()  # creates -wal and -shm: readers without permission to write need them
         if transaction.checkpoint_error is not None:
             raise transaction.checkpoint_error
-    directory.replace(CONFIG, config.to_toml().encode())
+    directory.replace(CONFIG, configuration_text(config, text))
 
 
 def clear_unmade(directory: Directory) -> None:

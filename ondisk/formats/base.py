@@ -166,6 +166,7 @@ class Format(ABC):
         unit: what an offset counts.
         shortage: how a file shows that it once had more data, see `ScanResult.missing`.
         extension: of its segments.
+        is_text: its files are lines of text, which are decompressed when they are appended.
         encrypts: its segments are encrypted if the configuration says so.
         has_checksums: each datum has a checksum, which is compared when it is exported. Otherwise only the checksum of
             the whole segment shows that a datum is the one that was stored.
@@ -179,6 +180,7 @@ class Format(ABC):
     raw: ClassVar[bool] = False
     is_dir: ClassVar[bool] = False
     unit: ClassVar[str] = "byte"
+    is_text: ClassVar[bool] = False
     encrypts: ClassVar[bool] = False
     has_checksums: ClassVar[bool] = False
     shortage: ClassVar[str] = "its header counts more than the file has"

@@ -91,6 +91,14 @@ class JsonLines(LineFormat):
             raise FrameCorrupt(f"not a line of JSON: {error.message}") from None
 
     def read_line(self, line: bytes) -> tuple[int, Mapping[str, Any]]:
+        return self._described(self.read_object(line))
+
+    def read_object(self, line: bytes) -> dict[str, Any]:
+        """Return the object in a line from outside, whose keys need not be those of a datum.
+
+        Raises:
+            InvalidInput: as `read_line`.
+        """
         self.check_size(line)
         is_flat = len(line) < _SOME and line.count(b"{") == 1
         content = self._loads(line, self.config.max_depth, None if is_flat else self._unique_decoder)
@@ -100,7 +108,7 @@ class JsonLines(LineFormat):
             if content.get(name) in _INFINITIES:
                 hint = 'write {"$float": "+Inf"} for infinity'
                 raise InvalidInput(f"{name}: the number is too large for a real; {hint}")
-        return self._described(content)
+        return content
 
     def read_stored_line(self, line: bytes) -> tuple[int, Mapping[str, Any]]:
         self.check_size(line)

@@ -30,6 +30,7 @@ class LineFormat(Format):
 
     plausible: ClassVar[re.Pattern[bytes]]
 
+    is_text: ClassVar[bool] = True
     padding: ClassVar[bytes] = b"\n"
     shortage: ClassVar[str] = "its last line has no end"
 

@@ -1,0 +1,204 @@
+"""Decompress input files, gzip or zstd, as a stream: memory does not grow with what they decompress to.
+
+A compressed file may have several members or frames one after the other, as `cat a.gz b.gz` makes them. If it is
+damaged or cut off, what was decompressed before is read, up to the last whole line: a part of a line could look like
+one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Callable
+from importlib import import_module
+from typing import Protocol
+
+from ondisk.errors import InvalidInput, StateError
+from ondisk.formats.base import Readable
+from ondisk.segment import Damage
+
+_PIECE = 1024 * 1024
+_BEGIN = 4096
+_LONGEST = 16 * 1024 * 1024  # bytes of a line that are held back until its end
+_GZIP = b"\x1f\x8b"
+
+
+class _Decompressor(Protocol):
+    """Decompresses one member or frame. The classes of zstd have this form."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def needs_input(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+class Decompressed:
+    """The decompressed bytes of a stream.
+
+    Args:
+        stream: compressed bytes.
+        compression: gzip or zstd.
+
+    Attributes:
+        damage: what was wrong with it; None until that is known.
+
+    Raises:
+        StateError: the library for zstd is not installed.
+    """
+
+    def __init__(self, stream: Readable, compression: str) -> None:
+        self.damage: Damage | None = None
+        self._stream = stream
+        self._compression = compression
+        self._new, self._error = _MAKERS[compression]()
+        self._member = self._new()
+        self._is_begun = False  # something of the member was read
+        self._given = b""  # compressed bytes that no member has taken yet
+        self._ready = b""
+        self._held = b""  # a line whose end was not read yet
+        self._offset = 0  # decompressed bytes that are no longer held
+        self._is_in_line = False  # the last of these is inside of a line
+        self._is_ended = False
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes; none only at the end.
+
+        Raises:
+            InvalidInput: the stream is damaged inside of a line that is too long to be held back.
+        """
+        while not self._ready and not self._is_ended:
+            self._fill()
+        content, self._ready = self._ready[:size], self._ready[size:]
+        return content
+
+    def _fill(self) -> None:
+        """Decompress a piece, and release its whole lines."""
+        try:
+            piece, problem = self._next(), ""
+        except self._error as error:
+            piece, problem = None, f"its {self._compression} is damaged: {error}"
+        if piece is None:
+            self._end(problem or self._unfinished())
+            return
+        held = self._held + piece
+        end = held.rfind(b"\n") + 1
+        if not end and len(held) > _LONGEST:
+            end = len(held)
+        self._release(held[:end], held[end:])
+
+    def _release(self, ready: bytes, held: bytes) -> None:
+        if ready:
+            self._is_in_line = not ready.endswith(b"\n")
+        self._ready, self._held = ready, held
+        self._offset += len(ready)
+
+    def _end(self, problem: str) -> None:
+        self._is_ended = True
+        if not problem:
+            self._release(self._held, b"")
+            return
+        if self._is_in_line:
+            hint = "Get the file again. What precedes the line may have been stored."
+            raise InvalidInput(f"{problem}, inside of a line of more than {_LONGEST} bytes", hint=hint)
+        self.damage = Damage(self._offset, len(self._held), problem)
+        self._held = b""
+
+    def _unfinished(self) -> str:
+        """Return what is wrong with the end of the stream; nothing if it ends with a member."""
+        if self._is_begun:
+            return f"the file ends before its {self._compression} does: it was cut off"
+        if self._given:
+            return f"what follows its {self._compression} is something else"
+        return ""
+
+    def _next(self) -> bytes | None:
+        """Return the next decompressed bytes, perhaps none; None at the end."""
+        if self._member.eof:
+            self._given = self._member.unused_data
+            self._member, self._is_begun = self._new(), False
+        if not self._is_begun and not self._begin():
+            return None
+        data = b""
+        if self._member.needs_input:
+            data, self._given = self._given or self._stream.read(_PIECE), b""
+            if not data:
+                return None
+        return self._member.decompress(data, _PIECE)
+
+    def _begin(self) -> bool:
+        """Return whether another member follows. Zeros after one of gzip are padding."""
+        while True:
+            if self._compression == "gzip":
+                self._given = self._given.lstrip(b"\0")
+            if len(self._given) >= len(_GZIP):
+                break
+            more = self._stream.read(_PIECE)
+            if not more:
+                return False
+            self._given += more
+        self._is_begun = self._compression != "gzip" or self._given.startswith(_GZIP)
+        return self._is_begun
+
+
+class _Gzip:
+    """One member of gzip."""
+
+    def __init__(self) -> None:
+        self._object = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+        self._is_full = False
+
+    @property
+    def eof(self) -> bool:
+        return self._object.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._is_full and not self._object.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._object.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        content = self._object.decompress(self._object.unconsumed_tail + data, max_length)
+        self._is_full = len(content) == max_length  # more may be ready, although all input was taken
+        return content
+
+
+def begin_of(head: bytes, compression: str) -> bytes:
+    """Return the first decompressed bytes of a file, some thousands if its first bytes have them.
+
+    Raises:
+        StateError: the library for zstd is not installed.
+    """
+    new, error = _MAKERS[compression]()
+    try:
+        return new().decompress(head, _BEGIN)
+    except error:
+        return b""
+
+
+def _gzip() -> tuple[Callable[[], _Decompressor], type[Exception]]:
+    return _Gzip, zlib.error
+
+
+def _zstd() -> tuple[Callable[[], _Decompressor], type[Exception]]:
+    for name in ("compression.zstd", "backports.zstd"):  # Python has it from 3.14 on
+        with contextlib.suppress(ImportError):
+            module = import_module(name)
+            return module.ZstdDecompressor, module.ZstdError
+    hint = "Install it: pip install 'ondisk[formats]'. Or decompress the file first."
+    raise StateError("zstd is not installed", hint=hint)
+
+
+_MAKERS = {"gzip": _gzip, "zstd": _zstd}
+COMPRESSIONS = frozenset(_MAKERS)
+"""What can be decompressed, as `formats.base.compression_of` calls it."""
+EXTENSIONS = {".gz": "gzip", ".zst": "zstd"}
+"""The extensions of compressed files, which follow the extension of what is in them."""

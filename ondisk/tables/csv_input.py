@@ -1,0 +1,226 @@
+"""CSV in: the rows of a file become data of a dataset, in columns, some thousands at a time.
+
+The first row names the columns. One of them is the reftime. Columns with the names of declared fields are metadata; a
+name is compared in lower case, with `_` for each run of other characters than letters and digits, so `Station ID` is
+the field `station_id`. All others are the content, a mapping by the names in the file. `values` says what a cell means;
+a cell without a value is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
+from typing import Any
+
+from ondisk.config import DatasetConfig
+from ondisk.errors import InvalidInput, shown
+from ondisk.formats.base import BATCH_BYTES, Batch, Format, Readable
+from ondisk.tables import csv_reader
+from ondisk.tables.csv_reader import Records
+from ondisk.tables.merged import with_refused
+from ondisk.tables.options import REFTIME, TableOptions
+from ondisk.tables.times import Times, Zone
+from ondisk.tables.values import Contents, Metadata, Refused
+
+_NOT_WORD = re.compile(r"[^a-z0-9_]+")
+_NAMED = 20  # columns in a message
+
+
+def parse(
+    stream: Readable, config: DatasetConfig, format: Format, options: TableOptions, batch_size: int
+) -> Iterator[Batch]:
+    """Yield the rows of a CSV file as data, in batches of at most `batch_size` data or `BATCH_BYTES`.
+
+    Args:
+        format: encodes the data.
+
+    Raises:
+        InvalidInput: the file has no header, or one that does not fit; an option is not valid.
+        LimitExceeded: as `csv_reader.read`.
+    """
+    check_takes_rows(format)
+    delimiter = options.delimiter or ","
+    columns: _Columns | None = None
+    whole, size = Batch(), 0
+    for records in csv_reader.read(stream, delimiter):
+        if columns is None:
+            columns, records = _begun(records, config, options, delimiter)
+        lines = sorted([*records.lines, *records.refused]) if records.refused else records.lines
+        begin = 0
+        while begin < len(lines):
+            some = lines[begin : begin + batch_size - len(whole)]
+            begin += len(some)
+            batch = columns.encode(_between(records, some), format)
+            whole.extend(batch)
+            size += sum(map(len, batch.payloads))
+            if len(whole) >= batch_size or size >= BATCH_BYTES:
+                yield whole
+                whole, size = Batch(), 0
+    if len(whole):
+        yield whole
+
+
+def check_takes_rows(format: Format) -> None:
+    """Raise unless data of a format have a content by name, as rows of tables do.
+
+    Raises:
+        InvalidInput: its data are bytes.
+    """
+    if format.raw:
+        problem = f"rows of tables cannot be stored as {format.name}, whose data are bytes"
+        raise InvalidInput(problem, hint='Use a dataset with format = "seg" or "jsonl".')
+
+
+def field_name(column: str) -> str:
+    """Return the name of the field that a column can be."""
+    return _NOT_WORD.sub("_", column.lower()).strip("_")
+
+
+def _begun(records: Records, config: DatasetConfig, options: TableOptions, delimiter: str) -> tuple[_Columns, Records]:
+    """Return the columns that the first record names, and the other records."""
+    first = min([*records.lines[:1], *records.refused])
+    if first in records.refused:
+        raise InvalidInput(f"line {first}: {records.refused[first]}")
+    names = [name.strip() for name in records.rows[0]]
+    columns = _Columns(names, config, options, delimiter)
+    return columns, Records(records.rows[1:], records.lines[1:], records.refused)
+
+
+def _between(records: Records, lines: Sequence[int]) -> Records:
+    """Return the records of consecutive lines."""
+    if len(lines) == len(records.lines) + len(records.refused):
+        return records
+    wanted = {*lines}
+    kept = [place for place, line in enumerate(records.lines) if line in wanted]
+    refused = {line: reason for line, reason in records.refused.items() if line in wanted}
+    return Records([records.rows[place] for place in kept], [records.lines[place] for place in kept], refused)
+
+
+class _Columns:
+    """The columns of a file, and how their cells become data.
+
+    Raises:
+        InvalidInput: a name is empty or occurs twice; there is no column for the reftime; or an option is not valid.
+    """
+
+    def __init__(self, names: list[str], config: DatasetConfig, options: TableOptions, delimiter: str) -> None:
+        self._is_ended = len(names) > 1 and names[-1] == ""  # each line ends with a delimiter
+        names = names[:-1] if self._is_ended else names
+        check_names(names)
+        wanted = REFTIME if options.time is None else options.time
+        if wanted not in names:
+            raise _no_time(wanted, names, delimiter)
+        self._names = names
+        self._time = names.index(wanted)
+        fields: dict[str, int] = {}
+        for place, column in enumerate(names):
+            name = column if column in config.fields else field_name(column)
+            if place == self._time or name not in config.fields:
+                continue
+            if name in fields:
+                hint = "Rename or remove one of them."
+                raise InvalidInput(
+                    f"the columns {shown(names[fields[name]])} and {shown(column)} are both {name}", hint=hint
+                )
+            fields[name] = place
+        zone = None if options.tz is None else Zone(options.tz)
+        iso = Times(None, zone)
+        self._times = iso if options.time_format is None else Times(options.time_format, zone)
+        self._fields = [*fields.values()]
+        described = [(name, config.fields[name], shown(names[place])) for name, place in fields.items()]
+        self._metadata = Metadata(described, options.null, self._times, iso)
+        self._others = [place for place in range(len(names)) if place != self._time and place not in self._fields]
+        self._keys = [names[place] for place in self._others]
+        if REFTIME in self._keys:
+            hint = f"Rename it, or remove it; the reftime is {shown(wanted)}."
+            raise InvalidInput(f"a column of the content cannot be called {REFTIME}", hint=hint)
+        self._contents = Contents(options.null)
+
+    def encode(self, records: Records, format: Format) -> Batch:
+        """Return records as data of a format; refuse those that are not."""
+        rows, lines, refused = records.rows, records.lines, dict(records.refused)
+        width = len(self._names) + self._is_ended
+        if {*map(len, rows)} - {width}:
+            refused |= {line: self._wrong(row) for row, line in zip(rows, lines, strict=True) if len(row) != width}
+            rows, lines = _without(rows, lines, refused)
+        cells = [*zip(*rows, strict=True)] if rows else [()] * width
+        if self._is_ended and any(cells[-1]):
+            more = {line: self._wrong(row) for row, line in zip(rows, lines, strict=True) if row[-1]}
+            return self.encode(Records(*_without(rows, lines, more), refused | more), format)
+        times = [*map(self._times.__getitem__, cells[self._time])]
+        metadata = self._metadata_of(cells, len(rows))
+        if str in {*map(type, times)} or Refused in {*map(type, metadata)}:
+            wrong: dict[int, str] = {}
+            for line, time, found in zip(lines, times, metadata, strict=True):
+                if isinstance(time, str):
+                    wrong[line] = f"column {shown(self._names[self._time])}: {time}"
+                elif isinstance(found, Refused):
+                    wrong[line] = found
+            return self.encode(Records(*_without(rows, lines, wrong), refused | wrong), format)
+        self._contents.trim()
+        if not rows:
+            return with_refused(Batch(), lines, refused)
+        batch = format.encode_columns(times, metadata, self._content_of(cells, len(rows)))  # type: ignore[arg-type]
+        return with_refused(batch, lines, refused)
+
+    def _metadata_of(self, cells: list[tuple[str, ...]], count: int) -> list[Mapping[str, Any] | Refused]:
+        if not self._fields:
+            return [self._metadata[()]] * count
+        return [*map(self._metadata.__getitem__, zip(*(cells[place] for place in self._fields), strict=True))]
+
+    def _content_of(self, cells: list[tuple[str, ...]], count: int) -> list[dict[str, Any]]:
+        if not self._others:
+            return [{} for _ in range(count)]
+        value_of, keys = self._contents.__getitem__, self._keys
+        values = [[*map(value_of, cells[place])] for place in self._others]
+        data = [dict(zip(keys, row, strict=True)) for row in zip(*values, strict=True)]
+        lacking = {
+            place for column in values if None in column for place in compress(range(count), map(_is_none, column))
+        }
+        for place in lacking:
+            data[place] = {key: value for key, value in data[place].items() if value is not None}
+        return data
+
+    def _wrong(self, row: list[str]) -> str:
+        """Return why a row with another number of cells than columns is refused."""
+        count, wanted = len(row), len(self._names)
+        if count > wanted:
+            return f"{count} cells instead of {wanted}: cell {wanted + 1} is {shown(row[wanted])}"
+        return f"{count} cell{'s' * (count != 1)} instead of {wanted}: there is none for {shown(self._names[count])}"
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+def _without(
+    rows: list[list[str]], lines: Sequence[int], refused: Mapping[int, str]
+) -> tuple[list[list[str]], Sequence[int]]:
+    """Return rows and their lines without those that are refused."""
+    kept = [place for place, line in enumerate(lines) if line not in refused]
+    return [rows[place] for place in kept], [lines[place] for place in kept]
+
+
+def check_names(names: list[str]) -> None:
+    """Raise unless each column has a name of its own."""
+    if "" in names:
+        hint = "Name it in the first line; pandas writes no unnamed column with index=False."
+        raise InvalidInput(f"column {names.index('') + 1} has no name", hint=hint)
+    places: dict[str, int] = {}
+    for place, name in enumerate(names, 1):
+        if name in places:
+            problem = f"two columns have the name {shown(name)}: {places[name]} and {place}"
+            raise InvalidInput(problem, hint="Rename one of them in the first line.")
+        places[name] = place
+
+
+def _no_time(wanted: str, names: list[str], delimiter: str) -> InvalidInput:
+    """Return the error for a file without the column of the reftime."""
+    listed = ", ".join(map(shown, names[:_NAMED])) + ", …" * (len(names) > _NAMED)
+    other = next((each for each in ";\t|,:" if each != delimiter and len(names) == 1 and each in names[0]), "")
+    if other:
+        hint = f"Is the delimiter {'a tab' if other == chr(9) else other}? Pass it as delimiter (--delimiter)."
+    else:
+        hint = "Pass the name of the column with the time as time (--time)."
+    return InvalidInput(f"there is no column {shown(wanted)}; the columns are {listed}", hint=hint)

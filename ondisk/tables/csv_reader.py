@@ -1,0 +1,202 @@
+"""The records of a CSV file, in bounded memory, whatever the file contains.
+
+Source: RFC 4180, as Python's `csv` reads it with `strict`. Lines end with LF or CR LF, also mixed; a byte order mark is
+skipped, and so are blank lines. A record that is not CSV is refused, and reading goes on with the next line. What has
+no end within `MAX_RECORD` ends the reading, since nobody knows where the next record begins.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import StringIO
+
+from ondisk.errors import InvalidInput, LimitExceeded, shown
+from ondisk.formats.base import Readable, compression_of
+
+MAX_RECORD = 8 * 1024 * 1024
+"""The longest record that is read, bytes."""
+
+_CHUNK = 128 * 1024
+_BOM = b"\xef\xbb\xbf"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SHOWN = 200  # characters of a line
+# Parts of the messages of the module csv, which has one error for all.
+_FIELD_LIMIT, _OPEN_QUOTE, _LONE_CR = "field limit", "unexpected end", "new-line"
+_SAVE = "Save it as UTF-8, for example with iconv."
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Some records, and what was not one.
+
+    Attributes:
+        rows: the cells of each record.
+        lines: the number of its first line, from 1 on.
+        refused: line → reason.
+    """
+
+    rows: list[list[str]]
+    lines: Sequence[int]
+    refused: dict[int, str]
+
+
+def read(stream: Readable, delimiter: str) -> Iterator[Records]:
+    """Yield the records of a stream, about a megabyte at a time.
+
+    Raises:
+        InvalidInput: it is not text in UTF-8.
+        LimitExceeded: a line or a record is longer than `MAX_RECORD`, or a cell than `csv.field_size_limit`.
+
+    Memory: some times `MAX_RECORD` in the worst case, some megabytes in all others.
+    """
+    held, line, size = "", 1, 0
+    is_first, is_odd = True, False
+    for chunk, is_last in _whole_lines(stream):
+        if is_first:
+            _check_text(chunk)
+            chunk, is_first = chunk.removeprefix(_BOM), False
+        text, has_other_bytes = _decoded(chunk)
+        is_odd |= has_other_bytes or "\0" in text
+        held += text
+        if len(held) < size and not is_last:  # to read a long record again with each piece would take too long
+            continue
+        found, held, following = _parsed(held, line, delimiter, is_last=is_last)
+        if len(held) > MAX_RECORD:
+            raise _too_long(following, f"a quote opens there and does not close within {MAX_RECORD} bytes")
+        if is_odd:
+            found = _without_odd(found)
+        is_odd &= held != ""
+        line, size = following, min(2 * len(held), MAX_RECORD + 1)
+        if found.rows or found.refused:
+            yield found
+
+
+def _whole_lines(stream: Readable) -> Iterator[tuple[bytes, bool]]:
+    """Yield pieces of whole lines, and whether each is the last one; at least one."""
+    pieces: list[bytes] = []  # a line whose end was not read yet, and what follows it
+    length, line = 0, 1
+    while chunk := stream.read(_CHUNK):
+        pieces.append(chunk)
+        length += len(chunk)
+        if length < _CHUNK:  # a pipe may return little at a time
+            continue
+        joined = b"".join(pieces)
+        end = joined.rfind(b"\n") + 1
+        if end:
+            line += joined.count(b"\n")
+            yield joined[:end], False
+        elif length > MAX_RECORD:
+            raise _too_long(line, f"it is longer than {MAX_RECORD} bytes")
+        pieces, length = [joined[end:]], len(joined) - end
+    yield b"".join(pieces), True
+
+
+def _parsed(text: str, line: int, delimiter: str, *, is_last: bool) -> tuple[Records, str, int]:
+    """Return the records in whole lines; the text of a record at their end that goes on; and the line after the others.
+
+    Args:
+        line: the number of the first one.
+        is_last: nothing follows.
+    """
+    if '"' not in text and text.count("\r") == text.count("\r\n"):
+        rows = [*_plain(text, line, delimiter)]
+        return _without_blank(rows, range(line, line + len(rows)), {}), "", line + text.count("\n")
+    rows, lines, refused = list[list[str]](), list[int](), dict[int, str]()
+    reader = csv.reader(StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
+    begin = 0  # the number of lines before the record that is read
+    whole: list[str] = []  # the lines of the text, if a message needs one
+    while True:
+        try:
+            for row in reader:
+                rows.append(row)
+                lines.append(line + begin)
+                begin = reader.line_num
+            break
+        except csv.Error as error:
+            reason = str(error)
+        whole = whole or text.split("\n")
+        if _FIELD_LIMIT in reason:
+            raise _too_long(line + begin, _long_cell())
+        if _OPEN_QUOTE in reason:
+            if not is_last:
+                return _without_blank(rows, lines, refused), "\n".join(whole[begin:]), line + begin
+            refused[line + begin] = f"{_excerpt(whole[begin])} opens a quote that never closes"
+            break
+        refused[line + begin] = _why(reason, _excerpt(whole[reader.line_num - 1]))
+        begin = reader.line_num
+    return _without_blank(rows, lines, refused), "", line + text.count("\n")
+
+
+def _plain(text: str, line: int, delimiter: str) -> Iterator[list[str]]:
+    """Yield the records of lines without quotes; each line is one."""
+    reader = csv.reader(StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
+    try:
+        yield from reader
+    except csv.Error:  # nothing else can be wrong with them
+        raise _too_long(line + reader.line_num - 1, _long_cell()) from None
+
+
+def _without_blank(rows: list[list[str]], lines: Sequence[int], refused: dict[int, str]) -> Records:
+    """Return records without those of blank lines."""
+    if rows and min(map(len, rows)) < 2:
+        kept = [place for place, row in enumerate(rows) if len(row) > 1 or (row and row[0].strip())]
+        rows, lines = [rows[place] for place in kept], [lines[place] for place in kept]
+    return Records(rows, lines, refused)
+
+
+def _without_odd(found: Records) -> Records:
+    """Refuse records with bytes that are not UTF-8, or with NUL bytes."""
+    kept: list[int] = []
+    refused = dict(found.refused)
+    for place, row in enumerate(found.rows):
+        joined = "".join(row)
+        if "\0" in joined:
+            refused[found.lines[place]] = "it contains NUL bytes: the file is damaged, or not text"
+        elif _SURROGATE.search(joined):
+            number = next(number for number, cell in enumerate(row, 1) if _SURROGATE.search(cell))
+            raw = row[number - 1].encode(errors="surrogateescape")
+            refused[found.lines[place]] = f"column {number}: {shown(raw)} is not UTF-8"
+        else:
+            kept.append(place)
+    return Records([found.rows[place] for place in kept], [found.lines[place] for place in kept], refused)
+
+
+def _check_text(head: bytes) -> None:
+    """Raise if the first bytes of a file are not those of a text in UTF-8."""
+    if compression := compression_of(head):
+        raise InvalidInput(f"it is compressed with {compression}, not text", hint="Decompress it first.")
+    if head.startswith(_UTF_16):
+        raise InvalidInput("it is UTF-16, not UTF-8", hint=_SAVE)
+
+
+def _decoded(chunk: bytes) -> tuple[str, bool]:
+    """Return the text of bytes, and whether some of them are not UTF-8."""
+    try:
+        return chunk.decode(), False
+    except UnicodeDecodeError:
+        return chunk.decode(errors="surrogateescape"), True
+
+
+def _excerpt(line: str) -> str:
+    """Return the beginning of a line, for a message."""
+    return shown(line[:_SHOWN].rstrip("\r"))
+
+
+def _why(reason: str, line: str) -> str:
+    """Return why a line is not CSV."""
+    if _LONE_CR in reason:
+        return f"{line} has a carriage return (CR) in the middle: lines end with LF or CR LF"
+    return f"{line} has a quote inside of a cell that begins with one: it must be doubled"
+
+
+def _long_cell() -> str:
+    return f"a cell is longer than {csv.field_size_limit()} characters"
+
+
+def _too_long(line: int, problem: str) -> LimitExceeded:
+    hint = "Is it the right file, and is a quote missing?"
+    return LimitExceeded(f"line {line}: {problem}", hint=hint, line=line)

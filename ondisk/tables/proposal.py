@@ -1,0 +1,433 @@
+"""Propose the configuration of a dataset for a file: format, step, fields, unique and index, from its first rows.
+
+A column that identifies a row becomes a field, and so do texts and booleans that repeat; numbers that were measured
+stay in the content. It is a proposal: a file says neither what its user will query by, nor what the next file is like.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import PurePath
+from typing import Any, BinaryIO
+
+from ondisk.config import RESERVED_FIELDS, DatasetConfig
+from ondisk.dataset.input_file import Begun, open_source
+from ondisk.datum import FieldType, from_microseconds
+from ondisk.errors import InvalidInput, shown
+from ondisk.formats.base import Readable
+from ondisk.formats.jsonl import JsonLines
+from ondisk.formats.lines import read_lines
+from ondisk.tables import csv_reader
+from ondisk.tables.csv_input import check_names, field_name
+from ondisk.tables.options import REFTIME, TableOptions
+from ondisk.tables.times import Times, Zone
+from ondisk.tables.values import number_or_text
+
+SAMPLE = 10_000
+"""How many rows are looked at."""
+
+_WORD = re.compile(r"[a-z_][a-z0-9_]*")
+_TIME_NAMES = (REFTIME, "time", "timestamp", "datetime", "date_time", "date", "when", "ts", "t")
+_IDENTIFIER = re.compile(
+    r"(?:^|_)(?:id|uuid|key|code|name|station|site|sensor|device|host|source|area|product|location|place|series|serial"
+    r"|channel|variable|parameter|type|kind|symbol|topic)(?:_|$)"
+)
+_FORMATS = (
+    *("%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%d/%m/%Y %H:%M", "%d/%m/%Y %H:%M:%S", "%m/%d/%Y %H:%M"),
+    *(
+        "%m/%d/%Y %H:%M:%S",
+        "%Y/%m/%d %H:%M",
+        "%Y/%m/%d %H:%M:%S",
+        "%Y%m%dT%H%M%S%z",
+        "%d.%m.%Y",
+        "%d/%m/%Y",
+        "%m/%d/%Y",
+    ),
+)
+_DIGITS = {14: "%Y%m%d%H%M%S", 12: "%Y%m%d%H%M", 10: "%Y%m%d%H", 8: "%Y%m%d"}
+_UNIX = {"unix": range(5 * 10**8, 5 * 10**9), "unix-ms": range(5 * 10**11, 5 * 10**12)}  # the years 1985 to 2128
+_NULLS = ("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-", "--", "?")
+_DELIMITERS = ",;\t|"
+_ZONE = "ZONE"
+"""Stands for a zone that the file does not say."""
+
+_DAY = 24 * 3600 * 1_000_000
+_STEPS = (("yearly", 366, 64 * 2**20), ("monthly", 31, 2**30), ("daily", 1, None))
+"""Steps, their days, and the most bytes that a segment should have."""
+
+_MANY = 50  # values of a field, from which on an index of its own may help
+_MOST_FIELDS, _MOST_KEYS, _LONGEST = 12, 4, 64
+_TYPES = {bool: FieldType.BOOLEAN, int: FieldType.INTEGER, str: FieldType.TEXT}
+_BOOLEANS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of the sample.
+
+    Attributes:
+        name: in the file.
+        values: one for each row; None where it has none.
+        kind: its type as a field; None if it cannot be one.
+    """
+
+    name: str
+    values: Sequence[Any]
+    kind: FieldType | None
+
+    @property
+    def field(self) -> str:
+        """The name of the field that it can be."""
+        return field_name(self.name)
+
+    @property
+    def distinct(self) -> int:
+        return len({*self.values} - {None})
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """The first rows of a file.
+
+    Attributes:
+        rows: a mapping for each; a key without a value is missing.
+        size: their bytes.
+        is_whole: the file has no more.
+    """
+
+    rows: list[dict[str, Any]]
+    size: int
+    is_whole: bool
+
+
+def proposed(
+    source: str | os.PathLike[str] | BinaryIO,
+    *,
+    time: str | None = None,
+    time_format: str | None = None,
+    tz: str | None = None,
+    null: Sequence[str] = (),
+    delimiter: str | None = None,
+) -> str:
+    """Return the text of a `dataset.toml` for a file of CSV or of JSON lines, with comments.
+
+    Args:
+        source: a path, or a stream of bytes, perhaps compressed.
+        time, time_format, tz, null, delimiter: as in `Dataset.append_file`; what is not given is proposed, too.
+
+    Raises:
+        InvalidInput: it has no rows, or no column with times; or an option is not valid.
+        NotFound: the file does not exist.
+
+    Cost: reads some megabytes, whatever the size of the file.
+    """
+    options = TableOptions(time, time_format, tz, null, delimiter)
+    with open_source(source) as opened:
+        begun = Begun.of(opened)
+        is_json = begun.path.suffix.lower() == ".jsonl" or JsonLines.recognises(begun.head)
+        name = PurePath(str(getattr(opened, "name", "-"))).name
+        return (_proposed_json if is_json else _proposed_csv)(begun.plain(), name, options)
+
+
+def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
+    """Return the text of a `dataset.toml` for a CSV file.
+
+    Args:
+        name: of the file, for comments.
+
+    Raises:
+        InvalidInput: it has no rows, no names, or no column with times; or an option is not valid.
+    """
+    head = stream.read(1024 * 1024)
+    delimiter = options.delimiter or _delimiter(head)
+    records = csv_reader.read(_Joined(head, stream), delimiter)
+    first = next(records, None)
+    if first is None or not first.rows:
+        raise InvalidInput("the file has no rows to look at")
+    names = [each.strip() for each in first.rows[0]]
+    names = names[:-1] if len(names) > 1 and names[-1] == "" else names
+    check_names(names)
+    found = islice(chain(first.rows[1:], (row for each in records for row in each.rows)), SAMPLE + 1)
+    table = [row for row in found if len(row) >= len(names)]
+    is_whole, table = len(table) <= SAMPLE, table[:SAMPLE]
+    size = sum(sum(map(len, row)) + len(row) for row in table)
+    columns = dict(zip(names, zip(*table, strict=False), strict=False)) if table else {}
+    nulls = {text for texts in columns.values() for text in _nulls(texts)} | {*options.null}
+    rows = [
+        {key: _value(text) for key, text in zip(names, row, strict=False) if text and text not in nulls}
+        for row in table
+    ]
+    options = replace(options, null=sorted(nulls), delimiter=None if delimiter == "," else delimiter)
+    return _proposed(_Sample(rows, size, is_whole), names, name, options, "seg")
+
+
+def _proposed_json(stream: Readable, name: str, options: TableOptions) -> str:
+    """Return the text of a `dataset.toml` for JSON lines; see `proposed`."""
+    config = DatasetConfig.from_mapping({"format": "jsonl", "step": "daily"})
+    format = JsonLines(config)
+    rows: list[dict[str, Any]] = []
+    size, is_whole = 0, True
+    lines = read_lines(stream, SAMPLE + 1, config.max_datum_size)
+    for line in next(lines, []):
+        if len(rows) == SAMPLE:
+            is_whole = False
+            break
+        try:
+            row = format.read_object(line)
+        except InvalidInput:
+            continue
+        rows.append({key: value for key, value in row.items() if value is not None})
+        size += len(line) + 1
+    names = [*dict.fromkeys(key for row in rows for key in row)]
+    return _proposed(_Sample(rows, size, is_whole), names, name, options, "jsonl")
+
+
+class _Joined:
+    """Some bytes, then a stream."""
+
+    def __init__(self, head: bytes, stream: Readable) -> None:
+        self._head, self._stream = head, stream
+
+    def read(self, size: int, /) -> bytes:
+        head, self._head = self._head, b""
+        return head or self._stream.read(size)
+
+
+def _proposed(sample: _Sample, names: Sequence[str], name: str, options: TableOptions, format: str) -> str:
+    if not sample.rows:
+        raise InvalidInput("the file has no rows to look at")
+    options, times = _times(sample, names, options)
+    rows = [row for row, time in zip(sample.rows, times, strict=True) if time is not None]
+    times = [time for time in times if time is not None]
+    columns = [_column(key, [row.get(key) for row in rows], format) for key in names if key != options.time]
+    keys, is_unique = _keys(times, columns, rows)
+    fields = _fields(columns, keys, len(rows))
+    step, each_day = _step(times, sample.size)
+    shape = {
+        "format": format,
+        "step": step,
+        "unique": [REFTIME, *(each.field for each in keys)] if is_unique else [],
+        "fields": {each.field: str(each.kind) for each in fields},
+    }
+    text = "\n".join(_lines(shape, sample, times, keys, fields, columns, name, options, each_day)) + "\n"
+    assert DatasetConfig.from_toml(text) == DatasetConfig.from_mapping(shape)
+    return text
+
+
+def _lines(
+    shape: Mapping[str, Any],
+    sample: _Sample,
+    times: list[int],
+    keys: list[_Column],
+    fields: list[_Column],
+    columns: list[_Column],
+    name: str,
+    options: TableOptions,
+    each_day: float,
+) -> Iterator[str]:
+    span = " to ".join(from_microseconds(each).strftime("%Y-%m-%dT%H:%MZ") for each in (min(times), max(times)))
+    whole = f"all {len(times):,}" if sample.is_whole else f"the first {len(times):,}"
+    yield f"# Proposed from {whole} rows of {_comment(name)}, {span}. Change what you know better."
+    yield f"# Then store them: ondisk append DATASET {_comment(_append(name, options))}"
+    if options.tz == _ZONE:
+        yield "# ZONE is the zone of the file's clock, such as Europe/Rome, UTC or +01:00: its times have no offset."
+    yield ""
+    if shape["format"] == "seg":
+        yield _commented('format = "seg"', "rows become events: compressed, with checksums")
+    else:
+        yield _commented('format = "jsonl"', "lines are stored as they are")
+    rate = f"about {each_day:,.0f} rows a day" if each_day >= 1 else "less than one row a day"
+    yield _commented(f'step = "{shape["step"]}"', f"a file for each: {rate} in the sample")
+    if shape["unique"]:
+        listed = ", ".join(f'"{each}"' for each in shape["unique"])
+        yield _commented(f"unique = [{listed}]", "no two rows of the sample are equal in these")
+    else:
+        yield "# unique: some rows of the sample are equal in time and in everything that may identify them, so nothing"
+        yield "# is a duplicate, and a file that is appended twice is stored twice."
+    if many := [each.field for each in keys if each.distinct >= _MANY]:
+        listed = ", ".join(f'"{each}"' for each in many)
+        yield _commented(f"# index = [{listed}]", "if you query one of many values over a long time")
+    if fields:
+        yield ""
+        yield "[fields]"
+        for each in fields:
+            yield _commented(f'{each.field} = "{each.kind}"', _values_of(each))
+    rest = [each.name for each in columns if each not in fields]
+    if rest:
+        yield ""
+        yield f"# The content of each datum: {_comment(', '.join(rest[:20]))}{', …' if len(rest) > 20 else ''}"
+
+
+def _comment(text: str) -> str:
+    """Return a text as a comment can have it, on one line."""
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
+def _commented(line: str, comment: str) -> str:
+    return f"{line:<36}# {_comment(comment)}"
+
+
+def _values_of(column: _Column) -> str:
+    values = [*dict.fromkeys(value for value in column.values if value is not None)]
+    shown_values = ", ".join(str(value)[:20] for value in values[:3])
+    label = "" if column.name == column.field else f"{column.name}: "
+    return f"{label}{shown_values}{f', … ({len(values):,} values)' if len(values) > 3 else ''}"
+
+
+def _append(name: str, options: TableOptions) -> str:
+    """Return the arguments of the append of a file."""
+    words = [name]
+    if options.time != REFTIME:
+        words += ["--time", options.time or ""]
+    if options.time_format is not None:
+        words += ["--time-format", options.time_format]
+    if options.tz is not None:
+        words += ["--tz", options.tz]
+    for text in options.null:
+        words += ["--null", text]
+    if options.delimiter is not None and not (options.delimiter == "\t" and ".tsv" in name):
+        words += ["--delimiter", "tab" if options.delimiter == "\t" else options.delimiter]
+    return shlex.join(words)
+
+
+def _delimiter(head: bytes) -> str:
+    line = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0].decode(errors="replace")
+    return max(_DELIMITERS, key=line.count)
+
+
+def _nulls(texts: Sequence[str]) -> set[str]:
+    """Return which texts of a column of numbers mean that there is no value."""
+    found = {*texts} & {*_NULLS}
+    if found and all(not isinstance(number_or_text(text), str) for text in {*texts} - found - {""}):
+        return found
+    return set()
+
+
+def _value(text: str) -> Any:
+    return _BOOLEANS.get(text.lower(), number_or_text(text))
+
+
+def _column(name: str, values: list[Any], format: str) -> _Column:
+    """Return a column with the type that it can have as a field."""
+    kinds = {type(value) for value in values if value is not None}
+    field = field_name(name)
+    is_name = bool(_WORD.fullmatch(field)) and field not in RESERVED_FIELDS and (format == "seg" or field == name)
+    kind = _TYPES.get(kinds.pop()) if len(kinds) == 1 and is_name else None
+    if kind is FieldType.INTEGER and max(abs(value) for value in values if value is not None) >= 2**63:
+        kind = None
+    if kind is FieldType.TEXT and max(len(value) for value in values if value is not None) > _LONGEST:
+        kind = None
+    if kind is None:  # its values need not be hashable
+        values = []
+    return _Column(name, values, kind)
+
+
+def _times(sample: _Sample, names: Sequence[str], options: TableOptions) -> tuple[TableOptions, list[int | None]]:
+    """Return the options with the column of the time and its format, and the time of each row; None where it has none.
+
+    Raises:
+        InvalidInput: no column has times.
+    """
+    zone = Zone("UTC" if options.tz is None else options.tz)
+    wanted = names if options.time is None else [options.time]
+    by_name = sorted(wanted, key=lambda name: _TIME_NAMES.index(name.lower()) if name.lower() in _TIME_NAMES else 99)
+    for name in by_name:
+        values = [row.get(name) for row in sample.rows]
+        for format in _formats(values, options, is_named=name.lower() in _TIME_NAMES or options.time is not None):
+            texts = ["" if value is None else str(value) for value in values]
+            times = Times(format, zone)
+            found = [time if isinstance(time := times[text], int) else None for text in texts]
+            if 2 * sum(time is not None for time in found) <= len(found):
+                continue
+            lacks_offset = options.tz is None and _lacks_offset(texts, found, format)
+            tz = _ZONE if lacks_offset else options.tz
+            return replace(options, time=name, time_format=format, tz=tz), found
+    hint = "Name the column with --time, and how its times are written with --time-format."
+    raise InvalidInput(f"no column of {', '.join(map(shown, wanted[:20]))} has times that are recognised", hint=hint)
+
+
+def _formats(values: Sequence[Any], options: TableOptions, *, is_named: bool) -> list[str | None]:
+    """Return the formats that the times of a column may have."""
+    if options.time_format is not None:
+        return [options.time_format]
+    present = [value for value in values if value is not None]
+    texts = [each for each in present if isinstance(each, str)]
+    if present and not texts:
+        if not is_named:
+            return []
+        seconds = [name for name, span in _UNIX.items() if type(present[0]) in (int, float) and int(present[0]) in span]
+        texts = [*map(str, present)]
+        return [*seconds, *_that_fit([_DIGITS[size] for size in {*map(len, texts)} & {*_DIGITS}], texts)]
+    formats = [None, *_that_fit(_FORMATS, texts)]
+    days_first = [format for format in formats if format and format.startswith("%d/%m")]
+    months_first = [format for format in formats if format and format.startswith("%m/%d")]
+    if days_first and months_first:
+        hint = "Say it with --time-format: '%d/%m/%Y …' or '%m/%d/%Y …'."
+        raise InvalidInput(f"{shown(texts[0])} may have the day or the month first", hint=hint)
+    return formats
+
+
+def _that_fit(formats: Sequence[str], texts: Sequence[str]) -> list[str]:
+    """Return the formats that all texts have."""
+    readers = {format: Times(format, Zone("UTC")) for format in formats}
+    return [format for format, times in readers.items() if not any(isinstance(times[text], str) for text in texts)]
+
+
+def _lacks_offset(texts: Sequence[str], found: Sequence[int | None], format: str | None) -> bool:
+    """Return whether some of the texts that are times have no offset."""
+    times = Times(format)
+    return any(isinstance(times[text], str) for text, time in zip(texts, found, strict=True) if time is not None)
+
+
+def _keys(times: list[int], columns: list[_Column], rows: list[dict[str, Any]]) -> tuple[list[_Column], bool]:
+    """Return the columns that together with the time identify a row, and whether they do."""
+    whole = [each for each in columns if each.kind is not None and None not in each.values]
+    named = [each for each in whole if _IDENTIFIER.search(each.field)]
+    # A row that is there twice is a duplicate, whatever identifies it.
+    different = [
+        *{
+            repr((time, sorted(row.items()))): at for at, (time, row) in enumerate(zip(times, rows, strict=True))
+        }.values()
+    ]
+
+    def count(keys: Sequence[_Column]) -> int:
+        return len({(times[at], *(key.values[at] for key in keys)) for at in different})
+
+    if count([]) == len(different):
+        return named[:_MOST_KEYS], True
+    keys: list[_Column] = []
+    others = [each for each in whole if each not in named]
+    texts = [each for each in others if each.kind is not FieldType.INTEGER]
+    for some in (named, named + texts, named + others):
+        keys = []
+        while len(keys) < _MOST_KEYS and (left := [each for each in some if each not in keys]):
+            keys.append(max(left, key=lambda each: count([*keys, each])))
+            if count(keys) == len(different):
+                return keys, True
+    return named, False
+
+
+def _fields(columns: list[_Column], keys: list[_Column], count: int) -> list[_Column]:
+    """Return the columns to declare: those that identify a row, then texts and booleans that repeat."""
+    repeated = [
+        each
+        for each in columns
+        if each not in keys
+        and each.kind in (FieldType.TEXT, FieldType.BOOLEAN)
+        and 0 < 10 * each.distinct <= max(count, 20)
+    ]
+    return [*keys, *repeated][:_MOST_FIELDS]
+
+
+def _step(times: list[int], size: int) -> tuple[str, float]:
+    """Return a step, and the number of rows a day in the sample."""
+    days = max((max(times) - min(times)) / _DAY, 1 / 24)
+    for step, length, most in _STEPS:
+        if most is None or size / days * length <= most:
+            return step, len(times) / max(days, 1)
+    raise AssertionError("the last step has no limit")

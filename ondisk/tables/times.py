@@ -1,0 +1,290 @@
+"""Times in tables: texts as other programs write them → microseconds since 1970.
+
+Without a format, a time is ISO 8601 with dashes and colons: a date, then nothing (midnight), or `T` or a blank, hours,
+minutes, and perhaps seconds with a fraction; then perhaps `Z` or an offset. Digits after the sixth of a fraction are
+cut off. `unix` and `unix-ms` are seconds and milliseconds since 1970. Other formats are those of `datetime.strptime`.
+
+A time without an offset needs a zone. Where the clocks of the zone were put forward, some local times never were; where
+they were put back, some were twice. Both are refused: nobody can know which moment is meant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from itertools import product
+from zoneinfo import ZoneInfo
+
+from ondisk.datum import EPOCH, MICROSECOND, microseconds
+from ondisk.errors import InvalidInput, shown
+
+_SECOND = 1_000_000
+_DAY = 24 * 3600 * _SECOND
+_CACHED = 100_000
+_EARLIEST, _LATEST = (microseconds(each.replace(tzinfo=UTC)) for each in (datetime.min, datetime.max))
+_START = EPOCH.replace(tzinfo=None)
+
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_CLOCK = re.compile(
+    r"(?:[Tt ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,12}))?)?)? ?([Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?"
+)
+_OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})?")
+_NUMBER = re.compile(r"([+-]?)([0-9]{1,15})(?:\.([0-9]+))?")
+_UNIX = {"unix": _SECOND, "unix-ms": 1000}
+_EXAMPLE = "2026-11-20T06:00:00Z"
+# Directives of strptime by what they say. A format of a date and then a time is read in two halves, which are cached.
+_OF_DATE, _OF_TIME = frozenset("YymdjbBaAGuV"), frozenset("HMSfIpz")
+_DIRECTIVE = re.compile(r"%(.)", re.DOTALL)
+
+
+class Zone:
+    """A time zone.
+
+    Args:
+        name: of the IANA database such as Europe/Rome, or UTC, or an offset such as +01:00.
+
+    Raises:
+        InvalidInput: there is no such zone on this machine.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._zone = _zone(name)
+        self._days = _Days(self._zone)
+
+    def utc(self, local: int) -> int:
+        """Return the moment of a local time, both as microseconds since 1970.
+
+        Raises:
+            InvalidInput: the local time never was, or was twice; or the moment is outside of the years 1 to 9999.
+        """
+        offset = self._days[local // _DAY]
+        if offset is None:
+            offset = self._offset(local)
+        moment = local - offset
+        if not _EARLIEST <= moment <= _LATEST:
+            raise InvalidInput("it is outside the years 1 to 9999 in UTC")
+        return moment
+
+    def _offset(self, local: int) -> int:
+        """Return the offset at a local time of a day on which it changes."""
+        time = _START + local * MICROSECOND
+        first, second = (_offset_at(self._zone, time.replace(fold=fold)) for fold in (0, 1))
+        if first < second:
+            raise InvalidInput(f"this local time never was in {self.name}: the clocks were put forward")
+        if first > second:
+            how = f"was twice in {self.name}: the clocks were put back"
+            raise InvalidInput(f"this local time {how}; write its offset, or append times in UTC")
+        return first
+
+
+class Times(dict[str, int | str]):
+    """Texts → microseconds since 1970, or the reason why a text is not a time.
+
+    Args:
+        format: as `TableOptions.time_format`.
+        zone: of times without an offset; None to refuse them.
+
+    Raises:
+        InvalidInput: the format is not valid, or has no year.
+    """
+
+    def __init__(self, format: str | None = None, zone: Zone | None = None) -> None:
+        super().__init__()
+        self._format = format
+        self._zone = zone
+        self._dates: dict[str, int] = {}
+        self._clocks: dict[str, tuple[int, int | None]] = {}
+        self._read: Callable[[str], int]
+        if format is None:
+            self._read = self._iso
+        elif format in _UNIX:
+            self._read = self._unix
+        else:
+            _check_format(format)
+            self._separator = _separator(format)
+            self._read = self._strptime
+
+    def __missing__(self, text: str) -> int | str:
+        found: int | str
+        try:
+            found = self.read(text)
+        except InvalidInput as error:
+            found = error.message
+        for known in (self, self._dates, self._clocks):
+            if len(known) >= _CACHED:
+                known.clear()  # type: ignore[attr-defined]  # each is a dict
+        if len(text) <= 64:
+            self[text] = found
+        return found
+
+    def read(self, text: str) -> int:
+        """Return the microseconds since 1970 of a text.
+
+        Raises:
+            InvalidInput: it is not a time of the format, or needs a zone; or see `Zone.utc`.
+        """
+        try:
+            return self._read(text.strip())
+        except InvalidInput as error:
+            raise InvalidInput(f"{shown(text)}: {error.message}", hint=error.hint) from None
+
+    def _iso(self, text: str) -> int:
+        day, clock = text[:10], text[10:]
+        midnight = self._dates.get(day)
+        if midnight is None:
+            midnight = self._dates[day] = _midnight(day)
+        parts = self._clocks.get(clock)
+        if parts is None:
+            parts = self._clocks[clock] = _clock(clock)
+        return self._moment(midnight + parts[0], parts[1])
+
+    def _moment(self, local: int, offset: int | None) -> int:
+        if offset is None:
+            if self._zone is None:
+                raise InvalidInput("the time has no offset; pass tz (--tz), such as UTC or Europe/Rome")
+            return self._zone.utc(local)
+        moment = local - offset
+        if not _EARLIEST <= moment <= _LATEST:
+            raise InvalidInput("it is outside the years 1 to 9999 in UTC")
+        return moment
+
+    def _unix(self, text: str) -> int:
+        matched = _NUMBER.fullmatch(text)
+        if matched is None:
+            raise InvalidInput(f"it is not a number, as {self._format} needs it")
+        sign, whole, fraction = matched.groups()
+        unit = _UNIX[self._format or ""]
+        digits = len(str(unit)) - 1
+        moment = int(whole) * unit + int((fraction or "").ljust(digits, "0")[:digits])
+        if sign == "-":
+            moment = -moment
+        if not _EARLIEST <= moment <= _LATEST:
+            raise InvalidInput("it is outside the years 1 to 9999")
+        return moment
+
+    def _strptime(self, text: str) -> int:
+        day = clock = ""
+        if self._separator:
+            day, _, clock = text.partition(self._separator)
+            midnight, parts = self._dates.get(day), self._clocks.get(clock)
+            if midnight is not None and parts is not None:
+                return self._moment(midnight + parts[0], parts[1])
+        try:
+            time = datetime.strptime(text, self._format or "")
+        except ValueError:
+            raise InvalidInput(f"it is not of the format {shown(self._format)}") from None
+        offset = time.utcoffset()
+        shift = None if offset is None else offset // MICROSECOND
+        local = (time.replace(tzinfo=None) - _START) // MICROSECOND
+        if day:
+            self._dates[day] = midnight = local // _DAY * _DAY
+            self._clocks[clock] = (local - midnight, shift)
+        return self._moment(local, shift)
+
+
+class _Days(dict[int, int | None]):
+    """Days since 1970, local → the offset of the zone on all of that day, microseconds; None if it changes.
+
+    No zone of the IANA database changes twice on one day, so the beginning and the end of a day show a change.
+    """
+
+    def __init__(self, zone: tzinfo) -> None:
+        super().__init__()
+        self._zone = zone
+
+    def __missing__(self, day: int) -> int | None:
+        offset: int | None
+        try:
+            begin = _START + timedelta(days=day)
+            times = begin, begin + (timedelta(days=1) - MICROSECOND)
+            offsets = {_offset_at(self._zone, time.replace(fold=fold)) for time, fold in product(times, (0, 1))}
+        except OverflowError:  # the zone's own arithmetic, near the years 1 and 9999
+            raise InvalidInput("it is outside the years 1 to 9999 in UTC") from None
+        self[day] = offset = offsets.pop() if len(offsets) == 1 else None
+        return offset
+
+
+def _offset_at(zone: tzinfo, time: datetime) -> int:
+    offset = zone.utcoffset(time)
+    assert offset is not None
+    return offset // MICROSECOND
+
+
+def _zone(name: str) -> tzinfo:
+    if name in ("UTC", "Z"):
+        return UTC
+    if matched := _OFFSET.fullmatch(name):
+        return timezone(_offset(matched) * MICROSECOND)
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        hint = "Write a name such as Europe/Rome, UTC, or an offset such as +01:00."
+        hint += " Names need the database of time zones: the package tzdata of the system, or of Python."
+        raise InvalidInput(f"there is no time zone {shown(name)}", hint=hint) from None
+
+
+def _offset(matched: re.Match[str]) -> int:
+    """Return the microseconds of an offset.
+
+    Raises:
+        InvalidInput: it is a day or more, or has 60 minutes or more.
+    """
+    sign, hours, minutes = matched.groups()
+    if int(hours) > 23 or int(minutes or 0) > 59:
+        raise InvalidInput(f"{matched[0]} is not an offset such as +01:00")
+    offset = (int(hours) * 60 + int(minutes or 0)) * 60 * _SECOND
+    return -offset if sign == "-" else offset
+
+
+def _midnight(text: str) -> int:
+    """Return the microseconds since 1970 of a date, as if it were UTC."""
+    if _DATE.fullmatch(text) is None:
+        raise InvalidInput(f"it is not a time such as {_EXAMPLE}; pass time_format (--time-format) for others")
+    try:
+        return (date.fromisoformat(text) - _START.date()).days * _DAY
+    except ValueError:
+        raise InvalidInput("it is an impossible date") from None
+
+
+def _clock(text: str) -> tuple[int, int | None]:
+    """Return the microseconds of what follows a date, and the offset if it has one."""
+    matched = _CLOCK.fullmatch(text)
+    if matched is None:
+        raise InvalidInput(f"it is not a time such as {_EXAMPLE}; pass time_format (--time-format) for others")
+    hours, minutes, seconds, fraction, zone = matched.groups(default="")
+    if int(hours or 0) > 23 or int(minutes or 0) > 59 or int(seconds or 0) > 59:
+        raise InvalidInput("it is an impossible time")
+    whole = (int(hours or 0) * 60 + int(minutes or 0)) * 60 + int(seconds or 0)
+    clock = whole * _SECOND + int(fraction.ljust(6, "0")[:6])
+    if not zone:
+        return clock, None
+    given = _OFFSET.fullmatch(zone)
+    return clock, 0 if given is None else _offset(given)
+
+
+def _check_format(format: str) -> None:
+    """Raise unless strptime knows a format, and it says at least the year."""
+    problem = ""
+    try:
+        time = datetime(2026, 1, 1, tzinfo=UTC)
+        if datetime.strptime(time.strftime(format), format).year != time.year:
+            problem = "has no year"
+    except ValueError:
+        problem = "is not a format of strptime"
+    if "Z" in _DIRECTIVE.findall(format):
+        problem = "has %Z, but a zone's abbreviation does not say an offset"
+    if problem:
+        hint = f"Write for example '%d.%m.%Y %H:%M', or {', '.join(_UNIX)}; %z is an offset."
+        raise InvalidInput(f"the time format {shown(format)} {problem}", hint=hint)
+
+
+def _separator(format: str) -> str:
+    """Return what separates the date and the time of a format that consists of these; an empty text for others."""
+    for separator in (" ", "T"):
+        day, _, clock = format.partition(separator)
+        days, clocks = {*_DIRECTIVE.findall(day)}, {*_DIRECTIVE.findall(clock)}
+        if days and clocks and days <= _OF_DATE and clocks <= _OF_TIME and separator not in clock:
+            return separator
+    return ""

@@ -1,0 +1,295 @@
+"""CSV in: which column becomes what, what is refused, and random tables that come back as they were."""
+
+from __future__ import annotations
+
+import csv
+import io
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ondisk
+from ondisk.errors import ConfigError, InvalidInput
+
+HEAD = "reftime,station,temp\n"
+FIELDS = {"station": "integer"}
+
+
+@pytest.fixture(params=["seg", "jsonl"])
+def dataset(request, create) -> ondisk.Dataset:
+    return create(format=request.param, fields=FIELDS, unique=["reftime", "station"])
+
+
+def append(dataset: ondisk.Dataset, text: str, **options: Any) -> ondisk.AppendResult:
+    return dataset.append_file(io.BytesIO(text.encode()), "csv", **options)
+
+
+def stored(dataset: ondisk.Dataset) -> list[tuple[str, dict[str, Any], Any]]:
+    return [(f"{each.reftime:%Y-%m-%dT%H:%M}", dict(each.metadata), each.data) for each in dataset.query()]
+
+
+def test_fields_are_metadata_by_their_types_and_the_rest_is_the_content(dataset):
+    text = "when,Station ID,temp,code,note\n2026-11-20T06:00Z,007,1.50,007,\n2026-11-20T07:00Z,,,,gusty\n"
+    with_id = dataset.config.fields
+    assert "station_id" not in with_id
+    result = append(dataset, text.replace("Station ID", " STATION "), time="when")
+    assert (result.imported, result.refused) == (2, 0)
+    assert stored(dataset) == [
+        ("2026-11-20T06:00", {"station": 7}, {"temp": 1.5, "code": "007"}),
+        ("2026-11-20T07:00", {}, {"note": "gusty"}),
+    ]
+    assert append(dataset, text.replace("Station ID", "station"), time="when").duplicates == 2
+
+
+def test_a_field_of_each_type_is_read(create):
+    fields = {name: name for name in ("integer", "real", "text", "boolean", "timestamp", "bytes")}
+    for format in ("seg", "jsonl"):
+        dataset = create(format, format=format, fields=fields)
+        head = f"time,{','.join(fields)}\n"
+        text = head + "20.11.2026 06:00,-5,.5, x ,True,20.11.2026 07:00,/w==\n"
+        result = append(dataset, text, time="time", time_format="%d.%m.%Y %H:%M", tz="+01:00")
+        assert (result.imported, result.refusals) == (1, [])
+        (found,) = dataset.query()
+        assert found.reftime == datetime(2026, 11, 20, 5, tzinfo=UTC)
+        times = {"timestamp": datetime(2026, 11, 20, 6, tzinfo=UTC)}
+        assert found.metadata == {"integer": -5, "real": 0.5, "text": " x ", "boolean": True, "bytes": b"\xff", **times}
+        assert found.data == {}
+
+
+def test_the_column_reftime_is_the_time_by_default(dataset):
+    assert append(dataset, HEAD + "2026-11-20T06:00:00Z,5,1\n").imported == 1
+
+
+def test_a_text_for_no_value_is_one_everywhere(dataset):
+    text = HEAD + "2026-11-20T06:00Z,NA,-999\n2026-11-20T07:00Z,5,NA\n"
+    assert append(dataset, text, null=["NA", "-999"]).imported == 2
+    assert stored(dataset) == [("2026-11-20T06:00", {}, {}), ("2026-11-20T07:00", {"station": 5}, {})]
+
+
+def test_a_line_may_end_with_a_delimiter_if_the_first_one_does(dataset):
+    result = append(dataset, "reftime;station;temp;\n2026-11-20;5;1;\n2026-11-21;5;1;x\n", delimiter=";", tz="UTC")
+    assert (result.imported, result.refusals) == (1, [(1, "line 3: 4 cells instead of 3: cell 4 is 'x'")])
+
+
+def test_a_bad_row_is_refused_with_line_column_and_value(dataset):
+    text = HEAD + (
+        "2026-11-20T06:00Z,5,1\n"
+        "yesterday,5,1\n"
+        "2026-11-20T07:00Z,x5,1\n"
+        "2026-11-20T08:00Z,5\n"
+        "2026-11-20T09:00Z,5,1,2\n"
+        '2026-11-20T10:00Z,5,"1"2\n'
+        "2026-11-20T11:00Z,5,\0\n"
+        "\n"
+        "2026-11-20T12:00,5,1\n"
+        "2026-11-20T13:00Z,5,1\n"
+        '2026-11-20T14:00Z,5,"1\n'
+    )
+    result = append(dataset, text, outcomes=True)
+    assert (result.imported, result.refused) == (2, 8)
+    assert [position for position, _ in result.refusals] == [1, 2, 3, 4, 5, 6, 7, 9]
+    assert [reason.split(": ", 1)[0] for _, reason in result.refusals] == [
+        f"line {n}" for n in (3, 4, 5, 6, 7, 8, 10, 12)
+    ]
+    wanted = ["column 'reftime': 'yesterday': it is not a time", "column 'station': 'x5' is not an integer"]
+    wanted += ["2 cells instead of 3: there is none for 'temp'", "4 cells instead of 3: cell 4 is '2'", "has a quote"]
+    wanted += ["NUL bytes", "'2026-11-20T12:00': the time has no offset; pass tz", "opens a quote that never closes"]
+    for (_, reason), part in zip(result.refusals, wanted, strict=True):
+        assert part in reason
+    assert result.outcomes is not None
+    assert [each.status for each in result.outcomes].count("imported") == 2
+    assert result.outcomes[8].status == "imported"
+
+
+def test_what_the_format_refuses_has_its_line_too(create):
+    dataset = create(format="jsonl", max_datum_size=200)
+    text = f"reftime,note\n2026-11-20T06:00Z,a\nx,b\n2026-11-20T07:00Z,{'x' * 200}\n2026-11-20T08:00Z,c\n"
+    result = append(dataset, text)
+    assert (result.imported, [position for position, _ in result.refusals]) == (2, [1, 2])
+    assert result.refusals[1][1].startswith("line 4: ")
+
+
+@pytest.mark.parametrize(
+    ("head", "options", "why"),
+    [
+        ("a,b,a", {"time": "a"}, "two columns have the name 'a': 1 and 3"),
+        ("a, b,b ", {"time": "a"}, "two columns have the name 'b': 2 and 3"),
+        (",b", {"time": "b"}, "column 1 has no name"),
+        ("a,,", {"time": "a"}, "column 2 has no name"),
+        ("a,b", {}, "there is no column 'reftime'; the columns are 'a', 'b'"),
+        ("a;b", {"time": "a"}, "there is no column 'a'; the columns are 'a;b'"),
+        ("a,station,STATION", {"time": "a"}, "the columns 'station' and 'STATION' are both station"),
+        ("a,reftime", {"time": "a"}, "a column of the content cannot be called reftime"),
+        ('"a', {"time": "a"}, "line 1: '\"a' opens a quote that never closes"),
+        ("a\rb\r", {"time": "a"}, "carriage return"),
+        ("a,b", {"time": "a", "tz": "Europe/Roma"}, "there is no time zone 'Europe/Roma'"),
+        ("a,b", {"time": "a", "time_format": "%H:%M"}, "the time format '%H:%M' has no year"),
+    ],
+)
+def test_a_header_that_does_not_fit_is_refused_before_anything_is_stored(dataset, head, options, why):
+    with pytest.raises(InvalidInput) as caught:
+        append(dataset, f"{head}\n2026-11-20,5,1\n", **options)
+    assert why in caught.value.message
+    assert dataset.count() == 0
+
+
+def test_the_hint_for_another_delimiter_names_it(dataset):
+    for delimiter, name in {";": "Is the delimiter ;?", "\t": "Is the delimiter a tab?"}.items():
+        with pytest.raises(InvalidInput) as caught:
+            append(dataset, f"reftime{delimiter}b\n")
+        assert name in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"time": ""}, {"time": 5}, {"tz": ""}, {"time_format": 5}, {"null": "NA"}, {"null": [5]}]
+    + [{"delimiter": each} for each in ("", ",,", '"', "\n", "a", ".", "\0")],
+)  # fmt: skip
+def test_an_option_that_is_not_valid_is_refused(dataset, options):
+    with pytest.raises(InvalidInput) as caught:
+        append(dataset, HEAD, **options)
+    assert next(iter(options)) in caught.value.message
+
+
+@pytest.mark.parametrize("format", ["vm2", "blob"])
+def test_data_that_are_bytes_have_no_rows(create, format):
+    with pytest.raises(InvalidInput, match=f"rows of tables cannot be stored as {format}"):
+        append(create(format=format), HEAD)
+
+
+def test_options_of_tables_are_refused_for_other_formats(dataset):
+    with pytest.raises(InvalidInput, match="a file of the format vm2 is not a table, and has no time, tz"):
+        dataset.append_file(io.BytesIO(b"202611200600,5,227,1.2,,,\n"), time="a", tz="UTC")
+    with pytest.raises(ConfigError):
+        dataset.append_file(io.BytesIO(b""), "grib3", time="a")
+
+
+def test_the_extension_says_that_a_file_is_csv_and_which_delimiter_it_has(dataset, tmp_path):
+    (tmp_path / "a.CSV").write_text(HEAD + "2026-11-20,5,1\n")
+    (tmp_path / "a.tsv").write_text((HEAD + "2026-11-21,5,1\n").replace(",", "\t"))
+    for name in ("a.CSV", "a.tsv"):
+        assert dataset.append_file(tmp_path / name, tz="UTC").imported == 1
+
+
+def test_an_empty_file_stores_nothing(dataset):
+    for text in ("", "\n \n", HEAD):
+        assert append(dataset, text).count == 0
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_batches_have_the_size_that_was_asked_for(dataset, size, monkeypatch):
+    sizes: list[int] = []
+    store = ondisk.Dataset._store
+
+    def counted(self, batch, *rest, **options):
+        sizes.append(len(batch))
+        return store(self, batch, *rest, **options)
+
+    monkeypatch.setattr(ondisk.Dataset, "_store", counted)
+    text = HEAD + "".join(f"2026-11-20T06:{minute:02}Z,{minute % 7 or 'x'},1\n" for minute in range(60))
+    result = append(dataset, text, batch_size=size)
+    assert (result.imported, result.refused, sum(sizes)) == (51, 9, 60)
+    assert max(sizes) == min(size, 60)
+    assert [position for position, _ in result.refusals] == [*range(0, 60, 7)]
+
+
+def test_a_year_of_hours_in_a_zone_lacks_only_what_nobody_can_know(create):
+    """Written by a clock on the wall: it has no 02:00 in March, and 02:00 in October twice."""
+    from zoneinfo import ZoneInfo
+
+    rome, begin = ZoneInfo("Europe/Rome"), datetime(2025, 12, 31, 23, tzinfo=UTC)
+    hours = [begin + timedelta(hours=hour) for hour in range(365 * 24)]
+    text = "when,temp\n" + "".join(f"{hour.astimezone(rome):%Y-%m-%d %H:%M},{n}\n" for n, hour in enumerate(hours))
+    dataset = create(format="seg", unique=["reftime"])
+    result = append(dataset, text, time="when", tz="Europe/Rome")
+    assert (result.imported, result.refused, result.duplicates) == (365 * 24 - 2, 2, 0)
+    assert all("was twice in Europe/Rome" in reason for _, reason in result.refusals)
+    assert all(each.reftime == hours[each.data["temp"]] for each in dataset.query())
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufeff"), min_size=1, max_size=8)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12)
+REALS = st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.none() | st.integers(-(2**63), 2**63 - 1) | REALS | TEXTS.filter(lambda text: not looks_like_a_number(text))
+DIALECTS = st.sampled_from([("\r\n", csv.QUOTE_MINIMAL), ("\n", csv.QUOTE_ALL), ("\r\n", csv.QUOTE_NONNUMERIC)])
+
+
+def looks_like_a_number(text: str) -> bool:
+    """Return whether Python takes a text for a number; ondisk takes fewer."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[list[str], list[list[Any]]]:
+    """Return names and rows; the first two columns are the time and a field."""
+    names = draw(st.lists(NAMES.map(str.strip).filter(bool), max_size=4, unique=True))
+    names = [name for name in names if name.lower().strip("_") not in ("reftime", "station")]
+    times = st.datetimes(datetime(1700, 1, 1), datetime(2200, 1, 1)).map(lambda time: time.replace(fold=0))
+    row = st.tuples(times, st.none() | st.integers(-(2**63), 2**63 - 1), *([VALUES] * len(names)))
+    return ["reftime", "station", *names], [[*each] for each in draw(st.lists(row, max_size=8))]
+
+
+@given(tables(), st.sampled_from([",", ";", "\t"]), DIALECTS, st.sampled_from(["seg", "jsonl"]))
+def test_a_random_table_comes_back_as_it_was(tmp_path_factory, table, delimiter, dialect, format):
+    names, rows = table
+    sink = io.StringIO(newline="")
+    writer = csv.writer(sink, delimiter=delimiter, lineterminator=dialect[0], quoting=dialect[1])
+    writer.writerow(names)
+    writer.writerows([time.isoformat(" "), *rest] for time, *rest in rows)
+    path = tmp_path_factory.mktemp("table") / "dataset"
+    with ondisk.create(path, {"format": format, "step": "yearly", "fields": FIELDS}) as dataset:
+        result = append(dataset, sink.getvalue(), delimiter=delimiter, tz="UTC")
+        assert (result.imported, result.refusals) == (len(rows), [])
+        found = [(each.reftime, dict(each.metadata), each.data) for each in dataset.query()]
+    wanted = [
+        (
+            time.replace(tzinfo=UTC),
+            {} if station is None else {"station": station},
+            {name: value for name, value in zip(names[2:], rest, strict=True) if value is not None},
+        )
+        for time, station, *rest in sorted(rows, key=lambda row: row[0])
+    ]
+    assert repr(found) == repr(wanted)
+
+
+_HOSTILE = """
+import resource, sys
+import ondisk
+from ondisk.errors import LimitExceeded
+
+class Endless:
+    left, begin = 10 * 2**30, sys.argv[2].encode("latin-1")
+    def read(self, size):
+        content, self.begin = self.begin or sys.argv[3].encode("latin-1") * (size // len(sys.argv[3])), b""
+        self.left -= len(content)
+        return content if self.left > 0 else b""
+
+with ondisk.open(sys.argv[1]) as dataset:
+    dataset.append([])
+    list(dataset.query())
+    resource.setrlimit(resource.RLIMIT_AS, (700 * 2**20,) * 2)
+    try:
+        dataset.append_file(Endless(), "csv")
+    except LimitExceeded as error:
+        assert error.exit_code == 5 and error.context["line"] == 3, error
+        print("refused", error.context["result"].imported if "result" in error.context else 0)
+"""
+
+
+@pytest.mark.parametrize(("begin", "unit"), [("x", "x"), ('"', "x\n"), ("x", ",")])
+def test_a_hostile_file_of_ten_gigabytes_is_refused_with_little_memory(create, begin, unit):
+    """In an address space of 700 MiB."""
+    dataset = create(fields=FIELDS)
+    program = [sys.executable, "-c", _HOSTILE, dataset.path, f"{HEAD}2026-11-20T06:00:00Z,5,1\n{begin}", unit]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])
+    assert (done.stdout[:7], done.returncode) == ("refused", 0), done.stderr

@@ -1,0 +1,147 @@
+"""What is proposed for a file: of which columns a dataset consists, and how to append the file to it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import shlex
+from typing import Any
+
+import pytest
+
+import ondisk
+from ondisk.config import DatasetConfig
+from ondisk.errors import InvalidInput
+from ondisk.tables.proposal import SAMPLE, proposed
+
+
+def propose(text: str, **options: Any) -> tuple[DatasetConfig, str]:
+    toml = proposed(io.BytesIO(text.encode()), **options)
+    return DatasetConfig.from_toml(toml), toml
+
+
+def hours(count: int = 48) -> list[str]:
+    return [f"2026-11-{1 + hour // 24:02} {hour % 24:02}:00" for hour in range(count)]
+
+
+def fields(config: DatasetConfig) -> dict[str, str]:
+    return {name: str(kind) for name, kind in config.fields.items()}
+
+
+def test_what_identifies_a_row_is_a_field_and_unique_and_measurements_are_content():
+    rows = [f"{time},{s},Lake {s},{10 + s},{s % 2 == 0}" for time in hours() for s in (1, 2, 3)]
+    config, toml = propose("\n".join(["when,Station,name,temp,auto", *rows]))
+    assert (config.format, config.step, config.unique) == ("seg", "yearly", ("reftime", "station"))
+    assert fields(config) == {"station": "integer", "name": "text", "auto": "boolean"}
+    assert "# The content of each datum: temp" in toml
+    assert re.search(r'station = "integer" +# Station: 1, 2, 3\n', toml)
+    assert "all 144 rows of -, 2026-11-01T00:00Z to 2026-11-02T23:00Z" in toml
+    assert "ondisk append DATASET - --time when --tz ZONE" in toml
+
+
+def test_one_series_has_its_station_in_unique_because_the_next_file_may_be_of_another():
+    config, _ = propose("\n".join(["reftime,station,rain", *(f"{time}Z,5,{n}" for n, time in enumerate(hours()))]))
+    assert (config.unique, fields(config)) == (("reftime", "station"), {"station": "integer"})
+
+
+def test_rows_that_nothing_identifies_are_no_duplicates():
+    rows = [f"{time},{n / 7}" for time in hours() for n in range(3)]
+    config, toml = propose("\n".join(["time,value", *rows]))
+    assert (config.unique, fields(config)) == ((), {})
+    assert "# unique: some rows of the sample are equal in time" in toml
+
+
+def test_a_row_that_is_there_twice_is_a_duplicate():
+    rows = [f"{time},{n}" for n, time in enumerate(hours())] * 2
+    assert propose("\n".join(["time,value", *rows]))[0].unique == ("reftime",)
+
+
+@pytest.mark.parametrize(
+    ("time", "options"),
+    [
+        ("2026-11-20T06:00:00Z", ""),
+        ("2026-11-20 06:00", "--tz ZONE"),
+        ("20.11.2026 06:00", "--time-format '%d.%m.%Y %H:%M' --tz ZONE"),
+        ("20/11/2026 06:00:00", "--time-format '%d/%m/%Y %H:%M:%S' --tz ZONE"),
+        ("202611200600", "--time-format %Y%m%d%H%M --tz ZONE"),
+        ("1795161600", "--time-format unix"),
+        ("1795161600000", "--time-format unix-ms"),
+    ],
+)
+def test_the_times_are_recognised(time, options):
+    _, toml = propose(f"id,time,x\n5,{time},1\n")
+    assert f"ondisk append DATASET - --time time {options}".rstrip() + "\n" in toml
+
+
+def test_a_date_that_may_begin_with_day_or_month_is_not_guessed():
+    with pytest.raises(InvalidInput, match="'05/06/2026' may have the day or the month first"):
+        propose("time,x\n05/06/2026,1\n")
+    assert "%m/%d/%Y" in propose("time,x\n05/06/2026,1\n", time_format="%m/%d/%Y")[1]
+
+
+def test_texts_for_no_value_and_the_delimiter_are_found():
+    text = "time;temp;note\n2026-11-20;NA;x\n2026-11-21;1.5;NA\n"
+    _, toml = propose(text)
+    assert "--null NA --delimiter ';'" in toml
+    assert propose(text.replace(";", "\t"))[1].count("--delimiter tab") == 1
+
+
+@pytest.mark.parametrize("pack", [lambda content: content, gzip.compress])
+def test_json_lines_stay_json_lines(pack):
+    lines = [json.dumps({"reftime": f"{time}:00Z".replace(" ", "T"), "id": s, "Name": "x", "deep": [s]})
+             for time in hours() for s in (1, 2)]  # fmt: skip
+    toml = proposed(io.BytesIO(pack("\n".join(lines).encode())))
+    config = DatasetConfig.from_toml(toml)
+    assert (config.format, config.unique, fields(config)) == ("jsonl", ("reftime", "id"), {"id": "integer"})
+    assert "# The content of each datum: Name, deep" in toml
+
+
+def test_only_the_beginning_of_a_large_file_is_read():
+    class Counted(io.BytesIO):
+        count = 0
+
+        def read(self, size: int | None = -1, /) -> bytes:
+            content = super().read(size)
+            self.count += len(content)
+            return content
+
+    source = Counted(b"time,x\n" + b"2026-11-20T06:00Z,1234567890\n" * 1_000_000)
+    assert f"the first {SAMPLE:,} rows" in proposed(source)
+    assert source.count < 4_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "the file has no rows to look at"),
+        ("time,x\n", "the file has no rows to look at"),
+        ("a,a\n1,2\n", "two columns have the name 'a'"),
+        ("a,b\n1,2\n", "no column of 'a', 'b' has times that are recognised"),
+        ("{}\n", "no column"),
+    ],
+)
+def test_a_file_that_cannot_be_a_dataset_is_refused(text, why):
+    with pytest.raises(InvalidInput, match=why):
+        propose(text)
+
+
+def test_names_of_a_hostile_file_stay_in_their_comments():
+    config, toml = propose('time,"x\n[fields]\ny = ""text""",\x1b[31m\n2026-11-20,1,2\n')
+    assert fields(config) == {}
+    assert "\x1b" not in toml
+
+
+def test_the_file_can_be_appended_as_the_proposal_says(tmp_path):
+    rows = [f"{time};{s};{'NA' if s == 2 else s / 4}" for time in hours() for s in (1, 2, 3)]
+    source = tmp_path / "my data.csv"
+    source.write_text("\n".join(["When;Site No;temp", *rows]))
+    toml = proposed(source)
+    words = shlex.split(re.findall(r"ondisk append DATASET (.*)", toml)[0])
+    assert words == ["my data.csv", "--time", "When", "--tz", "ZONE", "--null", "NA", "--delimiter", ";"]
+    with ondisk.create(tmp_path / "dataset", DatasetConfig.from_toml(toml), text=toml) as dataset:
+        result = dataset.append_file(source, time="When", tz="UTC", null=["NA"], delimiter=";")
+        assert (result.imported, result.duplicates, result.refused) == (144, 0, 0)
+        assert dataset.summary().fields["site_no"].values == [(1, 48), (2, 48), (3, 48)]
+    assert (tmp_path / "dataset/dataset.toml").read_text() == toml
