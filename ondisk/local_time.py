@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, tzinfo
+import re
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
 from ondisk.errors import InvalidInput, shown
 
+_OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})?")
+
 
 def zone_of(name: str) -> tzinfo:
-    """Return a time zone by its name in the IANA database, such as `Europe/Rome` or `UTC`.
+    """Return a time zone by its name in the IANA database, such as `Europe/Rome` or `UTC`; or by its offset, `+01:00`.
 
     Raises:
         InvalidInput: there is no such zone, or this machine has no database.
@@ -17,10 +20,21 @@ def zone_of(name: str) -> tzinfo:
     if name == "UTC":
         return UTC
     try:
-        return ZoneInfo(name)
+        offset = offset_of(name)
+        return ZoneInfo(name) if offset is None else timezone(offset)
     except (KeyError, ValueError, OSError, TypeError):
-        hint = "Write a name such as Europe/Rome. If that is unknown, too, install the package tzdata."
+        hint = "Write a name such as Europe/Rome, or an offset such as +01:00."
+        hint += " If no name is known, install the package tzdata."
         raise InvalidInput(f"{shown(name)} is not a time zone", hint=hint) from None
+
+
+def offset_of(text: str) -> timedelta | None:
+    """Return an offset from UTC such as `+01:00`, `+0100` or `+01`; None if a text is none."""
+    matched = _OFFSET.fullmatch(text)
+    if matched is None or int(matched[2]) > 23 or int(matched[3] or 0) > 59:
+        return None
+    offset = timedelta(hours=int(matched[2]), minutes=int(matched[3] or 0))
+    return -offset if matched[1] == "-" else offset
 
 
 def to_utc(local: datetime, zone: tzinfo) -> datetime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from ondisk.index import where
 from ondisk.maintenance import inspect
 from ondisk.matcher import parser
 from ondisk.pipeline import config as pipeline
+from ondisk.tables import csv_reader
 
 PAGE = Path(__file__).parents[1] / "docs" / "limits.md"
 ROW = re.compile(r"^\| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
@@ -29,6 +31,7 @@ AGES = {config._RANGES[key][1] for key in ("archive_age", "delete_age", "deletio
 
 FIGURES = {
     "one datum": [DEFAULTS.max_datum_size],
+    "a row of CSV": [csv_reader.MAX_RECORD, csv.field_size_limit(), csv_reader.MAX_RECORD],
     "a frame of `seg`": [frame.MAX_SIZE],
     "nesting of data and metadata": [DEFAULTS.max_depth, config.MAX_DEPTH],
     "values and keys of an event of `seg`": [payload.MAX_ITEMS],

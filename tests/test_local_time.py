@@ -14,6 +14,8 @@ from ondisk.local_time import to_utc, zone_of
     ("zone", "local", "utc"),
     [
         ("UTC", datetime(2026, 11, 20, 12), datetime(2026, 11, 20, 12)),
+        ("+01:00", datetime(2026, 7, 20, 12), datetime(2026, 7, 20, 11)),
+        ("-0330", datetime(2026, 7, 20, 12), datetime(2026, 7, 20, 15, 30)),
         ("Europe/Rome", datetime(2026, 11, 20, 12, 30), datetime(2026, 11, 20, 11, 30)),
         ("Europe/Rome", datetime(2026, 7, 20, 0, 0, 0, 250), datetime(2026, 7, 19, 22, 0, 0, 250)),
         ("Asia/Kathmandu", datetime(2026, 1, 1), datetime(2025, 12, 31, 18, 15)),

@@ -51,8 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         metavar="F",
-        help="format of the files: vm2, jsonl, csv, seg; default: by extension, then by content. diskqueue: each FILE is the folder of a"
-        " Beats disk queue, and what is new in it is stored. blob: each file is a datum, and a FILE may be a folder",
+        help="format of the files: vm2, jsonl, csv, seg; default: by extension, then by content. diskqueue: each FILE"
+        " is the folder of a Beats disk queue, and what is new in it is stored. blob: each file is a datum, and a FILE"
+        " may be a folder",
     )
     add_table(
         parser,

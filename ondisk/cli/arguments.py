@@ -55,32 +55,35 @@ def add_fields(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--index", metavar="A,B", type=names, help="fields with an index of their own")
 
 
-def add_table(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say how the rows of a table become data."""
-    add_time(parser)
+def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
+    """Add the options that say how the rows of a table become data.
+
+    Args:
+        of_others: what `--time` is of other formats, for its help.
+    """
+    parser.add_argument(
+        "--time",
+        metavar="T",
+        help=f"the column of a table, or the key of JSON lines, that is the reftime; default: reftime.{of_others}",
+    )
+    parser.add_argument(
+        "--time-format",
+        metavar="F",
+        help="how times in a table are written, such as '%%d.%%m.%%Y %%H:%%M', unix or unix-ms; default: ISO 8601",
+    )
+    parser.add_argument(
+        "--tz", metavar="ZONE", help="the zone of times without an offset: Europe/Rome, UTC, +01:00; tables need it"
+    )
     parser.add_argument(
         "--null",
         metavar="TEXT",
         action="append",
         default=[],
-        help="a cell with this text has no value, as an empty one; repeat it for each text",
+        help="a cell of a table with this text has no value, as an empty one; repeat it for each text",
     )
     parser.add_argument(
         "--delimiter", metavar="C", help="the character between cells; default: a comma, or a tab in a .tsv"
     )
-
-
-def add_time(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which column or key is the reftime."""
-    parser.add_argument(
-        "--time", metavar="COLUMN", help="the column of a table, or the key of JSON lines, that is the reftime"
-    )
-    parser.add_argument(
-        "--time-format",
-        metavar="F",
-        help="how times are written, such as '%%d.%%m.%%Y %%H:%%M', unix or unix-ms; default: ISO 8601",
-    )
-    parser.add_argument("--tz", metavar="ZONE", help="the zone of times without an offset: Europe/Rome, UTC, +01:00 …")
 
 
 def table_options(arguments: argparse.Namespace) -> dict[str, Any]:

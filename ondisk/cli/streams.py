@@ -27,7 +27,8 @@ _OUTPUT_HINTS = {
     errno.EBADF: "It is closed. To discard the output, redirect it to /dev/null.",
 }
 _REMEDIES = {
-    errno.EISDIR: "Name files; the files of a folder are FOLDER/*. A Beats disk queue needs --format diskqueue.",
+    errno.EISDIR: "Name files; the files of a folder are FOLDER/*. A Beats disk queue needs --format diskqueue,"
+    " files that are data as a whole --format blob.",
     errno.EACCES: "Ask the owner for permission to read it.",
 }
 

@@ -144,7 +144,7 @@ class _Columns:
         if {*map(len, rows)} - {width}:
             refused |= {line: self._wrong(row) for row, line in zip(rows, lines, strict=True) if len(row) != width}
             rows, lines = _without(rows, lines, refused)
-        cells = [*zip(*rows, strict=True)] if rows else [()] * width
+        cells: list[tuple[str, ...]] = [*zip(*rows, strict=True)] if rows else [()] * width
         if self._is_ended and any(cells[-1]):
             more = {line: self._wrong(row) for row, line in zip(rows, lines, strict=True) if row[-1]}
             return self.encode(Records(*_without(rows, lines, more), refused | more), format)

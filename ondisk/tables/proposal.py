@@ -201,9 +201,9 @@ class _Joined:
 def _proposed(sample: _Sample, names: Sequence[str], name: str, options: TableOptions, format: str) -> str:
     if not sample.rows:
         raise InvalidInput("the file has no rows to look at")
-    options, times = _times(sample, names, options)
-    rows = [row for row, time in zip(sample.rows, times, strict=True) if time is not None]
-    times = [time for time in times if time is not None]
+    options, found = _times(sample, names, options)
+    rows = [row for row, time in zip(sample.rows, found, strict=True) if time is not None]
+    times = [time for time in found if time is not None]
     columns = [_column(key, [row.get(key) for row in rows], format) for key in names if key != options.time]
     keys, is_unique = _keys(times, columns, rows)
     fields = _fields(columns, keys, len(rows))

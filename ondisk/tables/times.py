@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from itertools import product
-from zoneinfo import ZoneInfo
 
 from ondisk.datum import EPOCH, MICROSECOND, microseconds
 from ondisk.errors import InvalidInput, shown
+from ondisk.local_time import offset_of, to_utc, zone_of
 
 _SECOND = 1_000_000
 _DAY = 24 * 3600 * _SECOND
@@ -29,7 +29,6 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _CLOCK = re.compile(
     r"(?:[Tt ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,12}))?)?)? ?([Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?"
 )
-_OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})?")
 _NUMBER = re.compile(r"([+-]?)([0-9]{1,15})(?:\.([0-9]+))?")
 _UNIX = {"unix": _SECOND, "unix-ms": 1000}
 _EXAMPLE = "2026-11-20T06:00:00Z"
@@ -50,7 +49,7 @@ class Zone:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._zone = _zone(name)
+        self._zone = zone_of(name)
         self._days = _Days(self._zone)
 
     def utc(self, local: int) -> int:
@@ -61,22 +60,11 @@ class Zone:
         """
         offset = self._days[local // _DAY]
         if offset is None:
-            offset = self._offset(local)
+            return microseconds(to_utc(_START + local * MICROSECOND, self._zone))
         moment = local - offset
         if not _EARLIEST <= moment <= _LATEST:
             raise InvalidInput("it is outside the years 1 to 9999 in UTC")
         return moment
-
-    def _offset(self, local: int) -> int:
-        """Return the offset at a local time of a day on which it changes."""
-        time = _START + local * MICROSECOND
-        first, second = (_offset_at(self._zone, time.replace(fold=fold)) for fold in (0, 1))
-        if first < second:
-            raise InvalidInput(f"this local time never was in {self.name}: the clocks were put forward")
-        if first > second:
-            how = f"was twice in {self.name}: the clocks were put back"
-            raise InvalidInput(f"this local time {how}; write its offset, or append times in UTC")
-        return first
 
 
 class Times(dict[str, int | str]):
@@ -114,7 +102,7 @@ class Times(dict[str, int | str]):
             found = error.message
         for known in (self, self._dates, self._clocks):
             if len(known) >= _CACHED:
-                known.clear()  # type: ignore[attr-defined]  # each is a dict
+                known.clear()
         if len(text) <= 64:
             self[text] = found
         return found
@@ -212,32 +200,6 @@ def _offset_at(zone: tzinfo, time: datetime) -> int:
     return offset // MICROSECOND
 
 
-def _zone(name: str) -> tzinfo:
-    if name in ("UTC", "Z"):
-        return UTC
-    if matched := _OFFSET.fullmatch(name):
-        return timezone(_offset(matched) * MICROSECOND)
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        hint = "Write a name such as Europe/Rome, UTC, or an offset such as +01:00."
-        hint += " Names need the database of time zones: the package tzdata of the system, or of Python."
-        raise InvalidInput(f"there is no time zone {shown(name)}", hint=hint) from None
-
-
-def _offset(matched: re.Match[str]) -> int:
-    """Return the microseconds of an offset.
-
-    Raises:
-        InvalidInput: it is a day or more, or has 60 minutes or more.
-    """
-    sign, hours, minutes = matched.groups()
-    if int(hours) > 23 or int(minutes or 0) > 59:
-        raise InvalidInput(f"{matched[0]} is not an offset such as +01:00")
-    offset = (int(hours) * 60 + int(minutes or 0)) * 60 * _SECOND
-    return -offset if sign == "-" else offset
-
-
 def _midnight(text: str) -> int:
     """Return the microseconds since 1970 of a date, as if it were UTC."""
     if _DATE.fullmatch(text) is None:
@@ -260,8 +222,12 @@ def _clock(text: str) -> tuple[int, int | None]:
     clock = whole * _SECOND + int(fraction.ljust(6, "0")[:6])
     if not zone:
         return clock, None
-    given = _OFFSET.fullmatch(zone)
-    return clock, 0 if given is None else _offset(given)
+    if zone in "Zz":
+        return clock, 0
+    offset = offset_of(zone)
+    if offset is None:
+        raise InvalidInput(f"{zone} is not an offset such as +01:00")
+    return clock, offset // MICROSECOND
 
 
 def _check_format(format: str) -> None:

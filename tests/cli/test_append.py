@@ -221,12 +221,17 @@ def test_an_encrypted_segment_needs_its_key(run, vm2):
     assert list(Path("weather").glob("2*")) == []
 
 
-@pytest.mark.parametrize("format", ["vm2", "jsonl", "seg"])
-@pytest.mark.parametrize("tool", [gzip.compress, bz2.compress, lzma.compress])
-def test_a_compressed_file_is_refused_as_a_whole(run, weather, format, tool):
+@pytest.mark.parametrize(
+    ("format", "tool"),
+    [
+        *((format, tool) for format in ("vm2", "jsonl", "csv", "seg") for tool in (bz2.compress, lzma.compress)),
+        ("seg", gzip.compress),
+    ],
+)
+def test_a_compressed_file_that_is_not_decompressed_is_refused_as_a_whole(run, jsonl, format, tool):
     lines = b"".join(b"20261120%02d00,9,227,1.4,,,%09d\n" % (number % 24, number) for number in range(2000))
     Path("lines.packed").write_bytes(tool(lines))
-    done = run("append", "weather", "lines.packed", "--format", format)
+    done = run("append", jsonl, "lines.packed", "--format", format)
     assert done.code == 2
     assert done.err.startswith("ondisk: error: lines.packed: it is compressed with ")
     assert len(done.err) < 200
@@ -357,3 +362,76 @@ def test_damage_in_a_queue_names_its_segment(run, tmp_path):
 def test_what_is_no_queue_says_so(run, vm2, arguments, message):
     done = run("append", vm2, *arguments)
     assert (done.code != 0, message in done.err) == (True, True)
+
+
+TABLE = """\
+when;Integer;temp
+20.11.2026 06:00;5;1.5
+20.11.2026 07:00;NA;-999
+29.03.2026 02:30;5;1
+20.11.2026 08:00;x5;1
+20.11.2026 09:00;5
+"""
+HOW = ["--time", "when", "--time-format", "%d.%m.%Y %H:%M", "--tz", "Europe/Rome", "--null", "NA", "--null", "-999"]
+
+
+@pytest.mark.parametrize("pack", [lambda content: content, gzip.compress])
+def test_rows_of_csv_are_stored_and_bad_ones_named_by_line_column_and_value(run, jsonl, pack):
+    Path("table").write_bytes(pack(TABLE.encode()))
+    done = run("append", jsonl, "table", "--format", "csv", "--delimiter", ";", *HOW, "--json")
+    assert (done.code, done.json["imported"], done.json["refused"]) == (8, 2, 3)
+    why = "2026-03-29 02:30:00 does not exist in Europe/Rome, since clocks are put forward then"
+    assert [line.removeprefix("ondisk: refused: table: ") for line in done.err.splitlines()] == [
+        f"line 4: column 'when': '29.03.2026 02:30': {why}",
+        "line 5: column 'Integer': 'x5' is not an integer",
+        "line 6: 2 cells instead of 3: there is none for 'temp'",
+    ]
+    assert run("query", jsonl).text.splitlines() == [
+        '2026-11-20T05:00:00Z  integer=5  {"temp":1.5}',
+        "2026-11-20T06:00:00Z  {}",
+    ]
+
+
+def test_a_table_may_come_from_standard_input_and_may_be_delimited_by_tabs(run, jsonl):
+    table = b"reftime\ttemp\n2026-11-20T06:00:00Z\t1\n"
+    assert run("append", jsonl, "-", "--format", "csv", "--delimiter", "tab", stdin=table).code == 0
+    Path("table.tsv").write_bytes(table.replace(b"06", b"07"))
+    assert run("append", jsonl, "table.tsv").text.startswith("1 imported")
+
+
+def test_lines_of_json_may_have_their_time_elsewhere(run, vm2):
+    lines = b'{"at":"2026-11-20 06:00","x":1}\n{"x":2}\n'
+    done = run("append", vm2, "-", "--time", "at", "--tz", "UTC", stdin=lines)
+    assert (done.code, "refused: -: line 2: it has no 'at'" in done.err) == (8, True)
+    assert run("query", vm2).text == '2026-11-20T06:00:00Z  {"x":1}\n'
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["table.csv"], 2, "table.csv: there is no column 'reftime'; the columns are 'when;Integer;temp'"),
+        (["table.csv", "--delimiter", ";;"], 2, "the delimiter must be one character"),
+        (["table.csv", "--delimiter", ";", "--time", "when", "--tz", "Mars"], 2, "'Mars' is not a time zone"),
+        (["table.csv", "--format", "vm2", "--tz", "UTC"], 2, "a file of the format vm2 is not a table, and has no tz"),
+        (["table.csv", "--format", "diskqueue", "--tz", "UTC"], 2, "--tz is for tables that this process reads"),
+        (["table.csv", "--time", "when", "--spark", "local"], 2, "--time is for tables that this process reads"),
+    ],
+)
+def test_options_of_tables_that_do_not_fit_are_refused(run, jsonl, options, code, message):
+    Path("table.csv").write_text(TABLE)
+    done = run("append", jsonl, *options)
+    assert (done.code, message in done.err) == (code, True), done.err
+
+
+def test_a_cell_may_be_longer_than_python_reads_by_default(run, jsonl):
+    Path("table.csv").write_text(f"reftime,note\n2026-11-20T06:00:00Z,{'x' * 200_000}\n")
+    assert run("append", jsonl, "table.csv").code == 0
+
+
+def test_a_file_that_was_cut_off_is_damaged_and_what_precedes_is_stored(run, vm2):
+    lines = b"".join(b"20261120%02d00,5,227,%d,,,\n" % (number % 24, number) for number in range(1000))
+    Path("obs.vm2.gz").write_bytes(gzip.compress(lines)[:-1000])
+    done = run("append", vm2, "obs.vm2.gz", "--json")
+    assert (done.code, done.json["imported"] > 0, len(done.json["damage"])) == (8, True, 1)
+    assert "ondisk: damaged: obs.vm2.gz: at byte " in done.err
+    assert "the file ends before its gzip does: it was cut off" in done.err

@@ -64,9 +64,8 @@ def test_an_error_reports_the_files_before_it(run):
     ("options", "problem"),
     [
         ("--format blob", "does not contain its time\nWrite --time name:"),
-        ("--time mtime", "--time is for files of the format blob\nWrite --format blob"),
         ("--field site=path:1", "--field is for files of the format blob"),
-        ("--tz UTC", "--tz is for files of the format blob"),
+        ("--format blob --time mtime --delimiter ;", "--delimiter is for tables"),
         ("--format blob --time mtime --field site", "'site' is not NAME=PART"),
         ("--format blob --time mtime --field site=name --field site=path", "a field is given twice"),
         ("--format blob --time mtime --tz UTC", "mtime is in UTC"),

@@ -49,6 +49,11 @@ def test_a_configuration_can_come_from_a_file_or_standard_input(run, name):
     ("options", "code", "message"),
     [
         ("--format vm2", 2, "init needs --step"),
+        ("--from table.csv --step daily", 2, "--from cannot be combined with other options"),
+        ("--from table.csv --config weather.toml", 2, "cannot be combined"),
+        ("--from weather.toml", 2, "weather.toml: no column of"),
+        ("--step daily --tz UTC", 2, "--tz is for --from only"),
+        ("--step daily --yes", 2, "--yes is for --from only"),
         ("--config weather.toml --step daily", 2, "--config cannot be combined with other options"),
         ("--config nowhere.toml", 10, "nowhere.toml: no such file"),
         ("--config weather.toml", 3, "weather.toml, line 2: stepp"),
@@ -65,6 +70,7 @@ def test_a_configuration_can_come_from_a_file_or_standard_input(run, name):
 def test_invalid_options_are_refused_and_create_nothing(run, options, code, message):
     Path("weather.toml").write_text('format = "vm2"\nstepp = "daily"\n', encoding="utf-8")
     Path("latin.toml").write_bytes(b'format = "\xff"\n')
+    Path("table.csv").write_text("time,x\n2026-11-20,1\n", encoding="utf-8")
     done = run("init", "new", *options.split())
     assert (done.code, done.out) == (code, b"")
     assert done.err.startswith("ondisk: error: ")
@@ -109,3 +115,43 @@ def test_a_path_where_no_directory_can_be_is_refused_and_creates_nothing(run, pa
     assert sorted(each for each in Path.cwd().iterdir() if each.name != "stdin") == [
         each for each in before if each.name != "stdin"
     ]
+
+
+COMMENTED = b"""\
+# What the stations measure.\r
+step = "daily"          # a day is delivered at once
+format = 'jsonl'
+
+[fields]
+station = "integer"     # its number
+"""
+
+
+@pytest.mark.parametrize("name", ["weather.toml", "-"])
+def test_the_comments_of_a_configuration_are_kept(run, name):
+    Path("weather.toml").write_bytes(COMMENTED)
+    assert run("init", "new", "--config", name, stdin=COMMENTED).code == 0
+    assert Path("new/dataset.toml").read_bytes() == COMMENTED
+    assert run("info", "new").code == 0
+
+
+def test_a_text_of_another_configuration_is_refused_and_creates_nothing():
+    with pytest.raises(ondisk.OndiskError, match="another configuration"):
+        ondisk.create("new", {"step": "daily"}, text='step = "yearly"\n')
+    with pytest.raises(ondisk.OndiskError, match="larger than"):
+        ondisk.create("new", {"step": "daily"}, text='step = "daily"\n' + "#" * 2**20)
+    assert not Path("new").exists()
+
+
+def test_a_proposal_for_a_file_is_printed_and_created_with_yes(run):
+    Path("table.csv").write_text("when,station,temp\n2026-11-20 06:00,5,1.5\n2026-11-20 06:00,6,1.5\n")
+    done = run("init", "new", "--from", "table.csv", "--tz", "UTC")
+    assert (done.code, Path("new").exists()) == (9, False)
+    assert "note: new was not created; --yes creates it" in done.err
+    assert "ondisk append DATASET table.csv --time when --tz UTC\n" in done.text
+    Path("printed.toml").write_text(done.text)
+    assert run("init", "printed", "--config", "printed.toml").code == 0
+    assert run("init", "new", "--from", "table.csv", "--tz", "UTC", "--json").json == {"path": "new", "toml": done.text}
+    assert run("init", "new", "--from", "table.csv", "--tz", "UTC", "--yes").code == 0
+    assert Path("new/dataset.toml").read_text() == Path("printed/dataset.toml").read_text() == done.text
+    assert run("append", "new", "table.csv", "--time", "when", "--tz", "UTC").text.startswith("2 imported")

@@ -124,10 +124,10 @@ def test_an_hour_that_was_skipped_or_repeated_is_refused_and_the_minutes_around_
     assert read("2026-10-25 01:59", None, "Europe/Rome") == "2026-10-24T23:59:00+00:00"
     assert read("2026-10-25 03:00", None, "Europe/Rome") == "2026-10-25T02:00:00+00:00"
     for text in ("2026-03-29 02:00", "2026-03-29 02:59:59.999999"):
-        with pytest.raises(InvalidInput, match="never was in Europe/Rome: the clocks were put forward"):
+        with pytest.raises(InvalidInput, match="does not exist in Europe/Rome, since clocks are put forward then"):
             Times(None, zone).read(text)
     for text in ("2026-10-25 02:00", "2026-10-25 02:59:59.999999"):
-        with pytest.raises(InvalidInput, match="was twice in Europe/Rome: the clocks were put back"):
+        with pytest.raises(InvalidInput, match="happens twice in Europe/Rome, since clocks are put back then"):
             Times(None, zone).read(text)
     assert read("2026-10-25 02:30+01:00", None, "Europe/Rome") == "2026-10-25T01:30:00+00:00"
 
@@ -149,7 +149,7 @@ def test_a_moment_is_found_again_from_its_local_time_or_that_was_twice(name, mom
     twice = local.utcoffset() != local.replace(fold=1 - local.fold).utcoffset()
     wall = microseconds(local.replace(tzinfo=UTC))
     if twice:
-        with pytest.raises(InvalidInput, match="was twice"):
+        with pytest.raises(InvalidInput, match="happens twice"):
             known.utc(wall)
     else:
         assert known.utc(wall) == microseconds(moment)
