@@ -12,6 +12,7 @@ from replicas import datum, pull
 from ondisk.errors import ConfigError, IntegrityError, TokenForeign
 from ondisk.index import Transaction
 from ondisk.replication import Replica
+from ondisk.replication.apply import apply
 from ondisk.replication.feed import Kind
 from ondisk.replication.records import Group, Records
 from ondisk.replication.source import PathSource
@@ -49,6 +50,16 @@ def test_what_a_source_never_sends_changes_nothing(source, path, changes, error,
             replica.pull()
         assert replica.followed.offset == 2
     pull(path, source)
+
+
+def test_an_answer_that_another_process_has_overtaken_is_dropped(source, path):
+    source.append(datum(1, a) for a in range(3))
+    with Replica.create(path, source.path) as one, Replica.open(path, source.path) as two:
+        before = one._begun()
+        records = one._changes(before, 1)
+        two.pull()
+        assert apply(one.dataset._access, records, before, one._after(before, records)) is None
+        assert one.followed.offset == 3
 
 
 def test_data_and_the_token_that_covers_them_are_one_commit(source, path, monkeypatch):

@@ -14,7 +14,7 @@ import ondisk
 from ondisk import Dataset, Datum
 from ondisk.errors import IntegrityError, SegmentCorrupt, SegmentMissing, StateError, TokenExpired, TokenForeign
 from ondisk.index.changes import OWN
-from ondisk.index.replica import set_apart
+from ondisk.index.replica import differences, set_apart
 from ondisk.replication.feed import Kind
 from ondisk.replication.heal import heal
 from ondisk.replication.reconcile import Mode, Reconciled, reconcile
@@ -288,8 +288,11 @@ def test_during_a_comparison_a_replica_of_the_replica_does_not_forget_what_it_la
         transaction.connection.execute("UPDATE source SET key = ?", (Mode.CONTENTS.value,))  # as if it were killed
         transaction.drop_rows([1, 2])
         transaction.commit()
-    with Replica.open(last, path) as replica, pytest.raises(StateError, match="not complete"):
-        replica.pull()
+    with Replica.open(last, path) as replica:
+        with pytest.raises(StateError, match="not complete"):
+            replica.pull()
+        with replica._snapshot() as snapshot:
+            assert [each.seq for each in differences(snapshot)] == [1, 2]
     reconciled(path, source.path)
     mend(last, path)
     assert numbered(last) == numbered(source.path)
