@@ -18,6 +18,9 @@ from ondisk.errors import OndiskError
 from ondisk.step import Step
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ondisk.backup import Restored
     from ondisk.dataset import AppendResult, Dataset, FieldSummary, Group, Merged, Outcome, Summary
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Report
@@ -44,6 +47,7 @@ __all__ = [
     "migrate",
     "open",
     "rebuild",
+    "restore",
 ]
 
 # The dataset package is imported with the first dataset, so that `import ondisk` and `ondisk --help` are fast.
@@ -105,6 +109,19 @@ def rebuild(path: str | os.PathLike[str], *, dry_run: bool = False) -> Report:
     from ondisk.maintenance.rebuild import rebuild
 
     return rebuild(path, dry_run=dry_run)
+
+
+def restore(
+    target: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    at: datetime | None = None,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Restored:
+    """Make a dataset from a point of a backup; see `backup.restore`."""
+    from ondisk.backup import restore
+
+    return restore(target, path, at, progress=progress)
 
 
 def __getattr__(name: str) -> Any:

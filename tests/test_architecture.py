@@ -32,6 +32,7 @@ FLOORS = [
     "files",
     "tables",
     "maintenance",
+    "backup",
     "queue",
     "pipeline",
     "workers",
@@ -46,7 +47,7 @@ FLOORS = [
 ]
 
 DOORS = {
-    "dataset/dataset.py": {"maintenance", "replication", "spark", "tables"},
+    "dataset/dataset.py": {"backup", "maintenance", "replication", "spark", "tables"},
     "dataset/input_file.py": {"tables"},
     "pipeline/run.py": {"spark", "workers"},
 }
@@ -71,6 +72,7 @@ _OURS = {
     "Merged",
     "Pipeline",
     "Replica",
+    "Target",
     "directory",
     "_directory",
     "folder",
@@ -84,7 +86,7 @@ OUTSIDE = {
     ("files/export.py", "sqlite3.connect"),  # a temporary file without a name
     ("index/connection.py", "sqlite3.connect"),
     ("index/index.py", "sqlite3.connect"),
-    ("index/rebuild.py", "sqlite3.connect"),
+    ("index/copied.py", "sqlite3.connect"),
     ("index/recover.py", "sqlite3.connect"),
     ("keys.py", "os.open"),  # the key file, which is in no dataset
     ("replication/compared.py", "sqlite3.connect"),  # a temporary file without a name
@@ -146,6 +148,8 @@ TESTED_ELSEWHERE = {
     "backends/elliptics/objects.py": "backends/elliptics/test_backend.py",
     "backends/elliptics/settings.py": "backends/elliptics/test_backend.py",
     "backends/elliptics/stat.py": "backends/elliptics/test_backend.py",
+    "backup/point.py": "backup/test_target.py",
+    "backup/segment_copies.py": "backup/test_copy.py",
     "cli/arguments.py": "cli/test_cli.py",
     "cli/dataset.py": "cli/test_cli.py",
     "cli/output.py": "cli/test_cli.py",
@@ -154,6 +158,7 @@ TESTED_ELSEWHERE = {
     "cli/pipeline.py": "pipeline/test_run.py",  # with and without Spark
     "cli/progress.py": "cli/test_check.py",
     "cli/promote.py": "cli/test_replicate.py",
+    "cli/restore.py": "cli/test_backup.py",  # the way there and back
     "cli/spark.py": "cli/test_cli.py",
     "cli/streams.py": "cli/test_append.py",
     "cli/unarchive.py": "cli/test_archive.py",  # the way there and back
@@ -184,6 +189,7 @@ TESTED_ELSEWHERE = {
     "index/atomic_change.py": "index/test_transaction.py",
     "index/changes.py": "replication/test_feed.py",
     "index/columns.py": "index/test_tables.py",
+    "index/copied.py": "backup/test_restore.py",
     "index/field_values.py": "dataset/test_read.py",  # summaries
     "index/groups.py": "dataset/test_groups.py",
     "index/rebuild.py": "maintenance/test_migrate.py",

@@ -30,7 +30,18 @@ from ondisk.maintenance.states import Report, State
 ROOT = Path(__file__).parents[1]
 GUIDES = [
     f"docs/{name}.md"
-    for name in ("dataset", "choosing", "csv", "files", "maintenance", "queue", "replication", "merged", "tables")
+    for name in (
+        "dataset",
+        "backup",
+        "choosing",
+        "csv",
+        "files",
+        "maintenance",
+        "queue",
+        "replication",
+        "merged",
+        "tables",
+    )
 ]
 LIBRARIES = {"docs/tables.md": ("pandas", "polars", "duckdb")}
 

@@ -42,6 +42,8 @@ COMMANDS = {
     "unarchive": "move segments back from the archive; a dry run without --yes",
     "quarantine": "list, export, restore or drop files that stood in the way",
     "maintain": "fix and repack many datasets, for cron",
+    "backup": "add the present state of a dataset to a backup, beside writers and readers",
+    "restore": "make a dataset from a backup; or list and verify what the backup has",
     "serve": "serve datasets over HTTP, or answer commands of elliptics",
     "pipeline": "import new files into the datasets they belong to, with Spark",
     "replicate": "follow another dataset: fetch its changes and apply them to a replica",

@@ -15,6 +15,7 @@ from ondisk.datum import Datum, Location
 
 if TYPE_CHECKING:
     from ondisk import AppendResult, Group, Summary
+    from ondisk.backup import Backup, Listed, Problem, Restored
     from ondisk.files import ExportResult
     from ondisk.maintenance.maintain import Maintained
     from ondisk.maintenance.migrate import Migration
@@ -137,6 +138,31 @@ class JsonOutput:
     def dropped(self, items: Sequence[Item]) -> None:
         _print({"dropped": len(items), "size": sum(item.size for item in items)})
 
+    def backed_up(self, done: Backup) -> None:
+        _print(
+            {
+                "dataset": as_json(done.dataset),
+                "target": as_json(done.target),
+                "point": time_text(done.point),
+                **_values(done, "segments", "size", "copied", "bytes"),
+                **_left_out(done),
+                "removed": [time_text(each) for each in done.removed],
+            }
+        )
+
+    def restored_dataset(self, done: Restored) -> None:
+        paths = {"dataset": as_json(done.dataset), "target": as_json(done.target), "point": time_text(done.point)}
+        _print(paths | _values(done, "segments", "size") | _left_out(done))
+
+    def points(self, target: str, points: Sequence[Listed], *, verified: bool) -> None:
+        _print(
+            *(
+                {"point": time_text(each.time), **_values(each, "segments", "size", "incomplete")}
+                | {"offline": as_json(each.offline), "damage": [_problem(problem) for problem in each.damage]}
+                for each in points
+            )
+        )
+
     def pulled(self, path: str, pulled: Pulled) -> None:
         keys = (
             "source",
@@ -242,6 +268,14 @@ def _damage_and_notes(damage: Sequence[tuple[str, Damage]], notes: Sequence[tupl
         "damage": [{"file": name} | _values(each, "offset", "size", "reason") for name, each in damage],
         "notes": [{"file": name, "note": note} for name, note in notes],
     }
+
+
+def _left_out(done: Backup | Restored) -> dict[str, Any]:
+    return {"problems": [_problem(each) for each in done.problems], "offline": as_json(done.offline)}
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    return {"segment": as_json(problem.segment), "reason": as_json(problem.reason), "kept": problem.kept.value}
 
 
 def _item(item: Item) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from ondisk.errors import command
 
 if TYPE_CHECKING:
     from ondisk import AppendResult, FieldSummary, Group, Summary
+    from ondisk.backup import Backup, Listed, Problem, Restored
     from ondisk.files import ExportResult
     from ondisk.maintenance.maintain import Maintained
     from ondisk.maintenance.migrate import Migration
@@ -38,6 +39,20 @@ _NAMED = 10  # segments that one line names, or that maintain names on standard 
 _LINES = 100  # segments with a line each
 _PERIODS = {"hour": 16, "day": 10, "month": 7, "year": 4}  # and how much of the text of a time names it
 _T = TypeVar("_T")
+_KEPT = {
+    "whole": "the backup has it whole",
+    "older": "the backup keeps an older copy",
+    "damaged": "it was copied as it is",
+    "partly": "its other files were copied",
+    "missing": "the backup has nothing of it",
+}
+_RESTORED = {
+    "older": "an older copy was restored",
+    "damaged": "it was restored as it is",
+    "partly": "its other files were restored",
+    "missing": "nothing of it was restored",
+}
+_VERIFIED: dict[str, str] = {}
 _FIXES = ("rescan", "remove from the index")
 
 
@@ -179,6 +194,30 @@ class TextOutput:
     def dropped(self, items: Sequence[Item]) -> None:
         size = sum(item.size for item in items)
         _print(f"{_many(len(items), 'item')} dropped, {_many(size, 'byte')} freed")
+
+    def backed_up(self, done: Backup) -> None:
+        _complain_of_segments(done.problems, _KEPT)
+        removed = f"; {_many(len(done.removed), 'older point')} removed" if done.removed else ""
+        what = f"{_many(done.segments, 'segment')} of {_many(done.size, 'byte')}"
+        copied = f"{done.copied} copied, {_many(done.bytes, 'byte')}"
+        _print(f"{printable(done.dataset)}: point {time_text(done.point)}: {what}; {copied}{removed}")
+
+    def restored_dataset(self, done: Restored) -> None:
+        _complain_of_segments(done.problems, _RESTORED)
+        what = f"{_many(done.segments, 'segment')} of {_many(done.size, 'byte')}"
+        _print(f"{printable(done.dataset)}: restored from the point {time_text(done.point)}: {what}")
+        if done.problems:
+            complain("note", f"{command('fix', done.dataset, '--yes')} reads what is not whole, or says what to do")
+
+    def points(self, target: str, points: Sequence[Listed], *, verified: bool) -> None:
+        for each in points:
+            _complain_of_segments(each.damage, _VERIFIED)
+            parts = [f"{_many(each.segments, 'segment')} of {_many(each.size, 'byte')}"]
+            parts += [f"{each.incomplete} not whole"] * (each.incomplete > 0)
+            parts += [f"without {_many(len(each.offline), 'archive')}"] * bool(each.offline)
+            parts += [f"{len(each.damage)} damaged" if each.damage else "verified"] * verified
+            _print(f"{time_text(each.time)}  {', '.join(parts)}")
+        _print(f"{printable(target)}: {_many(len(points), 'point')}")
 
     def pulled(self, path: str, pulled: Pulled) -> None:
         parts = [f"{pulled.stored} stored", f"{pulled.deleted} deleted"]
@@ -522,3 +561,10 @@ def _beginning(value: Any, room: list[int]) -> Any:
     if isinstance(value, list | tuple):
         return [_beginning(each, room) for each in takewhile(lambda _: room[0] > 0, value)]
     return value
+
+
+def _complain_of_segments(problems: Iterable[Problem], effects: Mapping[str, str]) -> None:
+    """Print what is wrong with segments, and what the backup has of them."""
+    for each in problems:
+        effect = f"; {effects[each.kept]}" if each.kept in effects else ""
+        complain("damaged", f"{each.segment}: {each.reason}{effect}")

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatchReader
     from pyspark.sql import DataFrame, SparkSession
 
+    from ondisk.backup import Backup
     from ondisk.dataset.commit_staged import Duplicates, OnDuplicate, Record
     from ondisk.index.import_log import Mark
     from ondisk.maintenance.quarantine import Quarantine
@@ -844,6 +845,19 @@ class Dataset:
         from ondisk.maintenance.archive import unarchive
 
         return unarchive(self._access, segments)
+
+    def backup(
+        self, target: str | os.PathLike[str], *, keep: int | None = None, progress: Progress = _unseen
+    ) -> Backup:
+        """Add the present state to a backup, beside writers and readers; see `ondisk.backup.copy.backup`.
+
+        Args:
+            target: a folder of its own, which is created if it is missing; `ondisk.restore` makes a dataset of it.
+            keep: remove all points but this many, the newest; None to keep all.
+        """
+        from ondisk.backup import backup
+
+        return backup(self._access, target, keep=keep, progress=progress)
 
     @property
     def quarantine(self) -> Quarantine:

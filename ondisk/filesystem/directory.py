@@ -414,10 +414,13 @@ class Directory:
         finally:
             self.discard(staged)
 
-    def rename(self, old: str, new: str) -> None:
+    def rename(self, old: str, new: str, *, durable: bool = True) -> None:
         """Rename a file; it replaces an existing one.
 
-        Durability: syncs the directory of the new name.
+        Args:
+            durable: sync the directory of the new name.
+
+        Durability: as `durable` says.
 
         Raises:
             FileNotFoundError: the file, or the directory of the new name, does not exist.
@@ -427,7 +430,8 @@ class Directory:
                 raise FileNotFoundError(old)
             with errors_of(self.at(new)):
                 os.rename(before, after, src_dir_fd=source, dst_dir_fd=target)
-        self.sync(new.rpartition("/")[0])
+        if durable:
+            self.sync(new.rpartition("/")[0])
 
     def link(self, name: str, alias: str, directory: Directory | None = None) -> bool:
         """Link a file to a second name, here or in another directory; missing directories are created.
@@ -482,6 +486,15 @@ class Directory:
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
                     raise
+
+    def remove_tree(self, name: str) -> None:
+        """Remove a directory with everything in it, if it exists. Links in it are removed, not followed."""
+        for entry in self.entries(name):
+            if entry.kind == "directory":
+                self.remove_tree(f"{name}/{entry.name}")
+            else:
+                self.discard(f"{name}/{entry.name}")
+        self.remove_directory(name)
 
     def sync(self, name: str = "") -> None:
         """Make the entries of a directory durable.

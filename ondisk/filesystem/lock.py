@@ -1,4 +1,4 @@
-"""Locks of a dataset: the writers' lock, the locks of maintain and pipeline, and the shared lock of its directory."""
+"""Locks of a dataset: the writers' lock, the locks of long runs, and the shared lock of its directory."""
 
 from __future__ import annotations
 
@@ -152,6 +152,13 @@ class PipelineLock(WritersLock):
     _name = ".pipeline.lock"
     _called = "the lock of a pipeline"
     _hint = "Another pipeline with this dataset for errors is running; try again when it has ended."
+
+
+class BackupLock(WritersLock):
+    """The lock of a backup or of a restore in the folder that it writes to: `.lock`. No process waits for it."""
+
+    _called = "the lock of this folder"
+    _hint = "Another backup to it, or restore to it, is running: try again when that has ended."
 
 
 def _no_locks(path: Path) -> UnsupportedFilesystem:

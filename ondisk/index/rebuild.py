@@ -21,7 +21,7 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, Value, restored
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
-from ondisk.index import tide
+from ondisk.index import copied, tide
 from ondisk.index.built_for import built_for, check_revision, check_tables, dump, revision_of
 from ondisk.index.columns import FORMER, REVISION, Columns
 from ondisk.index.connection import (
@@ -117,7 +117,7 @@ class Rebuilt:
     @classmethod
     def begin(cls, directory: Directory, source: sqlite3.Connection) -> Rebuilt:
         """Copy an index."""
-        return cls(directory, _copied(directory, source, NEW))
+        return cls(directory, copied.copy(directory, source, NEW))
 
     @property
     def is_there(self) -> bool:
@@ -204,7 +204,7 @@ class Rebuilt:
         mode = "delete" if self.directory.is_network() else "wal"
         execute(f"PRAGMA journal_mode={mode}")
         self.close()
-        _sync(self.directory, NEW)
+        copied.sync(self.directory, NEW)
 
     def close(self) -> None:
         self.connection.close()
@@ -212,7 +212,7 @@ class Rebuilt:
     def discard(self) -> None:
         """Remove the copy."""
         self.close()
-        _remove(self.directory, NEW)
+        copied.remove(self.directory, NEW)
 
     def _objects(self) -> list[tuple[str, str, str]]:
         """Return the indices and views, which depend on the fields: kind, name, SQL."""
@@ -261,7 +261,7 @@ def _value(name: str, kind: FieldType) -> str:
 def clear(directory: Directory) -> None:
     """Remove incomplete copies that a crash left. The caller must hold the writers' lock."""
     for name in (NEW, _BACKUP):
-        _remove(directory, name)
+        copied.remove(directory, name)
 
 
 def back_up(directory: Directory, source: sqlite3.Connection, name: str) -> str:
@@ -270,14 +270,14 @@ def back_up(directory: Directory, source: sqlite3.Connection, name: str) -> str:
     Durability: the backup appears complete and synced, or not at all.
     """
     try:
-        _copied(directory, source, _BACKUP).close()
-        _sync(directory, _BACKUP)
+        copied.copy(directory, source, _BACKUP).close()
+        copied.sync(directory, _BACKUP)
         for taken in chain([name], map(f"{name}.{{}}".format, count(2))):
             with contextlib.suppress(FileExistsError):
                 directory.link(_BACKUP, taken)
                 break
     finally:
-        _remove(directory, _BACKUP)
+        copied.remove(directory, _BACKUP)
     directory.sync()
     return taken
 
@@ -311,7 +311,7 @@ def renew(
     new, mark = str(uuid.uuid4()), exchanged.mark
     with contextlib.closing(connect(directory)) as source, sqlite_errors(directory):
         check_revision(source, directory)
-        with contextlib.closing(_copied(directory, source, NEW)) as copy:
+        with contextlib.closing(copied.copy(directory, source, NEW)) as copy:
             copy.execute("BEGIN")
             found = _forget(copy, renewed)
             if kept_as is None:
@@ -323,7 +323,7 @@ def renew(
             copy.execute("COMMIT")
             if not directory.is_network():
                 copy.execute("PRAGMA journal_mode=wal")
-    _sync(directory, NEW)
+    copied.sync(directory, NEW)
     tide.announce(directory, new)
     swap_in(directory, timeout, with_log=kept_as is None and not exchanged.is_log_foreign, kept_as=kept_as)
 
@@ -381,30 +381,3 @@ def _forget(copy: sqlite3.Connection, renewed: Callable[[Recorded], Recorded | N
         ],
     )
     return int(found)
-
-
-def _copied(directory: Directory, source: sqlite3.Connection, name: str) -> sqlite3.Connection:
-    """Copy an index to a new file, and open it. Without a journal: a copy that fails is deleted."""
-    _remove(directory, name)
-    directory.create_file(name).close()
-    connection = sqlite3.connect(directory.path / name, isolation_level=None)
-    try:
-        # Exclusive, it needs no `-shm`. On a disk too full for `-shm` SQLite would report another error.
-        connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchone()
-        source.backup(connection)
-        for setting in ("trusted_schema=OFF", "synchronous=OFF", "journal_mode=DELETE", "journal_mode=OFF"):
-            connection.execute(f"PRAGMA {setting}").fetchone()
-    except BaseException:
-        connection.close()
-        _remove(directory, name)
-        raise
-    return connection
-
-
-def _sync(directory: Directory, name: str) -> None:
-    with directory.open_to_write(name) as file:
-        file.sync()
-
-
-def _remove(directory: Directory, name: str) -> None:
-    directory.discard(*(name + suffix for suffix in ("", "-journal", "-wal", "-shm")))

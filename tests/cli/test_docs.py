@@ -54,6 +54,9 @@ COMMAND_LINES = {
     "quarantine restore": f"quarantine kept restore {ITEM}",
     "quarantine drop": f"quarantine kept drop {ITEM}",
     "quarantine drop --yes": f"quarantine kept drop {ITEM} --yes",
+    "backup": "backup damaged saved",
+    "restore PATH": "restore broken again",
+    "restore": "restore broken --verify",
     "replicate": "replicate torn copy --create",
     "replicate --verify": "replicate torn pulled --verify",
     "replicate --reconcile": "replicate weather replica --reconcile",
@@ -64,7 +67,7 @@ COMMAND_LINES = {
     "token verify": "token verify replica.tokens",
     "migrate": "migrate changed",
 }
-LISTS = ("damage", "notes", "done", "findings", "remaining", "offenders", "differences", "stored")
+LISTS = ("damage", "problems", "notes", "done", "findings", "remaining", "offenders", "differences", "stored")
 TYPES = {
     "integer": int,
     "number": float,
@@ -187,6 +190,15 @@ def damaged(weather):
 
 
 @pytest.fixture
+def broken(damaged):
+    """Create a backup with a damaged copy."""
+    with ondisk.open("weather", read_only=True) as dataset:
+        dataset.backup("broken")
+    for copy in Path("broken/segments/dataset/2026").glob("11-20.*"):
+        copy.write_bytes(b"x")
+
+
+@pytest.fixture
 def spool(folder):
     """Copy a queue of Beats."""
     shutil.copytree(ROOT / "sample_datasets/beats-queue", "spool")
@@ -217,7 +229,7 @@ def queue(folder):
 
 
 @pytest.mark.parametrize("title", COMMAND_LINES)
-@pytest.mark.usefixtures("queue", "spool", "damaged", "archived", "changed", "kept", "tokens", "replica")
+@pytest.mark.usefixtures("queue", "spool", "damaged", "broken", "archived", "changed", "kept", "tokens", "replica")
 def test_the_shapes_are_what_the_command_prints(run, title):
     Path("cut.seg").write_bytes(CUT[:4] + b"\x15" + CUT[5:])  # and its frame count is too high
     rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section(SHAPES, title), re.MULTILINE)

@@ -200,6 +200,14 @@ class RenameArchive:
 
 
 @dataclass(frozen=True)
+class BackUp:
+    """Back the dataset up, into the folder beside it, and keep so many points."""
+
+    target: str
+    keep: int | None = None
+
+
+@dataclass(frozen=True)
 class Beside:
     """Carry out steps while a query runs, that began before them: what they replace or drop stays on disk."""
 
@@ -249,7 +257,7 @@ class LeaveOut:
 Step = (
     Append | Commit | Delete | Repack | Fix | Archive | Unarchive | RenameArchive | Beside | Quarantine
     | Import | Pull | Reconcile | Heal | Consume | LoseIndex | LoseSegment | MakeForeign | LetAge | LetArchive
-    | LeaveOut
+    | LeaveOut | BackUp
 )  # fmt: skip
 VERBS = Repack | Fix | Archive | Unarchive
 """Those that a crash may leave half done, and that are done again."""
@@ -479,6 +487,8 @@ def carry_out(dataset: Dataset, step: Step) -> None:
             (dataset.path / ".archive" / "last").rename(dataset.path / ".archive" / name)
         case Quarantine(act, name):
             with_quarantine(dataset, act, name)
+        case BackUp(target, keep):
+            dataset.backup(dataset.path.parent / target, keep=keep)
         case Beside(steps):
             with contextlib.closing(dataset.query()) as query:  # type: ignore[type-var]
                 next(query)
@@ -689,6 +699,11 @@ def migrate(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | 
 def rebuild(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None, start: Connection) -> None:
     """Be the process that crashes while it rebuilds a damaged index; otherwise as `migrate`."""
     _run_one(ondisk.rebuild, path, acks, start)
+
+
+def restore(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None, start: Connection) -> None:
+    """Be the process that crashes while it restores the newest point of `saved`; otherwise as `migrate`."""
+    _run_one(lambda path: ondisk.restore(path.parent / "saved", path), path, acks, start)
 
 
 def _run_one(do: Callable[[Path], object], path: Path, acks: Path, start: Connection) -> None:

@@ -1,0 +1,219 @@
+"""Back up a dataset and its archives: their state at one time, beside writers and maintenance; see `ondisk.backup`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ondisk.backup.point import (
+    SEGMENTS,
+    USABLE,
+    Part,
+    Point,
+    Problem,
+    SegmentCopy,
+    measured,
+    read_lines,
+    time_of,
+    write_lines,
+)
+from ondisk.backup.segment_copies import Counts, SegmentCopies
+from ondisk.backup.target import Target
+from ondisk.dataset.access import Opened
+from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.layout import ARCHIVE, CONFIG
+from ondisk.dataset.query import Query, Snapshots
+from ondisk.errors import DiskFull, InvalidInput, LockError, shown
+from ondisk.filesystem import Directory
+from ondisk.formats.diskqueue.state import NAME as STATE
+from ondisk.index import INDEX, Snapshot, copied, segment_rows
+from ondisk.index.connection import damaged, sqlite_errors
+
+_TRIES = 1000
+_LIMIT = 16 * 1024 * 1024  # bytes of a file beside the segments
+_MAIN = "dataset"
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """What a backup has done.
+
+    Attributes:
+        dataset, target: the paths.
+        point: the time of the new point: `restore` takes it.
+        segments: how many the point has.
+        size: bytes of their copies.
+        copied: how many of them had something to copy.
+        bytes: that were copied.
+        problems: the segments that are damaged or missing in the dataset.
+        offline: the archives that were offline: the point lacks their data.
+        removed: the times of the points that were removed.
+    """
+
+    dataset: str
+    target: str
+    point: datetime
+    segments: int
+    size: int
+    copied: int
+    bytes: int
+    problems: list[Problem] = field(default_factory=list)
+    offline: list[str] = field(default_factory=list)
+    removed: list[datetime] = field(default_factory=list)
+
+
+def backup(
+    access: DatasetAccess,
+    path: str | os.PathLike[str],
+    *,
+    keep: int | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Backup:
+    """Add the present state of a dataset to a backup, as a point that can be restored.
+
+    A segment that is damaged or missing does not stop it: the backup keeps the copy that it has, and reports it.
+
+    Args:
+        path: of the backup: a folder of its own, which is created if it is missing.
+        keep: remove all points but this many, the newest, and the copies that only they need; None to keep all.
+        progress: called with the name of each segment.
+
+    Raises:
+        InvalidInput: the backup is inside of the dataset, or contains it.
+        AlreadyExists: there is something else at its path.
+        StateError: it is the backup of another dataset, or an archive is missing.
+        NeedsCheck: an index may not know all data.
+        IndexCorrupt: an index is damaged.
+        LockError: another run writes to this backup; or the dataset changes faster than it can be read.
+        DiskFull: the backup's disk is full.
+
+    Durability: everything is synced before the point appears, with one rename. A run that is killed leaves the points
+        before it, and copies that the next run uses.
+    Locks: `.lock` of the backup. None of the dataset; but a snapshot is open until the end, so what is removed in the
+        dataset meanwhile is freed later, and unarchive and migrate wait for it.
+    Cost: writes what is new, and reads it twice; opens each segment.
+    """
+    if keep is not None and (type(keep) is not int or keep < 1):
+        raise InvalidInput(f"keep must be a whole number of 1 or more, not {shown(keep)}")
+    access.archives.check_trusted()
+    with access.current().index.snapshot() as snapshot:
+        uuids = [snapshot.dataset()["uuid"], *segment_rows.former_uuids(snapshot)]
+    with Target.writing(path, access.path, uuids) as target:
+        try:
+            return _added(access, target, keep, progress)
+        except DiskFull as error:
+            error.hint = f"Free some space on the disk of {target.path}; --keep removes old points. They are whole."
+            raise
+
+
+def _added(access: DatasetAccess, target: Target, keep: int | None, progress: Callable[[str], None]) -> Backup:
+    before, removed = target.names(), list[str]()
+    latest = target.point(before[-1]) if before else None
+    must_sweep = target.begin()
+    if keep is not None and (removed := target.remove_points(keep)):
+        target.sweep()  # the disk may be full
+    counts, parts = Counts(), list[Part]()
+    with _snapshots(access) as (snapshots, beside):
+        offline = access.archives.offline()
+        for name in offline:
+            beside[f"{ARCHIVE}/{name}.summary"] = access.directory.read(f"{ARCHIVE}/{name}.summary", _LIMIT)
+        for opened, snapshot, _ in snapshots.each():
+            place = opened.reader.prefix.removesuffix("/")
+            name = place.removeprefix(".") or _MAIN
+            copies = SegmentCopies(target, name, opened, snapshot, _earlier(target, latest, name), counts)
+            files = beside if not place else {CONFIG: opened.index.directory.read(CONFIG, _LIMIT)}
+            parts.append(_part(target, place, name, opened, snapshot, copies.copies(progress), files))
+    now = time.time_ns() // 1000
+    point = Point(now if latest is None else max(now, latest.time + 1), str(access.path), parts, offline)
+    target.commit(point)
+    if keep is not None:
+        removed += target.remove_points(keep)
+    if must_sweep or removed:
+        target.sweep()
+    times = [*map(time_of, removed)]
+    return Backup(str(access.path), str(target.path), point.at, point.segments, point.total, counts.copied,
+                  counts.bytes, counts.problems, offline, times)  # fmt: skip
+
+
+@contextlib.contextmanager
+def _snapshots(access: DatasetAccess) -> Iterator[tuple[Snapshots, dict[str, bytes]]]:
+    """Take snapshots of the dataset and its archives for the length of the block; yield them with the other files.
+
+    Raises:
+        LockError: the configuration, or the position of a queue, changes faster than it can be read.
+    """
+    for _ in range(_TRIES):
+        with contextlib.ExitStack() as stack:
+            before = _beside(access.directory)
+            snapshots = stack.enter_context(Snapshots(access.current(), access.archives, Query()))
+            if _beside(access.directory) == before:
+                yield snapshots, before
+                return
+    hint = "Back it up when fewer data are acknowledged."
+    raise LockError(f"{access.path} changes faster than it can be read", hint=hint)
+
+
+def _beside(directory: Directory) -> dict[str, bytes]:
+    """Return the files of a dataset that are neither index nor segments, by their names."""
+    names = [name for name in (CONFIG, STATE) if directory.stat(name) is not None]
+    return {name: directory.read(name, _LIMIT) for name in names}
+
+
+def _earlier(target: Target, latest: Point | None, part: str) -> Iterator[SegmentCopy]:
+    """Return the copies of a part in the last point."""
+    if latest is None or not any(each.name == part for each in latest.parts):
+        return iter(())
+    return read_lines(target.lines(latest.name, part))
+
+
+def _part(
+    target: Target,
+    place: str,
+    name: str,
+    opened: Opened,
+    snapshot: Snapshot,
+    copies: Iterator[SegmentCopy],
+    files: dict[str, bytes],
+) -> Part:
+    """Write one part of the point that was begun: the index, the copies of its segments, and the other files."""
+    count = incomplete = total = 0
+
+    def counted() -> Iterator[SegmentCopy]:
+        nonlocal count, incomplete, total
+        for each in copies:
+            count, incomplete = count + 1, incomplete + (each.kept not in USABLE)
+            total += each.total
+            yield each
+
+    with target.part(name) as folder:
+        _copy_index(folder, opened.index.directory, snapshot)
+        with folder.create_file(SEGMENTS) as file:
+            write_lines(file, counted())
+            file.sync()
+        for path, content in files.items():
+            with folder.create_file(path) as file:
+                file.write(0, content)
+                file.sync()
+            folder.sync(path.rpartition("/")[0])
+        sizes = {path: measured(folder.open_to_read(path)) for path in (INDEX, SEGMENTS, *files)}
+    return Part(name, place, snapshot.dataset()["uuid"], count, incomplete, total, sizes)
+
+
+def _copy_index(folder: Directory, source: Directory, snapshot: Snapshot) -> None:
+    """Copy the index as the snapshot sees it.
+
+    Raises:
+        IndexCorrupt: it is damaged.
+
+    Durability: synced.
+    """
+    with sqlite_errors(folder), contextlib.closing(copied.copy(folder, snapshot.connection, INDEX)) as connection:
+        ((found,),) = connection.execute("PRAGMA quick_check(1)").fetchall()
+        if found != "ok":
+            raise damaged(source, f" is damaged: {found}")
+    folder.discard(f"{INDEX}-journal")  # SQLite leaves it behind while a file is locked exclusively
+    copied.sync(folder, INDEX)

@@ -1,0 +1,265 @@
+"""What a point of a backup contains, and how that is written: `point.json`, and a line of JSON for each segment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from google_crc32c import extend
+
+from ondisk.datum import from_microseconds
+from ondisk.errors import IntegrityError, VersionTooNew
+from ondisk.filesystem import Directory, ReadableFile, WritableFile
+
+POINT, SEGMENTS = "point.json", "segments.jsonl"
+VERSION = 1
+_NAMED = "%Y%m%dT%H%M%S.%fZ"
+_LONGEST = 16 * 1024 * 1024  # bytes of `point.json`
+_PIECE = 128 * 1024  # bytes
+
+
+class Kept(StrEnum):
+    """What a backup has of a segment."""
+
+    WHOLE = "whole"
+    """The committed bytes, proven by their checksum."""
+    UNPROVEN = "unproven"
+    """The committed bytes, as far as their end shows: an index of an older revision did not record their checksum."""
+    OLDER = "older"
+    """An earlier state of the segment: it was damaged in the dataset when this point was made."""
+    DAMAGED = "damaged"
+    """The bytes that were there: it was damaged, and the backup had no earlier state of it."""
+    PARTLY = "partly"
+    """Of a dir segment: the files that are not damaged."""
+    MISSING = "missing"
+    """Nothing."""
+
+
+USABLE = (Kept.WHOLE, Kept.UNPROVEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A segment that is damaged or missing, in the dataset or in the backup.
+
+    Attributes:
+        segment: its name; of an archive, `.archive/NAME/…`.
+        reason: what is wrong with it.
+        kept: what the backup has of it.
+    """
+
+    segment: str
+    reason: str
+    kept: Kept
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCopy:
+    """The copy of one segment.
+
+    Attributes:
+        segment: its name.
+        generation: of the segment in the index.
+        size: bytes that the index has committed; of a dir segment, of its `.metadata`.
+        kept: what the copy is.
+        file: the path of the copy below `segments/PART/`; of a dir segment that of its `.metadata`; empty if it is
+            missing.
+        stored: bytes of this file.
+        checksum: CRC-32C of this file, with zeros at `zeros`.
+        zeros: begin and end of bytes that are rewritten in place.
+        tail, recorded: the checksums in the index; see `ondisk.segment.Facts`.
+        mark: what follows the last datum of the segment, in hexadecimal digits.
+        once: no append may continue it: other bytes at the same place would have the same keystream.
+        length: of a dir segment, the number after the last file; else 0.
+        numbers: of a dir segment, first and last number of each run of files; else None.
+        total: bytes of the copy, those of the files of a dir segment included.
+        problem: why it is not whole.
+    """
+
+    segment: str
+    generation: int
+    size: int
+    kept: Kept
+    file: str = ""
+    stored: int = 0
+    checksum: int = 0
+    zeros: tuple[int, int] = (0, 0)
+    tail: int | None = None
+    recorded: int | None = None
+    mark: str = ""
+    once: bool = False
+    length: int = 0
+    numbers: tuple[tuple[int, int], ...] | None = None
+    total: int = 0
+    problem: str = ""
+
+    @property
+    def is_dir(self) -> bool:
+        """Whether it is the copy of a dir segment."""
+        return self.numbers is not None
+
+    @property
+    def files(self) -> Iterator[int]:
+        """The numbers of the files of a dir segment."""
+        return (number for first, last in self.numbers or () for number in range(first, last + 1))
+
+    @classmethod
+    def from_line(cls, line: bytes) -> SegmentCopy:
+        values = json.loads(line)
+        values["kept"], values["zeros"] = Kept(values["kept"]), tuple(values["zeros"])
+        if values["numbers"] is not None:
+            values["numbers"] = tuple(map(tuple, values["numbers"]))
+        return cls(**values)
+
+
+def runs(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Return first and last number of each run of consecutive ones in an ascending sequence."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The dataset, or one of its archives, in a point.
+
+    Attributes:
+        name: of its folder: `dataset` or `archive/NAME`.
+        place: where it is in the dataset: empty, or `.archive/NAME`.
+        uuid: of its index.
+        segments: how many it has.
+        incomplete: how many of them it does not have whole.
+        total: bytes of their copies.
+        files: path in the part's folder → size and CRC-32C. Those besides the index and `segments.jsonl` have the same
+            paths in the dataset.
+    """
+
+    name: str
+    place: str
+    uuid: str
+    segments: int
+    incomplete: int
+    total: int
+    files: Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The state of a dataset at one time.
+
+    Attributes:
+        time: microseconds since 1970.
+        path: of the dataset.
+        parts: the archives, then the dataset itself.
+        offline: the names of the archives that were offline: the point has only their summaries.
+    """
+
+    time: int
+    path: str
+    parts: Sequence[Part]
+    offline: Sequence[str] = field(default=())
+
+    @property
+    def at(self) -> datetime:
+        """Its time."""
+        return from_microseconds(self.time)
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return self.at.strftime(_NAMED)
+
+    @property
+    def uuid(self) -> str:
+        """The UUID of the dataset's index."""
+        return self.parts[-1].uuid
+
+    @property
+    def segments(self) -> int:
+        """How many segments it has."""
+        return sum(part.segments for part in self.parts)
+
+    @property
+    def incomplete(self) -> int:
+        """How many of its segments it does not have whole."""
+        return sum(part.incomplete for part in self.parts)
+
+    @property
+    def total(self) -> int:
+        """Bytes of the copies of its segments."""
+        return sum(part.total for part in self.parts)
+
+    def encode(self) -> bytes:
+        """Return the content of `point.json`."""
+        return json.dumps({"version": VERSION, **asdict(self)}, indent=1).encode() + b"\n"
+
+
+def time_of(name: str) -> datetime:
+    """Return the time of the point with a name."""
+    return datetime.strptime(name, _NAMED).replace(tzinfo=UTC)
+
+
+def read_point(folder: Directory) -> Point:
+    """Read the point in a folder.
+
+    Raises:
+        IntegrityError: `point.json` is missing or damaged.
+        VersionTooNew: a newer ondisk has made it.
+    """
+    path = folder.at(POINT)
+    try:
+        values = json.loads(folder.read(POINT, _LONGEST))
+        version = values.pop("version")
+        if version > VERSION:
+            hint = "Use that newer version."
+            raise VersionTooNew(f"{path} has version {version}, this ondisk knows {VERSION}", hint=hint)
+        values["parts"] = [Part(**part) for part in values["parts"]]
+        return Point(**values)
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
+        hint = "Restore another point."
+        raise IntegrityError(f"{path} is damaged: {error}", hint=hint, path=path) from None
+
+
+def write_lines(file: WritableFile, copies: Iterable[SegmentCopy]) -> None:
+    """Write the lines of `segments.jsonl`."""
+    at, held = 0, bytearray()
+    for each in copies:
+        held += json.dumps(asdict(each), separators=(",", ":")).encode() + b"\n"
+        if len(held) >= _PIECE:
+            file.write(at, bytes(held))
+            at, held = at + len(held), bytearray()
+    file.write(at, bytes(held))
+
+
+def read_lines(file: ReadableFile) -> Iterator[SegmentCopy]:
+    """Yield the copies in `segments.jsonl`, in the order of the names of their segments.
+
+    Raises:
+        IntegrityError: it is damaged.
+    """
+    at, rest = 0, b""
+    try:
+        while piece := file.read(at, _PIECE):
+            at += len(piece)
+            *lines, rest = (rest + piece).split(b"\n")
+            yield from map(SegmentCopy.from_line, lines)
+        if rest:
+            raise ValueError("its last line has no end")
+    except (ValueError, KeyError, TypeError) as error:
+        hint = "Restore another point."
+        raise IntegrityError(f"{file.path} is damaged: {error}", hint=hint, path=file.path) from None
+
+
+def measured(file: ReadableFile) -> tuple[int, int]:
+    """Read a whole file, and return its size and its CRC-32C."""
+    size = checksum = 0
+    while piece := file.read(size, _PIECE):
+        size, checksum = size + len(piece), int(extend(checksum, piece))
+    return size, checksum

@@ -1,0 +1,347 @@
+"""Restore a dataset and its archives from a point of a backup, into an empty folder; see `ondisk.backup`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from zlib import crc32
+
+from ondisk.backup.point import SEGMENTS, USABLE, Kept, Part, Point, Problem, SegmentCopy, read_lines
+from ondisk.backup.target import Target
+from ondisk.backup.verify import whole
+from ondisk.config import DatasetConfig
+from ondisk.dataset.layout import CONFIG
+from ondisk.datum import microseconds
+from ondisk.errors import (
+    AlreadyExists,
+    DatasetExists,
+    DiskFull,
+    DurabilityLost,
+    FrameCorrupt,
+    IntegrityError,
+    InvalidInput,
+    NotFound,
+    OndiskError,
+    StorageError,
+    command,
+    shown,
+)
+from ondisk.filesystem import LOCK, BackupLock, Directory, WritableFile
+from ondisk.index import INDEX, copied
+from ondisk.index.connection import NEW, sqlite_errors
+from ondisk.segment import End, Facts
+from ondisk.segments.dir import SEQUENCE, file_name, write_sequence
+from ondisk.segments.dir_facts import facts_in
+from ondisk.segments.facts import NO_TAIL, checksum_of, facts_of
+from ondisk.segments.metadata_file import METADATA, MetadataFile
+
+MARK = ".restoring"
+"""The file in a folder that is being restored: which point of which backup. What else is there comes from that."""
+
+_LIMIT = 64 * 1024  # bytes of `.restoring`
+_BLOCK = 1024 * 1024  # bytes
+_SECOND = 1_000_000  # microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore has done.
+
+    Attributes:
+        dataset, target: the paths.
+        point: the time of the point.
+        segments, size: how many segments were restored, and their bytes.
+        problems: the segments of which the backup has no whole copy, or of which the copy is damaged.
+        offline: the archives that were offline when the point was made: it has only their summaries.
+    """
+
+    dataset: str
+    target: str
+    point: datetime
+    segments: int
+    size: int
+    problems: list[Problem] = field(default_factory=list)
+    offline: list[str] = field(default_factory=list)
+
+
+def restore(
+    target: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    at: datetime | None = None,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Restored:
+    """Make a dataset from a point of a backup. It is the same dataset as it was: its indices keep their UUIDs.
+
+    Each copy is compared with its checksum while it is written. A segment that is not whole is restored as far as
+    possible, and reported: queries of it raise an error until a fix has read it.
+
+    Args:
+        target: the backup's folder.
+        path: of the dataset: a folder that is empty or does not exist.
+        at: restore the newest point up to this time; None for the newest of all.
+        progress: called with the name of each segment.
+
+    Raises:
+        NotFound: there is no backup, or no point of that time.
+        DatasetExists, AlreadyExists: there is something at the path. After a restore that was killed, the same restore
+            can be repeated.
+        InvalidInput: one of both folders is inside of the other.
+        IntegrityError: the index in the point, or its list of segments, is damaged.
+        DiskFull: the disk is full.
+
+    Durability: segments, then the index, then `dataset.toml`, each synced before the next. What a killed restore leaves
+        has no `dataset.toml`, so it is not a dataset.
+    Locks: `.lock` of the new dataset; a shared lock of the backup's folder, so that no run removes what is needed.
+    Cost: copies and reads each byte once.
+    """
+    with Target.open(target) as opened, contextlib.closing(opened.directory.shared()):
+        point = _chosen(opened, at)
+        _check_apart(path, opened)
+        try:
+            directory = Directory.create(path)
+        except FileExistsError as error:
+            raise AlreadyExists(f"{error.filename} is not a directory", hint="Choose another path.") from None
+        with directory:
+            mark = json.dumps({"target": str(opened.path), "point": point.name}).encode()
+            _check_free(directory, mark)  # before the lock, which would create its file in somebody else's folder
+            with BackupLock(directory).hold("restore"):
+                if _check_free(directory, mark):
+                    directory.replace(MARK, mark)
+                try:
+                    return _Restore(opened, point, directory, progress).run()
+                except DiskFull as error:
+                    error.hint = "Free some space, and restore again."
+                    raise
+
+
+def _chosen(target: Target, at: datetime | None) -> Point:
+    """Return the newest point up to a time.
+
+    Raises:
+        NotFound: there is none.
+        InvalidInput: the time has no zone.
+    """
+    names = target.names()
+    if not names:
+        raise NotFound(f"{target.path} has no points yet", hint="A backup that was interrupted has none: run it again.")
+    if at is None:
+        return target.point(names[-1])
+    if getattr(at, "tzinfo", None) is None:
+        raise InvalidInput(f"at must be a datetime with a zone, not {shown(at)}")
+    limit = microseconds(at)
+    found = [point for name in names if (point := target.point(name)).time <= limit]
+    if not found:
+        oldest = target.point(names[0]).at
+        hint = f"{command('restore', target.path)} lists the points."
+        raise NotFound(
+            f"{target.path} has no point up to {at.isoformat()}: its oldest is {oldest.isoformat()}", hint=hint
+        )
+    return found[-1]
+
+
+def _check_apart(path: str | os.PathLike[str], target: Target) -> None:
+    if not os.fspath(path):
+        raise InvalidInput("the path of the dataset is empty", hint='Write "." for the current directory.')
+    mine, theirs = os.path.realpath(path), os.path.realpath(target.path)
+    if os.path.commonpath((mine, theirs)) in (mine, theirs):
+        raise InvalidInput(f"{mine} and the backup {theirs} are inside of each other", hint="Choose another path.")
+
+
+def _check_free(directory: Directory, mark: bytes) -> bool:
+    """Raise unless a folder is empty, or has what a killed restore of the same point left; return whether it is empty.
+
+    Raises:
+        DatasetExists, AlreadyExists: it is neither.
+    """
+    names = {*directory.names()} - {LOCK, f".{MARK}.new"}
+    if CONFIG in names:
+        raise DatasetExists(f"{directory.path} already contains a dataset", hint="Choose another path.")
+    if not names:
+        return True
+    if MARK not in names:
+        hint = "Choose a folder that is empty or does not exist."
+        raise AlreadyExists(f"{directory.path} is not empty: it contains {min(names)!r}", hint=hint)
+    if directory.read(MARK, _LIMIT) != mark:
+        values = json.loads(directory.read(MARK, _LIMIT))
+        again = f"of the point {values['point']} of {values['target']}"
+        hint = f"Repeat that one; or remove the folder: rm -r {directory.path}"
+        raise AlreadyExists(f"{directory.path} has what an interrupted restore has left, {again}", hint=hint)
+    return False
+
+
+class _Restore:
+    """One restore."""
+
+    def __init__(self, target: Target, point: Point, directory: Directory, progress: Callable[[str], None]) -> None:
+        self._target = target
+        self._point = point
+        self._directory = directory
+        self._progress = progress
+        self._segments = self._size = 0
+        self._together = False  # whether all files are synced at once, at last
+        self._problems: list[Problem] = []
+
+    def run(self) -> Restored:
+        for part in self._point.parts:  # that of the dataset is the last
+            with self._target.directory.inside(f"points/{self._point.name}/{part.name}") as source:
+                if part.place:
+                    with self._directory.inside(part.place, make=True) as place:
+                        self._part(part, source, place)
+                else:
+                    self._part(part, source, self._directory)
+        self._directory.discard(MARK)
+        self._directory.sync()
+        return Restored(str(self._directory.path), str(self._target.path), self._point.at, self._segments, self._size,
+                        self._problems, [*self._point.offline])  # fmt: skip
+
+    def _part(self, part: Part, source: Directory, place: Directory) -> None:
+        """Restore the dataset, or one archive.
+
+        Raises:
+            IntegrityError: the copy of its index, its list of segments, or `dataset.toml` is damaged.
+        """
+        for name in part.files:
+            if (found := whole(source, name, part)) is not None:
+                raise IntegrityError(found, hint="Restore another point: `ondisk restore TARGET` lists them.")
+        self._together = place.sync_together(())
+        folders: set[str] = set()
+        placed = [*self._copies(part, source, place, folders)]
+        if self._together:
+            place.sync_together(())
+        for each in () if self._together else folders:
+            place.sync(each)
+        config = self._index(source, place, placed)
+        others = [name for name in part.files if name not in (INDEX, SEGMENTS, CONFIG)]
+        for name in others:
+            _put(source, name, place, name)
+            place.sync(name.rpartition("/")[0])
+        place.replace(CONFIG, config)
+
+    def _index(self, source: Directory, place: Directory, placed: list[copied.Placed]) -> bytes:
+        """Put the index in place; return the content of `dataset.toml`."""
+        content = source.read(CONFIG, _LIMIT * 16)
+        config = DatasetConfig.from_toml(content.decode(), source.at(CONFIG))
+        copied.remove(place, NEW)
+        _put(source, INDEX, place, NEW)
+        with sqlite_errors(place):
+            copied.place(place, NEW, placed)
+        copied.put_in_place(place, config, NEW)
+        return content
+
+    def _copies(self, part: Part, source: Directory, place: Directory, folders: set[str]) -> Iterator[copied.Placed]:
+        """Restore the segments; yield what the index has to record of each.
+
+        Args:
+            folders: gets the folders that must be synced.
+        """
+        prefix = f"{part.place}/" if part.place else ""
+        for copy in read_lines(source.open_to_read(SEGMENTS)):
+            self._progress(prefix + copy.segment)
+            facts: copied.Placed | None = None
+            kept, reason = copy.kept, copy.problem
+            if copy.file or copy.is_dir:
+                folders.add(copy.segment if copy.is_dir else copy.segment.rpartition("/")[0])
+                try:
+                    found = (self._folder if copy.is_dir else self._file)(part, copy, place)
+                    facts, problem = found
+                except (IntegrityError, NotFound, StorageError, FileNotFoundError, EOFError) as error:
+                    if isinstance(error, DiskFull | DurabilityLost):
+                        raise
+                    kept, problem = Kept.MISSING, f"its copy cannot be read: {_reason(error)}"
+                if problem:
+                    reason, kept = problem, Kept.DAMAGED if kept in USABLE else kept
+            if kept not in USABLE:
+                self._problems.append(Problem(prefix + copy.segment, reason, kept))
+            self._segments += 1
+            if facts is not None:
+                yield facts
+
+    def _file(self, part: Part, copy: SegmentCopy, place: Directory) -> tuple[copied.Placed | None, str]:
+        """Restore a concat segment; return what the index has to record of it, and what is wrong with the copy."""
+        source = self._target.directory.open_to_read(f"segments/{part.name}/{copy.file}")
+        place.discard(copy.segment)
+        with place.create_file(copy.segment) as file:
+            size = min(copy.stored, source.size())
+            file.copy(source, 0, size, 0)
+            is_whole = size == copy.stored and checksum_of(file, size, range(*copy.zeros)) == copy.checksum
+            if is_whole and copy.kept in USABLE and copy.mark:
+                file.write(copy.size, bytes.fromhex(copy.mark))
+            self._sync(file)
+            found = file.stat()
+        self._size += size
+        problem = "" if is_whole else "its copy in the backup is damaged"
+        if problem or copy.kept not in USABLE:
+            # Nobody believes its rows before a fix has read it.
+            return (copy.generation, min(copy.size, size), Facts(tail=NO_TAIL)), problem
+        is_proven = copy.kept is Kept.WHOLE and not copy.once
+        return (copy.generation, copy.size, facts_of(found, copy.tail, copy.recorded, is_touched=not is_proven)), ""
+
+    def _folder(self, part: Part, copy: SegmentCopy, place: Directory) -> tuple[copied.Placed | None, str]:
+        """Restore a dir segment; see `_file`. Each of its files has a checksum, so what is whole is believed."""
+        name, problem = copy.file.rpartition("/"), ""
+        with (
+            self._target.directory.inside(f"segments/{part.name}/{name[0]}") as source,
+            place.inside(copy.segment, make=True) as folder,
+        ):
+            folder.discard(METADATA, SEQUENCE)
+            with folder.create_file(METADATA) as file:
+                entries_file = source.open_to_read(name[2])
+                file.copy(entries_file, 0, copy.stored, 0)
+                if checksum_of(file, copy.stored, range(0)) != copy.checksum:
+                    problem = "the copy of its entries is damaged"
+                self._sync(file)
+            entries = MetadataFile.of(folder)
+            for number in copy.files:
+                if (wrong := self._file_of(copy, number, entries, source, folder)) != "":
+                    problem = problem or f"{file_name(copy.segment, number)}: {wrong}"
+            write_sequence(folder, copy.length - 1)
+            self._size += copy.stored
+            facts = facts_in(folder, copy.segment, End(copy.size, copy.length))
+        return (None if copy.kept is Kept.OLDER else (copy.generation, copy.size, facts)), problem
+
+    def _sync(self, file: WritableFile) -> None:
+        if not self._together:
+            file.sync()
+
+    def _file_of(
+        self, copy: SegmentCopy, number: int, entries: MetadataFile | None, source: Directory, folder: Directory
+    ) -> str:
+        """Restore one file of a dir segment; return what is wrong with it, or an empty text."""
+        name = file_name(copy.segment, number)
+        if entries is None or number not in entries:
+            return "it has no entry"
+        try:
+            entry = entries.get(number)
+            opened = source.open_to_read(f"{name}.{entry.checksum:08x}")
+            folder.discard(name)
+            with folder.create_file(name) as file:
+                file.copy(opened, 0, entry.size, 0)
+                found = at = 0
+                while piece := file.read(at, _BLOCK):
+                    found, at = crc32(piece, found), at + len(piece)
+                self._sync(file)
+        except (FrameCorrupt, FileNotFoundError, EOFError) as error:
+            return f"its copy cannot be read: {_reason(error)}"
+        self._size += at
+        return "" if found == entry.checksum else "its copy is damaged"
+
+
+def _put(source: Directory, name: str, place: Directory, new: str) -> None:
+    """Copy a file.
+
+    Durability: synced; the caller syncs the directory.
+    """
+    file = source.open_to_read(name)
+    place.discard(new)
+    with place.create_file(new) as made:
+        made.copy(file, 0, file.size(), 0)
+        made.sync()
+
+
+def _reason(error: BaseException) -> str:
+    return error.message if isinstance(error, OndiskError) else str(error)

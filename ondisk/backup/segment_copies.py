@@ -1,0 +1,334 @@
+"""Copy the segments of one part of a dataset into a backup, as one snapshot of its index describes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from zlib import crc32
+
+from ondisk.backup.point import Kept, Problem, SegmentCopy, runs
+from ondisk.backup.target import Target
+from ondisk.config import DatasetConfig
+from ondisk.dataset.access import Opened
+from ondisk.dataset.read import DatasetReader
+from ondisk.errors import DiskFull, DurabilityLost, FrameCorrupt, IntegrityError, NotFound, OndiskError, StorageError
+from ondisk.filesystem import Directory, ReadableFile
+from ondisk.formats import Format, find
+from ondisk.index import Segment, Snapshot, segment_rows
+from ondisk.segments.dir import file_name, files_of
+from ondisk.segments.facts import Committed, Seen, checksum_of, tail_of
+from ondisk.segments.metadata_file import METADATA, MetadataFile
+
+UNREADABLE = (IntegrityError, NotFound, StorageError, FileNotFoundError)
+"""What reading a segment raises that is damaged, or not there."""
+
+_NAME = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9a-f]{8})")
+_BLOCK = 1024 * 1024  # bytes
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a backup has done so far.
+
+    Attributes:
+        segments, copied: how many there are, and how many of them had something to copy.
+        bytes: that were copied.
+        problems: the segments that are damaged or missing.
+    """
+
+    segments: int = 0
+    copied: int = 0
+    bytes: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+
+class SegmentCopies:
+    """Copies the segments of a part.
+
+    Args:
+        part: its name.
+        prefix: of the names of its segments in reports.
+        earlier: the copies of the last point, in the order of the names of their segments.
+        counts: is added to.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        part: str,
+        opened: Opened,
+        snapshot: Snapshot,
+        earlier: Iterator[SegmentCopy],
+        counts: Counts,
+    ) -> None:
+        self._target = target
+        self._root = f"segments/{part}"
+        self._directory = opened.index.directory
+        self._config: DatasetConfig = opened.index.config
+        self._snapshot = snapshot
+        self._prefix = opened.reader.prefix
+        # Of its own: a file that is removed stays readable for who has it open, and this would hide that it is missing.
+        self._reader = DatasetReader(self._directory, self._config, self._prefix)
+        self._earlier = earlier
+        self._before: SegmentCopy | None = next(earlier, None)
+        self._counts = counts
+        self._formats: dict[str, Format] = {}
+
+    def copies(self, progress: Callable[[str], None]) -> Iterator[SegmentCopy]:
+        """Copy what the backup does not have yet; yield the copy of each segment, in the order of their names.
+
+        Raises:
+            DiskFull, DurabilityLost, StorageError: the backup cannot be written to.
+        """
+        for segment, _, _ in segment_rows.all_segments(self._snapshot):
+            progress(self._prefix + segment.name)
+            before, count = self._earlier_of(segment.name), self._counts.bytes
+            format = self._format(segment.format)
+            copy = (self._folder if format.is_dir else self._file)(segment, format, before)
+            self._counts.segments += 1
+            self._counts.copied += self._counts.bytes > count
+            yield copy
+
+    def _earlier_of(self, name: str) -> SegmentCopy | None:
+        """Return the copy of a segment in the last point. Called in the order of names."""
+        while self._before is not None and self._before.segment < name:
+            self._before = next(self._earlier, None)
+        return self._before if self._before is not None and self._before.segment == name else None
+
+    def _format(self, name: str) -> Format:
+        if name not in self._formats:
+            self._formats[name] = find(name)(self._config)
+        return self._formats[name]
+
+    def _report(self, segment: Segment, reason: str, kept: Kept) -> None:
+        self._counts.problems.append(Problem(self._prefix + segment.name, reason, kept))
+
+    def _file(self, segment: Segment, format: Format, before: SegmentCopy | None) -> SegmentCopy:
+        """Copy a concat segment: its committed bytes, with the header that an append has since changed."""
+        committed, facts = segment.committed(format.mutable), segment.facts
+        file: ReadableFile | None = None
+        problem, checksum, kept = "", facts.checksum, Kept.WHOLE
+        try:
+            file = self._reader.file_of(segment)
+            if checksum is None:
+                kept = Kept.WHOLE if committed.seen_in(file, file.stat()) is Seen.UNTOUCHED else Kept.UNPROVEN
+                checksum = checksum_of(file, committed.size, committed.mutable)
+        except UNREADABLE as error:
+            problem = _reason(error)
+        copy = SegmentCopy(segment.name, segment.id, committed.size, kept, tail=facts.tail, recorded=facts.checksum,
+                           zeros=(format.mutable.start, format.mutable.stop), mark=format.seal(segment.end).hex(),
+                           stored=committed.size, checksum=checksum or 0, total=committed.size)  # fmt: skip
+        if (opened := file) is not None:
+            copy = replace(copy, once=not format.may_continue(lambda: opened, segment.end, is_exact=False))
+        elif before is not None:
+            copy = replace(copy, once=before.once)
+        copy = replace(copy, file=self._name(copy))
+        if checksum is not None and self._target.has(f"{self._root}/{copy.file}", committed.size):
+            if problem:
+                self._report(segment, problem, copy.kept)
+            return copy
+        if file is not None and (problem := self._copied(segment, format, committed, copy, file)) == "":
+            return copy
+        return self._doubtful(segment, committed, copy, problem)
+
+    def _copied(
+        self, segment: Segment, format: Format, committed: Committed, copy: SegmentCopy, source: ReadableFile
+    ) -> str:
+        """Copy the file of a segment; return what is wrong with it, or an empty text.
+
+        If some of its bytes are damaged, an earlier copy of the same generation may have them: bytes of a generation
+        change only at their end.
+        """
+        path = f"{self._root}/{copy.file}"
+        problem = ""
+        with self._target.stage(path) as staged:
+            try:
+                staged.copy(source, 0, committed.size, 0)
+            except (EOFError, StorageError) as error:
+                if isinstance(error, DiskFull | DurabilityLost):
+                    raise
+                problem = _reason(error)
+            is_whole = not problem and checksum_of(staged, committed.size, committed.mutable) == copy.checksum
+            if not is_whole:
+                problem = problem or "its bytes do not have the checksum that was recorded for them"
+                if (other := self._newest(segment, same=True)) is not None:
+                    name, size, _ = other
+                    earlier = self._target.directory.open_to_read(f"{self._root}/{name}")
+                    staged.copy(earlier, 0, min(size, committed.size), 0)
+                    is_whole = staged.size() == committed.size and (
+                        checksum_of(staged, committed.size, committed.mutable) == copy.checksum
+                    )
+            if (patch := format.patch(segment.end)) is not None:  # an append may have changed it since
+                staged.write(patch.position, patch.content)
+        if not is_whole:
+            self._target.drop(path)
+            return problem
+        self._keep(path, committed.size)
+        if problem:
+            self._report(segment, problem, Kept.WHOLE)
+        return ""
+
+    def _doubtful(self, segment: Segment, committed: Committed, copy: SegmentCopy, problem: str) -> SegmentCopy:
+        """Return what the backup keeps of a segment that is damaged or missing."""
+        zeros = range(*copy.zeros)
+        copy = replace(copy, kept=Kept.MISSING, file="", stored=0, checksum=0, total=0, problem=problem)
+        if (other := self._newest(segment, same=False)) is not None:
+            name, size, checksum = other
+            copy = replace(copy, kept=Kept.OLDER, file=name, stored=size, checksum=checksum, total=size)
+        else:
+            path = f"{self._root}/{segment.name}"
+            try:
+                source = self._directory.open_to_read(segment.name)
+                size = min(source.size(), committed.size)
+                with self._target.stage(path) as staged:
+                    staged.copy(source, 0, size, 0)
+                    checksum = checksum_of(staged, size, zeros)
+                copy = replace(copy, kept=Kept.DAMAGED, stored=size, checksum=checksum, total=size)
+                copy = replace(copy, file=f"{self._name(copy)}.damaged")
+                if self._target.has(f"{self._root}/{copy.file}", size):
+                    self._target.drop(path)
+                else:
+                    self._keep(path, size, f"{self._root}/{copy.file}")
+            except (EOFError, *UNREADABLE) as error:
+                if isinstance(error, DiskFull | DurabilityLost):
+                    raise
+                self._target.drop(path)
+                copy = replace(copy, kept=Kept.MISSING, file="", stored=0, checksum=0, total=0)
+        self._report(segment, problem, copy.kept)
+        return copy
+
+    def _newest(self, segment: Segment, *, same: bool) -> tuple[str, int, int] | None:
+        """Return name, size and checksum of the newest good copy of a segment: the one with the highest generation.
+
+        Args:
+            same: only of the same generation.
+        """
+        folder, _, last = segment.name.rpartition("/")
+        place = f"{self._root}/{folder}" if folder else self._root
+        found: list[tuple[int, int, str, str]] = []
+        for name in self._target.directory.names(place):
+            matched = _NAME.fullmatch(name.removeprefix(f"{last}.")) if name.startswith(f"{last}.") else None
+            if matched and (not same or int(matched[1]) == segment.id):
+                found.append((int(matched[1]), int(matched[2]), matched[3], name))
+        for _, size, checksum, name in sorted(found, reverse=True):
+            file = self._target.directory.open_to_read(f"{place}/{name}")
+            zeros = self._format(segment.format).mutable
+            if file.size() == size and checksum_of(file, size, zeros) == int(checksum, 16):
+                return f"{folder}/{name}" if folder else name, size, int(checksum, 16)
+        return None
+
+    def _name(self, copy: SegmentCopy) -> str:
+        return f"{copy.segment}.{copy.generation}.{copy.stored}.{copy.checksum:08x}"
+
+    def _keep(self, path: str, size: int, name: str | None = None) -> None:
+        self._target.keep(path, name)
+        self._counts.bytes += size
+
+    def _folder(self, segment: Segment, format: Format, before: SegmentCopy | None) -> SegmentCopy:
+        """Copy a dir segment: the files and the entries that it had at the commit."""
+        end, facts = segment.end, segment.facts
+        copy = SegmentCopy(segment.name, segment.id, end.size, Kept.WHOLE, tail=facts.tail, recorded=facts.checksum,
+                           length=end.length)  # fmt: skip
+        state = segment.id, end.size, facts.tail, end.length
+        is_same = before is not None and before.is_dir and before.kept is Kept.WHOLE
+        is_same = is_same and before is not None and state == (
+            before.generation, before.size, before.tail, before.length
+        )  # fmt: skip
+        try:
+            folder = self._reader.folder_of(segment)
+        except UNREADABLE as error:
+            if is_same and before is not None:
+                self._report(segment, _reason(error), Kept.WHOLE)
+                return before
+            if before is not None and before.file:
+                older = replace(before, generation=segment.id, kept=Kept.OLDER, problem=_reason(error))
+            else:
+                older = replace(copy, kept=Kept.MISSING, problem=_reason(error))
+            self._report(segment, _reason(error), older.kept)
+            return older
+        if is_same and before is not None:
+            return before
+        return self._files(segment, copy, folder)
+
+    def _files(self, segment: Segment, copy: SegmentCopy, folder: Directory) -> SegmentCopy:
+        """Copy the files of a dir segment that the backup does not have, and its entries."""
+        root = f"{self._root}/{segment.name}.{segment.id}"
+        there = {entry.name: entry.size for entry in self._target.directory.entries(root)}
+        entries, on_disk = MetadataFile.of(folder), files_of(folder, segment.name)
+        kept: list[int] = []
+        damaged: dict[int, str] = {}
+        total = segment.end.size
+        for number in sorted(number for number in entries or () if number < segment.end.length):
+            assert entries is not None
+            try:
+                entry = entries.get(number)
+            except FrameCorrupt as error:
+                damaged[number] = _reason(error)
+                continue
+            file = file_name(segment.name, number)
+            name = f"{file}.{entry.checksum:08x}"
+            if there.get(name) != entry.size:
+                if number not in on_disk:
+                    continue  # a repack has removed it, unless a datum needs it
+                if (problem := self._copied_file(f"{root}/{name}", folder, file, entry.size, entry.checksum)) != "":
+                    damaged[number] = problem
+                    continue
+            kept.append(number)
+            total += entry.size
+        for number in self._numbers(segment).difference(kept):
+            damaged.setdefault(number, "it is not on disk, or has no entry")
+        if segment.end.size:
+            copy = self._with_entries(segment, copy, folder, root)
+        copy = replace(copy, numbers=runs(kept), total=total)
+        if damaged:
+            number, reason = min(damaged.items())
+            more = f", and {len(damaged) - 1} more files" if len(damaged) > 1 else ""
+            problem = f"{file_name(segment.name, number)}: {reason}{more}"
+            copy = replace(copy, kept=Kept.PARTLY, problem=problem)
+            self._report(segment, problem, Kept.PARTLY)
+        return copy
+
+    def _with_entries(self, segment: Segment, copy: SegmentCopy, folder: Directory, root: str) -> SegmentCopy:
+        """Copy the committed entries; their end was compared with the index when the folder was opened."""
+        source, size = folder.open_to_read(METADATA), segment.end.size
+        tail = tail_of(source, size, range(0))
+        path = f"{root}/metadata.{size}.{tail:08x}"
+        if not self._target.has(path, size):
+            with self._target.stage(path) as staged:
+                staged.copy(source, 0, size, 0)
+            self._keep(path, size)
+        name = path.removeprefix(f"{self._root}/")
+        return replace(copy, file=name, stored=size, checksum=checksum_of(source, size, range(0)), tail=tail)
+
+    def _copied_file(self, path: str, folder: Directory, file: str, size: int, checksum: int) -> str:
+        """Copy one file of a dir segment; return what is wrong with it, or an empty text."""
+        try:
+            source = folder.open_to_read(file)
+            with self._target.stage(path) as staged:
+                staged.copy(source, 0, size, 0)
+                found = at = 0
+                while piece := staged.read(at, _BLOCK):
+                    found, at = crc32(piece, found), at + len(piece)
+            if found == checksum and source.size() == size:
+                self._keep(path, size)
+                return ""
+            problem = "it does not have the checksum in its entry"
+        except (EOFError, *UNREADABLE) as error:
+            if isinstance(error, DiskFull | DurabilityLost):
+                raise
+            problem = _reason(error)
+        self._target.drop(path)
+        return problem
+
+    def _numbers(self, segment: Segment) -> set[int]:
+        """Return the numbers of the files that have a datum."""
+        sql = (
+            "SELECT datum.offset FROM datum, segment WHERE segment.id = ?"
+            ' AND reftime >= "begin" AND reftime < "end" AND segment = segment.id'
+        )
+        return {number for rows in self._snapshot.select(sql, (segment.id,)) for (number,) in rows}
+
+
+def _reason(error: BaseException) -> str:
+    return error.message if isinstance(error, OndiskError) else str(error)

@@ -1,0 +1,296 @@
+"""The folder of a backup: who may write to it, which points it has, and how files appear and go."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Self
+
+from ondisk.backup.point import POINT, SEGMENTS, Point, read_lines, read_point
+from ondisk.dataset.layout import CONFIG
+from ondisk.errors import AlreadyExists, InvalidInput, NotFound, StateError, StorageError, VersionTooNew
+from ondisk.filesystem import LOCK, BackupLock, Directory, ReadableFile, WritableFile
+
+IDENTITY = "backup.json"
+_NEW = "points/.new"
+_VERSION = 1
+_LIMIT = 64 * 1024  # bytes of `backup.json`
+_TOGETHER = 256  # files that are synced together
+_POINT = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z")
+
+
+class Target:
+    """A backup, open.
+
+    Attributes:
+        directory: its folder.
+    """
+
+    def __init__(self, directory: Directory) -> None:
+        self.directory = directory
+        self._waiting: list[tuple[str, str]] = []
+        self._changed: set[str] = set()
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """Open a backup, to read it.
+
+        Raises:
+            NotFound: there is none.
+            StorageError: it cannot be read.
+            VersionTooNew: a newer ondisk has made it.
+        """
+        try:
+            directory = Directory.open(path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise _no_backup(path) from None
+        except OSError as error:
+            raise StorageError(f"{os.fspath(path)}: {error.strerror}", errno=error.errno) from error
+        target = cls(directory)
+        if not target._uuid():
+            directory.close()
+            raise _no_backup(path)
+        return target
+
+    @classmethod
+    @contextlib.contextmanager
+    def writing(cls, path: str | os.PathLike[str], dataset: Path, uuids: Collection[str]) -> Iterator[Self]:
+        """Open the backup of a dataset for the length of the block, to add a point; create it if it is missing.
+
+        Args:
+            dataset: the dataset's path.
+            uuids: of its index: the present one first, then those that it had before it was rebuilt or exchanged.
+
+        Raises:
+            InvalidInput: one of both folders is inside of the other.
+            AlreadyExists: there is something else at the path.
+            StateError: it is the backup of another dataset.
+            ReadOnly: this user may not write there.
+            LockError: another run uses it.
+        """
+        _check_apart(path, dataset)
+        try:
+            directory = Directory.create(path)
+        except FileExistsError as error:
+            raise AlreadyExists(f"{error.filename} is not a directory", hint="Choose another path.") from None
+        with directory:
+            target = cls(directory)
+            target._check_own(dataset, uuids)  # before the lock, which would create its file in somebody's folder
+            with BackupLock(directory).hold("backup"):
+                target._check_own(dataset, uuids)
+                if not target._uuid():
+                    identity = {"version": _VERSION, "uuid": next(iter(uuids)), "dataset": str(dataset)}
+                    directory.replace(IDENTITY, json.dumps(identity).encode() + b"\n")
+                yield target
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.directory.close()
+
+    @property
+    def path(self) -> Path:
+        return self.directory.path
+
+    def _uuid(self) -> str | None:
+        """Return the UUID of the dataset that it was made for; None if this is no backup."""
+        path = self.directory.at(IDENTITY)
+        try:
+            values = json.loads(self.directory.read(IDENTITY, _LIMIT))
+            version, uuid = int(values["version"]), str(values["uuid"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            hint = "Begin another backup in another folder; to restore from this one, put the file back from a copy."
+            raise StateError(f"{path} is damaged: {error}", hint=hint, path=path) from None
+        if version > _VERSION:
+            hint = "Use that newer version."
+            raise VersionTooNew(f"{path} has version {version}, this ondisk knows {_VERSION}", hint=hint)
+        return uuid
+
+    def _check_own(self, dataset: Path, uuids: Collection[str]) -> None:
+        """Raise unless this is a backup of the dataset, or an empty folder."""
+        names = {*self.directory.names()}
+        if CONFIG in names:
+            hint = "Choose a folder that is empty or does not exist."
+            raise AlreadyExists(f"{self.path} is a dataset: a backup is another kind of folder", hint=hint)
+        uuid = self._uuid()
+        if uuid is None:
+            if others := sorted(names - {LOCK, f".{IDENTITY}.new"}):
+                hint = "Choose a folder that is empty or does not exist."
+                raise AlreadyExists(f"{self.path} is no backup, and not empty: it contains {others[0]!r}", hint=hint)
+            return
+        names_of_points = self.names()
+        known = {uuid, self.point(names_of_points[-1]).uuid} if names_of_points else {uuid}
+        if not known.intersection(uuids):
+            message = f"{self.path} is the backup of another dataset than {dataset}: they have different UUIDs"
+            raise StateError(message, hint="Choose another folder for this one.", uuid=uuid)
+
+    def names(self) -> list[str]:
+        """Return the names of the points, the oldest first."""
+        return sorted(filter(_POINT.fullmatch, self.directory.folders("points")))
+
+    def point(self, name: str) -> Point:
+        """Return a point.
+
+        Raises:
+            IntegrityError: it is damaged.
+        """
+        with self.directory.inside(f"points/{name}") as folder:
+            return read_point(folder)
+
+    def lines(self, name: str, part: str) -> ReadableFile:
+        """Open the lines of a part of a point.
+
+        Raises:
+            FileNotFoundError: the point has no such part.
+        """
+        return self.directory.open_to_read(f"points/{name}/{part}/{SEGMENTS}")
+
+    def has(self, path: str, size: int) -> bool:
+        """Return whether a file is there, with a size: none gets its name before all of it is durable."""
+        found = self.directory.stat(path)
+        return found is not None and found.st_size == size
+
+    def stage(self, path: str) -> WritableFile:
+        """Create the file of a copy under a hidden name; `keep` or `drop` must follow."""
+        self.directory.discard(_hidden(path))
+        return self.directory.create_file(_hidden(path))
+
+    def keep(self, path: str, name: str | None = None) -> None:
+        """Let a staged file get its name soon; `flush` does it at last.
+
+        Args:
+            name: another name in the same folder.
+        """
+        self._waiting.append((_hidden(path), name or path))
+        if len(self._waiting) >= _TOGETHER:
+            self.flush()
+
+    def drop(self, path: str) -> None:
+        """Remove a staged file."""
+        self.directory.discard(_hidden(path))
+
+    def flush(self) -> None:
+        """Give staged files their names.
+
+        Durability: syncs the files first. The names are durable after `commit`.
+        """
+        folders = {_folder(name) for _, name in self._waiting}
+        if self._waiting and not self.directory.sync_together(folders):
+            for staged, _ in self._waiting:
+                self.directory.open_to_read(staged).sync()
+        for staged, name in self._waiting:
+            self.directory.rename(staged, name, durable=False)
+        self._changed |= folders
+        self._waiting.clear()
+
+    def begin(self) -> bool:
+        """Begin a point, and return whether one that was begun before did not come to its end."""
+        was_interrupted = any(name.startswith(".") for name in self.directory.folders("points"))
+        self.directory.remove_tree(_NEW)
+        self.directory.inside(_NEW, make=True).close()
+        return was_interrupted
+
+    @contextlib.contextmanager
+    def part(self, name: str) -> Iterator[Directory]:
+        """Create the folder of a part of the point that was begun, for the length of the block."""
+        with self.directory.inside(f"{_NEW}/{name}", make=True) as folder:
+            yield folder
+
+    def commit(self, point: Point) -> None:
+        """Let the point that was begun appear.
+
+        Durability: syncs the names of all copies and of everything in the point, then renames the point, and syncs.
+        """
+        self.flush()
+        with self.directory.inside(_NEW) as folder:
+            folder.replace(POINT, point.encode())
+        folders = [*self._changed, *(f"{_NEW}/{part.name}" for part in point.parts), _NEW]
+        for each in folders if not self.directory.sync_together(folders) else ():
+            self.directory.sync(each)
+        self.directory.rename(_NEW, f"points/{point.name}")
+        self._changed.clear()
+
+    def remove_points(self, keep: int) -> list[str]:
+        """Remove the oldest points but the newest `keep`, and return their names.
+
+        Durability: a point loses its name before its files go. Copies that no point needs any more stay, see `sweep`.
+        """
+        removed = self.names()[:-keep]
+        for name in removed:
+            with self.directory.exclusive_if_free() as free:
+                if not free:  # somebody restores or verifies: the next run removes it
+                    return removed[: removed.index(name)]
+                self.directory.rename(f"points/{name}", f"points/.old-{name}")
+            self.directory.remove_tree(f"points/.old-{name}")
+        return removed
+
+    def sweep(self) -> int:
+        """Remove the files that no point needs, and return how many bytes they had.
+
+        Does nothing while somebody restores from this backup, or verifies it. The caller must hold the lock.
+
+        Memory: the name of each file that is needed; of dir segments that of each folder.
+        """
+        with self.directory.exclusive_if_free() as free:
+            if not free:
+                return 0
+            for name in self.directory.folders("points"):
+                if name.startswith(".old-"):
+                    self.directory.remove_tree(f"points/{name}")
+            needed: set[str] = set()
+            for name in self.names():
+                for part in self.point(name).parts:
+                    for copy in read_lines(self.lines(name, part.name)):
+                        needed.add(f"segments/{part.name}/{copy.file}")
+                        if copy.is_dir:
+                            needed.add(_folder(f"segments/{part.name}/{copy.file}"))
+            return self._sweep("segments", needed)
+
+    def _sweep(self, folder: str, needed: Collection[str]) -> int:
+        size = 0
+        for entry in self.directory.entries(folder):
+            path = f"{folder}/{entry.name}"
+            if entry.kind == "directory":
+                size += self._sweep(path, needed)
+                self.directory.remove_directory(path)
+            elif path not in needed and not (folder in needed and entry.name[:1].isdecimal()):
+                self.directory.discard(path)
+                size += entry.size
+        return size
+
+
+def _hidden(path: str) -> str:
+    folder, slash, last = path.rpartition("/")
+    return f"{folder}{slash}.{last}.new"
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _no_backup(path: str | os.PathLike[str]) -> NotFound:
+    hint = "Check the path, and whether its disk is mounted. `ondisk backup DATASET TARGET` makes one."
+    return NotFound(f"{os.fspath(path)} is no backup of a dataset", hint=hint)
+
+
+def _check_apart(path: str | os.PathLike[str], dataset: Path) -> None:
+    """Raise unless a backup and its dataset are in different folders, none inside of the other.
+
+    Raises:
+        InvalidInput: they are not.
+    """
+    if not os.fspath(path):
+        raise InvalidInput("the path of the backup is empty", hint="Name a folder on another disk.")
+    mine, theirs = os.path.realpath(path), os.path.realpath(dataset)
+    common = os.path.commonpath((mine, theirs))
+    if common in (mine, theirs):
+        where = "is" if mine == theirs else "is inside of" if common == theirs else "contains"
+        hint = "Choose another folder for the backup, on another disk if possible."
+        raise InvalidInput(f"the backup {mine} {where} its dataset {theirs}", hint=hint)

@@ -1,0 +1,149 @@
+"""List the points of a backup, and compare its files with their checksums."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from zlib import crc32
+
+from ondisk.backup.point import SEGMENTS, USABLE, Kept, Part, Point, Problem, SegmentCopy, measured, read_lines, time_of
+from ondisk.backup.target import Target
+from ondisk.errors import FrameCorrupt, IntegrityError, StorageError
+from ondisk.filesystem import Directory
+from ondisk.segments.dir import file_name
+from ondisk.segments.facts import checksum_of
+from ondisk.segments.metadata_file import MetadataFile
+
+_BLOCK = 1024 * 1024  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A point of a backup.
+
+    Attributes:
+        time: `restore` takes it.
+        segments, size: how many segments it has, and the bytes of their copies.
+        incomplete: how many of them it does not have whole, since they were damaged in the dataset.
+        offline: the archives that were offline: the point lacks their data.
+        damage: what is wrong with the point's own files: its list of segments, its index; and, if the copies were
+            verified, each of them that is damaged or missing.
+    """
+
+    time: datetime
+    segments: int = 0
+    size: int = 0
+    incomplete: int = 0
+    offline: list[str] = field(default_factory=list)
+    damage: list[Problem] = field(default_factory=list)
+
+
+def points(
+    target: str | os.PathLike[str], *, verify: bool = False, progress: Callable[[str], None] = lambda _: None
+) -> Iterator[Listed]:
+    """Yield the points of a backup, the oldest first.
+
+    Args:
+        verify: read all files, and compare them with their checksums.
+        progress: called with the name of each segment that is verified.
+
+    Raises:
+        NotFound: there is no backup.
+
+    Locks: a shared lock of the backup's folder, so that no run removes what is read.
+    Cost: with `verify`, reads each file once.
+    """
+    with Target.open(target) as opened, contextlib.closing(opened.directory.shared()):
+        verifier = _Verifier(opened, progress)
+        for name in opened.names():
+            try:
+                point = opened.point(name)
+            except (IntegrityError, StorageError) as error:
+                yield Listed(time_of(name), damage=[Problem(name, error.message, Kept.MISSING)])
+                continue
+            damage = [*verifier.damage(point)] if verify else []
+            yield Listed(point.at, point.segments, point.total, point.incomplete, [*point.offline], damage)
+
+
+def whole(folder: Directory, name: str, part: Part) -> str | None:
+    """Return what is wrong with a file of a part of a point; None if nothing is."""
+    try:
+        if [*measured(folder.open_to_read(name))] == [*part.files[name]]:
+            return None
+    except (FileNotFoundError, StorageError):
+        return f"{folder.at(name)} is missing, or cannot be read"
+    return f"{folder.at(name)} is damaged: it does not have the checksum that was recorded for it"
+
+
+class _Verifier:
+    """Verifies points. A file that several of them need is read once."""
+
+    def __init__(self, target: Target, progress: Callable[[str], None]) -> None:
+        self._target = target
+        self._progress = progress
+        self._verified: dict[str, str] = {}
+
+    def damage(self, point: Point) -> Iterator[Problem]:
+        for part in point.parts:
+            root = f"points/{point.name}/{part.name}"
+            try:
+                with self._target.directory.inside(root) as folder:
+                    wrong = {name: found for name in part.files if (found := whole(folder, name, part)) is not None}
+                for name, found in wrong.items():
+                    yield Problem(f"{part.place}/{name}".lstrip("/"), found, Kept.DAMAGED)
+                if SEGMENTS not in wrong:
+                    for copy in read_lines(self._target.lines(point.name, part.name)):
+                        yield from self._copy(part, copy)
+            except (FileNotFoundError, StorageError) as error:
+                yield Problem(part.place or part.name, str(error), Kept.MISSING)
+
+    def _copy(self, part: Part, copy: SegmentCopy) -> Iterator[Problem]:
+        name = f"{part.place}/{copy.segment}".lstrip("/")
+        self._progress(name)
+        if not copy.file:
+            return
+        root, folder = f"segments/{part.name}", copy.file.rpartition("/")[0]
+        problem = self._once(f"{root}/{copy.file}", lambda: self._file(f"{root}/{copy.file}", copy))
+        if not problem and copy.is_dir:
+            with self._target.directory.inside(f"{root}/{folder}") as source:
+                entries = MetadataFile.of(source, copy.file.rpartition("/")[2])
+                for number in copy.files:
+                    path = f"{root}/{folder}/{number}"
+                    wrong = self._once(path, lambda each=number: _file_of(source, copy, entries, each))  # type: ignore[misc]
+                    problem = problem or wrong
+        if problem:
+            yield Problem(name, problem, Kept.DAMAGED if copy.kept in USABLE else copy.kept)
+
+    def _once(self, path: str, verify: Callable[[], str]) -> str:
+        if path not in self._verified:
+            try:
+                self._verified[path] = verify()
+            except FileNotFoundError:
+                self._verified[path] = "its copy is missing"
+            except (FrameCorrupt, StorageError) as error:
+                self._verified[path] = f"its copy cannot be read: {error.message}"
+        return self._verified[path]
+
+    def _file(self, path: str, copy: SegmentCopy) -> str:
+        file = self._target.directory.open_to_read(path)
+        is_whole = file.size() == copy.stored
+        is_whole = is_whole and checksum_of(file, copy.stored, range(*copy.zeros)) == copy.checksum
+        return "" if is_whole else "its copy is damaged"
+
+
+def _file_of(source: Directory, copy: SegmentCopy, entries: MetadataFile | None, number: int) -> str:
+    name = file_name(copy.segment, number)
+    if entries is None or number not in entries:
+        return f"{name} has no entry"
+    entry = entries.get(number)
+    try:
+        file = source.open_to_read(f"{name}.{entry.checksum:08x}")
+    except FileNotFoundError:
+        return f"the copy of {name} is missing"
+    found = at = 0
+    while piece := file.read(at, _BLOCK):
+        found, at = crc32(piece, found), at + len(piece)
+    return "" if found == entry.checksum and at == entry.size else f"the copy of {name} is damaged"

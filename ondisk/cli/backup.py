@@ -1,0 +1,37 @@
+"""Add the present state of a dataset to a backup: a folder from which `ondisk restore` makes the dataset again.
+
+ondisk backup weather /mnt/backup/weather
+ondisk backup weather /mnt/backup/weather --keep 14
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import ondisk
+from ondisk.cli.arguments import add_dataset, count, path
+from ondisk.cli.output import Output
+from ondisk.cli.progress import segments_progress
+from ondisk.cli.streams import complain
+from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_dataset(parser)
+    parser.add_argument("target", metavar="TARGET", type=path, help="the backup: a folder of its own")
+    parser.add_argument(
+        "--keep",
+        metavar="N",
+        type=count,
+        help="afterwards keep only the newest N points, and remove what only others need",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    with ondisk.open(arguments.dataset, read_only=True) as dataset, segments_progress("backup") as progress:
+        done = dataset.backup(arguments.target, keep=arguments.keep, progress=progress)
+    output.backed_up(done)
+    for name in done.offline:
+        complain("warning", f"the archive {name!r} is offline: the backup has only its summary")
+    return EXIT_DATA_SKIPPED if done.problems or done.offline else EXIT_DONE

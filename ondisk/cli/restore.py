@@ -1,0 +1,71 @@
+"""Make a dataset from a point of a backup. Without PATH, list the points, or verify all their files.
+
+ondisk restore /mnt/backup/weather
+ondisk restore /mnt/backup/weather --verify
+ondisk restore /mnt/backup/weather weather
+ondisk restore /mnt/backup/weather weather --at 2026-11-22T02:15:00Z
+"""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+
+import ondisk
+from ondisk.cli.arguments import path
+from ondisk.cli.output import Output
+from ondisk.cli.progress import segments_progress
+from ondisk.cli.streams import complain
+from ondisk.datum import from_microseconds
+from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput
+from ondisk.json_shapes import parse_time
+
+_REST = 999_999  # microseconds
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", type=path, help="the folder of the backup")
+    parser.add_argument(
+        "path",
+        metavar="PATH",
+        nargs="?",
+        type=path,
+        help="the dataset to make: a folder that is empty or does not exist",
+    )
+    parser.add_argument("--at", metavar="TIME", help="restore the newest point up to this time; default: the newest")
+    parser.add_argument(
+        "--verify", action="store_true", help="without PATH: compare all files of the backup with their checksums"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object; without PATH, one for each point")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    if arguments.path is None:
+        if arguments.at is not None:
+            raise InvalidInput("--at needs a PATH to restore to", hint="Run `ondisk restore --help` for its arguments.")
+        return _list(arguments.target, output, verify=arguments.verify)
+    if arguments.verify:
+        hint = "Leave out PATH: a restore compares what it reads anyway."
+        raise InvalidInput("--verify lists the points, and restores none", hint=hint)
+    at = None if arguments.at is None else _time(arguments.at)
+    with segments_progress("restore") as progress:
+        done = ondisk.restore(arguments.target, arguments.path, at, progress=progress)
+    output.restored_dataset(done)
+    for name in done.offline:
+        complain("warning", f"the archive {name!r} was offline when the backup was made, and has only its summary")
+    return EXIT_DATA_SKIPPED if done.problems else EXIT_DONE
+
+
+def _list(target: str, output: Output, *, verify: bool) -> int:
+    from ondisk.backup import points
+
+    with segments_progress("verify") as progress:
+        found = [*points(target, verify=verify, progress=progress)]
+    output.points(target, found, verified=verify)
+    return EXIT_FINDINGS if any(each.damage for each in found) else EXIT_DONE
+
+
+def _time(text: str) -> datetime:
+    """Return the time that a text names; that of a whole second is its end, since points have fractions."""
+    count = parse_time(text)
+    return from_microseconds(count if "." in text else count + _REST)

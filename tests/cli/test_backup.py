@@ -1,0 +1,113 @@
+"""`ondisk backup` and `ondisk restore`: a night's work, and the morning after the disk has failed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import ondisk
+
+
+def test_a_dataset_is_backed_up_and_restored(run, weather):
+    done = run("backup", weather, "saved")
+    assert (done.code, done.err) == (0, "")
+    assert done.text.endswith(": 2 segments of 102 bytes; 2 copied, 102 bytes\n")
+    assert run("backup", weather, "saved", "--json").json["copied"] == 0
+    expected = run("query", weather).text
+    shutil.rmtree(weather)
+    done = run("restore", "saved", weather)
+    assert (done.code, done.err) == (0, "")
+    assert "2 segments of 102 bytes" in done.text
+    assert run("query", weather).text == expected
+    assert run("check", weather, "--accurate").code == 0
+
+
+def test_points_are_listed_and_restored_by_their_times(run, weather):
+    first = run("backup", weather, "saved", "--json").json["point"]
+    with ondisk.open(weather) as dataset:
+        dataset.delete("area: VM2,5")
+    second = run("backup", weather, "saved", "--json").json["point"]
+    assert [line["point"] for line in run("restore", "saved", "--json").lines] == [first, second]
+    assert run("restore", "saved").text.splitlines()[0].startswith(first)
+    done = run("restore", "saved", "old", "--at", first, "--json").json
+    assert (done["point"], done["segments"], done["problems"]) == (first, 2, [])
+    assert run("summary", "old", "--json").json["count"] == 3
+    assert run("restore", "saved", "new", "--at", "2999-01-01T00:00:00Z", "--json").json["point"] == second
+    done = run("backup", weather, "saved", "--keep", "1", "--json").json
+    assert done["removed"] == [first, second]
+    done = run("backup", weather, "saved", "--keep", "1")
+    assert done.text.endswith("; 1 older point removed\n")
+
+
+def test_a_whole_second_means_its_end(run, weather):
+    point = run("backup", weather, "saved", "--json").json["point"]
+    assert run("restore", "saved", "again", "--at", point.partition(".")[0] + "Z", "--json").json["point"] == point
+
+
+def test_a_damaged_segment_ends_with_8_and_is_named(run, weather):
+    Path(weather, "2026/11-20.vm2").unlink()
+    done = run("backup", weather, "saved")
+    assert done.code == 8
+    assert "ondisk: damaged: 2026/11-20.vm2: " in done.err
+    assert done.err.endswith("is in the index but not on disk; the backup has nothing of it\n")
+    assert run("restore", "saved").text.splitlines()[0].endswith("1 not whole")
+    done = run("restore", "saved", "again")
+    assert done.code == 8
+    assert "nothing of it was restored" in done.err
+    assert "fix" in done.err
+
+
+def test_an_offline_archive_ends_with_8_and_is_named(run, weather):
+    run("archive", weather, "2026/11-20.vm2", "--yes")
+    Path(weather, ".archive/last.summary").write_bytes(
+        run("summary", weather / ".archive/last", "--json", "--all-values").out
+    )
+    shutil.move(weather / ".archive/last", "away")
+    done = run("backup", weather, "saved")
+    assert (done.code, done.err) == (
+        8,
+        "ondisk: warning: the archive 'last' is offline: the backup has only its summary\n",
+    )
+    done = run("restore", "saved", "again")
+    assert (done.code, done.err.count("was offline when the backup was made")) == (0, 1)
+
+
+def test_verify_ends_with_9_and_names_what_is_damaged(run, weather):
+    run("backup", weather, "saved")
+    done = run("restore", "saved", "--verify")
+    assert (done.code, done.text.splitlines()[0].endswith("102 bytes, verified")) == (0, True)
+    (copy,) = Path("saved/segments/dataset/2026").glob("11-20.*")
+    copy.write_bytes(bytes(copy.stat().st_size))
+    done = run("restore", "saved", "--verify")
+    assert (done.code, done.err) == (9, "ondisk: damaged: 2026/11-20.vm2: its copy is damaged\n")
+    assert run("restore", "saved").code == 0
+    assert run("restore", "saved", "again").code == 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("restore", "saved", "--at", "2026-11-20T00:00:00Z"), 2),
+        (("restore", "saved", "again", "--verify"), 2),
+        (("restore", "saved", "again", "--at", "yesterday"), 2),
+        (("restore", "saved", "again", "--at", "2000-01-01T00:00:00Z"), 10),
+        (("restore", "nowhere", "again"), 10),
+        (("restore", "saved", "weather"), 21),
+        (("backup", "weather", "weather/saved"), 2),
+        (("backup", "weather", "saved", "--keep", "0"), 2),
+        (("backup", "nowhere", "saved"), 11),
+    ],
+)
+def test_what_cannot_be_done_has_its_exit_code(arguments, code, run, weather):
+    run("backup", weather, "saved")
+    done = run(*arguments)
+    assert (done.code, done.out) == (code, b"")
+
+
+def test_progress_is_shown_on_a_terminal(watch, weather):
+    for arguments in (("backup", weather, "saved"), ("restore", "saved", "again")):
+        done, screen = watch("stderr", *arguments)
+        assert done.returncode == 0
+        assert b"2026/11-21.vm2" in screen
