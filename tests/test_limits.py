@@ -12,7 +12,9 @@ import pytest
 import ondisk
 from ondisk import config, datum, frame
 from ondisk.cli import append as command
+from ondisk.cli import plot
 from ondisk.dataset import append, layout, summaries
+from ondisk.files import names, walk
 from ondisk.filesystem import directory
 from ondisk.formats import base, blob, vm2
 from ondisk.formats.diskqueue import blocks, payload, seg
@@ -49,6 +51,9 @@ FIGURES = {
     "values of a condition, as in `.isin(…)`": [where._MAX_VALUES],
     "a component of a path in a dataset": [directory._LONGEST],
     "folders in each other in a dataset": [inspect._DEEPEST],
+    "the path of an appended file": [walk.LONGEST],
+    "a part of the name of an exported file": [names._LONGEST_PART],
+    "groups in a plot": [plot.MOST],
     "the summary of an offline archive": [summaries._LONGEST],
     "a batch of an append": [append.BATCH_SIZE, base.BATCH_BYTES],
     "a block of LZ4": [blocks.MAX_BLOCK_SIZE, 4 * MIB],

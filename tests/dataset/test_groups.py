@@ -15,6 +15,7 @@ from ondisk import Datum, Group
 from ondisk.errors import ArchiveOffline, MatchError
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+FIRST = datetime(1, 1, 1, tzinfo=UTC)
 FIELDS = {
     "site": "text",
     "station": "integer",
@@ -79,6 +80,15 @@ def test_numbers_in_the_data_themselves_are_summarised(weather):
     ]
     found = [(each.key, each.count, each.max) for each in weather.summary_by("station", min_max="data.wind")]
     assert found == [(0, 30, 58.0), (1, 30, 59.0), *((station, 1, None) for station in range(5, 9))]
+
+
+def test_data_before_1970_are_in_the_period_that_contains_them(create):
+    dataset = create("old", step="yearly")
+    last = datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)
+    dataset.append(Datum(time, {}, {}) for time in (FIRST, last))
+    parts = {"hour": (1969, 12, 31, 23), "day": (1969, 12, 31), "month": (1969, 12, 1), "year": (1969, 1, 1)}
+    found = {by: [each.key for each in dataset.summary_by(by)] for by in parts}
+    assert found == {by: [FIRST, datetime(*begin, tzinfo=UTC)] for by, begin in parts.items()}
 
 
 def test_an_infinite_value_has_no_mean(create):

@@ -81,7 +81,7 @@ def test_two_data_with_one_name_are_an_error_before_anything_is_written(photos, 
 
 def test_a_file_with_other_bytes_is_not_overwritten(photos, tmp_path):
     (tmp_path / "out").mkdir()
-    for name, content in {"12_north.jpg": b"mine", "13_north.jpg": b"MINE at 1"}.items():
+    for name, content in {"12_north.jpg": b"mine", "13_north.jpg": b"NORTH at 1"}.items():
         (tmp_path / "out" / name).write_bytes(content)
     (tmp_path / "out/14_north.jpg").mkdir()
     (tmp_path / "out/12_south.jpg").symlink_to("elsewhere")
