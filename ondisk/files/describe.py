@@ -20,9 +20,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from ondisk.datum import FieldType, from_microseconds
+from ondisk.datum import FieldType, Value, from_microseconds
 from ondisk.errors import InvalidInput, shown
 from ondisk.local_time import to_utc, zone_of
+from ondisk.tables.times import Times, Zone
+from ondisk.tables.values import reader
 
 PATH = "path"
 
@@ -41,10 +43,6 @@ _DIRECTIVES = {each: f"[0-9]{{{count}}}" for each, count in _DIGITS.items()} | {
 }
 _DIRECTIVE = re.compile("%(.?)", re.DOTALL)
 _BETWEEN = re.compile("[-_. ]+")
-_NUMBER = {
-    FieldType.INTEGER: re.compile(r"[+-]?[0-9]{1,19}", re.ASCII),
-    FieldType.REAL: re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.ASCII | re.IGNORECASE),
-}
 
 
 class Describe:
@@ -155,29 +153,26 @@ def _field(name: str, source: str, kind: FieldType | None) -> Field:
     """Return the function that returns the value of a field.
 
     Args:
-        kind: its declared type; None if it is not declared: then it is text.
+        kind: its declared type, by which its text is read as that of a cell in a table; None if it is not declared:
+            then it is text.
 
     Raises:
-        InvalidInput: the source is not valid, or a field of this type cannot come from a path.
+        InvalidInput: the source is not valid.
     """
     part = _part(name, source)
-    match kind:
-        case None | FieldType.TEXT:
-            return part
-        case FieldType.INTEGER | FieldType.REAL:
-            convert: Callable[[str], Any] = int if kind is FieldType.INTEGER else float
-            pattern = _NUMBER[kind]
-        case _:
-            hint = "Declare it as text, integer or real; or give it another source."
-            raise InvalidInput(f"{name} is declared {kind}, which is not read from {source}", hint=hint)
+    if kind is None or kind is FieldType.TEXT:
+        return part
+    times = Times(zone=Zone("UTC"))
+    read = reader(kind, times, times)
 
-    def number(path: str) -> Any:
-        text = part(path)
-        if not pattern.fullmatch(text):
-            raise InvalidInput(f"{name}: {shown(text)} is not a number of the type {kind}")
-        return convert(text)
+    def value(path: str) -> Value:
+        try:
+            return read(part(path))
+        except InvalidInput as error:
+            problem = error.message.removeprefix(f"{name}: ")
+            raise InvalidInput(f"{name}: {problem}") from None
 
-    return number
+    return value
 
 
 def _part(name: str, source: str) -> Callable[[str], str]:
