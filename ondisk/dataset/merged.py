@@ -287,7 +287,7 @@ class Merged:
             try:
                 check_groups(by, min_max, Fields(config.fields))
             except MatchError as error:
-                raise _named(error, name) from None
+                raise named(error, name) from None
         names = check_groups(by, min_max, self.fields)
         return Results(self._groups(Query(match), self._parts(Query(match)), *names))
 
@@ -326,7 +326,7 @@ class Merged:
                 finally:
                     self._running.discard(dataset)
         except OndiskError as error:
-            raise _named(error, name)  # noqa: B904
+            raise named(error, name)  # noqa: B904
 
     def _parts(self, query: Query) -> list[_Part]:
         """Return the datasets that may have matching data."""
@@ -352,7 +352,7 @@ class Merged:
             try:
                 orders.append(parse_sort(text, config.fields))
             except MatchError as error:
-                raise _named(error, name) from None
+                raise named(error, name) from None
             for key in orders[-1].keys:
                 kind = config.fields.get(key.field, FieldType.TIMESTAMP)
                 other, before = kinds.setdefault(key.field, (name, kind))
@@ -570,7 +570,7 @@ def _config_of(path: str) -> DatasetConfig:
         return read_config(directory)
 
 
-def _named(error: OndiskError, name: str) -> OndiskError:
+def named(error: OndiskError, name: str) -> OndiskError:
     """Return an error whose message names the dataset that it is about."""
     if str(Path(name).absolute()) not in error.message and not error.message.startswith(name):
         error.args = (f"{name}: {error.message}", *error.args[1:])

@@ -39,17 +39,18 @@ _VALUES = (
 AS_JSON = "Use string, which holds JSON."
 
 
-def schema_of(config: DatasetConfig, names: Sequence[str] | None, *, data: bool) -> StructType:
+def schema_of(config: DatasetConfig, names: Sequence[str] | None, *, data: bool, several: bool = False) -> StructType:
     """Return the schema of a DataFrame with these columns.
 
     Args:
         names: None for all columns.
         data: add the column of the data.
+        several: as in `all_columns`.
 
     Raises:
         InvalidInput: there is no such column.
     """
-    known = all_columns(config)
+    known = all_columns(config, several=several)
     wanted = [*known] if names is None else [resolved(name, known) or name for name in names]
     if data and DATA not in wanted:
         wanted.append(DATA)
@@ -66,13 +67,16 @@ def schema_of(config: DatasetConfig, names: Sequence[str] | None, *, data: bool)
     return StructType(fields)
 
 
-def columns_of(config: DatasetConfig, schema: StructType) -> list[Column]:
+def columns_of(config: DatasetConfig, schema: StructType, *, several: bool = False) -> list[Column]:
     """Return the columns of a schema, which a user may have written.
+
+    Args:
+        several: as in `all_columns`.
 
     Raises:
         InvalidInput: a column does not exist, has another type, is named twice or is declared NOT NULL.
     """
-    known = all_columns(config)
+    known = all_columns(config, several=several)
     columns: list[Column] = []
     _check_promises(schema)
     for field in schema.fields:

@@ -80,6 +80,7 @@ class IndexState:
         last: the highest number that a datum may have: `seq`, unless a replica has numbered data itself.
         segments: number of its segments.
         sql, values: the condition.
+        dataset: the path that the column `dataset` shows; None without that column.
     """
 
     path: str
@@ -92,6 +93,7 @@ class IndexState:
     segments: int
     sql: str
     values: Sequence[Any]
+    dataset: str | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ class Partition(InputPartition):  # type: ignore[misc]
         deleted: else the sum of what the index counts as deleted in its segments: that shows removals that are not
             noted as deletions, such as those of second copies.
         estimate: else, about how many data it looks at.
+        bytes: of its data, if they were counted and are read.
     """
 
     state: IndexState
@@ -114,6 +117,7 @@ class Partition(InputPartition):  # type: ignore[misc]
     count: int | None = None
     deleted: int = 0
     estimate: int = 0
+    bytes: int = 0
 
     @classmethod
     def between(
@@ -139,6 +143,28 @@ class Partition(InputPartition):  # type: ignore[misc]
             values += [end[0], *end]
         # With a plus: else SQLite scans all rows by number if the time is open on one side.
         return cls(state, " AND ".join([*terms, "+datum.seq <= ?"]), [*values, state.last], segments, count)
+
+
+@dataclass(frozen=True)
+class Joined(InputPartition):  # type: ignore[misc]
+    """Partitions of several indices, usually of several datasets, that one task reads."""
+
+    partitions: tuple[Partition, ...]
+
+
+def joined(partitions: Sequence[Partition], limits: Limits) -> list[Joined]:
+    """Join neighbouring partitions whose rows were counted, while they are within the limits of one: most are small."""
+    runs: list[list[Partition]] = []
+    rows = size = 0
+    for each in partitions:
+        rows, size = rows + (each.count or 0), size + each.bytes
+        is_small = each.count is not None and rows <= limits.rows and size <= limits.bytes
+        if runs and is_small and runs[-1][-1].count is not None:
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+            rows, size = each.count or 0, each.bytes
+    return [Joined(tuple(run)) for run in runs]
 
 
 def index_state(opened: Opened, snapshot: Snapshot, tree: Expression) -> IndexState:
@@ -196,10 +222,15 @@ def _with_sums(partitions: list[Partition], estimate: int, snapshot: Snapshot) -
         yield replace(each, deleted=sum(map(deleted.__getitem__, ids)), estimate=estimate)
 
 
-def size_of(partitions: Sequence[Partition]) -> str:
-    """Return the number of partitions and of their rows, in words."""
+def size_of(partitions: Sequence[Partition], tasks: int | None = None) -> str:
+    """Return the number of partitions and of their rows, in words.
+
+    Args:
+        tasks: the number of partitions that Spark sees, if it is another.
+    """
     counts = [each.count for each in partitions if each.count is not None]
-    pieces = f"{len(partitions)} partition{'s' * (len(partitions) != 1)}"
+    number = len(partitions) if tasks is None else tasks
+    pieces = f"{number} partition{'s' * (number != 1)}"
     if len(counts) == len(partitions):
         return f"{pieces}, {sum(counts)} rows (counted)"
     rows = sum(counts) + sum(each.estimate for each in partitions)
@@ -219,7 +250,8 @@ def _counted(state: IndexState, found: list[_Row], limits: Limits, *, data: bool
     runs = [[row for row, _ in run] for _, run in groupby(zip(found, places, strict=False), lambda each: each[1])]
     starts: list[Position | None] = [run[0][:2] for run in runs]
     for run, (begin, end) in zip(runs, pairwise([*starts, None]), strict=True):
-        yield Partition.between(state, begin, end, tuple(sorted({row.segment for row in run})), len(run))
+        partition = Partition.between(state, begin, end, tuple(sorted({row.segment for row in run})), len(run))
+        yield replace(partition, bytes=sum(row.size for row in run) if data else 0)
 
 
 class _Segments:

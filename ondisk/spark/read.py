@@ -80,6 +80,7 @@ def read(
     partition: Partition, columns: Sequence[Column], opened: Opened, snapshot: Snapshot
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a partition from a snapshot, in any order."""
+    columns = [column.of(opened.index.config, partition.state.dataset) for column in columns]
     from_index = [column for column in columns if column.name != DATA]
     selected = [each for column in from_index for each in column.sql()]
     data = next((DataToArrow(column.kind) for column in columns if column.name == DATA), None)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,24 +18,36 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ondisk.config import DatasetConfig
+from ondisk.dataset import merged
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
+from ondisk.dataset.merged import named
 from ondisk.dataset.query import Query, Snapshots
-from ondisk.errors import InvalidInput, shown
+from ondisk.errors import InvalidInput, OndiskError, shown
 from ondisk.matcher import Expression, parse
 from ondisk.spark.adbc import connect
 from ondisk.spark.archives import ALL, check_of, choice
 from ondisk.spark.columns import columns_of, schema_of
 from ondisk.spark.log import LOGGER, print_lines
 from ondisk.spark.match_json import loads
-from ondisk.spark.plan import Limits, Partition, index_state, partitions_of, size_of
+from ondisk.spark.plan import Joined, Limits, Partition, index_state, joined, partitions_of, size_of
 from ondisk.spark.read import opened, read_later
 from ondisk.tables.arrow_columns import Column
-from ondisk.tables.columns import DATA
+from ondisk.tables.columns import DATA, united
 
-OPTIONS = ("path", "match", "tree", "columns", "data", "archives", "maxRowsPerPartition", "maxBytesPerPartition")
+OPTIONS = (
+    "path",
+    "paths",
+    "match",
+    "tree",
+    "columns",
+    "data",
+    "archives",
+    "maxRowsPerPartition",
+    "maxBytesPerPartition",
+)
 STREAM_OPTIONS = (*OPTIONS, "maxDataPerTrigger")
-_INTERNAL = ("tree", "checkpointLocation", "queryName")  # set by `index_frame`, or by Spark for streams
+_INTERNAL = ("tree", "paths", "checkpointLocation", "queryName")  # set by `index_frame`, by Spark, or for streams
 _REMOVED = {
     "pushdown": (
         "it returned wrong rows where a DataFrame was used twice",
@@ -61,30 +76,43 @@ def schema(options: Mapping[str, str]) -> StructType:
     """Return the schema that the options describe."""
     spare_collections()
     check_options(options, STREAM_OPTIONS)  # Spark calls this for both
-    with opened(path_of(options), connect) as access:
-        return _schema(options, access.current().index.config)
+    config, several = _config(options)
+    return _schema(options, config, several=several)
 
 
-def _schema(options: Mapping[str, str], config: DatasetConfig) -> StructType:
+def _config(options: Mapping[str, str]) -> tuple[DatasetConfig, bool]:
+    """Return the configuration that the columns come from, and whether several datasets are read."""
+    paths, several = paths_of(options)
+    configs = {}
+    for path in paths:
+        with opened(path, connect) as access:
+            configs[path] = access.current().index.config
+    return (united(configs), True) if several else (configs[paths[0]], False)
+
+
+def _schema(options: Mapping[str, str], config: DatasetConfig, *, several: bool) -> StructType:
     names = options.get("columns")
     wanted = None if names is None else [name.strip() for name in names.split(",")]
-    return schema_of(config, wanted, data=flag(options, "data"))
+    return schema_of(config, wanted, data=flag(options, "data"), several=several)
 
 
-def read_columns(options: Mapping[str, str], schema: StructType, config: DatasetConfig) -> list[Column]:
+def read_columns(
+    options: Mapping[str, str], schema: StructType, config: DatasetConfig, *, several: bool = False
+) -> list[Column]:
     """Return the columns to read.
 
     Args:
         schema: that of the options, or of the user.
+        several: as in `all_columns`.
 
     Raises:
         InvalidInput: there are both; or the schema has a column that cannot be read.
     """
     given = [name for name in ("columns", "data") if name in options]
-    if given and schema != _schema(options, config):
+    if given and schema != _schema(options, config, several=several):
         hint = "Name all columns in the schema, also data; or remove the schema."
         raise InvalidInput(f"the option {given[0]} is of no use beside a schema", hint=hint)
-    return columns_of(config, schema)
+    return columns_of(config, schema, several=several)
 
 
 def reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
@@ -104,24 +132,43 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = options
-        with opened(path_of(options), connect) as access:
-            self._columns: list[Column] = read_columns(options, schema, access.current().index.config)
+        config, several = _config(options)
+        self._columns: list[Column] = read_columns(options, schema, config, several=several)
         choice(options)
         self._limits = Limits.of(*limits_of(options))
 
-    def partitions(self) -> list[Partition]:
-        has_data = any(column.name == DATA for column in self._columns)
-        with opened(path_of(self._options), connect) as access:
-            tree = tree_of(self._options, access.current().index.config)
-            partitions = plan(access, tree, choice(self._options), data=has_data, limits=self._limits)
+    def partitions(self) -> list[Partition] | list[Joined]:
+        paths, several = paths_of(self._options)
+        planned = [each for path in paths for each in self._planned(path, several=several)]
+        tasks = joined(planned, self._limits) if several else planned
         print_lines()
         match = self._options.get("match", self._options.get("tree", ""))
-        LOGGER.info("%s: planned a read, match %s: %s", access.path, shown(match), size_of(partitions))
-        return partitions
+        what = f"{len(paths)} datasets" if several else str(Path(paths[0]).absolute())
+        LOGGER.info("%s: planned a read, match %s: %s", what, shown(match), size_of(planned, len(tasks)))
+        return tasks
+
+    def _planned(self, path: str, *, several: bool) -> list[Partition]:
+        has_data = any(column.name == DATA for column in self._columns)
+        try:
+            with opened(path, connect) as access:
+                tree = tree_of(self._options, access.current().index.config)
+                found = plan(access, tree, choice(self._options), data=has_data, limits=self._limits)
+        except OndiskError as error:
+            if several:
+                named(error, path)
+            raise
+        return [replace(each, state=replace(each.state, dataset=path)) for each in found] if several else found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         spare_collections()
-        if isinstance(partition, Partition):  # Spark adds one of its own if there are none
+        if isinstance(partition, Joined):
+            for each in partition.partitions:
+                try:
+                    yield from read_later(each, self._columns, connect)
+                except OndiskError as error:
+                    named(error, each.state.dataset or each.state.path)
+                    raise
+        elif isinstance(partition, Partition):  # Spark adds one of its own if there are none
             yield from read_later(partition, self._columns, connect)
 
 
@@ -178,9 +225,6 @@ def check_options(options: Mapping[str, str], known: Sequence[str]) -> None:
     if "location" in options:  # set by Spark
         hint = "Use CREATE TEMPORARY VIEW name USING ondisk OPTIONS (path '…')."
         raise InvalidInput("a dataset cannot be a table of Spark's catalog: CREATE TABLE stores nothing", hint=hint)
-    if "paths" in options:  # set by Spark
-        hint = "Load each dataset by itself, and unite them: one.unionByName(other)."
-        raise InvalidInput(f"a load reads one dataset, not {options['paths']}", hint=hint)
     for name, (reason, hint) in _REMOVED.items():
         if name in map(str.lower, options):
             raise InvalidInput(f"the option {name} was removed: {reason}", hint=hint)
@@ -195,6 +239,19 @@ def tree_of(options: Mapping[str, str], config: DatasetConfig) -> Expression:
     return loads(options["tree"]) if "tree" in options else parse(options.get("match", ""), config.fields)
 
 
+def paths_of(options: Mapping[str, str]) -> tuple[list[str], bool]:
+    """Return the paths of the datasets to read, and whether they are several: a list, or those of a pattern.
+
+    Raises:
+        InvalidInput: a path is missing, or is not on a local filesystem.
+        DatasetNotFound: a pattern matches no dataset, or a path in a list contains none.
+    """
+    if "paths" in options:  # set by Spark
+        return merged.paths_of([_local(path) for path in json.loads(options["paths"])]), True
+    path = path_of(options)
+    return (merged.paths_of(path), True) if merged.is_pattern(path) else ([path], False)
+
+
 def path_of(options: Mapping[str, str]) -> str:
     """Return the path of the dataset."""
     path = options.get("path")
@@ -203,6 +260,11 @@ def path_of(options: Mapping[str, str]) -> str:
             "the path of the dataset is missing",
             hint="Pass it to load, save or start. ondisk has no tables: for SQL, create a temporary view with a path.",
         )
+    return _local(path)
+
+
+def _local(path: str) -> str:
+    """Return a path on this machine that a user may have written with `file:`."""
     path = re.sub("^file:(//(localhost)?(?=/)|(?=/[^/]))", "", path)
     if re.match("[A-Za-z][A-Za-z0-9+.-]*:/", path):
         hint = "Mount it at the same path on all machines and pass that path; or use another format, such as Parquet."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType
 from ondisk.index import Snapshot
-from ondisk.tables.columns import index_columns
+from ondisk.tables.columns import DATASET, index_columns
 
 TYPES: dict[FieldType, pa.DataType] = {
     FieldType.INTEGER: pa.int64(),
@@ -37,17 +37,33 @@ class Column:
     Attributes:
         name: as `all_columns` has it.
         kind: type.
-        field: name and type of the field that it shows; None for segment, offset and size, and for the data.
+        field: name and type of the field that it shows; None for dataset, segment, offset and size, and for the data.
         label: in the table, if it has another name there.
+        same: all rows have the same value, the only item: the path of their dataset, or None in a dataset without the
+            field.
     """
 
     name: str
     kind: pa.DataType
     field: tuple[str, FieldType] | None = None
     label: str | None = None
+    same: tuple[str | None] | None = None
+
+    def of(self, config: DatasetConfig, dataset: str | None) -> Column:
+        """Return the column for the rows of one dataset.
+
+        Args:
+            dataset: the path that the column `dataset` shows; None without that column.
+        """
+        if self.field is None:
+            return replace(self, same=(dataset,)) if self.name == DATASET else self
+        is_absent = self.field[0] != "reftime" and self.field[0] not in config.fields
+        return replace(self, same=(None,)) if is_absent else self
 
     def sql(self) -> list[str]:
         """Return the SQL expressions to select from `datum` for it; they are never NULL."""
+        if self.same is not None:
+            return ["datum.segment"]
         if self.field is None:
             return [f"datum.{self.name}"]
         name, kind = self.field
@@ -60,16 +76,20 @@ class Column:
 
     def stored(self) -> list[pa.DataType]:
         """Return the types of what the expressions of `sql` select."""
-        if self.field is None or self.field[0] == "reftime" or self.field[1].interned:
+        if self.same is not None or self.field is None or self.field[0] == "reftime" or self.field[1].interned:
             return [pa.int64()]
         return [pa.float64() if self.field[1] is FieldType.REAL else pa.int64(), pa.int64()]
 
 
-def all_columns(config: DatasetConfig) -> dict[str, Column]:
-    """Return all columns of a dataset except the data, by name: reftime, the declared fields, segment, offset, size."""
+def all_columns(config: DatasetConfig, *, several: bool = False) -> dict[str, Column]:
+    """Return all columns of a dataset except the data, by name: reftime, the declared fields, segment, offset, size.
+
+    Args:
+        several: as in `index_columns`.
+    """
     return {
         label: Column(label, TYPES[kind], None if name is None else (name, kind))
-        for label, (name, kind) in index_columns(config).items()
+        for label, (name, kind) in index_columns(config, several=several).items()
     }
 
 
@@ -97,7 +117,9 @@ class RowsToArrow:
         for column in self._columns:
             array = next(selected)
             kind = column.field[1] if column.field is not None else FieldType.INTEGER
-            if column.name == "segment" and column.field is None:
+            if column.same is not None:
+                yield pa.repeat(pa.scalar(*column.same, column.kind), len(array))
+            elif column.name == "segment" and column.field is None:
                 yield self._names(array)
             elif kind.interned:
                 yield self._interned(array, kind)

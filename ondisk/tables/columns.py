@@ -2,6 +2,7 @@
 
     reftime, area                 the reference time, and the declared fields
     segment, offset, size         the location of the datum
+    dataset                       the path of its dataset, if several are read as one
     metadata.sensor               metadata that no field declares
     data                          the whole content: bytes, or JSON
     data.temperature              one key of a content that is a mapping
@@ -21,11 +22,12 @@ from ondisk.datum import Datum, FieldType
 from ondisk.errors import InvalidInput, shown
 from ondisk.formats import find
 from ondisk.matcher import METADATA
+from ondisk.step import Step
 
 DATA = "data"
+DATASET = "dataset"
 CONTENT = "data."
 PLACE = {"segment": FieldType.TEXT, "offset": FieldType.INTEGER, "size": FieldType.INTEGER}
-_TAKEN = {*PLACE, DATA}
 
 SAMPLE = 16_384
 """Data that are looked at to find the columns of a content."""
@@ -51,15 +53,38 @@ class Chosen:
     key: str = ""
 
 
-def index_columns(config: DatasetConfig) -> dict[str, tuple[str | None, FieldType]]:
-    """Return the columns that the index has: name → field, which is None for those of the location, and type."""
+def united(configs: Mapping[str, DatasetConfig]) -> DatasetConfig:
+    """Return a configuration with the columns of several datasets, path → configuration: the fields of all of them.
+
+    Raises:
+        InvalidInput: two datasets declare a field with different types.
+    """
+    fields: dict[str, tuple[str, FieldType]] = {}
+    for path, config in configs.items():
+        for name, kind in config.fields.items():
+            other, before = fields.setdefault(name, (path, kind))
+            if kind is not before:
+                message = f"{name} is {before} in {other} and {kind} in {path}, so they are not one table"
+                raise InvalidInput(message, hint="Read the datasets with each type by themselves.")
+    formats = sorted((each.format for each in configs.values()), key=lambda name: not find(name).raw)
+    return DatasetConfig(formats[0], Step.DAILY, fields={name: kind for name, (_, kind) in fields.items()})
+
+
+def index_columns(config: DatasetConfig, *, several: bool = False) -> dict[str, tuple[str | None, FieldType]]:
+    """Return the columns that the index has: name → field, which is None for those of the location, and type.
+
+    Args:
+        several: also the column `dataset`, of data from several datasets.
+    """
+    place = {DATASET: FieldType.TEXT, **PLACE} if several else PLACE
+    taken = {*place, DATA}
     found: dict[str, tuple[str | None, FieldType]] = {"reftime": ("reftime", FieldType.TIMESTAMP)}
     for name, kind in config.fields.items():
         label = name
-        while label in _TAKEN or (label != name and label in config.fields):
+        while label in taken or (label != name and label in config.fields):
             label = f"f_{label}"
         found[label] = (name, kind)
-    return {**found, **{name: (None, kind) for name, kind in PLACE.items()}}
+    return {**found, **{name: (None, kind) for name, kind in place.items()}}
 
 
 def chosen(names: Any, config: DatasetConfig) -> list[Chosen]:

@@ -360,13 +360,6 @@ def test_a_schema_beside_columns_or_data_is_refused(dataset, monkeypatch, name, 
     make({"path": str(dataset.path)}, StructType().add("station", LongType()))
 
 
-def test_several_paths_are_refused(spark, dataset):
-    assert spark.read.format("ondisk").load([str(dataset.path)]).count() == 48
-    with pytest.raises(Exception, match="a load reads one dataset, not ") as caught:
-        spark.read.format("ondisk").load([str(dataset.path), "/other"]).count()
-    assert "one.unionByName(other)" in error(caught)
-
-
 def test_a_table_of_the_catalog_is_refused(spark, dataset):
     with pytest.raises(Exception, match="a dataset cannot be a table of Spark's catalog") as caught:
         spark.sql(f"CREATE TABLE weather USING ondisk OPTIONS (path '{dataset.path}')")
