@@ -64,7 +64,11 @@ def check(by: str, of: str | None, known: Fields) -> tuple[str, str | None]:
     by = by if by in PERIODS else _declared(by, known)
     if of is None or of.startswith(CONTENT):
         return by, of
-    of = _declared(of, known)
+    try:
+        of = _declared(of, known)
+    except MatchError as error:
+        error.hint += f" A number in the data themselves is written `{CONTENT}{of}`."
+        raise
     kind = known[of].kind
     if kind not in (*NUMBERS, FieldType.TIMESTAMP):
         hint = "Name a field that is declared integer, real or timestamp."
