@@ -124,7 +124,7 @@ def test_a_summary_is_of_one_state_and_can_be_closed(weather):
 
 
 def test_the_hint_for_a_number_that_is_no_field_says_how_to_name_one_in_the_data(weather):
-    with pytest.raises(MatchError, match="A number in the data themselves is written `data.wind`"):
+    with pytest.raises(MatchError, match=r"A number in the data themselves is written `data\.wind`"):
         weather.summary_by("day", min_max="wind")
 
 
