@@ -1,7 +1,8 @@
-"""Store the data of files: lines and frames byte for byte, rows of CSV in the dataset's format.
+"""Store the data of files: lines and frames byte for byte, rows of CSV, Parquet and Arrow in the dataset's format.
 
 ondisk append weather observations.vm2 late.vm2
 ondisk append stations year.csv.gz --time when --tz Europe/Rome
+ondisk append stations year.parquet --time when
 ondisk append events beats-queue/*.seg
 ondisk append events --format diskqueue /var/lib/filebeat/diskqueue
 curl https://example.org/observations.jsonl | ondisk append weather - --format jsonl
@@ -51,9 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         metavar="F",
-        help="format of the files: vm2, jsonl, csv, seg; default: by extension, then by content. diskqueue: each FILE"
-        " is the folder of a Beats disk queue, and what is new in it is stored. blob: each file is a datum, and a FILE"
-        " may be a folder",
+        help="format of the files: vm2, jsonl, csv, parquet, arrow, seg; default: by extension, then by content."
+        " diskqueue: each FILE is the folder of a Beats disk queue, and what is new in it is stored. blob: each file is"
+        " a datum, and a FILE may be a folder",
     )
     add_table(
         parser,

@@ -149,6 +149,13 @@ class Input(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    def seekable(self) -> bool:
+        return self._stream is not None and self._stream.seekable()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        assert self._stream is not None
+        return self._stream.seek(offset, whence)
+
     def readinto(self, buffer: Buffer) -> int:
         assert self._stream is not None
         # Python handles a signal that arrives just before a read only after the read, which may be never: so poll.

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 CSV = "csv"
 """The format of files that are tables in CSV. Their rows are stored in the dataset's format."""
 
+TABLES = ("parquet", "arrow")
+"""The formats of files that are tables with types. Their rows are stored in the dataset's format, too."""
+
+_MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow", b"FEA1": "arrow"}
 _DELIMITERS = {".csv": None, ".tsv": "\t"}
 """The extensions of tables in CSV, and the delimiters that these say."""
 
@@ -43,8 +47,8 @@ def parsed(
     Text may be compressed; its first bytes show it, not its name.
 
     Args:
-        format: the file's format, also `CSV`; None to recognise it by extension, then content.
-        options: of tables: for CSV, and for JSON lines that have their time elsewhere.
+        format: the file's format, also `CSV` or one of `TABLES`; None to recognise it by extension, then content.
+        options: of tables, and of JSON lines that have their time elsewhere.
 
     Raises:
         ConfigError: the format does not exist.
@@ -53,8 +57,12 @@ def parsed(
         Also the errors of `open_source`.
     """
     with open_source(source) as opened:
-        begun = Begun.of(opened, may_be_packed=format is None or _is_text(format))
+        begun = Begun.of(opened, may_be_packed=format is None or (format not in TABLES and _is_text(format)))
         found = format or _recognised(access, begun)
+        if found in TABLES:
+            chosen = access.format(access.config.format)
+            yield chosen, _rows(opened, access.config, chosen, options, batch_size)
+            return
         stream = begun.plain() if _is_text(found) else begun.stream
         chosen = access.format(access.config.format if found == CSV else found)
         batches = _batches(access.config, chosen, stream, found, begun.path, batch_size, options)
@@ -100,7 +108,13 @@ class Begun(NamedTuple):
 
 
 def _recognised(access: Access, begun: Begun) -> str:
-    """Return the format of a file: by its extension, else by its first bytes, else the dataset's."""
+    """Return the format of a file: by its extension, else by its first bytes, else the dataset's.
+
+    Tables with types are recognised by their first bytes first, since these have many extensions.
+    """
+    table = next((name for magic, name in _MAGIC.items() if begun.head.startswith(magic)), None)
+    if table is not None:
+        return table
     if begun.path.suffix.lower() in _DELIMITERS:
         return CSV
     return recognise(begun.path.name, begun.head, access.config.format)
@@ -142,6 +156,28 @@ def _batches(
         return json_input.parse(stream, config, chosen, options, batch_size)
     hint = "Is it CSV? Then pass the format csv (--format csv)."
     raise InvalidInput(f"a file of the format {format} is not a table, and has no {', '.join(given)}", hint=hint)
+
+
+def _rows(
+    opened: BinaryIO, config: DatasetConfig, chosen: Format, options: TableOptions | None, batch_size: int
+) -> Iterator[Batch]:
+    """Return the rows of a file of Parquet or Arrow in batches.
+
+    Raises:
+        InvalidInput: it is a pipe.
+        StateError: pyarrow is not installed.
+    """
+    from ondisk.tables.installed import installed
+    from ondisk.tables.options import TableOptions
+
+    with installed():
+        from ondisk.tables import arrow_files, arrow_in
+
+    if not opened.seekable():
+        hint = "Write it to a file first, and append that."
+        raise InvalidInput("a table of Parquet or Arrow cannot be read from a pipe", hint=hint)
+    table = arrow_files.opened(opened)
+    return arrow_in.batches(table, config, chosen, options or TableOptions(), batch_size, "the file")
 
 
 def _and_damage(batches: Iterator[Batch], plain: Decompressed) -> Iterator[Batch]:

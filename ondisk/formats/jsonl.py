@@ -122,20 +122,17 @@ class JsonLines(LineFormat):
         self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], members: Sequence[bytes]
     ) -> Batch:
         times = _TimeTexts()
-        known: dict[int, tuple[Mapping[str, Any], bytes] | str] = {}  # neighbours share their metadata
-        described: list[Any] = []
-        for each in metadata:
-            found = known.get(id(each))
-            if found is None:
-                try:
-                    stored, shaped = self._metadata(each)
-                    found = stored, b"," + json_shapes.dump(shaped)[1:-1] if shaped else b""
-                except InvalidInput as error:
-                    found = error.message
-                known[id(each)] = found
-            described.append(found)
+        ids = [*map(id, metadata)]  # many data share their metadata
+        known: dict[int, tuple[Mapping[str, Any], bytes] | str] = {}
+        for key, each in dict(zip(ids, metadata, strict=True)).items():
+            try:
+                stored, shaped = self._metadata(each)
+                known[key] = stored, b"," + json_shapes.dump(shaped)[1:-1] if shaped else b""
+            except InvalidInput as error:
+                known[key] = error.message
+        described: list[Any] = [*map(known.__getitem__, ids)]
         batch, most = Batch(), self.config.max_datum_size
-        if str not in {*map(type, described)}:
+        if str not in {*map(type, known.values())}:
             rows = zip(reftimes, described, members, strict=True)
             lines = [b'{"reftime":"%b"%b%b}' % (times[reftime], each[1], content) for reftime, each, content in rows]
             if max(map(len, lines), default=0) <= most:

@@ -17,6 +17,7 @@ from ondisk.config import DatasetConfig
 from ondisk.errors import InvalidInput, shown
 from ondisk.formats.base import BATCH_BYTES, Batch, Format, Readable
 from ondisk.tables import csv_reader
+from ondisk.tables.columns import CONTENT
 from ondisk.tables.csv_reader import Records
 from ondisk.tables.merged import with_refused
 from ondisk.tables.options import REFTIME, TableOptions
@@ -131,7 +132,8 @@ class _Columns:
         described = [(name, config.fields[name], shown(names[place])) for name, place in fields.items()]
         self._metadata = Metadata(described, options.null, self._times, iso)
         self._others = [place for place in range(len(names)) if place != self._time and place not in self._fields]
-        self._keys = [names[place] for place in self._others]
+        self._keys = [names[place].removeprefix(CONTENT) or CONTENT for place in self._others]
+        check_names(self._keys)  # `data.wind` is the key `wind`, as in a table that a query printed
         if REFTIME in self._keys:
             hint = f"Rename it, or remove it; the reftime is {shown(wanted)}."
             raise InvalidInput(f"a column of the content cannot be called {REFTIME}", hint=hint)

@@ -17,6 +17,7 @@ from ondisk.tables import to_csv
 from ondisk.tables.to_csv import csv_lines
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
+WORDS = st.from_regex(r"[a-z,;\"\n é]{1,6}", fullmatch=True).filter(str.strip)
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 
 
@@ -131,3 +132,35 @@ def test_any_text_comes_back(tmp_path_factory, rows):
         assert datetime.fromisoformat(cells.pop("reftime")) == datum.reftime
         wanted = {**datum.metadata, **{f"data.{key}": value for key, value in datum.data.items()}}
         assert cells == {name: wanted.get(name, "") for name in cells}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.datetimes(timezones=st.just(UTC), min_value=datetime(1900, 1, 1)),
+            st.fixed_dictionaries(
+                {}, optional={"n": st.integers(-(2**63), 2**63 - 1), "x": st.floats(allow_nan=False), "name": WORDS}
+            ),
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "n": st.integers(-(2**63), 2**63 - 1),
+                    "x y": st.floats(allow_nan=False, allow_infinity=False),
+                    "t": WORDS,
+                },
+            ),
+        ),
+        max_size=8,
+    )
+)
+@settings(max_examples=25)
+def test_what_was_printed_can_be_appended_again(tmp_path_factory, rows):
+    fields = {"n": "integer", "x": "real", "name": "text"}
+    config = {"format": "seg", "step": "yearly", "fields": fields, "replace": "no"}
+    folder = tmp_path_factory.mktemp("csv")
+    with ondisk.create(folder / "it", config) as dataset, ondisk.create(folder / "other", config) as other:
+        dataset.append([Datum(*row) for row in rows])
+        (folder / "it.csv").write_bytes(b"".join(csv_lines(dataset.query(), None, dataset.config)))
+        result = other.append_file(folder / "it.csv")
+        assert (result.imported, result.refused) == (dataset.count(), 0)
+        assert [*other.query()] == [*dataset.query()]

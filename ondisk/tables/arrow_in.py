@@ -1,0 +1,421 @@
+"""Tables of Arrow in: their columns become the reftime, the metadata and the content of data.
+
+    reftime, or the column that is named        the reference time
+    station, or f_NAME                          a declared field
+    metadata.sensor                             metadata that no field declares
+    data                                        the whole content: bytes, JSON, or a mapping
+    data.temperature, and all others            keys of the content
+
+So a table that `ondisk.tables.arrow_out` made becomes the same data again. NULL is omitted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ondisk.config import DatasetConfig
+from ondisk.datum import FieldType
+from ondisk.errors import InvalidInput, LimitExceeded, OndiskError, shown
+from ondisk.formats import Batch, Format
+from ondisk.formats.base import BATCH_BYTES
+from ondisk.matcher import METADATA
+from ondisk.tables.arrow_columns import TYPES
+from ondisk.tables.arrow_data import ArrowToData, distinct, plain
+from ondisk.tables.arrow_rows import RowsToData, with_refused
+from ondisk.tables.columns import CONTENT, DATA, PLACE, index_columns
+from ondisk.tables.csv_input import field_name
+from ondisk.tables.options import REFTIME, TableOptions
+from ondisk.tables.times import Times, Zone
+
+_Converted: TypeAlias = tuple[pa.Array, dict[int, str]]
+_Convert: TypeAlias = Callable[[pa.Array], _Converted]
+
+_MOMENT, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
+_TOGETHER = 65_536  # rows
+_DECODED = 64 * 1024 * 1024  # bytes of rows that are decoded together, or one row
+_NAMED = 20  # columns in a message
+types = pa.types
+_BYTES = (
+    *(types.is_string, types.is_large_string, types.is_string_view),
+    *(types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view),
+)
+
+
+def opened(source: object) -> pa.RecordBatchReader:
+    """Return the table that an object is.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    hint = "Pass a table of pyarrow, polars, pandas or DuckDB, or the path of a file of Parquet or Arrow."
+    if not hasattr(source, "__arrow_c_stream__"):
+        raise InvalidInput(f"append_arrow takes an object with __arrow_c_stream__, not {shown(source)}", hint=hint)
+    with errors_of("the table"):
+        return pa.RecordBatchReader.from_stream(source)
+
+
+@contextlib.contextmanager
+def errors_of(name: str) -> Iterator[None]:
+    """Turn what pyarrow raises about a table into errors of ondisk, for the length of the block.
+
+    Args:
+        name: of the table, for the error.
+
+    Raises:
+        LimitExceeded: it needs too much memory.
+        InvalidInput: it cannot be read.
+    """
+    try:
+        yield
+    except OndiskError:
+        raise
+    except MemoryError as error:
+        hint = "Is it the right file? If so, write it again with smaller groups of rows."
+        raise LimitExceeded(f"{name} needs too much memory: {error}", hint=hint) from error
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        reason = " ".join(str(error).partition(". Detail: Python exception")[0].split())[:500]
+        raise InvalidInput(f"{name} cannot be read: {reason}", hint="Is it whole? Write it again.") from error
+
+
+def batches(
+    reader: pa.RecordBatchReader,
+    config: DatasetConfig,
+    format: Format,
+    options: TableOptions,
+    batch_size: int,
+    name: str = "the table",
+) -> Iterator[Batch]:
+    """Yield the rows of a table as data, in batches of at most `batch_size` data or `BATCH_BYTES`.
+
+    Args:
+        reader: has a `schema`, and yields batches of rows.
+        format: encodes the data.
+        name: of the table, for errors.
+
+    Raises:
+        InvalidInput: a column does not exist, or has a type that cannot be stored; or the table cannot be read.
+        LimitExceeded: a value is longer than `max_datum_size`, or the table needs too much memory.
+    """
+    if options.null or options.delimiter is not None:
+        raise InvalidInput("null and delimiter are for CSV only", hint="Omit them.")
+    with errors_of(name):  # names of columns may be other than UTF-8
+        columns = _Columns(reader.schema, config, format, options)
+    whole, size, before = Batch(), 0, 0
+    rows = iter(reader)
+    while True:
+        with errors_of(name):
+            given = next(rows, None)
+            if given is not None:
+                given.validate(full=True)  # what a hostile table says about its own memory
+        if given is None:
+            break
+        for some in _slices(given, config.max_datum_size, batch_size):
+            with errors_of(name):
+                batch = columns.encode(some, format)
+            batch.refused = [(place, f"row {before + place + 1}: {reason}") for place, reason in batch.refused]
+            before += some.num_rows
+            if len(whole) and len(whole) + len(batch) > batch_size:
+                yield whole
+                whole, size = Batch(), 0
+            whole.extend(batch)
+            size += sum(map(len, batch.payloads))
+            if len(whole) >= batch_size or size >= BATCH_BYTES:
+                yield whole
+                whole, size = Batch(), 0
+    if len(whole):
+        yield whole
+
+
+def _slices(rows: pa.RecordBatch, longest: int, batch_size: int) -> Iterator[pa.RecordBatch]:
+    """Yield rows in slices that fit into memory when they are decoded.
+
+    Raises:
+        LimitExceeded: a value that many rows share is longer than a datum may be.
+    """
+    weight = 1
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if not types.is_dictionary(column.type):
+            weight += column.nbytes // max(rows.num_rows, 1)
+        elif _is_bytes(column.type.value_type):
+            most = pc.max(pc.binary_length(column.dictionary)).as_py() or 0
+            if most > longest:
+                problem = f"column {shown(name)} has a value of {most} bytes, more than max_datum_size, {longest}"
+                raise LimitExceeded(problem, hint="Is it the right file? If so, raise max_datum_size in dataset.toml.")
+            weight += most
+    count = max(1, min(_TOGETHER, batch_size, _DECODED // weight))
+    for begin in range(0, rows.num_rows, count):
+        yield rows.slice(begin, count)
+
+
+class _Columns:
+    """The columns of a table, and how their values become data.
+
+    Raises:
+        InvalidInput: a column does not exist, or has a type that cannot be stored.
+    """
+
+    def __init__(self, schema: pa.Schema, config: DatasetConfig, format: Format, options: TableOptions) -> None:
+        _check_names(schema.names)
+        time = REFTIME if options.time is None else options.time
+        if time not in schema.names:
+            raise _no_time(time, schema)
+        self._zone = None if options.tz is None else Zone(options.tz)
+        self._times = Times(options.time_format, self._zone)
+        labels = {label: name for label, (name, _) in index_columns(config).items() if label not in PLACE}
+        self._converts: list[tuple[str, _Convert]] = []
+        fields: dict[str, tuple[FieldType | None, str]] = {}
+        self._content: dict[str, str] = {}
+        whole: str | None = None
+        for column in schema:
+            name, kind = column.name, column.type
+            field = labels.get(name) or field_name(name)
+            if name == time:
+                self._converts.append((name, self._moment(name, kind)))
+            elif name.startswith(METADATA) and name.removeprefix(METADATA) not in ("", *config.fields):
+                self._claim(fields, name.removeprefix(METADATA), name)
+                fields[name.removeprefix(METADATA)] = (None, name)
+                self._converts.append((name, self._value(name, kind)))
+            elif name == DATA:
+                whole = name
+                self._converts.append((name, self._value(name, kind)))
+            elif field in config.fields and not name.startswith(CONTENT):
+                self._claim(fields, field, name)
+                fields[field] = (config.fields[field], name)
+                self._converts.append((name, self._field(name, kind, config.fields[field])))
+            else:
+                key = name.removeprefix(CONTENT) or name
+                self._claim(self._content, key, name)
+                self._content[key] = name
+                self._converts.append((name, self._value(name, kind)))
+        if REFTIME in self._content:
+            hint = f"Rename it, or remove it; the reftime is {shown(time)}."
+            raise InvalidInput(f"a column of the content cannot be called {REFTIME}", hint=hint)
+        if whole is not None and self._content:
+            hint = "Drop one of them."
+            raise InvalidInput(
+                f"{DATA} is the whole content, and {next(iter(self._content.values()))} a part", hint=hint
+            )
+        if format.raw and whole is None:
+            others = f"; {shown(next(iter(self._content.values())))} cannot be stored" if self._content else ""
+            problem = f"the column {DATA} is missing, the bytes of {format.name}{others}"
+            raise InvalidInput(problem, hint='Rename the column of the bytes; or use format = "seg" or "jsonl".')
+        data = None
+        if whole is not None:
+            data = whole, ArrowToData(_normal(schema.field(whole).type), is_raw=format.raw)
+        elif self._content:
+            kinds = [(key, self._stored(schema.field(name).type)) for key, name in self._content.items()]
+            data = DATA, ArrowToData(pa.struct(kinds), is_raw=False)
+        named = [(name, kind, label) for name, (kind, label) in fields.items()]
+        self._rows = RowsToData(time, named, data)
+
+    @staticmethod
+    def _claim(taken: Mapping[str, Any], key: str, name: str) -> None:
+        if key in taken:
+            raise InvalidInput(f"two columns are {shown(key)}, one of them {shown(name)}", hint="Rename one of them.")
+
+    def encode(self, rows: pa.RecordBatch, format: Format) -> Batch:
+        """Return rows as data of a format; refuse those that cannot be stored."""
+        refused: dict[int, str] = {}
+        arrays: dict[str, pa.Array] = {}
+        for name, convert in self._converts:
+            arrays[name], wrong = convert(rows.column(name))
+            for place, reason in wrong.items():
+                refused.setdefault(place, f"column {shown(name)}: {reason}")
+        if self._content:
+            content = [arrays.pop(name) for name in self._content.values()]
+            arrays[DATA] = pa.StructArray.from_arrays(content, names=[*self._content])
+        table = pa.RecordBatch.from_pydict(arrays)
+        if not refused:
+            return self._rows.encode(table, format)
+        kept = [place for place in range(rows.num_rows) if place not in refused]
+        batch = self._rows.encode(table.take(pa.array(kept, pa.int64())), format) if kept else Batch()
+        return with_refused(batch, kept, refused)
+
+    def _moment(self, name: str, kind: pa.DataType) -> _Convert:
+        """Return a function that makes a column a timestamp in microseconds, UTC."""
+        value = kind.value_type if types.is_dictionary(kind) else kind
+        if types.is_timestamp(value) and value.tz is not None:
+            return _moments
+        if types.is_timestamp(value) or types.is_date(value):
+            if self._zone is None:
+                hint = "Pass their zone as tz (--tz), such as UTC or Europe/Rome."
+                raise InvalidInput(f"the times of the column {shown(name)} have no zone", hint=hint)
+            return partial(_local, zone=self._zone)
+        if types.is_string(_normal(value)):
+            return partial(_texts, times=self._times)
+        if types.is_null(value):
+            return lambda array: (pa.nulls(len(array), _MOMENT), {})
+        hint = "Cast it to a timestamp, or name another column as time (--time)."
+        raise InvalidInput(f"the column {shown(name)} is {kind}, not a time", hint=hint)
+
+    def _field(self, name: str, kind: pa.DataType, field: FieldType) -> _Convert:
+        """Return a function that gives a column the type of a field."""
+        if field is FieldType.TIMESTAMP:
+            return self._moment(name, kind)
+        value = _normal(kind)
+        target = TYPES[field]
+        is_number = types.is_integer(value) or types.is_floating(value)
+        if value == target or types.is_null(value) or (field in (FieldType.INTEGER, FieldType.REAL) and is_number):
+            return partial(_cast, target=target, what=f"not {field}")
+        hint = f"Cast it to {target}."
+        raise InvalidInput(f"the column {shown(name)} is {kind}, the field is declared {field}", hint=hint)
+
+    def _stored(self, kind: pa.DataType) -> pa.DataType:
+        """Return the type of a column of content after its conversion."""
+        normal = _normal(kind)
+        if types.is_timestamp(normal) and normal.tz is None:
+            return _MOMENT if self._zone is not None else pa.string()
+        return pa.string() if types.is_date(normal) or types.is_time(normal) else normal
+
+    def _value(self, name: str, kind: pa.DataType) -> _Convert:
+        """Return a function that makes a column one of content, or of undeclared metadata."""
+        normal = _normal(kind)
+        plain(self._stored(kind), name)
+        if types.is_timestamp(normal):
+            if normal.tz is not None:
+                return _moments
+            return _iso if self._zone is None else partial(_local, zone=self._zone)
+        if types.is_date(normal) or types.is_time(normal):
+            return _iso
+        return partial(_cast, target=normal, what=f"not {normal}")
+
+
+def _normal(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which values of a type are read: of several types with the same values, one."""
+    if types.is_dictionary(kind):
+        return _normal(kind.value_type)
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.string()
+    if _is_bytes(kind):
+        return pa.binary()
+    if types.is_timestamp(kind):
+        return _LOCAL if kind.tz is None else _MOMENT
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return pa.list_(_normal(kind.value_type))
+    if types.is_struct(kind):
+        return pa.struct([(each.name, _normal(each.type)) for each in kind])
+    if types.is_map(kind):
+        return pa.map_(_normal(kind.key_type), _normal(kind.item_type))
+    return kind
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return any(is_kind(kind) for is_kind in _BYTES)
+
+
+def _decoded(array: pa.Array) -> pa.Array:
+    return array.dictionary_decode() if types.is_dictionary(array.type) else array
+
+
+def _cast(array: pa.Array, target: pa.DataType, what: str) -> _Converted:
+    """Return a column as another type; refuse values that it does not have."""
+    array = _decoded(array)
+    if array.type == target:
+        return array, {}
+    if types.is_nested(target):
+        return array.cast(target, safe=False), {}
+    found, wrong = _cast_each(array, target, 0)
+    return found, {place: f"{_shown(array, place)} is {what}" for place in wrong}
+
+
+def _cast_each(array: pa.Array, target: pa.DataType, begin: int) -> tuple[pa.Array, list[int]]:
+    """Return a column as another type, with NULL for values that it does not have, and the positions of these."""
+    try:
+        return array.cast(target), []
+    except pa.ArrowInvalid:
+        if len(array) == 1:
+            return pa.nulls(1, target), [begin]
+    half = len(array) // 2
+    first, wrong = _cast_each(array[:half], target, begin)
+    second, more = _cast_each(array[half:], target, begin + half)
+    return pa.concat_arrays([first, second]), wrong + more
+
+
+def _moments(array: pa.Array) -> _Converted:
+    """Return timestamps in microseconds, UTC; finer digits are cut off."""
+    array = _decoded(array)
+    return _microseconds(array, _MOMENT)
+
+
+def _microseconds(array: pa.Array, target: pa.DataType) -> _Converted:
+    if types.is_timestamp(array.type) and array.type.unit in ("ns", "us"):
+        return array.cast(pa.timestamp("us", array.type.tz), safe=False).cast(target), {}
+    return _cast(array, target, "outside the years 1 to 9999")
+
+
+def _local(array: pa.Array, zone: Zone) -> _Converted:
+    """Return the moments of times without a zone, and of dates: their first moment."""
+    local, refused = _microseconds(_decoded(array), _LOCAL)
+    return _of_distinct(local.cast(pa.int64()), zone.utc, refused, array)
+
+
+def _texts(array: pa.Array, times: Times) -> _Converted:
+    """Return the moments that texts say."""
+    return _of_distinct(_decoded(array), times.read, {}, array)
+
+
+def _of_distinct(array: pa.Array, read: Callable[[Any], int], refused: dict[int, str], given: pa.Array) -> _Converted:
+    dictionary, indices = distinct(array)
+    moments: list[int | None] = []
+    wrong: dict[int, str] = {}
+    for place, each in enumerate(dictionary.to_pylist()):
+        moments.append(None)
+        try:
+            moments[-1] = read(each)
+        except InvalidInput as error:
+            wrong[place] = error.message
+    if wrong:
+        for place, index in enumerate(indices.to_pylist()):
+            if index in wrong:
+                refused.setdefault(place, f"{_shown(given, place)}: {wrong[index]}")
+    return pa.array(moments, pa.int64()).take(indices).cast(_MOMENT), refused
+
+
+def _iso(array: pa.Array) -> _Converted:
+    """Return dates, times of day and times without a zone as ISO 8601 text."""
+    array = _decoded(array)
+    refused: dict[int, str] = {}
+    if types.is_timestamp(array.type):
+        array, refused = _microseconds(array, _LOCAL)
+    texts: list[str | None] = []
+    for place in range(len(array)):
+        try:
+            value = array[place].as_py()
+        except (OverflowError, ValueError):
+            refused[place] = "it is outside the years 1 to 9999"
+            value = None
+        texts.append(None if value is None else value.isoformat())
+    return pa.array(texts, pa.string()), refused
+
+
+def _shown(array: pa.Array, place: int) -> str:
+    """Return a value for a message."""
+    try:
+        value = array[place].as_py()
+    except (OverflowError, ValueError):
+        return "a time"
+    return shown(value.isoformat() if hasattr(value, "isoformat") else value)
+
+
+def _check_names(names: list[str]) -> None:
+    """Raise unless each column has a name of its own."""
+    places: dict[str, int] = {}
+    for place, name in enumerate(names, 1):
+        if name in places:
+            problem = f"two columns have the name {shown(name)}: {places[name]} and {place}"
+            raise InvalidInput(problem, hint="Rename one of them.")
+        places[name] = place
+
+
+def _no_time(wanted: str, schema: pa.Schema) -> InvalidInput:
+    listed = ", ".join(map(shown, schema.names[:_NAMED])) + ", …" * (len(schema.names) > _NAMED)
+    times = [each.name for each in schema if types.is_timestamp(each.type) or types.is_date(each.type)]
+    which = f": {shown(times[0])}" if len(times) == 1 else ""
+    hint = f"Pass the name of the column with the time as time (--time){which}."
+    return InvalidInput(f"there is no column {shown(wanted)}; the columns are {listed}", hint=hint)
