@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -13,7 +12,6 @@ from zlib import crc32
 from ondisk.backup.point import SEGMENTS, USABLE, Kept, Part, Point, Problem, SegmentCopy, read_lines
 from ondisk.backup.target import Target
 from ondisk.backup.verify import whole
-from ondisk.config import DatasetConfig
 from ondisk.dataset.layout import CONFIG
 from ondisk.datum import microseconds
 from ondisk.errors import (
@@ -43,6 +41,7 @@ MARK = ".restoring"
 """The file in a folder that is being restored: which point of which backup. What else is there comes from that."""
 
 _LIMIT = 64 * 1024  # bytes of `.restoring`
+_LARGEST = 16 * 1024 * 1024  # bytes of `dataset.toml`
 _BLOCK = 1024 * 1024  # bytes
 _SECOND = 1_000_000  # microseconds
 
@@ -96,10 +95,10 @@ def restore(
 
     Durability: segments, then the index, then `dataset.toml`, each synced before the next. What a killed restore leaves
         has no `dataset.toml`, so it is not a dataset.
-    Locks: `.lock` of the new dataset; a shared lock of the backup's folder, so that no run removes what is needed.
+    Locks: `.lock` of the new dataset; a shared lock of the backup, so that no run removes what is needed.
     Cost: copies and reads each byte once.
     """
-    with Target.open(target) as opened, contextlib.closing(opened.directory.shared()):
+    with Target.open(target) as opened, opened.reading():
         point = _chosen(opened, at)
         _check_apart(path, opened)
         try:
@@ -215,23 +214,19 @@ class _Restore:
             place.sync_together(())
         for each in () if self._together else folders:
             place.sync(each)
-        config = self._index(source, place, placed)
+        self._index(source, place, placed)
         others = [name for name in part.files if name not in (INDEX, SEGMENTS, CONFIG)]
         for name in others:
             _put(source, name, place, name)
             place.sync(name.rpartition("/")[0])
-        place.replace(CONFIG, config)
+        place.replace(CONFIG, source.read(CONFIG, _LARGEST))
 
-    def _index(self, source: Directory, place: Directory, placed: list[copied.Placed]) -> bytes:
-        """Put the index in place; return the content of `dataset.toml`."""
-        content = source.read(CONFIG, _LIMIT * 16)
-        config = DatasetConfig.from_toml(content.decode(), source.at(CONFIG))
+    def _index(self, source: Directory, place: Directory, placed: list[copied.Placed]) -> None:
         copied.remove(place, NEW)
         _put(source, INDEX, place, NEW)
         with sqlite_errors(place):
             copied.place(place, NEW, placed)
-        copied.put_in_place(place, config, NEW)
-        return content
+        copied.put_in_place(place, NEW)
 
     def _copies(self, part: Part, source: Directory, place: Directory, folders: set[str]) -> Iterator[copied.Placed]:
         """Restore the segments; yield what the index has to record of each.
@@ -302,6 +297,8 @@ class _Restore:
             write_sequence(folder, copy.length - 1)
             self._size += copy.stored
             facts = facts_in(folder, copy.segment, End(copy.size, copy.length))
+        if copy.kept is Kept.UNPROVEN:
+            facts = Facts()  # a fix reads it, as it would have there
         return (None if copy.kept is Kept.OLDER else (copy.generation, copy.size, facts)), problem
 
     def _sync(self, file: WritableFile) -> None:

@@ -17,6 +17,7 @@ from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format, find
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.segments.dir import file_name, files_of
+from ondisk.segments.dir_facts import seen_in
 from ondisk.segments.facts import Committed, Seen, checksum_of, tail_of
 from ondisk.segments.metadata_file import METADATA, MetadataFile
 
@@ -249,6 +250,8 @@ class SegmentCopies:
             return older
         if is_same and before is not None:
             return before
+        if seen_in(folder, facts, end.size) is Seen.UNKNOWN:
+            copy = replace(copy, kept=Kept.UNPROVEN)
         return self._files(segment, copy, folder)
 
     def _files(self, segment: Segment, copy: SegmentCopy, folder: Directory) -> SegmentCopy:

@@ -131,6 +131,18 @@ class Target:
             message = f"{self.path} is the backup of another dataset than {dataset}: they have different UUIDs"
             raise StateError(message, hint="Choose another folder for this one.", uuid=uuid)
 
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Keep every run from removing anything, for the length of the block.
+
+        Locks: a shared lock of `backup.json`, which needs no permission to write. Where the filesystem has none, no run
+            removes anything.
+        """
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):
+                stack.enter_context(contextlib.closing(self.directory.shared(IDENTITY)))
+            yield
+
     def names(self) -> list[str]:
         """Return the names of the points, the oldest first."""
         return sorted(filter(_POINT.fullmatch, self.directory.folders("points")))
@@ -224,7 +236,7 @@ class Target:
         """
         removed = self.names()[:-keep]
         for name in removed:
-            with self.directory.exclusive_if_free() as free:
+            with self.directory.exclusive_if_free(IDENTITY) as free:
                 if not free:  # somebody restores or verifies: the next run removes it
                     return removed[: removed.index(name)]
                 self.directory.rename(f"points/{name}", f"points/.old-{name}")
@@ -238,7 +250,7 @@ class Target:
 
         Memory: the name of each file that is needed; of dir segments that of each folder.
         """
-        with self.directory.exclusive_if_free() as free:
+        with self.directory.exclusive_if_free(IDENTITY) as free:
             if not free:
                 return 0
             for name in self.directory.folders("points"):

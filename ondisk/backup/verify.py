@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -53,10 +52,10 @@ def points(
     Raises:
         NotFound: there is no backup.
 
-    Locks: a shared lock of the backup's folder, so that no run removes what is read.
+    Locks: a shared lock of the backup, so that no run removes what is read.
     Cost: with `verify`, reads each file once.
     """
-    with Target.open(target) as opened, contextlib.closing(opened.directory.shared()):
+    with Target.open(target) as opened, opened.reading():
         verifier = _Verifier(opened, progress)
         for name in opened.names():
             try:

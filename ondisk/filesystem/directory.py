@@ -563,27 +563,34 @@ class Directory:
                 return after.split(" ", 1)[0]
         return None
 
-    def shared(self) -> SharedLock:
-        """Take a shared lock of the directory: no checkpoint of the index runs while it is held.
+    def shared(self, name: str = "") -> SharedLock:
+        """Take a shared lock of the directory: no checkpoint of the index runs while it is held. Or of a file.
 
-        Locks: waits for a running checkpoint.
+        Locks: waits for a running checkpoint, or for who has the exclusive lock of the file.
         """
-        descriptor = self._open_directory("")
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        descriptor = self._open_file(name, os.O_RDONLY) if name else self._open_directory("")
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        except BaseException:
+            os.close(descriptor)
+            raise
         return SharedLock(descriptor)
 
     @contextlib.contextmanager
-    def exclusive_if_free(self) -> Iterator[bool]:
-        """Try to hold the exclusive lock of the directory; yield False if another process holds a shared one."""
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # another process holds it, or the filesystem has no locks: then a shared one is not safe
-            yield False
-            return
-        try:
+    def exclusive_if_free(self, name: str = "") -> Iterator[bool]:
+        """Try to hold the exclusive lock of the directory, or of a file; yield False if somebody holds a shared one."""
+        with contextlib.ExitStack() as stack:
+            descriptor = self._descriptor
+            if name:
+                descriptor = self._open_file(name, os.O_RDWR)
+                stack.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:  # another process holds it, or the filesystem has no locks: then a shared one is not safe
+                yield False
+                return
+            stack.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)
             yield True
-        finally:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def _open_directory(self, name: str) -> int:
         return self._open(name or ".", os.O_RDONLY | os.O_DIRECTORY)

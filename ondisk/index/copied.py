@@ -7,10 +7,9 @@ import sqlite3
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from ondisk.config import DatasetConfig
 from ondisk.filesystem import Directory
-from ondisk.index.connection import INDEX, sqlite_errors
-from ondisk.index.index import Index
+from ondisk.index.built_for import revision_of
+from ondisk.index.connection import INDEX, connect_to_read, connect_to_write, sqlite_errors
 from ondisk.index.tide import TIDE, Mark, save
 from ondisk.segment import Facts
 
@@ -47,6 +46,8 @@ def place(directory: Directory, name: str, segments: Iterable[Placed]) -> None:
         segments: those whose files have other facts than the index has recorded.
 
     Raises:
+        VersionTooNew: a newer ondisk has made it.
+        IndexCorrupt: it is not an index of ondisk.
         sqlite3.Error: for the caller's `sqlite_errors`.
 
     Durability: synced.
@@ -55,6 +56,7 @@ def place(directory: Directory, name: str, segments: Iterable[Placed]) -> None:
     try:
         for setting in ("locking_mode=EXCLUSIVE", "trusted_schema=OFF", "synchronous=OFF", "journal_mode=OFF"):
             connection.execute(f"PRAGMA {setting}").fetchone()
+        revision_of(connection, directory)
         connection.execute("BEGIN")
         sql = (
             "UPDATE segment SET size = ?2, length = iif(compressed OR ?2 = size, length, ?2), mtime = ?3, inode = ?4,"
@@ -81,28 +83,22 @@ def remove(directory: Directory, name: str) -> None:
     directory.discard(*(name + suffix for suffix in ("", "-journal", "-wal", "-shm")))
 
 
-def put_in_place(directory: Directory, config: DatasetConfig, name: str) -> None:
+def put_in_place(directory: Directory, name: str) -> None:
     """Give a copy the name of the index, in a directory that has none, and begin its tide mark.
 
     The caller must hold the lock under which the dataset is made.
-
-    Args:
-        config: of the dataset.
-
-    Raises:
-        NeedsMigration, VersionTooNew, IndexCorrupt: this ondisk cannot use it.
 
     Durability: removes what a killed process has left of another index; renames the copy, and syncs the directory.
     """
     directory.discard(TIDE, *(INDEX + suffix for suffix in ("-journal", "-wal", "-shm")))
     directory.sync()  # else a power cut could keep the rename and lose an unlink
     directory.rename(name, INDEX)
-    with contextlib.closing(Index.open(directory, config)) as index:
-        with index.snapshot() as snapshot:
-            state = snapshot.dataset()
-        with sqlite_errors(directory):  # creates -wal and -shm: readers without permission to write need them
-            for statement in ("BEGIN IMMEDIATE", "UPDATE dataset SET seq = seq", "COMMIT"):
-                index.writer().execute(statement)
-        index.rest()
-    numbers = state["seq"], state["generation"]
-    save(directory, Mark(state["uuid"], *numbers, numbers))
+    with contextlib.ExitStack() as stack, sqlite_errors(directory):
+        # A reader that is closed last keeps -wal and -shm: readers without permission to write need them.
+        reader = stack.enter_context(contextlib.closing(connect_to_read(directory)))
+        writer = stack.enter_context(contextlib.closing(connect_to_write(directory)))
+        for statement in ("BEGIN IMMEDIATE", "UPDATE dataset SET seq = seq", "COMMIT"):
+            writer.execute(statement)
+        ((uuid, *numbers),) = reader.execute("SELECT uuid, seq, generation FROM dataset").fetchall()
+    seq, generation = numbers
+    save(directory, Mark(uuid, seq, generation, (seq, generation)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from ondisk.errors import (
     NotFound,
     OndiskError,
     TokenForeign,
+    VersionTooNew,
 )
 from ondisk.filesystem import Directory
 from ondisk.index import tide
@@ -261,3 +264,38 @@ def test_a_backup_is_read_without_permission_to_write(dataset, target, tmp_path)
 def test_the_time_of_a_point_is_in_utc(target):
     (point,) = ondisk.backup.points(target)
     assert point.time.tzinfo is UTC
+
+
+@pytest.mark.parametrize("touched", [False, True])
+@pytest.mark.parametrize("format", ["jsonl", "blob"])
+def test_segments_without_recorded_checksums_are_restored_as_they_are(format, touched, create, tmp_path):
+    """As an index of an older revision describes them."""
+    dataset, target = create("old", format=format, fields={"station": "text"}), tmp_path / "backup"
+    dataset.append([datum(hour, format=format) for hour in range(3)])
+    dataset.close()
+    sql(tmp_path / "old", "UPDATE segment SET tail = NULL, checksum = NULL, inode = NULL")
+    if touched:
+        for each in (tmp_path / "old/2026").rglob("*"):
+            os.utime(each)
+    with ondisk.open(tmp_path / "old", read_only=True) as old:
+        assert old.backup(target).problems == []
+        assert old.backup(target).copied == 0
+        assert ondisk.restore(target, tmp_path / "restored").problems == []
+        with ondisk.open(tmp_path / "restored", read_only=True) as restored:
+            assert content(restored) == content(old)
+            assert [each.state for each in restored.check(accurate=True)] == [each.state for each in old.check()]
+
+
+def test_an_index_of_a_newer_revision_is_left_to_the_newer_version(target, tmp_path):
+    """A restore by an older version must not change what it does not know."""
+    (index,) = (target / "points").glob("*/dataset/index.sqlite")
+    with contextlib.closing(sqlite3.connect(index)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    (point,) = (target / "points").glob("*/point.json")
+    values = json.loads(point.read_text())
+    values["parts"][0]["files"]["index.sqlite"] = [index.stat().st_size, value(index.read_bytes())]
+    point.write_text(json.dumps(values))
+    with pytest.raises(VersionTooNew):
+        ondisk.restore(target, tmp_path / "restored")
+    with pytest.raises(NotFound):
+        ondisk.open(tmp_path / "restored")

@@ -21,7 +21,7 @@ from worlds import clock, renew_index
 
 import ondisk
 from ondisk import Datum
-from ondisk.errors import DiskFull
+from ondisk.errors import DatasetNotFound, DiskFull
 from ondisk.index import INDEX
 from ondisk.maintenance import repack
 from ondisk.maintenance.maintain import maintain
@@ -450,3 +450,55 @@ def test_a_rebuild_on_a_full_disk_says_so_and_does_not_go_on_with_a_part_of_the_
     with ondisk.open(again) as dataset:
         dataset.fix()
         assert lines_of(dataset) == before
+
+
+@pytest.mark.parametrize("format", ["vm2", SEG[0]])
+def test_a_backup_to_a_full_disk_leaves_the_points_before_and_goes_on_with_space(
+    format: str, small_disk: Path, tmp_path: Path
+) -> None:
+    filler, target = small_disk / "filler", small_disk / "backup"
+    with ondisk.create(tmp_path / "dataset", CONFIGS[format]) as dataset:
+        append(dataset, batch(1))
+        points = [dataset.backup(target).point]
+        before = lines_of(dataset)
+        fill_up(filler)
+        append(dataset, batch(2))
+        for _ in range(2):
+            with pytest.raises(DiskFull) as caught:
+                dataset.backup(target)
+            assert caught.value.exit_code == 51
+            assert "--keep" in caught.value.hint
+        assert [each.time for each in ondisk.backup.points(target, verify=True) if not each.damage] == points
+        filler.unlink()
+        points += [dataset.backup(target).point for _ in range(3)]
+        fill_up(filler)
+        append(dataset, batch(3))
+        with pytest.raises(DiskFull):
+            dataset.backup(target)
+        # Older points are removed first: that is the space of some indices.
+        assert dataset.backup(target, keep=1).removed == points
+        assert [each.damage for each in ondisk.backup.points(target, verify=True)] == [[]]
+        after = lines_of(dataset)
+    ondisk.restore(target, tmp_path / "restored")
+    with ondisk.open(tmp_path / "restored") as restored:
+        assert lines_of(restored) == after != before
+
+
+def test_a_restore_to_a_full_disk_can_be_repeated_with_space(small_disk: Path, tmp_path: Path) -> None:
+    with ondisk.create(tmp_path / "dataset", CONFIGS["vm2"]) as dataset:
+        for number in range(40):
+            append(dataset, batch(number))
+        dataset.backup(tmp_path / "backup")
+        expected = lines_of(dataset)
+    path, filler = small_disk / "restored", small_disk / "filler"
+    filler.write_bytes(bytes(_SIZE - 64 * 1024))
+    with pytest.raises(DiskFull) as caught:
+        ondisk.restore(tmp_path / "backup", path)
+    assert "restore again" in caught.value.hint
+    with pytest.raises(DatasetNotFound):
+        ondisk.open(path)
+    filler.unlink()
+    assert ondisk.restore(tmp_path / "backup", path).problems == []
+    with ondisk.open(path) as restored:
+        assert lines_of(restored) == expected
+        assert restored.check(accurate=True).is_clean

@@ -199,6 +199,29 @@ BLOB = {"format": "blob", "segments": "dir", "step": "daily", "fields": {"n": "i
 
 
 @pytest.mark.parametrize("config", [*CONFIGS.values(), BLOB], ids=[*CONFIGS, "blob"])
+def test_a_backup_and_what_was_restored_from_it_survive_a_cut(config: dict[str, Any], tmp_path: Path) -> None:
+    disk, lines = Disk.make(tmp_path / "disk"), random_lines(1, 40)
+    data = [workload.datum_of(each, "vm2" if config is BLOB else config["format"]) for each in lines]
+    if config is BLOB:
+        data = [ondisk.Datum(each.reftime, {"n": number}, each.data) for number, each in enumerate(data)]
+    with ondisk.create(tmp_path / "dataset", config) as dataset:
+        dataset.append(data[:30])
+        with disk.mounted() as path:
+            dataset.backup(path / "backup")
+            dataset.append(data[30:])
+            dataset.backup(path / "backup", keep=1)
+            disk.cut()
+        expected = sorted(str(each.data) for each in dataset.query())
+    with disk.mounted() as path:
+        assert [each.damage for each in ondisk.backup.points(path / "backup", verify=True)] == [[]]
+        ondisk.restore(path / "backup", path / "restored")
+        disk.cut()
+    with disk.mounted() as path, ondisk.open(path / "restored") as restored:
+        assert sorted(str(each.data) for each in restored.query()) == expected
+        assert not any(each.state & ~State.DIRTY for each in restored.check(accurate=True))
+
+
+@pytest.mark.parametrize("config", [*CONFIGS.values(), BLOB], ids=[*CONFIGS, "blob"])
 def test_what_was_put_back_from_a_backup_is_durable_when_a_fix_has_read_it(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
