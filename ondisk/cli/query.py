@@ -51,8 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--columns",
         metavar="A,B",
         type=column_types,
-        help="the columns of --csv, --parquet and --arrow: fields, reftime, metadata.NAME, data.KEY, data, segment,"
-        " offset, size; default: all but the last three. In a file also with types, such as data.wind=real",
+        help="the columns of --csv, --parquet and --arrow: fields, reftime, metadata.NAME, data.KEY, data, dataset"
+        " with --also, segment, offset, size; default: all but the last three. In a file also with types, such as"
+        " data.wind=real",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the file of --parquet or --arrow")
     parser.add_argument("--to", metavar="DIR", type=path, help="write each datum to a file in this folder")
@@ -85,22 +86,18 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
     fields = names_of(arguments.fields, dataset.fields)
     found = noting(dataset.query(arguments.match, **choice), dataset, arguments.match)
     if arguments.csv:
-        from ondisk.tables.to_csv import csv_lines  # here, as only few commands need it
+        from ondisk.tables.columns import united  # here, as only few commands need it
+        from ondisk.tables.to_csv import csv_lines
 
         columns = None if arguments.columns is None else [*arguments.columns]
-        write_stdout(csv_lines(found, columns, _only(dataset).config))
+        several = isinstance(dataset, Merged)
+        config = united(dataset.configs) if isinstance(dataset, Merged) else dataset.config
+        write_stdout(csv_lines(found, columns, config, several=several))
     elif arguments.table:
         known = [name for name in dataset.fields if name != "reftime"]
         print_table(found, known if fields is None else fields, datasets=isinstance(dataset, Merged))
     else:
         output.data(found, fields)
-
-
-def _only(dataset: Dataset | Merged) -> Dataset:
-    """Return the one dataset of a table."""
-    if isinstance(dataset, Merged):
-        raise InvalidInput("--also is not for --csv, --parquet and --arrow", hint="Write a table of each dataset.")
-    return dataset
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -137,7 +134,7 @@ def _write(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
     form: Literal["parquet", "arrow"] = "arrow" if arguments.parquet is None else "parquet"
     file = getattr(arguments, form)
     check_free(file, overwrite=arguments.overwrite)
-    table = _only(dataset).to_arrow(arguments.match, columns=arguments.columns, **choice)
+    table = dataset.to_arrow(arguments.match, columns=arguments.columns, **choice)
     rows = write(table, file, form, overwrite=arguments.overwrite)
     if not rows:
         note_mistakes(dataset, arguments.match)

@@ -27,7 +27,7 @@ from ondisk.matcher import Expression, Sort
 from ondisk.tables.arrow_bytes import ROWS, is_plain, with_data
 from ondisk.tables.arrow_columns import PLACE, TYPES, RowsToArrow, all_columns
 from ondisk.tables.arrow_data import DataToArrow, ValuesToArrow, sampled
-from ondisk.tables.columns import DATA, SAMPLE, SAMPLE_BYTES, Chosen, Complete, chosen, default_columns
+from ondisk.tables.columns import DATA, SAMPLE, SAMPLE_BYTES, Chosen, Complete, chosen, default_columns, place_of
 
 Columns: TypeAlias = Iterable[str] | Mapping[str, Any] | pa.Schema | None
 """The columns of a table: names; or names and types, which are those of Arrow or of fields; None for everything."""
@@ -46,7 +46,7 @@ def to_arrow(opened: Opened, archives: Archives, query: Query, columns: Columns)
 def _batches(opened: Opened, archives: Archives, query: Query, columns: Columns) -> Iterator[Any]:
     """Yield the schema of a table, then its batches. The snapshot is taken before the schema, and ends at the end."""
     config = opened.index.config
-    names, types = _given(columns)
+    names, types = given(columns)
     wanted = None if names is None else chosen(names, config)
     with Snapshots(opened, archives, query) as snapshots:
         archives.warn_of_offline()
@@ -54,12 +54,12 @@ def _batches(opened: Opened, archives: Archives, query: Query, columns: Columns)
             is_plain(_BINARY, each.reader, snapshot) for each, snapshot, _ in snapshots.each()
         )
         is_known = is_bytes and not any(each.reader.has_undeclared(snapshot) for each, snapshot, _ in snapshots.each())
-        sample = None if is_known or not _needs_sample(wanted, types) else _sample(snapshots, query)
+        sample = None if is_known or not needs_sample(wanted, types) else _sample(snapshots, query)
         complete = None
         if wanted is None:
             wanted = default_columns(config, sample)
             complete = None if sample is None else Complete(wanted, config)
-        table = _Table(wanted, types, config, sample or [], is_bytes=is_bytes)
+        table = Table(wanted, types, config, sample or [], is_bytes=is_bytes)
         yield table.schema
         order = query.order(opened.index)
         if order is not None and not snapshots.is_alone:
@@ -73,7 +73,7 @@ def _batches(opened: Opened, archives: Archives, query: Query, columns: Columns)
                 left = None if left is None else left - batch.num_rows
 
 
-def _given(columns: Columns) -> tuple[Any, dict[str, pa.DataType]]:
+def given(columns: Columns) -> tuple[Any, dict[str, pa.DataType]]:
     """Return the names, which `chosen` checks, and the types of columns that a caller wants; None for everything.
 
     Raises:
@@ -97,7 +97,8 @@ def _type(name: str, kind: Any) -> pa.DataType:
     raise InvalidInput(f"the column {name} cannot have the type {shown(kind)}", hint=hint)
 
 
-def _needs_sample(wanted: Sequence[Chosen] | None, types: Mapping[str, pa.DataType]) -> bool:
+def needs_sample(wanted: Sequence[Chosen] | None, types: Mapping[str, pa.DataType]) -> bool:
+    """Return whether some data have to be looked at, to find columns or types that the caller has not given."""
     return wanted is None or any(each.source != "index" and each.name not in types for each in wanted)
 
 
@@ -117,8 +118,11 @@ def _sample(snapshots: Snapshots, query: Query) -> list[Datum]:
     return found
 
 
-class _Table:
+class Table:
     """The columns of a table, and what has to be read for them.
+
+    Args:
+        several: as in `all_columns`.
 
     Attributes:
         columns: in order.
@@ -137,9 +141,10 @@ class _Table:
         sample: Sequence[Datum],
         *,
         is_bytes: bool,
+        several: bool = False,
     ) -> None:
         self.columns = columns
-        known = all_columns(config)
+        known = all_columns(config, several=several)
         kinds: list[pa.DataType] = []
         for each in columns:
             if each.source == "index":
@@ -187,8 +192,9 @@ class _Table:
             try:
                 made[each.name] = maker.make(_values(each, data))
             except InvalidInput as error:
-                location = data[error.context["position"]].location
-                raise InvalidInput(f"{location}: {error.message}", hint=error.hint, location=location) from None
+                datum = data[error.context["position"]]
+                message = f"{place_of(datum)}: {error.message}"
+                raise InvalidInput(message, hint=error.hint, location=datum.location) from None
         return made
 
     def batch(self, arrays: Mapping[str, pa.Array]) -> pa.RecordBatch:
@@ -219,7 +225,7 @@ class _Part:
         opened: Opened,
         snapshot: Snapshot,
         tree: Expression,
-        table: _Table,
+        table: Table,
         order: Sort | None,
         limit: int | None,
         complete: Complete | None,

@@ -13,7 +13,7 @@ A field with the name of another column becomes `f_NAME`, as in the index.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -87,11 +87,12 @@ def index_columns(config: DatasetConfig, *, several: bool = False) -> dict[str, 
     return {**found, **{name: (None, kind) for name, kind in place.items()}}
 
 
-def chosen(names: Any, config: DatasetConfig) -> list[Chosen]:
+def chosen(names: Any, config: DatasetConfig, *, several: bool = False) -> list[Chosen]:
     """Return the columns of these names, in their order.
 
     Args:
         names: what a caller passed as columns.
+        several: as in `index_columns`.
 
     Raises:
         InvalidInput: `names` is one text, is empty, or names a column that does not exist, or one twice.
@@ -100,14 +101,14 @@ def chosen(names: Any, config: DatasetConfig) -> list[Chosen]:
         text = names if isinstance(names, str) else names.decode(errors="replace")
         hint = f"Write {re.split(', *', text)}."
         raise InvalidInput(f"columns is a list of names, not {shown(names)}", hint=hint)
-    known = index_columns(config)
+    known = index_columns(config, several=several)
     columns = [_chosen(name, config, known) for name in names]
     if not columns or len({each.name for each in columns}) < len(columns):
-        raise InvalidInput("columns must name at least one column, and each only once", hint=known_columns(config))
+        raise InvalidInput("columns must name at least one column, and each only once", hint=_known(known))
     return columns
 
 
-def _chosen(name: Any, config: DatasetConfig, known: Collection[str]) -> Chosen:
+def _chosen(name: Any, config: DatasetConfig, known: Mapping[str, tuple[str | None, FieldType]]) -> Chosen:
     if name in known:
         return Chosen(name, "index", name)
     if name == DATA:
@@ -118,24 +119,24 @@ def _chosen(name: Any, config: DatasetConfig, known: Collection[str]) -> Chosen:
         key = name.removeprefix(METADATA)
         if key not in config.fields:
             return Chosen(name, "metadata", key)
-        label = next(label for label, (field, _) in index_columns(config).items() if field == key)
+        label = next(label for label, (field, _) in known.items() if field == key)
         raise InvalidInput(f"{shown(key)} is declared", hint=f"Write {label}.")
-    raise InvalidInput(f"there is no column {shown(name)}", hint=known_columns(config))
+    raise InvalidInput(f"there is no column {shown(name)}", hint=_known(known))
 
 
-def known_columns(config: DatasetConfig) -> str:
-    """Return the sentence that lists the columns."""
-    return f"The columns are {', '.join([*index_columns(config), DATA])}, {CONTENT}KEY and {METADATA}NAME."
+def _known(columns: Iterable[str]) -> str:
+    return f"The columns are {', '.join([*columns, DATA])}, {CONTENT}KEY and {METADATA}NAME."
 
 
-def default_columns(config: DatasetConfig, sample: Sequence[Datum] | None) -> list[Chosen]:
+def default_columns(config: DatasetConfig, sample: Sequence[Datum] | None, *, several: bool = False) -> list[Chosen]:
     """Return the columns of a table of everything but the locations.
 
     Args:
         sample: some data, whose keys become columns; None if the content of all data is bytes, and all metadata are
             declared. If the content of one of them is not a mapping, the whole content is one column.
+        several: as in `index_columns`.
     """
-    columns = [Chosen(name, "index", name) for name in index_columns(config) if name not in PLACE]
+    columns = [Chosen(name, "index", name) for name in index_columns(config, several=several) if name not in PLACE]
     if sample is None or (not sample and find(config.format).raw):
         return [*columns, Chosen(DATA, "data")]
     undeclared = keys_of(datum.metadata for datum in sample)
@@ -143,6 +144,11 @@ def default_columns(config: DatasetConfig, sample: Sequence[Datum] | None) -> li
     if not all(isinstance(datum.data, Mapping) for datum in sample):
         return [*columns, Chosen(DATA, "data")]
     return [*columns, *(Chosen(CONTENT + key, "content", key) for key in keys_of(datum.data for datum in sample))]
+
+
+def place_of(datum: Datum) -> str:
+    """Return the location of a datum for a message, with its dataset if several are read as one."""
+    return str(datum.location) if datum.dataset is None else f"{datum.dataset}: {datum.location}"
 
 
 def keys_of(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -190,6 +196,6 @@ class Complete:
     @staticmethod
     def _incomplete(datum: Datum, prefix: str, keys: Iterable[str]) -> InvalidInput:
         name = prefix + next(iter(sorted(keys)), "")
-        problem = f"{datum.location} has {name}, for which the first data of the table have no column"
+        problem = f"{place_of(datum)} has {name}, for which the first data of the table have no column"
         hint = f"Name the columns that you want, {name} among them; {DATA} holds the whole content."
         return InvalidInput(problem, hint=hint, location=datum.location)

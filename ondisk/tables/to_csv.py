@@ -22,9 +22,18 @@ from typing import Any, TypeAlias
 from ondisk import json_shapes
 from ondisk.config import DatasetConfig
 from ondisk.dataset.json_lines import as_json, json_data, time_text
-from ondisk.datum import Datum, is_unicode
+from ondisk.datum import Datum, FieldType, is_unicode
 from ondisk.errors import OndiskError
-from ondisk.tables.columns import SAMPLE, SAMPLE_BYTES, Chosen, Complete, chosen, default_columns, index_columns
+from ondisk.tables.columns import (
+    DATASET,
+    SAMPLE,
+    SAMPLE_BYTES,
+    Chosen,
+    Complete,
+    chosen,
+    default_columns,
+    index_columns,
+)
 
 _Column: TypeAlias = Callable[[Sequence[Datum]], Sequence[bytes]]
 """Returns the texts of a column, or of several with commas between them."""
@@ -35,11 +44,14 @@ _TOGETHER = 200  # data
 _MOST = 50_000  # texts of metadata that are kept
 
 
-def csv_lines(data: Iterable[Datum], columns: Sequence[str] | None, config: DatasetConfig) -> Iterator[bytes]:
+def csv_lines(
+    data: Iterable[Datum], columns: Sequence[str] | None, config: DatasetConfig, *, several: bool = False
+) -> Iterator[bytes]:
     """Yield CSV, the header first, then some lines at a time.
 
     Args:
         columns: their names; None for all of the first 16,384 data.
+        several: as in `index_columns`.
 
     Raises:
         InvalidInput: a column does not exist. With `columns` None, after the lines before it: a datum has something
@@ -49,14 +61,14 @@ def csv_lines(data: Iterable[Datum], columns: Sequence[str] | None, config: Data
     rows = iter(data)
     complete = None
     if columns is not None:
-        wanted = chosen(columns, config)
+        wanted = chosen(columns, config, several=several)
     else:
         sample, failed = _sample(rows)
-        wanted = default_columns(config, sample)
+        wanted = default_columns(config, sample, several=several)
         complete = Complete(wanted, config)
         rows = chain(sample, failed, rows)
     yield b",".join(_quoted(each.name.encode()) for each in wanted) + b"\n"
-    texts_of = [*_columns(wanted, config)]
+    texts_of = [*_columns(wanted, index_columns(config, several=several))]
     for some in _some(rows):
         if complete is not None:
             complete.check(some)
@@ -103,9 +115,8 @@ def _some(data: Iterator[Datum]) -> Iterator[list[Datum]]:
         yield some
 
 
-def _columns(columns: Sequence[Chosen], config: DatasetConfig) -> Iterator[_Column]:
+def _columns(columns: Sequence[Chosen], known: Mapping[str, tuple[str | None, FieldType]]) -> Iterator[_Column]:
     """Yield functions that return the texts of columns; neighbouring declared fields have one for all."""
-    known = index_columns(config)
     fields: list[str] = []
     for each in columns:
         field = known[each.key][0] if each.source == "index" else None
@@ -131,6 +142,8 @@ def _of_column(column: Chosen) -> _Column:
     if key == "reftime":
         times = _Times()
         return lambda data: [times[datum.reftime] for datum in data]
+    if key == DATASET:
+        return lambda data: [_text(datum.dataset) for datum in data]
     return lambda data: [_text(getattr(datum.location, key)) for datum in data]
 
 

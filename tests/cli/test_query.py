@@ -393,3 +393,10 @@ def test_without_pyarrow_csv_works_and_files_say_what_to_install(weather, start)
     done = subprocess.run([*command, "--parquet", "x"], capture_output=True, text=True)
     assert done.returncode == 30
     assert "pip install 'ondisk[arrow]'" in done.stderr
+
+
+def test_several_datasets_are_one_table(run, two):
+    done = run("query", two, "--csv", "--columns", "dataset,area", "--also", "more/old")
+    assert (done.code, done.text.splitlines()[3]) == (0, 'more/old,"VM2,5"')
+    assert run("query", two, "--arrow", "all.arrow", "--also", "more/old").text == "4 rows written to all.arrow\n"
+    assert run("query", "more/old", "--csv", "--columns", "dataset").code == 2

@@ -1,0 +1,87 @@
+"""Several datasets as one table of Arrow: their data in one order, with the path of the dataset of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
+
+import pyarrow as pa
+
+from ondisk.config import DatasetConfig
+from ondisk.dataset.query import Results
+from ondisk.datum import Datum
+from ondisk.tables.arrow_bytes import ROWS
+from ondisk.tables.arrow_columns import Column
+from ondisk.tables.arrow_out import Columns, Table, given, needs_sample
+from ondisk.tables.columns import DATASET, SAMPLE, SAMPLE_BYTES, Complete, chosen, default_columns
+
+_BYTES = 16 * 1024 * 1024  # of data in a batch, or one datum
+
+
+def to_arrow(query: Callable[[bool], Results[Datum]], config: DatasetConfig, columns: Columns) -> pa.RecordBatchReader:
+    """Return what a query of several datasets finds as a table; see `Merged.to_arrow`.
+
+    Args:
+        query: begins the query, with the data or without.
+        config: with the fields of all datasets.
+    """
+    batches = _batches(query, config, columns)
+    schema = next(batches)
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _batches(query: Callable[[bool], Results[Datum]], config: DatasetConfig, columns: Columns) -> Iterator[Any]:
+    """Yield the schema of a table, then its batches."""
+    names, types = given(columns)
+    wanted = None if names is None else chosen(names, config, several=True)
+    with query(wanted is None or any(each.source != "index" for each in wanted)) as found:
+        sample = _sample(found) if needs_sample(wanted, types) else []
+        complete = None
+        if wanted is None:
+            wanted = default_columns(config, sample, several=True)
+            complete = Complete(wanted, config)
+        is_bytes = bool(sample) and all(type(datum.data) is bytes for datum in sample)
+        table = Table(wanted, types, config, sample, is_bytes=is_bytes, several=True)
+        yield table.schema
+        for some in _some(chain(sample, found)):
+            if complete is not None:
+                complete.check(some)
+            arrays = {column.name: pa.array(_values(column, some), column.kind) for column in table.from_index}
+            yield table.batch(arrays | table.from_data(some))
+
+
+def _sample(data: Iterator[Datum]) -> list[Datum]:
+    """Return the first data."""
+    found: list[Datum] = []
+    size = 0
+    for datum in islice(data, SAMPLE):
+        found.append(datum)
+        size += datum._place[3]
+        if size > SAMPLE_BYTES:
+            break
+    return found
+
+
+def _some(data: Iterator[Datum]) -> Iterator[list[Datum]]:
+    """Yield data in lists of a limited number and of limited bytes."""
+    some: list[Datum] = []
+    size = 0
+    for datum in data:
+        size += datum._place[3]
+        if some and (len(some) >= ROWS or size > _BYTES):
+            yield some
+            some, size = [], datum._place[3]
+        some.append(datum)
+    if some:
+        yield some
+
+
+def _values(column: Column, data: Sequence[Datum]) -> list[Any]:
+    """Return the values of a column of the index."""
+    if column.field is None:
+        if column.name == DATASET:
+            return [datum.dataset for datum in data]
+        return [getattr(datum.location, column.name) for datum in data]
+    name, _ = column.field
+    return [datum.reftime for datum in data] if name == "reftime" else [datum.metadata.get(name) for datum in data]
