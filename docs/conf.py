@@ -24,7 +24,10 @@ html_static_path: list[str] = []
 
 myst_heading_anchors = 4  # as on a forge, so that the same links work in both
 myst_fence_as_directive = ["mermaid"]
-suppress_warnings = ["misc.highlighting_failure"]  # output of commands is no language
+suppress_warnings = [
+    "misc.highlighting_failure",  # output of commands is no language
+    "ref.python",  # the type `bytes` is also the name of attributes of several classes
+]
 
 default_role = "code"
 autodoc_class_signature = "separated"

@@ -118,6 +118,7 @@ def _added(access: DatasetAccess, target: Target, keep: int | None, progress: Ca
         target.sweep()  # the disk may be full
     counts, parts = Counts(), list[Part]()
     with _snapshots(access) as (snapshots, beside):
+        now = time.time_ns() // 1000
         offline = access.archives.offline()
         for name in offline:
             beside[f"{ARCHIVE}/{name}.summary"] = access.directory.read(f"{ARCHIVE}/{name}.summary", _LIMIT)
@@ -127,7 +128,6 @@ def _added(access: DatasetAccess, target: Target, keep: int | None, progress: Ca
             copies = SegmentCopies(target, name, opened, snapshot, _earlier(target, latest, name), counts)
             files = beside if not place else {CONFIG: opened.index.directory.read(CONFIG, _LIMIT)}
             parts.append(_part(target, place, name, opened, snapshot, copies.copies(progress), files))
-    now = time.time_ns() // 1000
     point = Point(now if latest is None else max(now, latest.time + 1), str(access.path), parts, offline)
     target.commit(point)
     if keep is not None:

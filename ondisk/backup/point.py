@@ -223,7 +223,7 @@ def read_point(folder: Directory) -> Point:
         values["parts"] = [Part(**part) for part in values["parts"]]
         return Point(**values)
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
-        hint = "Restore another point."
+        hint = f"Restore another point; or remove this one: rm -r {folder.path}"
         raise IntegrityError(f"{path} is damaged: {error}", hint=hint, path=path) from None
 
 

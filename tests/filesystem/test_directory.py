@@ -285,3 +285,27 @@ def test_the_filesystem_is_found_by_its_device(directory, tmp_path, monkeypatch)
 def test_without_proc_the_filesystem_counts_as_local(directory, monkeypatch):
     monkeypatch.setattr(Path, "read_text", fail(errno.ENOENT))
     assert not directory.is_network()
+
+
+def test_a_tree_is_removed_without_following_links(directory, tmp_path):
+    (tmp_path / "tree/deep/er").mkdir(parents=True)
+    (tmp_path / "tree/deep/file").write_text("x")
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept/file").write_text("x")
+    (tmp_path / "tree/link").symlink_to(tmp_path / "kept")
+    directory.remove_tree("tree")
+    directory.remove_tree("missing")
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert (tmp_path / "kept/file").exists()
+
+
+def test_a_file_is_locked_exclusively_only_if_nobody_shares_it(directory, tmp_path, open_files):
+    (tmp_path / "file").touch()
+    before = open_files()
+    shared = directory.shared("file")
+    with directory.exclusive_if_free("file") as free, directory.exclusive_if_free() as other:
+        assert (free, other) == (False, True)
+    shared.close()
+    with directory.exclusive_if_free("file") as free:
+        assert free
+    assert open_files() == before
