@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from ondisk.config import DatasetConfig
@@ -180,14 +181,11 @@ class Complete:
         Raises:
             InvalidInput: a datum has something else; names it, and its location.
         """
-        last: object = None
         for datum in data:
-            if datum.metadata is not last:
-                last = datum.metadata
-                if not datum.metadata.keys() <= self._metadata:
-                    raise self._incomplete(datum, METADATA, datum.metadata.keys() - self._metadata)
-            if self._has_data:
-                continue
+            # Read-only metadata are those of the index, which has declared fields only.
+            if type(datum.metadata) is not MappingProxyType and not datum.metadata.keys() <= self._metadata:
+                raise self._incomplete(datum, METADATA, datum.metadata.keys() - self._metadata)
+        for datum in () if self._has_data else data:
             if not isinstance(datum.data, Mapping):
                 raise self._incomplete(datum, DATA, ())
             if not datum.data.keys() <= self._keys:
