@@ -50,10 +50,11 @@ class CsvBench(Bench):
         }
         times = dict(zip(append, best(self.rounds, *append.values()), strict=True))
         floor = times["vm2"]
-        self.report.ratio("csv: append of a file", floor, times["csv"], GOAL, self.count)
-        self.report.ratio("csv: with a format and a zone", floor, times["zone"], GOAL, self.count)
-        self.report.ratio("csv: compressed with gzip", floor, times["gz"], GOAL + 0.2, self.count)
-        self.report.ratio("csv: into jsonl", floor, times["jsonl"], 2.5, self.count)
+        self.report.ratio("csv: append to jsonl", floor, times["jsonl"], GOAL, self.count)
+        # The floor compresses nothing, and computes no checksum of each datum.
+        self.report.ratio("csv: append to seg", floor, times["csv"], GOAL + 0.3, self.count)
+        self.report.ratio("csv: with a format and a zone", floor, times["zone"], GOAL + 0.3, self.count)
+        self.report.ratio("csv: compressed with gzip", floor, times["gz"], GOAL + 0.5, self.count)
         self.memory(table)
 
     def append(self, config: dict[str, Any], source: Path, **options: str) -> None:

@@ -166,6 +166,7 @@ class Format(ABC):
         unit: what an offset counts.
         shortage: how a file shows that it once had more data, see `ScanResult.missing`.
         extension: of its segments.
+        joins_parts: it has `content_part` and `encode_parts`.
         is_text: its files are lines of text, which are decompressed when they are appended.
         encrypts: its segments are encrypted if the configuration says so.
         has_checksums: each datum has a checksum, which is compared when it is exported. Otherwise only the checksum of
@@ -180,6 +181,7 @@ class Format(ABC):
     raw: ClassVar[bool] = False
     is_dir: ClassVar[bool] = False
     unit: ClassVar[str] = "byte"
+    joins_parts: bool = False
     is_text: ClassVar[bool] = False
     encrypts: ClassVar[bool] = False
     has_checksums: ClassVar[bool] = False
@@ -242,6 +244,29 @@ class Format(ABC):
 
         Args:
             members: those of a JSON object, each with a comma before it; values nest within `max_depth`.
+        """
+        raise NotImplementedError
+
+    def content_part(self, key: str, value: Any) -> bytes:
+        """Return the bytes that a key and its value are in the content of a datum, for `encode_parts`.
+
+        Args:
+            value: an integer of 64 bits, a finite real or a text; so that each of them is encoded once.
+        """
+        raise NotImplementedError
+
+    def encode_parts(
+        self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[bytes]]
+    ) -> Batch:
+        """Return data whose content is joined of parts, as `encode_columns` returns them.
+
+        Args:
+            reftimes: microseconds since 1970.
+            metadata: data with equal metadata should share one mapping, which nobody changes.
+            parts: for each key of the content, those of all data; no bytes where a datum lacks the key.
+
+        Raises:
+            InvalidInput: one of the data cannot be stored; `encode_columns` says which.
         """
         raise NotImplementedError
 

@@ -13,16 +13,16 @@ import json
 import re
 from array import array
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import Any, ClassVar, NoReturn
 
 from ondisk import json_shapes
 from ondisk.config import MAX_DEPTH, DatasetConfig
-from ondisk.datum import Datum, FieldType, restored
+from ondisk.datum import EPOCH, Datum, FieldType, restored
 from ondisk.errors import FrameCorrupt, InvalidInput, shown
 from ondisk.formats.base import Batch, Loaded
 from ondisk.formats.lines import LineFormat, why_not_text
-from ondisk.formats.metadata import canonical_metadata
+from ondisk.formats.metadata import OncePerMapping, canonical_metadata
 
 # Of a line only brackets and quotes are kept: an opening bracket as 1, a closing one as -1.
 _STEPS, _OTHERS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff"), bytes({*range(256)} - {*b'[{]}"'})
@@ -31,7 +31,18 @@ _SOME = 64 * 1024
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _OBJECT = re.compile(rb'\s*+\{(?=.*?(?:"reftime"|\\u)).*\}\s*', re.DOTALL)
 _CACHED = 100_000
+_EMPTY = b'{"reftime":"1970-01-01T00:00:00Z"'
+"""The beginning of a line at `EPOCH`."""
+
 _INFINITIES = (float("inf"), float("-inf"))
+
+
+class _Heads(dict[int, bytes]):
+    """microseconds → the beginning of a line, with the time."""
+
+    def __missing__(self, reftime: int) -> bytes:
+        self[reftime] = head = b'{"reftime":"%b"' % json_shapes.format_time(reftime).encode()
+        return head
 
 
 class JsonLines(LineFormat):
@@ -39,6 +50,7 @@ class JsonLines(LineFormat):
 
     name: ClassVar[str] = "jsonl"
     plausible: ClassVar[re.Pattern[bytes]] = _OBJECT
+    joins_parts = True
 
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
@@ -46,6 +58,8 @@ class JsonLines(LineFormat):
         self._unique_decoder = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
         self._reals = [name for name, kind in config.fields.items() if kind is FieldType.REAL]
         self._times: dict[str, int] = {}
+        self._heads = _Heads()
+        self._metas = OncePerMapping(self._meta)
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
@@ -182,6 +196,25 @@ class JsonLines(LineFormat):
         payload = json_shapes.dump(line | shaped)
         self.check_size(payload)
         return metadata, payload
+
+    def content_part(self, key: str, value: Any) -> bytes:
+        return b"," + json_shapes.dump({key: value})[1:-1]
+
+    def encode_parts(
+        self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[bytes]]
+    ) -> Batch:
+        if len(self._heads) > _CACHED:
+            self._heads.clear()
+        metas = self._metas.of(metadata)
+        heads, ends = map(self._heads.__getitem__, reftimes), repeat(b"}", len(reftimes))
+        lines = [*map(b"".join, zip(heads, [line for _, line in metas], *parts, ends, strict=True))]
+        self.check_size(max(lines, key=len, default=b""))
+        return Batch([*reftimes], [canonical for canonical, _ in metas], lines)
+
+    def _meta(self, metadata: Mapping[str, Any]) -> tuple[Mapping[str, Any], bytes]:
+        """Return metadata as canonical values, and as they are in a line."""
+        canonical, line = self.write_line(Datum(EPOCH, metadata))
+        return canonical, line[len(_EMPTY) : -1]
 
     def _described(self, content: dict[str, Any]) -> tuple[int, Mapping[str, Any]]:
         return self._reftime(content), canonical_metadata(content, self.config.fields, times_as_text=True, shapes=True)

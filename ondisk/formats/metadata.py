@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ondisk.datum import FieldType, canonical
 from ondisk.errors import InvalidInput
 from ondisk.json_shapes import format_time, from_json, parse_time
+
+_T = TypeVar("_T")
+_CACHED = 50_000
+
+
+class OncePerMapping(Generic[_T]):
+    """What a function returns for metadata, called once for a mapping that many data share, and that nobody changes."""
+
+    def __init__(self, function: Callable[[Mapping[str, Any]], _T]) -> None:
+        self._function = function
+        self._known: dict[int, tuple[Mapping[str, Any], _T]] = {}  # the mapping is kept, so that no other gets its id
+
+    def of(self, metadata: Sequence[Mapping[str, Any]]) -> list[_T]:
+        """Return what it returns for each."""
+        if len(self._known) > _CACHED:
+            self._known.clear()
+        found: dict[int, _T] = {}
+        for key, each in {id(each): each for each in metadata}.items():
+            known = self._known.get(key)
+            if known is None or known[0] is not each:
+                known = self._known[key] = (each, self._function(each))
+            found[key] = known[1]
+        return [*map(found.__getitem__, map(id, metadata))]
 
 
 def times_to_text(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,10 @@ a cell without a value is left out.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import compress
 from typing import Any
 
@@ -22,7 +24,7 @@ from ondisk.tables.csv_reader import Records
 from ondisk.tables.merged import with_refused
 from ondisk.tables.options import REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
-from ondisk.tables.values import Contents, Metadata, Refused
+from ondisk.tables.values import Contents, Metadata, Parts, Refused
 
 _NOT_WORD = re.compile(r"[^a-z0-9_]+")
 _NAMED = 20  # columns in a message
@@ -44,15 +46,15 @@ def parse(
     delimiter = options.delimiter or ","
     columns: _Columns | None = None
     whole, size = Batch(), 0
-    for records in csv_reader.read(stream, delimiter):
+    for records in csv_reader.read(stream, delimiter, in_columns=True):
         if columns is None:
-            columns, records = _begun(records, config, options, delimiter)
+            columns, records = _begun(records, config, format, options, delimiter)
         lines = sorted([*records.lines, *records.refused]) if records.refused else records.lines
         begin = 0
         while begin < len(lines):
             some = lines[begin : begin + batch_size - len(whole)]
             begin += len(some)
-            batch = columns.encode(_between(records, some), format)
+            batch = columns.encode(_between(records, some))
             whole.extend(batch)
             size += sum(map(len, batch.payloads))
             if len(whole) >= batch_size or size >= BATCH_BYTES:
@@ -78,13 +80,15 @@ def field_name(column: str) -> str:
     return _NOT_WORD.sub("_", column.lower()).strip("_")
 
 
-def _begun(records: Records, config: DatasetConfig, options: TableOptions, delimiter: str) -> tuple[_Columns, Records]:
+def _begun(
+    records: Records, config: DatasetConfig, format: Format, options: TableOptions, delimiter: str
+) -> tuple[_Columns, Records]:
     """Return the columns that the first record names, and the other records."""
     first = min([*records.lines[:1], *records.refused])
     if first in records.refused:
         raise InvalidInput(f"line {first}: {records.refused[first]}")
     names = [name.strip() for name in records.rows[0]]
-    columns = _Columns(names, config, options, delimiter)
+    columns = _Columns(names, config, format, options, delimiter)
     return columns, Records(records.rows[1:], records.lines[1:], records.refused)
 
 
@@ -92,6 +96,9 @@ def _between(records: Records, lines: Sequence[int]) -> Records:
     """Return the records of consecutive lines."""
     if len(lines) == len(records.lines) + len(records.refused):
         return records
+    if records.columns is not None:
+        begin = lines[0] - records.lines[0]
+        return Records((), lines, {}, [column[begin : begin + len(lines)] for column in records.columns])
     wanted = {*lines}
     kept = [place for place, line in enumerate(records.lines) if line in wanted]
     refused = {line: reason for line, reason in records.refused.items() if line in wanted}
@@ -105,7 +112,10 @@ class _Columns:
         InvalidInput: a name is empty or occurs twice; there is no column for the reftime; or an option is not valid.
     """
 
-    def __init__(self, names: list[str], config: DatasetConfig, options: TableOptions, delimiter: str) -> None:
+    def __init__(
+        self, names: list[str], config: DatasetConfig, format: Format, options: TableOptions, delimiter: str
+    ) -> None:
+        self._format = format
         self._is_ended = len(names) > 1 and names[-1] == ""  # each line ends with a delimiter
         names = names[:-1] if self._is_ended else names
         check_names(names)
@@ -138,40 +148,57 @@ class _Columns:
             hint = f"Rename it, or remove it; the reftime is {shown(wanted)}."
             raise InvalidInput(f"a column of the content cannot be called {REFTIME}", hint=hint)
         self._contents = Contents(options.null)
+        self._parts = (
+            [Parts(partial(format.content_part, key), options.null) for key in self._keys] if format.joins_parts else []
+        )
 
-    def encode(self, records: Records, format: Format) -> Batch:
-        """Return records as data of a format; refuse those that are not."""
+    def encode(self, records: Records) -> Batch:
+        """Return records as data; refuse those that are not."""
         rows, lines, refused = records.rows, records.lines, dict(records.refused)
         width = len(self._names) + self._is_ended
-        if {*map(len, rows)} - {width}:
-            refused |= {line: self._wrong(row) for row, line in zip(rows, lines, strict=True) if len(row) != width}
-            rows, lines = _without(rows, lines, refused)
-        cells: list[tuple[str, ...]] = [*zip(*rows, strict=True)] if rows else [()] * width
-        if self._is_ended and any(cells[-1]):
-            more = {line: self._wrong(row) for row, line in zip(rows, lines, strict=True) if row[-1]}
-            return self.encode(Records(*_without(rows, lines, more), refused | more), format)
+        cells = records.columns
+        if cells is None:
+            if {*map(len, rows)} - {width}:
+                refused |= {line: self._wrong(row) for row, line in zip(rows, lines, strict=True) if len(row) != width}
+                rows, lines = _without(rows, lines, refused)
+            cells = [*zip(*rows, strict=True)] if rows else [()] * width
         times = [*map(self._times.__getitem__, cells[self._time])]
-        metadata = self._metadata_of(cells, len(rows))
-        if str in {*map(type, times)} or Refused in {*map(type, metadata)}:
-            wrong: dict[int, str] = {}
+        metadata = self._metadata_of(cells, len(times))
+        wrong: dict[int, str] = {}
+        if self._is_ended and any(cells[-1]):
+            rows = rows or [*zip(*cells, strict=True)]
+            wrong = {line: self._wrong(row) for row, line in zip(rows, lines, strict=True) if row[-1]}
+        elif str in {*map(type, times)} or Refused in {*map(type, metadata)}:
             for line, time, found in zip(lines, times, metadata, strict=True):
                 if isinstance(time, str):
                     wrong[line] = f"column {shown(self._names[self._time])}: {time}"
                 elif isinstance(found, Refused):
                     wrong[line] = found
-            return self.encode(Records(*_without(rows, lines, wrong), refused | wrong), format)
-        self._contents.trim()
-        if not rows:
-            return with_refused(Batch(), lines, refused)
-        batch = format.encode_columns(times, metadata, self._content_of(cells, len(rows)))  # type: ignore[arg-type]
+        if wrong:
+            rows = rows or [*zip(*cells, strict=True)]
+            return self.encode(Records(*_without(rows, lines, wrong), refused | wrong))
+        batch = self._encoded(times, metadata, cells) if times else Batch()  # type: ignore[arg-type]
         return with_refused(batch, lines, refused)
 
-    def _metadata_of(self, cells: list[tuple[str, ...]], count: int) -> list[Mapping[str, Any] | Refused]:
+    def _encoded(self, times: list[int], metadata: list[Mapping[str, Any]], cells: Sequence[Sequence[str]]) -> Batch:
+        """Return rows of which each has a time and metadata."""
+        if self._format.joins_parts:
+            for part in self._parts:
+                part.trim()
+            columns = [
+                [*map(part.__getitem__, cells[place])] for part, place in zip(self._parts, self._others, strict=True)
+            ]
+            with contextlib.suppress(InvalidInput):
+                return self._format.encode_parts(times, metadata, columns)
+        self._contents.trim()
+        return self._format.encode_columns(times, metadata, self._content_of(cells, len(times)))
+
+    def _metadata_of(self, cells: Sequence[Sequence[str]], count: int) -> list[Mapping[str, Any] | Refused]:
         if not self._fields:
             return [self._metadata[()]] * count
         return [*map(self._metadata.__getitem__, zip(*(cells[place] for place in self._fields), strict=True))]
 
-    def _content_of(self, cells: list[tuple[str, ...]], count: int) -> list[dict[str, Any]]:
+    def _content_of(self, cells: Sequence[Sequence[str]], count: int) -> list[dict[str, Any]]:
         if not self._others:
             return [{} for _ in range(count)]
         value_of, keys = self._contents.__getitem__, self._keys
@@ -184,12 +211,13 @@ class _Columns:
             data[place] = {key: value for key, value in data[place].items() if value is not None}
         return data
 
-    def _wrong(self, row: list[str]) -> str:
+    def _wrong(self, row: Sequence[str]) -> str:
         """Return why a row with another number of cells than columns is refused."""
         count, wanted = len(row), len(self._names)
         if count > wanted:
             return f"{count} cells instead of {wanted}: cell {wanted + 1} is {shown(row[wanted])}"
-        return f"{count} cell{'s' * (count != 1)} instead of {wanted}: there is none for {shown(self._names[count])}"
+        lacking = f"there is none for {shown(self._names[count])}" if count < wanted else "no delimiter is at its end"
+        return f"{count} cell{'s' * (count != 1)} instead of {wanted + self._is_ended}: {lacking}"
 
 
 def _is_none(value: object) -> bool:
@@ -197,8 +225,8 @@ def _is_none(value: object) -> bool:
 
 
 def _without(
-    rows: list[list[str]], lines: Sequence[int], refused: Mapping[int, str]
-) -> tuple[list[list[str]], Sequence[int]]:
+    rows: Sequence[Sequence[str]], lines: Sequence[int], refused: Mapping[int, str]
+) -> tuple[Sequence[Sequence[str]], Sequence[int]]:
     """Return rows and their lines without those that are refused."""
     kept = [place for place, line in enumerate(lines) if line not in refused]
     return [rows[place] for place in kept], [lines[place] for place in kept]

@@ -19,7 +19,7 @@ from ondisk.formats.base import Readable, compression_of
 MAX_RECORD = 8 * 1024 * 1024
 """The longest record that is read, bytes."""
 
-_CHUNK = 128 * 1024
+_CHUNK = 256 * 1024
 _BOM = b"\xef\xbb\xbf"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -34,18 +34,23 @@ class Records:
     """Some records, and what was not one.
 
     Attributes:
-        rows: the cells of each record.
+        rows: the cells of each record; empty if there are `columns`.
         lines: the number of its first line, from 1 on.
         refused: line → reason.
+        columns: the cells of each column, if all records have as many as the first one of the file; else None.
     """
 
-    rows: list[list[str]]
+    rows: Sequence[Sequence[str]]
     lines: Sequence[int]
     refused: dict[int, str]
+    columns: Sequence[Sequence[str]] | None = None
 
 
-def read(stream: Readable, delimiter: str) -> Iterator[Records]:
-    """Yield the records of a stream, about a megabyte at a time.
+def read(stream: Readable, delimiter: str, *, in_columns: bool = False) -> Iterator[Records]:
+    """Yield the records of a stream, some thousands at a time.
+
+    Args:
+        in_columns: where it is possible, return their columns, which takes a third of the time.
 
     Raises:
         InvalidInput: it is not text in UTF-8.
@@ -53,7 +58,7 @@ def read(stream: Readable, delimiter: str) -> Iterator[Records]:
 
     Memory: some times `MAX_RECORD` in the worst case, some megabytes in all others.
     """
-    held, line, size = "", 1, 0
+    held, line, size, width = "", 1, 0, 0
     is_first, is_odd = True, False
     for chunk, is_last in _whole_lines(stream):
         if is_first:
@@ -64,7 +69,13 @@ def read(stream: Readable, delimiter: str) -> Iterator[Records]:
         held += text
         if len(held) < size and not is_last:  # to read a long record again with each piece would take too long
             continue
+        if width and not is_odd and (columns := _columns(held, delimiter, width)):
+            yield Records((), range(line, line + len(columns[0])), {}, columns)
+            line, held, size = line + len(columns[0]), "", 0
+            continue
         found, held, following = _parsed(held, line, delimiter, is_last=is_last)
+        if in_columns and found.rows:
+            width = width or len(found.rows[0])
         if len(held) > MAX_RECORD:
             raise _too_long(following, f"a quote opens there and does not close within {MAX_RECORD} bytes")
         if is_odd:
@@ -131,6 +142,20 @@ def _parsed(text: str, line: int, delimiter: str, *, is_last: bool) -> tuple[Rec
     return _without_blank(rows, lines, refused), "", line + text.count("\n")
 
 
+def _columns(text: str, delimiter: str, width: int) -> list[list[str]] | None:
+    """Return the columns of lines without quotes that all have this number of cells; None if the lines are others."""
+    text = text.replace("\r\n", "\n").removesuffix("\n")
+    count = text.count("\n") + 1
+    if width < 2 or text.count(delimiter) != (width - 1) * count or '"' in text or "\r" in text:
+        return None
+    cells = text.replace("\n", f"{delimiter}\n{delimiter}").split(delimiter)  # each end of a line becomes a cell
+    if cells[width :: width + 1].count("\n") != count - 1:
+        return None
+    if len(text) > csv.field_size_limit() and len(max(cells, key=len)) > csv.field_size_limit():
+        return None
+    return [cells[place :: width + 1] for place in range(width)]
+
+
 def _plain(text: str, line: int, delimiter: str) -> Iterator[list[str]]:
     """Yield the records of lines without quotes; each line is one."""
     reader = csv.reader(StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
@@ -140,7 +165,7 @@ def _plain(text: str, line: int, delimiter: str) -> Iterator[list[str]]:
         raise _too_long(line + reader.line_num - 1, _long_cell()) from None
 
 
-def _without_blank(rows: list[list[str]], lines: Sequence[int], refused: dict[int, str]) -> Records:
+def _without_blank(rows: Sequence[Sequence[str]], lines: Sequence[int], refused: dict[int, str]) -> Records:
     """Return records without those of blank lines."""
     if rows and min(map(len, rows)) < 2:
         kept = [place for place, row in enumerate(rows) if len(row) > 1 or (row and row[0].strip())]

@@ -61,6 +61,33 @@ class Contents(dict[str, Any]):
             self.update(self._null)
 
 
+class Parts(dict[str, bytes]):
+    """Texts of the cells of one column → their parts of the content; no bytes for those that mean that there is none.
+
+    Args:
+        part_of: returns the part of a value.
+        null: such texts, besides the empty one.
+    """
+
+    def __init__(self, part_of: Callable[[Any], bytes], null: Iterable[str]) -> None:
+        super().__init__()
+        self._part_of = part_of
+        self._null = dict.fromkeys(["", *null], b"")
+        self.update(self._null)
+
+    def __missing__(self, text: str) -> bytes:
+        part = self._part_of(number_or_text(text))
+        if len(text) <= _LONG:
+            self[text] = part
+        return part
+
+    def trim(self) -> None:
+        """Forget parts if there are many; call it between batches."""
+        if len(self) > _CACHED:
+            self.clear()
+            self.update(self._null)
+
+
 def number_or_text(text: str) -> int | float | str:
     """Return the number that a text is, or the text; see the module's docstring."""
     stripped = text.strip(" \t")

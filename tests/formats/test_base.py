@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import EPOCH, Datum, microseconds
-from ondisk.errors import KeyMissing
+from ondisk.errors import InvalidInput, KeyMissing
 from ondisk.formats import Batch, Format, find, lines
 from ondisk.segment import Block, End, ScanResult
 from ondisk.testing import EVERY_TYPE, strategies
@@ -288,3 +288,45 @@ def test_columns_are_encoded_as_data_are(config, given_data):
         [each.data for each in data],
     )
     assert repr(format.encode_columns(*columns)) == repr(wanted)
+
+
+PARTS = [config for config in WITH_COLUMNS if find(config.format)(config).joins_parts]
+CONTENT = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=9)
+
+
+@pytest.mark.parametrize("config", PARTS, ids=lambda config: config.format)
+@given(st.data())
+@settings(max_examples=40)
+def test_parts_are_encoded_as_columns_are(config, given_data):
+    """Or refused together, for example because of a text that is not Unicode."""
+    format = find(config.format)(config)
+    data = given_data.draw(st.lists(strategies.data(config), max_size=8))
+    keys = given_data.draw(st.lists(st.text(min_size=1, max_size=4), max_size=30, unique=True))
+    keys = [key for key in keys if key not in (*config.fields, "reftime")]
+    rows = given_data.draw(
+        st.lists(st.tuples(*[st.none() | CONTENT] * len(keys)), min_size=len(data), max_size=len(data))
+    )
+    contents = [{key: value for key, value in zip(keys, row, strict=True) if value is not None} for row in rows]
+    metadata = [{name: value for name, value in each.metadata.items() if name in config.fields} for each in data]
+    columns = [microseconds(each.reftime) for each in data], metadata
+    wanted = format.encode_columns(*columns, contents)
+    try:
+        parts = [
+            [b"" if row[place] is None else format.content_part(key, row[place]) for row in rows]
+            for place, key in enumerate(keys)
+        ]
+        found = format.encode_parts(*columns, parts)
+    except InvalidInput:
+        assert wanted.refused
+    else:
+        assert (found, repr(found.payloads)) == (wanted, repr(wanted.payloads))
+
+
+def test_parts_of_more_than_23_keys_and_of_numbers_that_beats_misreads_are_joined():
+    config = DatasetConfig.from_mapping({"step": "daily"})
+    format = find("seg")(config)
+    content = {f"key {number}": -(2**number) - 1 for number in range(60)}
+    parts = [[format.content_part(key, value)] for key, value in content.items()]
+    joined = format.encode_parts([5], [{}], parts)
+    assert joined == format.encode_columns([5], [{}], [content])
+    assert format.decode(joined.payloads[0]) == content

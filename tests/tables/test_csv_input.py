@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ondisk
-from ondisk.errors import ConfigError, InvalidInput
+from ondisk.errors import ConfigError, InvalidInput, LimitExceeded
+from ondisk.tables import csv_reader
 
 HEAD = "reftime,station,temp\n"
 FIELDS = {"station": "integer"}
@@ -73,8 +74,12 @@ def test_a_text_for_no_value_is_one_everywhere(dataset):
 
 
 def test_a_line_may_end_with_a_delimiter_if_the_first_one_does(dataset):
-    result = append(dataset, "reftime;station;temp;\n2026-11-20;5;1;\n2026-11-21;5;1;x\n", delimiter=";", tz="UTC")
-    assert (result.imported, result.refusals) == (1, [(1, "line 3: 4 cells instead of 3: cell 4 is 'x'")])
+    text = "reftime;station;temp;\n2026-11-20;5;1;\n2026-11-21;5;1;x\n2026-11-22;5;1\n2026-11-23;5;1;\n"
+    result = append(dataset, text, delimiter=";", tz="UTC")
+    assert (result.imported, [reason for _, reason in result.refusals]) == (
+        2,
+        ["line 3: 4 cells instead of 3: cell 4 is 'x'", "line 4: 3 cells instead of 4: no delimiter is at its end"],
+    )
 
 
 def test_a_bad_row_is_refused_with_line_column_and_value(dataset):
@@ -175,6 +180,41 @@ def test_the_extension_says_that_a_file_is_csv_and_which_delimiter_it_has(datase
     (tmp_path / "a.tsv").write_text((HEAD + "2026-11-21,5,1\n").replace(",", "\t"))
     for name in ("a.CSV", "a.tsv"):
         assert dataset.append_file(tmp_path / name, tz="UTC").imported == 1
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "",
+        "\n",
+        "x,5,1,2\nx,5\n",
+        "x,5\n,5,1,2\n",
+        '"2026-11-20T06:00Z",5,"1"\n',
+        "2026-11-20T06:00Z,5,1\r2\n",
+        "x,y,z\n",
+    ],
+)
+def test_pieces_that_are_read_by_column_mean_the_same_as_those_read_by_row(create, monkeypatch, end, odd):
+    """Also where a line with a cell too many is beside one with a cell too few."""
+    rows = [f"2026-11-20T{n % 24:02}:{n % 60:02}Z,{n % 7 or ''},{n % 5 or 'x'}\n" for n in range(500)]
+    rows[250] += odd
+    text = (HEAD + "".join(rows)).replace("\n", end)
+    outcomes = []
+    for size in (200, 10**6):  # the piece with the header is read by row
+        monkeypatch.setattr(csv_reader, "_CHUNK", size)
+        dataset = create(f"dataset {size}", format="seg", fields=FIELDS)
+        outcomes.append((append(dataset, text, outcomes=True), stored(dataset)))
+    (few, one), (many, other) = outcomes
+    assert (few.outcomes, few.refusals, one) == (many.outcomes, many.refusals, other)
+    assert few.imported >= 500
+
+
+def test_a_cell_that_is_too_long_is_found_in_columns_too(dataset, monkeypatch):
+    monkeypatch.setattr(csv_reader, "_CHUNK", 200)
+    text = HEAD + "2026-11-20T06:00:00Z,5,1\n" * 10 + f"2026-11-20T06:00:00Z,5,{'x' * 140_000}\n"
+    with pytest.raises(LimitExceeded, match="line 12: a cell is longer than 131072 characters"):
+        append(dataset, text)
 
 
 def test_an_empty_file_stores_nothing(dataset):

@@ -117,6 +117,11 @@ def integer(value: int) -> bytes:
     return layout.pack(_NEGATIVE << 5 | info, argument)
 
 
+def map_head(count: int) -> bytes:
+    """Return the bytes with which a map of some keys begins."""
+    return _head(_MAP, count)
+
+
 def _text(value: str) -> bytes:
     try:
         raw = value.encode(errors="surrogateescape")

@@ -24,12 +24,12 @@ from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import EPOCH, MICROSECOND, Datum
 from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
 from ondisk.formats.base import BATCH_BYTES, MOVE, Batch, Chained, FileStream, Format, Loaded, Readable, is_zeros
-from ondisk.formats.diskqueue import blocks, drafts, edges, encryption, header, key_search, payload
+from ondisk.formats.diskqueue import blocks, cbor_payload, drafts, edges, encryption, header, key_search, payload
 from ondisk.formats.diskqueue.declared import Declared
 from ondisk.formats.diskqueue.frame_reader import FrameReader
 from ondisk.formats.diskqueue.parse import Place, batches
 from ondisk.formats.diskqueue.payload import Event
-from ondisk.formats.metadata import without
+from ondisk.formats.metadata import OncePerMapping, without
 from ondisk.frame import Scan
 from ondisk.segment import Block, Damage, End, Laid, Patch, ScanResult, Sealer, SegmentFile
 
@@ -61,6 +61,8 @@ class Seg(Format):
         self.preamble = header.Header(plain, options=self._header.options & header.PROTOBUF).pack()
         self._declared = Declared(config.fields)
         self._described: tuple[bytes | None, Event | None] = _NOTHING
+        self._metas = OncePerMapping(self._meta)
+        self.joins_parts = self._kind is payload.Kind.CBOR
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
@@ -274,6 +276,22 @@ class Seg(Format):
             return self._encode_columns([*reftimes], metadata, data)
         except InvalidInput:
             return super().encode_columns(reftimes, metadata, data)
+
+    def content_part(self, key: str, value: Any) -> bytes:
+        return cbor_payload.field_part(key, value, self.config.max_depth)
+
+    def encode_parts(
+        self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[bytes]]
+    ) -> Batch:
+        timestamps = [reftime * _NANOSECONDS for reftime in reftimes]
+        metas = self._metas.of(metadata)
+        payloads = cbor_payload.joined(timestamps, [meta for _, meta in metas], parts)
+        return Batch([*reftimes], [canonical for canonical, _ in metas], self._framed(payloads))
+
+    def _meta(self, metadata: Mapping[str, Any]) -> tuple[Mapping[str, Any], bytes]:
+        """Return metadata as canonical values, and as they are in a payload."""
+        canonical = self._declared.one(metadata, from_frame=False)
+        return canonical, cbor_payload.meta_part(metadata, self.config.max_depth)
 
     def decode(self, payload: bytes) -> Any:
         return self.load([payload]).data[0]
