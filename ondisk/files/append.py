@@ -140,7 +140,7 @@ class _Reading:
                 try:
                     encoded = format.encode([self._read(found)])
                 except (InvalidInput, StorageError) as error:
-                    self._refuse(place, error.message)
+                    self._refuse(place, error.message.removeprefix(f"{found.folder.at(found.name)}: "))
                     continue
                 if encoded.refused:
                     self._refuse(place, encoded.refused[0][1])

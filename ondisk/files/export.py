@@ -188,8 +188,10 @@ class _Files:
             self._compare(folder, last, content)
         except FileNotFoundError:
             raise InvalidInput(f"{self._top.at(name)} was removed meanwhile") from None
-        except (DiskFull, ReadOnly):
-            raise
+        except DiskFull as error:
+            raise DiskFull(error.message, hint="Free some space on this disk, and export again.") from error
+        except ReadOnly as error:
+            raise ReadOnly(error.message, hint="Choose another folder, or a user who may write there.") from error
         except StorageError as error:
             if "errno" in error.context and error.context["errno"] not in _NO_NAME:
                 raise
@@ -258,7 +260,7 @@ def _check_distinct(data: Iterable[Datum], names: Names) -> None:
 
     Memory: the names are in a temporary file without a name.
     """
-    with contextlib.closing(sqlite3.connect("")) as known:
+    with _errors_of_temporary(), contextlib.closing(sqlite3.connect("")) as known:
         known.execute("CREATE TABLE name (name BLOB PRIMARY KEY, reftime) WITHOUT ROWID")
         for datum in data:
             try:
@@ -269,6 +271,15 @@ def _check_distinct(data: Iterable[Datum], names: Names) -> None:
             if known.execute("INSERT INTO name VALUES (?, ?) ON CONFLICT DO NOTHING", row).rowcount == 0:
                 [[other]] = known.execute("SELECT reftime FROM name WHERE name = ?", row[:1])
                 raise _same_name(name, other, row[1])
+
+
+@contextlib.contextmanager
+def _errors_of_temporary() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        hint = "Is its disk full? SQLITE_TMPDIR chooses another folder for it."
+        raise StorageError(f"a temporary file for the names: {error}", hint=hint) from error
 
 
 def _same_name(name: str, *times: str) -> InvalidInput:

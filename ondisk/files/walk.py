@@ -116,7 +116,7 @@ def _in_folder(top: Directory, named: str, inner: str, waiting: list[str], skipp
     except StorageError as error:
         if not inner:
             raise
-        yield of(inner, top, inner, error.message)
+        yield of(inner, top, inner, error.message.removeprefix(f"{top.at(inner)}: "))
         return
     folders = []
     for entry in entries:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,10 +12,20 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import fail
 
 import ondisk
 from ondisk import Datum, files
-from ondisk.errors import AlreadyExists, InvalidInput, MatchError, SegmentCorrupt, SegmentMissing, StorageError
+from ondisk.errors import (
+    AlreadyExists,
+    DiskFull,
+    InvalidInput,
+    MatchError,
+    ReadOnly,
+    SegmentCorrupt,
+    SegmentMissing,
+    StorageError,
+)
 from ondisk.filesystem import Directory
 
 from .test_append import TREES
@@ -190,10 +201,23 @@ def test_files_are_durable_when_the_export_returns(photos, tmp_path, monkeypatch
         assert str(tmp_path / "out") in synced
 
 
-@pytest.mark.skipif(not os.geteuid(), reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_is_an_error(photos, tmp_path):
-    (tmp_path / "out").mkdir(mode=0o500)
-    with pytest.raises(StorageError):
+@pytest.mark.parametrize(
+    ("call", "code", "kind", "present"), [("mkdir", errno.EACCES, ReadOnly, 0), ("pwrite", errno.ENOSPC, DiskFull, 1)]
+)
+def test_a_folder_that_cannot_be_written_is_an_error_that_reports_what_is_there(
+    photos, tmp_path, monkeypatch, call, code, kind, present
+):
+    files.export(photos, "site: north", tmp_path / "out", name="{site}/{reftime:%H}", limit=1)
+    monkeypatch.setattr(os, call, fail(code))
+    with pytest.raises(kind) as error:
+        files.export(photos, None, tmp_path / "out", name="{site}/{reftime:%H}", sort="site,reftime")
+    assert "dataset" not in error.value.hint
+    assert counts(error.value.context["result"]) == (0, present, 0)
+
+
+def test_names_that_no_temporary_file_can_hold_are_an_error(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsencode", lambda name: {})  # SQLite's errors are of one class
+    with pytest.raises(StorageError, match="a temporary file for the names"):
         files.export(photos, None, tmp_path / "out", name=NAME)
 
 
