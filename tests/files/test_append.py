@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -195,6 +197,20 @@ def test_small_batches_store_the_same(photos, camera):
     write(camera / "north/20261120_1200 (2).jpg", "differs")
     assert counts(append(photos, camera, batch_size=1)) == (4, 0, 0, 1)
     assert counts(append(photos, camera, batch_size=2)) == (0, 4, 0, 1)
+
+
+def test_an_append_that_was_killed_is_repeated_and_stores_the_rest(photos, camera):
+    script = (
+        "import os, signal, sys\nimport ondisk\nfrom ondisk import files\nread = []\n"
+        "def kill(size):\n    read.append(size)\n    len(read) == 4 and os.kill(os.getpid(), signal.SIGKILL)\n"
+        "with ondisk.open(sys.argv[1]) as photos:\n"
+        "    choice = {'time': sys.argv[3], 'fields': {'site': 'path:1'}, 'batch_size': 1}\n"
+        "    files.append(photos, [sys.argv[2]], progress=kill, **choice)"
+    )
+    command = [sys.executable, "-c", script, str(photos.path), str(camera), FORM]
+    assert subprocess.run(command, check=False).returncode == -9
+    assert counts(append(photos, camera)) == (1, 3, 0, 0)
+    assert len(stored(photos)) == 4
 
 
 def test_the_size_of_each_file_is_reported_as_progress(photos, camera):
