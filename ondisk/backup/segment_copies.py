@@ -121,6 +121,8 @@ class SegmentCopies:
                            zeros=(format.mutable.start, format.mutable.stop), mark=format.seal(segment.end).hex(),
                            stored=committed.size, checksum=checksum or 0, total=committed.size)  # fmt: skip
         if (opened := file) is not None:
+            if segment.shared and opened.read(committed.size, len(copy.mark) // 2).hex() != copy.mark:
+                copy = replace(copy, mark="")  # Beats has not ended it
             copy = replace(copy, once=not format.may_continue(lambda: opened, segment.end, is_exact=False))
         elif before is not None:
             copy = replace(copy, once=before.once)

@@ -430,6 +430,21 @@ def test_a_queue_is_restored_with_the_position_of_its_consumer(tmp_path):
         assert next(iter(Consumer(found)))[0].data == following != {"n": 0}
 
 
+def test_the_segments_of_beats_are_restored_as_they_were(tmp_path):
+    """Those that it has not ended have no end mark. Their headers count the events that are in the copy."""
+    queue = Path(__file__).parents[2] / "sample_datasets/beats-queue"
+    shutil.copytree(queue, tmp_path / "queue")
+    ondisk.adopt(tmp_path / "queue")
+    with ondisk.open(tmp_path / "queue", read_only=True) as dataset:
+        assert dataset.backup(tmp_path / "backup").problems == []
+    ondisk.restore(tmp_path / "backup", tmp_path / "restored")
+    with ondisk.open(tmp_path / "restored", read_only=True) as dataset:
+        assert dataset.check(accurate=True).is_clean
+    for each in queue.glob("*.seg"):
+        before, after = each.read_bytes(), (tmp_path / "restored" / each.name).read_bytes()
+        assert (after[:4], after[8:]) == (before[:4], before[8:])
+
+
 def test_older_points_are_removed_with_what_only_they_need(create, tmp_path):
     dataset, target = create(**PLAIN), tmp_path / "backup"
     for number in range(4):
