@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import ondisk
+from ondisk.staging.jobs import STAGED
+from ondisk.staging.stage import FinishedStage
 
 
 def test_it_works_on_what_it_is_told_and_ends_with_its_standard_input(tmp_path: Path) -> None:
@@ -25,6 +28,24 @@ def test_it_works_on_what_it_is_told_and_ends_with_its_standard_input(tmp_path: 
         child.stdin.close()
         assert child.stdout.read() == b""
         assert child.wait() == 0
+
+
+def test_it_stages_the_rows_of_a_compressed_table(tmp_path: Path) -> None:
+    """As executors of Spark do: with the default options of tables."""
+    table = tmp_path / "table.csv.gz"
+    table.write_bytes(gzip.compress(b"reftime,temp\n2026-11-20T06:00:00Z,1.5\nsoon,2\n"))
+    with ondisk.create(tmp_path / "dataset", {"step": "daily"}) as dataset:
+        command = [sys.executable, "-m", "ondisk.workers.worker", "append", str(dataset.path), f"{STAGED}/job/", ""]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            child.stdin.write(json.dumps(str(table)).encode() + b"\n")
+            child.stdin.flush()
+            answer = json.loads(child.stdout.readline())
+            child.stdin.close()
+        assert answer["refused"] == 1
+        assert dataset.append_staged(answer["job"], [FinishedStage(*answer["staged"])]).imported == 1
+        assert [each.data for each in dataset.query()] == [{"temp": 1.5}]
 
 
 def test_it_imports_no_spark() -> None:
