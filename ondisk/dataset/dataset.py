@@ -282,15 +282,17 @@ class Dataset:
         delimiter: str | None = None,
         batch_size: int = BATCH_SIZE,
     ) -> AppendResult:
-        """Store the data of a file: lines and frames byte for byte, rows of CSV in the dataset's format.
+        """Store the data of a file: lines and frames byte for byte, rows of tables in the dataset's format.
 
-        Text may be compressed with gzip or zstd. docs/csv.md says how rows become data.
+        Tables are CSV, Parquet and Arrow: docs/csv.md and docs/tables.md say how rows become data. Text may be
+        compressed with gzip or zstd.
 
         Args:
-            source: a path, or a stream of bytes.
-            format: the file's format, also `csv`; None to recognise it by extension, then content.
+            source: a path, or a stream of bytes, which must be able to seek for Parquet and Arrow.
+            format: the file's format, also `csv`, `parquet` or `arrow`; None to recognise it by its extension, then by
+                its content.
             outcomes: whether to report what happened to each datum.
-            time: the column of CSV, or the key of JSON lines, that is the reftime; None for `reftime`.
+            time: the column of a table, or the key of JSON lines, that is the reftime; None for `reftime`.
             time_format: how times are written, as `datetime.strptime` takes it, or unix, unix-ms; None for ISO 8601.
             tz: the zone of times without an offset, such as Europe/Rome, UTC or +01:00.
             null: texts in CSV that mean that there is no value; an empty cell always does.
@@ -299,7 +301,7 @@ class Dataset:
 
         Raises:
             NotFound: the file does not exist.
-            InvalidInput: an option is not valid, or not for this format; or the header of CSV does not fit.
+            InvalidInput: an option is not valid, or not for this format; or the columns of a table do not fit.
             LimitExceeded: a datum is longer than `max_datum_size`, or a row of CSV has no end.
             ConfigError: the format does not exist.
             Also the errors of `append`; durability and locks are those of `append`, too.
