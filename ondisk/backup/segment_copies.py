@@ -110,22 +110,20 @@ class SegmentCopies:
         committed, facts = segment.committed(format.mutable), segment.facts
         file: ReadableFile | None = None
         problem, checksum, kept = "", facts.checksum, Kept.WHOLE
+        mark, once = format.seal(segment.end), before is None or before.once
         try:
-            file = self._reader.file_of(segment)
+            file = opened = self._reader.file_of(segment)
             if checksum is None:
-                kept = Kept.WHOLE if committed.seen_in(file, file.stat()) is Seen.UNTOUCHED else Kept.UNPROVEN
-                checksum = checksum_of(file, committed.size, committed.mutable)
+                kept = Kept.WHOLE if committed.seen_in(opened, opened.stat()) is Seen.UNTOUCHED else Kept.UNPROVEN
+                checksum = checksum_of(opened, committed.size, committed.mutable)
+            if segment.shared and opened.read(committed.size, len(mark)) != mark:
+                mark = b""  # Beats has not ended it
+            once = not format.may_continue(lambda: opened, segment.end, is_exact=False)
         except UNREADABLE as error:
             problem = _reason(error)
         copy = SegmentCopy(segment.name, segment.id, committed.size, kept, tail=facts.tail, recorded=facts.checksum,
-                           zeros=(format.mutable.start, format.mutable.stop), mark=format.seal(segment.end).hex(),
+                           zeros=(format.mutable.start, format.mutable.stop), mark=mark.hex(), once=once,
                            stored=committed.size, checksum=checksum or 0, total=committed.size)  # fmt: skip
-        if (opened := file) is not None:
-            if segment.shared and opened.read(committed.size, len(copy.mark) // 2).hex() != copy.mark:
-                copy = replace(copy, mark="")  # Beats has not ended it
-            copy = replace(copy, once=not format.may_continue(lambda: opened, segment.end, is_exact=False))
-        elif before is not None:
-            copy = replace(copy, once=before.once)
         copy = replace(copy, file=self._name(copy))
         if checksum is not None and self._target.has(f"{self._root}/{copy.file}", committed.size):
             if problem:
