@@ -248,7 +248,7 @@ class Merged:
             InvalidInput: two datasets declare a field with different types. Also the errors of `Dataset.to_arrow` and
                 `query`.
 
-        Cost: that of `query`, and 2 µs for each datum.
+        Cost: that of `query`, and some 3 µs for each datum.
         """
         from ondisk.tables.columns import united
         from ondisk.tables.installed import installed
