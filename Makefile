@@ -11,7 +11,7 @@ IN_MEMORY := $(shell test "$$(df --output=avail -BM /dev/shm 2>/dev/null | tr -d
 WITHOUT_SPARK := -m "not slow and not crash" --ignore=tests/spark
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs wheel minimum pythons crash cluster soak mutants nightly bench benchspark clean java
+.PHONY: help demo test lint docs man wheel minimum pythons crash cluster soak mutants nightly bench benchspark clean java
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,12 @@ lint: $(VENV)/installed-dev ## Check style and types.
 
 docs: $(VENV)/installed-dev ## Build the site of the documentation, with search and the Python API: build/site/README.html.
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs . build/site
+
+man: $(VENV)/installed-dev ## Write the manual page docs/ondisk.1 from the parser of the command.
+	COLUMNS=80 SOURCE_DATE_EPOCH=1795392000 $(BIN)/argparse-manpage --module ondisk.cli --function whole_parser \
+		--prog ondisk --project-name ondisk --version "$$($(BIN)/ondisk --version | cut -d ' ' -f 2)" \
+		--manual-title "Manual of ondisk" --description "datasets on disk: segments of data by time, one SQLite index" \
+		--format single-commands-section --output docs/ondisk.1
 
 wheel: $(VENV)/installed-dev ## Build the wheel, install it elsewhere, and use it there.
 	$(BIN)/python -m pytest tests/test_wheel.py
