@@ -495,8 +495,8 @@ def carry_out(dataset: Dataset, step: Step) -> None:
                 for each in steps:
                     carry_out(dataset, each)
         case LoseIndex():
-            (dataset.path / "index.sqlite").unlink()
             with contextlib.closing(Directory.open(dataset.path)) as directory:
+                directory.discard("index.sqlite")  # tells in ondisk's errors if the disk is gone
                 directory.sync()
         case LeaveOut("directories"):
             Directory.sync = lambda *_: None  # type: ignore[method-assign,assignment]
