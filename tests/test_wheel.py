@@ -71,11 +71,12 @@ def test_the_source_archive_has_every_file_that_git_knows_and_no_dataset(built):
     assert known - names == {".ci/run", ".editorconfig", ".gitattributes"}
 
 
-def test_the_wheel_holds_the_packages_and_the_migrations_only(wheel):
+def test_the_wheel_holds_the_packages_the_migrations_and_the_manual_page_only(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {"ondisk/py.typed", "ondisk/migrations/env.py", "ondisk/migrations/versions/0001_first.py"} <= set(names)
-    tops = {"ondisk", "pyspark_ondisk", f"ondisk-{ondisk.__version__}.dist-info"}
-    assert {name.partition("/")[0] for name in names} == tops
+    own = f"ondisk-{ondisk.__version__}"
+    assert {name.partition("/")[0] for name in names} == {"ondisk", "pyspark_ondisk", f"{own}.dist-info", f"{own}.data"}
+    assert [name for name in names if name.startswith(f"{own}.data/")] == [f"{own}.data/data/share/man/man1/ondisk.1"]
     assert not [name for name in names if "__pycache__" in name]
 
 
@@ -103,6 +104,10 @@ def test_the_installed_migrations_are_found_and_run(home):
     assert Path(location).is_relative_to(home)
     assert Path(location).parts[-2:] == ("ondisk", "migrations")
     assert revision == REVISION
+
+
+def test_the_manual_page_is_installed(home):
+    assert (home / "share/man/man1/ondisk.1").read_bytes() == (ROOT / "docs/ondisk.1").read_bytes()
 
 
 def test_the_installed_command_tells_its_version(home):
