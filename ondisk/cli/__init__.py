@@ -45,7 +45,7 @@ COMMANDS = {
     "backup": "add the present state of a dataset to a backup, beside writers and readers",
     "restore": "make a dataset from a backup; or list and verify what the backup has",
     "serve": "serve datasets over HTTP, or answer commands of elliptics",
-    "pipeline": "import new files into the datasets they belong to, with Spark",
+    "pipeline": "import new files into the datasets they belong to",
     "replicate": "follow another dataset: fetch its changes and apply them to a replica",
     "promote": "make a replica an ordinary dataset; a dry run without --yes",
     "token": "print or verify a file with the tokens of a replica",

@@ -152,9 +152,8 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     names = [each.strip() for each in first.rows[0]]
     names = names[:-1] if len(names) > 1 and names[-1] == "" else names
     check_names(names)
-    found = islice(chain(first.rows[1:], (row for each in records for row in each.rows)), SAMPLE + 1)
-    table = [row for row in found if len(row) >= len(names)]
-    is_whole, table = len(table) <= SAMPLE, table[:SAMPLE]
+    found = [*islice(chain(first.rows[1:], (row for each in records for row in each.rows)), SAMPLE + 1)]
+    is_whole, table = len(found) <= SAMPLE, [row for row in found[:SAMPLE] if len(row) >= len(names)]
     size = sum(sum(map(len, row)) + len(row) for row in table)
     columns = dict(zip(names, zip(*table, strict=False), strict=False)) if table else {}
     nulls = {text for texts in columns.values() for text in _nulls(texts)} | {*options.null}
@@ -231,8 +230,9 @@ def _lines(
     each_day: float,
 ) -> Iterator[str]:
     span = " to ".join(from_microseconds(each).strftime("%Y-%m-%dT%H:%MZ") for each in (min(times), max(times)))
-    whole = f"all {len(times):,}" if sample.is_whole else f"the first {len(times):,}"
-    yield f"# Proposed from {whole} rows of {_comment(name)}, {span}. Change what you know better."
+    whole = "" if sample.is_whole else "the first "
+    yield f"# Proposed from {whole}{len(times):,} rows of {_comment(name)} that can be read, {span}."
+    yield "# Change what you know better."
     yield f"# Then store them: ondisk append DATASET {_comment(_append(name, options))}"
     if options.tz == _ZONE:
         yield "# ZONE is the zone of the file's clock, such as Europe/Rome, UTC or +01:00: its times have no offset."

@@ -110,7 +110,7 @@ def test_a_connection_that_is_cut_anywhere_is_made_again(dataset, link):
         before = link.connections
         with asking(link.port) as source:
             assert same(source.changes(None), expected)
-        assert link.connections == before + 2
+        assert link.connections >= before + 2  # more if the machine is busy
 
 
 @pytest.mark.parametrize("what", ["flip", "flip_request"])

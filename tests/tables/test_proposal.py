@@ -37,7 +37,7 @@ def test_what_identifies_a_row_is_a_field_and_unique_and_measurements_are_conten
     assert fields(config) == {"station": "integer", "name": "text", "auto": "boolean"}
     assert "# The content of each datum: temp" in toml
     assert re.search(r'station = "integer" +# Station: 1, 2, 3\n', toml)
-    assert "all 144 rows of -, 2026-11-01T00:00Z to 2026-11-02T23:00Z" in toml
+    assert "144 rows of - that can be read, 2026-11-01T00:00Z to 2026-11-02T23:00Z" in toml
     assert "ondisk append DATASET - --time when --tz ZONE" in toml
 
 
@@ -110,6 +110,12 @@ def test_only_the_beginning_of_a_large_file_is_read():
     source = Counted(b"time,x\n" + b"2026-11-20T06:00Z,1234567890\n" * 1_000_000)
     assert f"the first {SAMPLE:,} rows" in proposed(source)
     assert source.count < 4_000_000
+
+
+def test_rows_that_cannot_be_read_do_not_make_the_sample_look_whole():
+    rows = "".join(f"2026-11-20T{n // 60 % 24:02}:{n % 60:02}:00Z,1\n" for n in range(SAMPLE + 5))
+    source = io.BytesIO(f"time,n\n2026-11-20\n{rows}".encode())
+    assert f"# Proposed from the first {SAMPLE - 1:,} rows of - that can be read" in proposed(source)
 
 
 @pytest.mark.parametrize(
