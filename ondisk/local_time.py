@@ -29,7 +29,7 @@ def zone_of(name: str) -> tzinfo:
 
 
 def offset_of(text: str) -> timedelta | None:
-    """Return an offset from UTC such as `+01:00`, `+0100` or `+01`; None if a text is none."""
+    """Return an offset from UTC such as `+01:00`, `+0100` or `+01`; None for another text."""
     matched = _OFFSET.fullmatch(text)
     if matched is None or int(matched[2]) > 23 or int(matched[3] or 0) > 59:
         return None

@@ -136,9 +136,10 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
-    """Return the arguments of a command; DATASET is that of the environment if it was left out.
+    """Return the arguments of a command; if they omit DATASET, it is that of the environment.
 
-    It was left out if the arguments are not complete without it, or if what would be DATASET contains no dataset.
+    They omit it if they are not complete otherwise, or if no dataset is at the path that would be DATASET. A path
+    without a colon is never taken for a MATCH: its disk may not be mounted.
     """
     parse = parser.parse_intermixed_args  # options are allowed between DATASET and MATCH
     default = os.environ.get(_DATASET)
@@ -148,7 +149,8 @@ def _parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namesp
         given = parse(argv)
     except InvalidInput:
         return parse([default, *argv])
-    if isinstance(named := getattr(given, "dataset", None), str) and not Path(named, CONFIG).exists():
+    named = getattr(given, "dataset", None)
+    if isinstance(named, str) and not Path(named, CONFIG).exists() and (":" in named or "match" not in given):
         with contextlib.suppress(InvalidInput):
             return parse([default, *argv])
     return given

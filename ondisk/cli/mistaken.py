@@ -21,7 +21,7 @@ _RUNS = [(re.compile(r"[^\W\d_]+"), "a"), (re.compile(r"\d+"), "0")]
 
 
 def noting(items: Iterable[_T], dataset: Dataset | Merged, match: str | None) -> Iterator[_T]:
-    """Return the items that a query found; if there are none, call `note_mistakes`."""
+    """Return the items that a query found; without any, call `note_mistakes`."""
     found = iter(items)
     for first in found:
         return chain([first], found)
@@ -91,6 +91,8 @@ def _difference(text: str, values: list[str]) -> str | None:
         return None
     if same := [value for value, first in firsts.items() if first.casefold() == text.casefold()]:
         return f"case matters; there is {_listed(same)}"
+    if "," in text and all(each in values for each in text.split(",")):
+        return f"commas are part of a value; for one of several write `{' or '.join(text.split(','))}`"
     if ended := [value for value in values if value.endswith(f",{text}")]:
         return f"a text matches by its first components; there is {_listed(ended)}"
     if values and _form(text) not in map(_form, firsts.values()):

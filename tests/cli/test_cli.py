@@ -405,7 +405,9 @@ def test_with_the_variable_a_mistyped_dataset_changes_nothing(run, weather, monk
     done = run("delete", "waether", "reftime: >=2000", "--yes")
     assert (done.code, done.err.split("\n")[0]) == (11, "ondisk: error: waether holds no dataset")
     assert run("append", "waether", "obs.vm2").code == 10
-    assert run("info", "waether").code == 11
+    for command in ("info", "query", "summary"):
+        done = run(command, "waether")
+        assert (done.code, done.err.split("\n")[0]) == (11, "ondisk: error: waether holds no dataset")
     assert len(run("query", "--json").lines) == 3
 
 

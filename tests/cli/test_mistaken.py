@@ -52,6 +52,14 @@ def test_an_empty_answer_to_a_plausible_match_gets_none(run, tmp_path, weather, 
         assert (done.code, done.text, done.err) == (0, "", "")
 
 
+def test_values_with_a_comma_between_them_get_a_note(run, tmp_path):
+    path = tmp_path / "sites"
+    with ondisk.create(path, {"step": "daily", "fields": {"site": "text"}}) as sites:
+        sites.append([ondisk.Datum(datetime(2026, 11, 20, tzinfo=UTC), {"site": each}, {}) for each in ("dam", "été")])
+    done = run("query", path, "site: dam, été")
+    assert done.err.endswith("`dam,été`: commas are part of a value; for one of several write `dam or été`\n")
+
+
 def test_an_answer_gets_none(run, tmp_path):
     path = tmp_path / "odd"
     with ondisk.create(path, {"format": "jsonl", "step": "daily", "fields": {"site": "text"}}) as odd:
