@@ -83,7 +83,7 @@ fi
 cat <<'END'
 
 Next: README.md shows the same in Python. docs/match.md describes queries, docs/choosing.md the choice of a configuration,
-docs/dataset.md what is on disk, docs/maintenance.md what cron should run, docs/spark.md and docs/pipeline.md Spark,
-docs/format.md how to read a segment without ondisk.
+docs/csv.md, docs/tables.md and docs/files.md how tables and files become data and data become these again,
+docs/backup.md backups, docs/maintenance.md what cron should run, docs/spark.md Spark. docs/README.md lists all pages.
 Try it on this dataset:  . .venv/bin/activate && ondisk query demo/weather "reftime: %6h; area: VM2,101"
 END
