@@ -50,10 +50,11 @@ DOORS = {
     "dataset/dataset.py": {"backup", "maintenance", "replication", "spark", "tables"},
     "dataset/input_file.py": {"tables"},
     "dataset/merged.py": {"tables"},
+    "dataset/queryable.py": {"tables"},
     "pipeline/run.py": {"spark", "workers"},
 }
-"""Functions here import from rows above: `Dataset` is the one door to everything, an append reads tables, `Merged`
-returns them, and `pipeline` starts processes."""
+"""Functions here import from rows above: `Dataset` is the one door to everything, an append reads tables, queries
+return them, and `pipeline` starts processes."""
 
 _OS = {
     *("open", "close", "read", "write", "pread", "pwrite", "readv", "writev", "fsync", "fdatasync", "truncate"),
@@ -171,7 +172,10 @@ TESTED_ELSEWHERE = {
     "dataset/destinations.py": "dataset/test_sequence.py",
     "dataset/input_file.py": "dataset/test_append.py",
     "dataset/json_lines.py": "properties/test_json_lines.py",
+    "dataset/merged_paths.py": "dataset/test_merged.py",
+    "dataset/merged_streams.py": "dataset/test_merged.py",
     "dataset/overlap.py": "maintenance/test_archive.py",  # no kill lets a query return a datum twice
+    "dataset/queryable.py": "dataset/test_query.py",
     "dataset/segment_bytes.py": "server/test_stored.py",
     "dataset/summaries.py": "maintenance/test_archive.py",  # archives that are offline
     "files/same.py": "files/test_append.py",

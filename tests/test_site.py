@@ -44,7 +44,12 @@ def test_the_reference_has_each_public_name(site):
     public = [
         f"ondisk.{name}" for name in ondisk.__all__ if name not in ("FieldType", "Outcome", "Step", "OndiskError")
     ]
-    methods = [f"ondisk.Dataset.{name}" for name in vars(ondisk.Dataset) if not name.startswith("_")]
+    methods = [
+        f"ondisk.{kind}.{name}"
+        for kind in ("Dataset", "Merged")
+        for name in dir(getattr(ondisk, kind))
+        if not name.startswith("_")
+    ]
     assert [name for name in [*public, *methods, "ondisk.errors.OndiskError"] if f'id="{name}"' not in page] == []
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias, TypeVar
 
 from ondisk.config import ConfigDict, DatasetConfig
 from ondisk.dataset.access import Opened
@@ -23,20 +23,20 @@ from ondisk.dataset.info import info
 from ondisk.dataset.input_file import parsed
 from ondisk.dataset.layout import check_free, configuration_text, create_files, filter_of, open_directory, read_config
 from ondisk.dataset.query import Match, Query, Results, data, payloads, summary
+from ondisk.dataset.queryable import Queryable
 from ondisk.dataset.read import check_limit
 from ondisk.dataset.segment_bytes import SegmentBytes, payload, segment_bytes
-from ondisk.dataset.summaries import Summary
+from ondisk.dataset.summaries import SHOWN, Summary, counted_fields
 from ondisk.datum import Datum, Location
-from ondisk.errors import AlreadyExists, InvalidInput, LockError, MatchError, OndiskError, ReadOnly, StateError, shown
+from ondisk.errors import AlreadyExists, InvalidInput, LockError, OndiskError, ReadOnly, StateError, shown
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Batch, Format, find
 from ondisk.index import Key
 from ondisk.index.groups import Group
-from ondisk.matcher import METADATA, Expression, Fields
+from ondisk.matcher import Expression, Fields
 from ondisk.segments import MustRewrite
 
 if TYPE_CHECKING:
-    from pandas import DataFrame as PandasFrame
     from pyarrow import RecordBatchReader
     from pyspark.sql import DataFrame, SparkSession
 
@@ -63,34 +63,11 @@ Progress: TypeAlias = Callable[[str], None]
 _LAZY_COMMITS, _LAZY_DATA = 10, 10_000
 
 
-SHOWN = 20
-"""The number of values of a field that a summary lists by default."""
-
-
-def counted_fields(chosen: Sequence[str] | None, known: Fields) -> list[str]:
-    """Return the names of the fields to summarise: those that were chosen, each once, or all declared ones.
-
-    Raises:
-        MatchError: there is no such field.
-    """
-    if chosen is None:
-        return [name for name in known if name != "reftime"]
-    if isinstance(chosen, str):
-        hint = f"Write {[name.strip() for name in chosen.split(',')]}."
-        raise InvalidInput(f"fields is a list of names, not {shown(chosen)}", hint=hint)
-    names = [*dict.fromkeys(known[name].name for name in chosen)]
-    for name in names:
-        if name.startswith(METADATA):
-            hint = f"Declare {shown(name.removeprefix(METADATA))} in dataset.toml and run `ondisk migrate`."
-            raise MatchError(f"{shown(name)} is not declared, and a summary counts declared fields only", hint=hint)
-    return names
-
-
 def _unseen(name: str) -> None:
     """Ignore progress."""
 
 
-class Dataset:
+class Dataset(Queryable):
     """Data by time, found by metadata.
 
         dataset.toml               the configuration
@@ -213,12 +190,6 @@ class Dataset:
     def close(self) -> None:
         """Close files and connections. A running query ends with an error."""
         self._access.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Dataset.open, (str(self.path), self.read_only)
@@ -514,24 +485,6 @@ class Dataset:
         query.check(opened.index)
         return Results(data(opened, self._archives, query, with_data=with_data))
 
-    def first(self, match: Match = None, *, sort: str | None = None, **equal: Any) -> Datum | None:
-        """Return the first datum of the same query; None if nothing matches.
-
-        Args, Raises: as `query`.
-        """
-        with self.query(match, sort=sort, limit=1, **equal) as found:
-            return next(found, None)
-
-    def exists(self, match: Match = None, **equal: Any) -> bool:
-        """Return whether a datum matches.
-
-        Args, Raises: as `query`.
-
-        Cost: reads the index up to the first such datum; and data only if `match` has metadata that are not declared.
-        """
-        with self.query(match, limit=1, with_data=False, **equal) as found:
-            return next(found, None) is not None
-
     def count(self, match: Match = None, **equal: Any) -> int:
         """Return how many data match; without arguments, also those of archives that are offline.
 
@@ -608,31 +561,6 @@ class Dataset:
         query = Query(match, sort, limit, equal)
         query.check(opened.index)
         return to_arrow(opened, self._archives, query, columns)
-
-    def to_pandas(
-        self,
-        match: Match = None,
-        *,
-        columns: Columns = None,
-        sort: str | None = None,
-        limit: int | None = None,
-        **equal: Any,
-    ) -> PandasFrame:
-        """Return what `to_arrow` returns as a DataFrame of pandas, all at once.
-
-        Raises:
-            StateError: pandas or pyarrow is not installed.
-            Also the errors of `to_arrow`.
-        """
-        from ondisk.tables.installed import installed
-
-        table = self.to_arrow(match, columns=columns, sort=sort, limit=limit, **equal)
-        with installed("pandas"):
-            return table.read_pandas()
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return a table of all data for other libraries, such as polars, DuckDB and pandas; see `to_arrow`."""
-        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def read(self, location: Location) -> Datum:
         """Return the datum at a location that a query returned.

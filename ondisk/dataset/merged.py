@@ -13,97 +13,44 @@ overlap, the rest are read some data at a time, and opened again for the next on
 from __future__ import annotations
 
 import contextlib
-import glob
-import heapq
 import os
-import resource
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from itertools import islice
-from operator import itemgetter
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.dataset.dataset import SHOWN, Dataset, counted_fields
-from ondisk.dataset.exchange import State
+from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.groups import check as check_groups
 from ondisk.dataset.groups import joined as joined_groups
 from ondisk.dataset.groups import kinds_of, parts_of
-from ondisk.dataset.layout import CONFIG, no_dataset, open_directory, read_config
+from ondisk.dataset.layout import open_directory, read_config
+from ondisk.dataset.merged_paths import paths_of
+from ondisk.dataset.merged_streams import Candidate, Kind, merged, most_open
 from ondisk.dataset.query import Match, Query, Results, Stored, data, described, joined_payloads, stored
+from ondisk.dataset.queryable import Queryable
 from ondisk.dataset.read import check_limit
-from ondisk.dataset.summaries import Summary, joined
-from ondisk.datum import Datum, FieldType, Value, microseconds
-from ondisk.errors import InvalidInput, LimitExceeded, MatchError, OndiskError, StateError, shown
+from ondisk.dataset.summaries import SHOWN, FieldCounts, Summary, counted_fields, joined
+from ondisk.datum import Datum, FieldType
+from ondisk.errors import InvalidInput, LimitExceeded, MatchError, OndiskError, shown
 from ondisk.index import segment_rows
-from ondisk.index.field_values import FieldSummary, frequent
-from ondisk.index.groups import Group
-from ondisk.index.groups import Part as Counted
-from ondisk.matcher import Everything, Fields, Sort, parse_sort, reftime_interval
+from ondisk.index.field_values import FieldSummary
+from ondisk.index.groups import Group, Part
+from ondisk.matcher import Fields, Sort, parse_sort, reftime_interval
 from ondisk.step import ALWAYS, NOTHING, Interval
 
 if TYPE_CHECKING:
-    from pandas import DataFrame as PandasFrame
     from pyarrow import RecordBatchReader
 
     from ondisk.tables.arrow_out import Columns
 
 _T = TypeVar("_T")
 _ORDER = "reftime"
-_MOST = 256  # datasets that are open at once
-_SHARE = 32  # of the files that a process may open, one in so many is a dataset: with archives, it may need 20
 _FILES = 4  # of segments, of each dataset: it is read in order of time, so most need one
-_SOME, _BYTES = 200, 1024 * 1024  # data and bytes of a dataset that is not kept open
 
 
-def paths_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
-    """Return the paths of datasets, each dataset once.
-
-    Args:
-        given: a path, a pattern such as `archive/*`, or several of both. The datasets that a pattern matches are in the
-            order of their names; `**` matches folders inside each other, and no wildcard matches a hidden folder.
-
-    Raises:
-        InvalidInput: a path is empty, or there are none.
-        DatasetNotFound: a path contains no dataset, or a pattern matches none.
-    """
-    each = [given] if isinstance(given, str | os.PathLike) else [*given]
-    if not each:
-        raise InvalidInput("there are no datasets to read", hint="Pass their paths, or a pattern such as 'archive/*'.")
-    found: dict[tuple[int, int], str] = {}
-    for path in [os.fspath(one) for one in each]:
-        if not isinstance(path, str):
-            raise InvalidInput(f"the path of a dataset is a text, not {shown(path)}")
-        if not path:
-            raise InvalidInput("the path of the dataset is empty", hint='Write "." for the current directory.')
-        for name in _datasets_at(path):
-            place = Path(name).stat()
-            found.setdefault((place.st_dev, place.st_ino), name)
-    return [*found.values()]
-
-
-def _datasets_at(path: str) -> list[str]:
-    """Return the datasets at a path, or those that a pattern matches.
-
-    Raises:
-        DatasetNotFound: there are none.
-    """
-    found = [path] if not is_pattern(path) else sorted(glob.glob(path, recursive=True))  # noqa: PTH207
-    datasets = [name for name in found if Path(name, CONFIG).exists()]
-    if not datasets:
-        raise no_dataset(path)
-    return datasets
-
-
-def is_pattern(path: str) -> bool:
-    """Return whether a path has wildcards, and is not itself the name of something."""
-    return glob.has_magic(path) and not os.path.lexists(path)
-
-
-class Merged:
+class Merged(Queryable):
     """Several datasets that are read as one. No file is open unless a query runs.
 
     Threads may share it; a forked child must open its own.
@@ -129,12 +76,6 @@ class Merged:
         self._closed = True
         for dataset in [*self._running]:
             dataset.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Merged, (self.paths,)
@@ -206,7 +147,7 @@ class Merged:
                 for datum in found:
                     yield datum.read_from(name)
 
-        return Results(self._found(Query(match, sort, limit, equal), _Kind(read, _same, _size if with_data else _none)))
+        return Results(self._found(Query(match, sort, limit, equal), Kind(read, _same, _size if with_data else _none)))
 
     def payloads(
         self, match: Match = None, *, sort: str | None = None, limit: int | None = None, **equal: Any
@@ -222,7 +163,7 @@ class Merged:
             access = dataset._access
             return stored(access.current(), access.archives, query)
 
-        found = self._found(Query(match, sort, limit, equal), _Kind(read, described, lambda each: len(each[3])))
+        found = self._found(Query(match, sort, limit, equal), Kind(read, described, lambda each: len(each[3])))
         return Results(joined_payloads(found))
 
     def to_arrow(
@@ -261,46 +202,6 @@ class Merged:
 
         return to_arrow(found, united(self.configs), columns)
 
-    def to_pandas(
-        self,
-        match: Match = None,
-        *,
-        columns: Columns = None,
-        sort: str | None = None,
-        limit: int | None = None,
-        **equal: Any,
-    ) -> PandasFrame:
-        """Return what `to_arrow` returns as a DataFrame of pandas, all at once.
-
-        Raises:
-            StateError: pandas or pyarrow is not installed.
-            Also the errors of `to_arrow`.
-        """
-        from ondisk.tables.installed import installed
-
-        table = self.to_arrow(match, columns=columns, sort=sort, limit=limit, **equal)
-        with installed("pandas"):
-            return table.read_pandas()
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return a table of all data for other libraries, such as polars, DuckDB and pandas; see `to_arrow`."""
-        return self.to_arrow().__arrow_c_stream__(requested_schema)
-
-    def first(self, match: Match = None, *, sort: str | None = None, **equal: Any) -> Datum | None:
-        """Return the first datum of the same query; None if nothing matches.
-
-        Args, Raises: as `query`.
-        """
-        with self.query(match, sort=sort, limit=1, **equal) as found:
-            return next(found, None)
-
-    def exists(self, match: Match = None, **equal: Any) -> bool:
-        """Return whether a datum matches.
-
-        Args, Raises: as `query`.
-        """
-        return any(dataset.exists(match, **equal) for dataset in self._matching(Query(match, equal=equal)))
-
     def count(self, match: Match = None, **equal: Any) -> int:
         """Return how many data match; without arguments, also those of archives that are offline.
 
@@ -328,7 +229,7 @@ class Merged:
         known = self.fields
         names = counted_fields(fields, known)
         parts: list[Summary] = []
-        counted = {name: _Counted() for name in names}
+        counted = {name: FieldCounts() for name in names}
         for dataset in self._matching(Query(match)):
             declared = [name for name in names if name == _ORDER or name in dataset.config.fields]
             found = dataset.summary(match, fields=declared, values=None)
@@ -357,12 +258,14 @@ class Merged:
             except MatchError as error:
                 raise named(error, name) from None
         names = check_groups(by, min_max, self.fields)
-        return Results(self._groups(Query(match), self._parts(Query(match)), *names))
+        return Results(self._groups(Query(match), self._candidates(Query(match)), *names))
 
-    def _groups(self, query: Query, parts: list[_Part], by: str, of: str | None) -> Generator[Group, None, None]:
-        found: list[Counted] = []
-        for part in parts:
-            with self._opened(part.name) as dataset:
+    def _groups(
+        self, query: Query, candidates: list[Candidate], by: str, of: str | None
+    ) -> Generator[Group, None, None]:
+        found: list[Part] = []
+        for candidate in candidates:
+            with self._opened(candidate.name) as dataset:
                 access = dataset._access
                 found = [*joined_groups([found, parts_of(access.current(), access.archives, query, by, of)])]
         kinds = kinds_of({name: self.fields[name].kind for name in self.fields}, by, of)
@@ -376,8 +279,8 @@ class Merged:
 
     def _matching(self, query: Query) -> Iterator[Dataset]:
         """Open each dataset that `match` does not exclude, one after the other."""
-        for part in self._parts(query):
-            with self._opened(part.name) as dataset:
+        for each in self._candidates(query):
+            with self._opened(each.name) as dataset:
                 yield dataset
 
     @contextlib.contextmanager
@@ -396,17 +299,17 @@ class Merged:
         except OndiskError as error:
             raise named(error, name)  # noqa: B904
 
-    def _parts(self, query: Query) -> list[_Part]:
+    def _candidates(self, query: Query) -> list[Candidate]:
         """Return the datasets that may have matching data."""
-        parts = []
+        found = []
         for name in self.paths:
             with self._opened(name) as dataset:
                 index = dataset._access.current().index
                 query.check(index)
                 times = reftime_interval(query.tree(index)) & _span(dataset._access)
                 if not times.is_empty:
-                    parts.append(_Part(name, times))
-        return parts
+                    found.append(Candidate(name, times))
+        return found
 
     def _order(self, text: str) -> Sort:
         """Return the order of a query.
@@ -429,191 +332,16 @@ class Merged:
                     raise MatchError(message, hint="Sort by another field, or query the datasets one by one.")
         return orders[0]
 
-    def _found(self, query: Query, kind: _Kind[_T]) -> Generator[_T, None, None]:
+    def _found(self, query: Query, kind: Kind[_T]) -> Generator[_T, None, None]:
         """Check a query, and return what it finds."""
         order = self._order(_ORDER if query.sort is None else query.sort)
         check_limit(query.limit)
-        parts, most = self._parts(query), _most_open()
-        if len(parts) > most and not order.is_by_time:
-            message = f"{len(parts)} datasets cannot be sorted by {shown(query.sort)} at once, at most {most} can"
+        candidates, most = self._candidates(query), most_open()
+        if len(candidates) > most and not order.is_by_time:
+            message = f"{len(candidates)} datasets cannot be sorted by {shown(query.sort)} at once, at most {most} can"
             hint = "Sort by reftime first, or raise the limit of open files: ulimit -n."
             raise LimitExceeded(message, hint=hint)
-        room = _Room(most)
-        query = replace(query, sort=query.sort or _ORDER)
-        return _merged([_Stream(self._opened, part, query, order, kind, room) for part in parts], query.limit)
-
-
-def _merged(streams: Sequence[_Stream[_T]], limit: int | None) -> Generator[_T, None, None]:
-    """Yield what several streams find in one order, up to a number."""
-    with contextlib.ExitStack() as stack:
-        running = [stack.enter_context(contextlib.closing(stream.read())) for stream in streams]
-        found = (item for _, item in heapq.merge(*running, key=itemgetter(0)) if item is not None)
-        yield from islice(found, limit)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A dataset that may have matching data, and the times that these may have."""
-
-    name: str
-    times: Interval
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind(Generic[_T]):
-    """What a query returns of each datum.
-
-    Attributes:
-        read: yields it, from a dataset of a name.
-        datum: returns a datum with its reftime and its declared fields.
-        size: returns its bytes in memory.
-    """
-
-    read: Callable[[str, Dataset, Query], Generator[_T, None, None]]
-    datum: Callable[[_T], Datum]
-    size: Callable[[_T], int]
-
-
-class _Room:
-    """Counts the datasets that stay open."""
-
-    def __init__(self, most: int) -> None:
-        self._left = most
-
-    def take(self) -> bool:
-        """Return whether one more dataset may stay open; `give_back` ends this."""
-        if not self._left:
-            return False
-        self._left -= 1
-        return True
-
-    def give_back(self) -> None:
-        self._left += 1
-
-
-class _Stream(Generic[_T]):
-    """What a query finds in one dataset, in order."""
-
-    def __init__(
-        self,
-        opened: Callable[[str], contextlib.AbstractContextManager[Dataset]],
-        part: _Part,
-        query: Query,
-        order: Sort,
-        kind: _Kind[_T],
-        room: _Room,
-    ) -> None:
-        self._opened = opened
-        self._part = part
-        self._query = query
-        self._order = order
-        self._kind = kind
-        self._room = room
-        self._state: State | None = None
-        self._left = query.limit  # data that may still be returned
-        self._last: datetime | None = None  # the reftime of the last datum that was returned
-        self._same = 0  # the data with this reftime that were returned
-
-    def read(self) -> Generator[tuple[Any, _T | None], None, None]:
-        """Yield what is found, with its sort key; but first None with a key before all others, and only then open."""
-        yield self._order.bound(self._part.times), None
-        is_complete = False
-        while not is_complete:
-            with self._opened(self._part.name) as dataset:
-                self._check_unchanged(dataset)
-                if self._room.take():
-                    try:
-                        with contextlib.closing(self._rest(dataset, self._left)) as found:
-                            yield from self._keyed(found)
-                    finally:
-                        self._room.give_back()
-                    return
-                self._state = dataset.state()
-                some, is_complete = self._some(dataset)
-            yield from self._keyed(some)
-
-    def _keyed(self, found: Iterable[_T]) -> Iterator[tuple[Any, _T | None]]:
-        key_of, datum_of = self._order.key_of, self._kind.datum
-        return ((key_of(datum_of(item)), item) for item in found)
-
-    def _check_unchanged(self, dataset: Dataset) -> None:
-        """Raise if the dataset has changed since some of its data were returned: others might be missed.
-
-        Raises:
-            StateError: it has.
-        """
-        if self._state is not None and self._state != dataset.state():
-            message = f"{self._part.name} was changed while its data were merged with those of many datasets"
-            hint = (
-                "Query again, or fewer datasets at once. More stay open with a higher limit of open files: ulimit -n."
-            )
-            raise StateError(message, hint=hint)
-
-    def _some(self, dataset: Dataset) -> tuple[list[_T], bool]:
-        """Return the next data, a few in memory, and whether they are the last ones."""
-        # As many as are skipped, so that those of one reftime are not read again and again.
-        most = max(_SOME, self._same)
-        if self._left is not None:
-            most = min(most, self._left)
-        some: list[_T] = []
-        size = 0
-        with contextlib.closing(self._rest(dataset, most)) as found:
-            for item in found:
-                some.append(item)
-                size += self._kind.size(item)
-                if size >= _BYTES:
-                    break
-        is_complete = len(some) < most and size < _BYTES
-        for item in some:
-            reftime = self._kind.datum(item).reftime
-            self._same = self._same + 1 if reftime == self._last else 1
-            self._last = reftime
-        if self._left is not None:
-            self._left -= len(some)
-        return some, is_complete or self._left == 0
-
-    def _rest(self, dataset: Dataset, most: int | None) -> Generator[_T, None, None]:
-        """Yield the data that were not returned yet.
-
-        Args:
-            most: the highest number of them; None for all.
-        """
-        tree = self._query.tree(dataset._access.current().index)
-        if self._order.is_by_time:
-            # Data that were stored since the query looked at the span may precede it, and so what was returned already.
-            begin = self._order.begin(self._part.times) if self._last is None else microseconds(self._last)
-            since = self._order.since(begin)
-            tree = since if tree == Everything() else tree & since
-        limit = None if most is None else most + self._same
-        found = self._kind.read(self._part.name, dataset, replace(self._query, match=tree, equal={}, limit=limit))
-        with contextlib.closing(found):
-            yield from islice(found, self._same, None)
-
-
-@dataclass(slots=True)
-class _Counted:
-    """The values of one field in several datasets."""
-
-    values: dict[Value, int] = field(default_factory=dict)
-    parts: list[FieldSummary] = field(default_factory=list)
-
-    def add(self, part: FieldSummary) -> None:
-        """Add the values of a dataset, which lists all of them, except those of archives that are offline."""
-        for value, count in part.values:
-            self.values[value] = self.values.get(value, 0) + count
-        self.parts.append(replace(part, values=[]))
-
-    def summary(self, limit: int | None) -> FieldSummary:
-        """Return the values of all, but at most so many of the most frequent ones."""
-        lowest: list[Any] = [each.min for each in self.parts if each.min is not None]
-        highest: list[Any] = [each.max for each in self.parts if each.max is not None]
-        return FieldSummary(
-            frequent(self.values.items(), limit),
-            max(len(self.values), *(each.distinct for each in self.parts), 0),
-            sum(each.missing for each in self.parts),
-            min(lowest, default=None),
-            max(highest, default=None),
-        )
+        return merged(candidates, self._opened, replace(query, sort=query.sort or _ORDER), order, kind)
 
 
 def _span(access: DatasetAccess) -> Interval:
@@ -626,11 +354,6 @@ def _span(access: DatasetAccess) -> Interval:
         with each.current().index.snapshot() as snapshot:
             found |= segment_rows.span(snapshot) or NOTHING
     return found
-
-
-def _most_open() -> int:
-    """Return how many datasets may be open at once."""
-    return max(1, min(_MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE))
 
 
 def _config_of(path: str) -> DatasetConfig:

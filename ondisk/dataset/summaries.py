@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from ondisk.dataset.layout import ARCHIVE
-from ondisk.datum import FieldType, canonical, from_microseconds
-from ondisk.errors import ArchiveOffline, InvalidInput
+from ondisk.datum import FieldType, Value, canonical, from_microseconds
+from ondisk.errors import ArchiveOffline, InvalidInput, MatchError, shown
 from ondisk.filesystem import Directory
 from ondisk.index.field_values import FieldSummary, frequent, in_order, summed
 from ondisk.json_shapes import from_json, parse_time
+from ondisk.matcher import METADATA, Fields
 
 _SUMMARY = ".summary"
 _LONGEST = 16 * 1024 * 1024  # bytes of a summary; in memory it takes about 25 times as much
+
+SHOWN = 20
+"""The number of values of a field that a summary lists by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,25 @@ class Summary:
     end: datetime | None
     fields: dict[str, FieldSummary] = field(default_factory=dict)
     last_change: int | None = field(default=None, compare=False)
+
+
+def counted_fields(chosen: Sequence[str] | None, known: Fields) -> list[str]:
+    """Return the names of the fields to summarise: those that were chosen, each once, or all declared ones.
+
+    Raises:
+        MatchError: there is no such field.
+    """
+    if chosen is None:
+        return [name for name in known if name != "reftime"]
+    if isinstance(chosen, str):
+        hint = f"Write {[name.strip() for name in chosen.split(',')]}."
+        raise InvalidInput(f"fields is a list of names, not {shown(chosen)}", hint=hint)
+    names = [*dict.fromkeys(known[name].name for name in chosen)]
+    for name in names:
+        if name.startswith(METADATA):
+            hint = f"Declare {shown(name.removeprefix(METADATA))} in dataset.toml and run `ondisk migrate`."
+            raise MatchError(f"{shown(name)} is not declared, and a summary counts declared fields only", hint=hint)
+    return names
 
 
 def offline(directory: Directory) -> list[str]:
@@ -81,6 +104,32 @@ def joined(summaries: Iterable[Summary], fields: dict[str, FieldSummary], last_c
         fields,
         last_change,
     )
+
+
+@dataclass(slots=True)
+class FieldCounts:
+    """The values of one field in several datasets."""
+
+    values: dict[Value, int] = field(default_factory=dict)
+    parts: list[FieldSummary] = field(default_factory=list)
+
+    def add(self, part: FieldSummary) -> None:
+        """Add the values of a dataset, which lists all of them, except those of archives that are offline."""
+        for value, count in part.values:
+            self.values[value] = self.values.get(value, 0) + count
+        self.parts.append(replace(part, values=[]))
+
+    def summary(self, limit: int | None) -> FieldSummary:
+        """Return the values of all, but at most so many of the most frequent ones."""
+        lowest: list[Any] = [each.min for each in self.parts if each.min is not None]
+        highest: list[Any] = [each.max for each in self.parts if each.max is not None]
+        return FieldSummary(
+            frequent(self.values.items(), limit),
+            max(len(self.values), *(each.distinct for each in self.parts), 0),
+            sum(each.missing for each in self.parts),
+            min(lowest, default=None),
+            max(highest, default=None),
+        )
 
 
 def with_offline(

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset import merged
+from ondisk.dataset import merged_paths
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.merged import named
@@ -247,9 +247,9 @@ def paths_of(options: Mapping[str, str]) -> tuple[list[str], bool]:
         DatasetNotFound: a pattern matches no dataset, or a path in a list contains none.
     """
     if "paths" in options:  # set by Spark
-        return merged.paths_of([_local(path) for path in json.loads(options["paths"])]), True
+        return merged_paths.paths_of([_local(path) for path in json.loads(options["paths"])]), True
     path = path_of(options)
-    return (merged.paths_of(path), True) if merged.is_pattern(path) else ([path], False)
+    return (merged_paths.paths_of(path), True) if merged_paths.is_pattern(path) else ([path], False)
 
 
 def path_of(options: Mapping[str, str]) -> str:

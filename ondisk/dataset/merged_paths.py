@@ -1,0 +1,55 @@
+"""Find the datasets to read as one: paths, and patterns such as `archive/*`."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from ondisk.dataset.layout import CONFIG, no_dataset
+from ondisk.errors import InvalidInput, shown
+
+
+def paths_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Return the paths of datasets, each dataset once.
+
+    Args:
+        given: a path, a pattern such as `archive/*`, or several of both. The datasets that a pattern matches are in the
+            order of their names; `**` matches folders inside each other, and no wildcard matches a hidden folder.
+
+    Raises:
+        InvalidInput: a path is empty, or there are none.
+        DatasetNotFound: a path contains no dataset, or a pattern matches none.
+    """
+    each = [given] if isinstance(given, str | os.PathLike) else [*given]
+    if not each:
+        raise InvalidInput("there are no datasets to read", hint="Pass their paths, or a pattern such as 'archive/*'.")
+    found: dict[tuple[int, int], str] = {}
+    for path in [os.fspath(one) for one in each]:
+        if not isinstance(path, str):
+            raise InvalidInput(f"the path of a dataset is a text, not {shown(path)}")
+        if not path:
+            raise InvalidInput("the path of the dataset is empty", hint='Write "." for the current directory.')
+        for name in _datasets_at(path):
+            place = Path(name).stat()
+            found.setdefault((place.st_dev, place.st_ino), name)
+    return [*found.values()]
+
+
+def _datasets_at(path: str) -> list[str]:
+    """Return the datasets at a path, or those that a pattern matches.
+
+    Raises:
+        DatasetNotFound: there are none.
+    """
+    found = [path] if not is_pattern(path) else sorted(glob.glob(path, recursive=True))  # noqa: PTH207
+    datasets = [name for name in found if Path(name, CONFIG).exists()]
+    if not datasets:
+        raise no_dataset(path)
+    return datasets
+
+
+def is_pattern(path: str) -> bool:
+    """Return whether a path has wildcards, and is not itself the name of something."""
+    return glob.has_magic(path) and not os.path.lexists(path)
