@@ -141,7 +141,7 @@ class NotFound(OndiskError, LookupError):
 
 
 class DatasetNotFound(NotFound):
-    """The path contains no dataset."""
+    """The path contains no dataset, or no backup of one."""
 
     exit_code = 11
 

@@ -70,6 +70,7 @@ def backup(
     access: DatasetAccess,
     path: str | os.PathLike[str],
     *,
+    create: bool = False,
     keep: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Backup:
@@ -78,13 +79,16 @@ def backup(
     A segment that is damaged or missing does not stop it: the backup keeps the copy that it has, and reports it.
 
     Args:
-        path: of the backup: a folder of its own, which is created if it is missing.
+        path: of the backup: a folder of its own.
+        create: begin the backup, in a folder that is empty or does not exist. Otherwise there must be a backup: a disk
+            that is not mounted is an error, and no new backup in the empty folder.
         keep: remove all points but this many, the newest, and the copies that only they need; None to keep all.
         progress: called with the name of each segment.
 
     Raises:
+        DatasetNotFound: there is no backup, and `create` is false.
         InvalidInput: the backup is inside of the dataset, or contains it.
-        AlreadyExists: there is something else at its path.
+        AlreadyExists: `create` is true, and there is something at the path: other files, or a backup with a point.
         StateError: it is the backup of another dataset, or an archive is missing.
         NeedsCheck: an index may not know all data.
         IndexCorrupt: an index is damaged.
@@ -102,7 +106,7 @@ def backup(
     access.archives.check_trusted()
     with access.current().index.snapshot() as snapshot:
         uuids = [snapshot.dataset()["uuid"], *segment_rows.former_uuids(snapshot)]
-    with Target.writing(path, access.path, uuids) as target:
+    with Target.writing(path, access.path, uuids, create=create) as target:
         try:
             return _added(access, target, keep, progress)
         except DiskFull as error:

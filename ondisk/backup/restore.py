@@ -86,7 +86,8 @@ def restore(
         progress: called with the name of each segment.
 
     Raises:
-        NotFound: there is no backup, or no point of that time.
+        DatasetNotFound: there is no backup.
+        NotFound: it has no point of that time.
         DatasetExists, AlreadyExists: there is something at the path. After a restore that was killed, the same restore
             can be repeated.
         InvalidInput: one of both folders is inside of the other.

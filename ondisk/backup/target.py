@@ -12,7 +12,15 @@ from typing import Self
 
 from ondisk.backup.point import POINT, SEGMENTS, Point, read_lines, read_point
 from ondisk.dataset.layout import CONFIG
-from ondisk.errors import AlreadyExists, InvalidInput, NotFound, StateError, StorageError, VersionTooNew
+from ondisk.errors import (
+    AlreadyExists,
+    DatasetNotFound,
+    InvalidInput,
+    StateError,
+    StorageError,
+    VersionTooNew,
+    command,
+)
 from ondisk.filesystem import LOCK, BackupLock, Directory, ReadableFile, WritableFile
 
 IDENTITY = "backup.json"
@@ -40,7 +48,7 @@ class Target:
         """Open a backup, to read it.
 
         Raises:
-            NotFound: there is none.
+            DatasetNotFound: there is none.
             StorageError: it cannot be read.
             VersionTooNew: a newer ondisk has made it.
         """
@@ -56,35 +64,45 @@ class Target:
             raise _no_backup(path)
         return target
 
-    @classmethod
+    @staticmethod
     @contextlib.contextmanager
-    def writing(cls, path: str | os.PathLike[str], dataset: Path, uuids: Collection[str]) -> Iterator[Self]:
-        """Open the backup of a dataset for the length of the block, to add a point; create it if it is missing.
+    def writing(
+        path: str | os.PathLike[str], dataset: Path, uuids: Collection[str], *, create: bool
+    ) -> Iterator[Target]:
+        """Open the backup of a dataset for the length of the block, to add a point.
 
         Args:
             dataset: the dataset's path.
             uuids: of its index: the present one first, then those that it had before it was rebuilt or exchanged.
+            create: begin the backup, in a folder that is empty or does not exist.
 
         Raises:
+            DatasetNotFound: there is no backup, and `create` is false.
             InvalidInput: one of both folders is inside of the other.
-            AlreadyExists: there is something else at the path.
+            AlreadyExists: `create` is true, and there is something at the path: other files, or a backup with a point.
             StateError: it is the backup of another dataset.
             ReadOnly: this user may not write there.
             LockError: another run uses it.
         """
         _check_apart(path, dataset)
         try:
-            directory = Directory.create(path)
+            opened = Target(Directory.create(path)) if create else Target.open(path)
         except FileExistsError as error:
             raise AlreadyExists(f"{error.filename} is not a directory", hint="Choose another path.") from None
-        with directory:
-            target = cls(directory)
+        except DatasetNotFound as error:
+            first = command("backup", dataset, path, "--create")
+            error.hint = f"Check the path, and whether its disk is mounted. To begin a backup there: {first}"
+            raise
+        with opened as target:
             target._check_own(dataset, uuids)  # before the lock, which would create its file in somebody's folder
-            with BackupLock(directory).hold("backup"):
+            with BackupLock(target.directory).hold("backup"):
                 target._check_own(dataset, uuids)
+                if create and target.names():
+                    hint = f"To add a point to it, leave --create out: {command('backup', dataset, path)}"
+                    raise AlreadyExists(f"{target.path} is a backup already", hint=hint)
                 if not target._uuid():
                     identity = {"version": _VERSION, "uuid": next(iter(uuids)), "dataset": str(dataset)}
-                    directory.replace(IDENTITY, json.dumps(identity).encode() + b"\n")
+                    target.directory.replace(IDENTITY, json.dumps(identity).encode() + b"\n")
                 yield target
 
     def __enter__(self) -> Self:
@@ -287,9 +305,9 @@ def _folder(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def _no_backup(path: str | os.PathLike[str]) -> NotFound:
-    hint = "Check the path, and whether its disk is mounted. `ondisk backup DATASET TARGET` makes one."
-    return NotFound(f"{os.fspath(path)} is no backup of a dataset", hint=hint)
+def _no_backup(path: str | os.PathLike[str]) -> DatasetNotFound:
+    hint = "Check the path, and whether its disk is mounted. `ondisk backup DATASET TARGET --create` begins one."
+    return DatasetNotFound(f"{os.fspath(path)} is no backup of a dataset", hint=hint)
 
 
 def _check_apart(path: str | os.PathLike[str], dataset: Path) -> None:

@@ -50,7 +50,7 @@ def points(
         progress: called with the name of each segment that is verified.
 
     Raises:
-        NotFound: there is no backup.
+        DatasetNotFound: there is no backup.
 
     Locks: a shared lock of the backup, so that no run removes what is read.
     Cost: with `verify`, reads each file once.

@@ -1,5 +1,6 @@
-"""Add the present state of a dataset to a backup: a folder from which `ondisk restore` makes the dataset again.
+"""Add the present state of a dataset to a backup, for `ondisk restore`. The first time, begin it with --create.
 
+ondisk backup weather /mnt/backup/weather --create
 ondisk backup weather /mnt/backup/weather
 ondisk backup weather /mnt/backup/weather --keep 14
 """
@@ -20,6 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
     parser.add_argument("target", metavar="TARGET", type=path, help="the backup: a folder of its own")
     parser.add_argument(
+        "--create", action="store_true", help="begin the backup, in a folder that is empty or does not exist"
+    )
+    parser.add_argument(
         "--keep",
         metavar="N",
         type=count,
@@ -30,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     with ondisk.open(arguments.dataset, read_only=True) as dataset, segments_progress("backup") as progress:
-        done = dataset.backup(arguments.target, keep=arguments.keep, progress=progress)
+        done = dataset.backup(arguments.target, create=arguments.create, keep=arguments.keep, progress=progress)
     output.backed_up(done)
     for name in done.offline:
         complain("warning", f"the archive {name!r} is offline: the backup has only its summary")

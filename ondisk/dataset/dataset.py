@@ -828,17 +828,23 @@ class Dataset(Queryable):
         return unarchive(self._access, segments)
 
     def backup(
-        self, target: str | os.PathLike[str], *, keep: int | None = None, progress: Progress = _unseen
+        self,
+        target: str | os.PathLike[str],
+        *,
+        create: bool = False,
+        keep: int | None = None,
+        progress: Progress = _unseen,
     ) -> Backup:
         """Add the present state to a backup, beside writers and readers; see `ondisk.backup.copy.backup`.
 
         Args:
-            target: a folder of its own, which is created if it is missing; `ondisk.restore` makes a dataset of it.
+            target: a folder of its own; `ondisk.restore` makes a dataset of it.
+            create: begin the backup, in a folder that is empty or does not exist.
             keep: remove all points but this many, the newest; None to keep all.
         """
         from ondisk.backup import backup
 
-        return backup(self._access, target, keep=keep, progress=progress)
+        return backup(self._access, target, create=create, keep=keep, progress=progress)
 
     @property
     def quarantine(self) -> Quarantine:

@@ -39,7 +39,7 @@ def dataset(create):
 
 @pytest.fixture
 def target(dataset, tmp_path) -> Path:
-    dataset.backup(tmp_path / "backup")
+    dataset.backup(tmp_path / "backup", create=True)
     return tmp_path / "backup"
 
 
@@ -52,7 +52,7 @@ def test_a_point_is_chosen_by_time(dataset, tmp_path):
     target, points = tmp_path / "backup", []
     for hour in range(2, 5):
         dataset.append([datum(hour)])
-        points.append((dataset.backup(target).point, content(dataset)))
+        points.append((dataset.backup(target, create=not points).point, content(dataset)))
     for number, (time, expected) in enumerate(points):
         for at in (time, time + timedelta(microseconds=1)):
             path = tmp_path / f"{number}-{at.microsecond}"
@@ -118,7 +118,7 @@ def test_a_replica_that_is_restored_follows_its_source_again(dataset, tmp_path):
     with Replica.create(tmp_path / "replica", dataset.path) as replica:
         replica.pull()
     with ondisk.open(tmp_path / "replica", read_only=True) as replica:
-        replica.backup(tmp_path / "backup")
+        replica.backup(tmp_path / "backup", create=True)
     dataset.append([datum(2)])
     ondisk.restore(tmp_path / "backup", tmp_path / "restored")
     with Replica.open(tmp_path / "restored", dataset.path) as replica:
@@ -227,7 +227,7 @@ def test_a_damaged_index_or_list_is_an_error(name, target, tmp_path):
 def test_a_damaged_file_of_a_folder_is_reported(name, create, tmp_path):
     dataset, target = create(format="blob", fields={"station": "text"}), tmp_path / "backup"
     dataset.append([datum(hour, format="blob") for hour in range(3)])
-    dataset.backup(target)
+    dataset.backup(target, create=True)
     (file,) = (target / "segments/dataset/2026/11-20.blob.1").glob(f"{name}.*")
     file.write_bytes(bytes(file.stat().st_size))
     (problem,) = ondisk.restore(target, tmp_path / "restored").problems
@@ -278,7 +278,7 @@ def test_segments_without_recorded_checksums_are_restored_as_they_are(format, to
         for each in (tmp_path / "old/2026").rglob("*"):
             os.utime(each)
     with ondisk.open(tmp_path / "old", read_only=True) as old:
-        assert old.backup(target).problems == []
+        assert old.backup(target, create=True).problems == []
         assert old.backup(target).copied == 0
         assert ondisk.restore(target, tmp_path / "restored").problems == []
         with ondisk.open(tmp_path / "restored", read_only=True) as restored:

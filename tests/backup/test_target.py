@@ -10,7 +10,15 @@ import pytest
 from worlds import datum
 
 import ondisk
-from ondisk.errors import AlreadyExists, IntegrityError, InvalidInput, NotFound, StateError, VersionTooNew
+from ondisk.errors import (
+    AlreadyExists,
+    DatasetNotFound,
+    IntegrityError,
+    InvalidInput,
+    NotFound,
+    StateError,
+    VersionTooNew,
+)
 
 
 @pytest.fixture
@@ -26,9 +34,47 @@ def tree(path: Path) -> dict[str, bytes]:
 
 def test_an_empty_folder_becomes_a_backup(dataset, tmp_path):
     (tmp_path / "backup").mkdir()
-    dataset.backup(tmp_path / "backup")
-    dataset.backup(tmp_path / "made/with/its/parents")
-    assert len(list(ondisk.backup.points(tmp_path / "backup"))) == 1
+    for path in (tmp_path / "backup", tmp_path / "made/with/its/parents"):
+        dataset.backup(path, create=True)
+        dataset.backup(path)
+        assert len(list(ondisk.backup.points(path))) == 2
+
+
+def test_a_disk_that_is_not_mounted_is_no_place_for_another_backup(dataset, tmp_path):
+    target, elsewhere = tmp_path / "disk/backup", tmp_path / "unmounted"
+    dataset.backup(target, create=True)
+    (tmp_path / "disk").rename(elsewhere)
+    for with_mount_point in (False, True):
+        if with_mount_point:
+            (tmp_path / "disk").mkdir()
+        with pytest.raises(DatasetNotFound) as caught:
+            dataset.backup(target)
+        assert "mounted" in caught.value.hint
+        assert caught.value.hint.endswith(f"`ondisk backup {tmp_path / 'dataset'} {target} --create`")
+        assert not target.exists()
+    (tmp_path / "disk").rmdir()
+    elsewhere.rename(tmp_path / "disk")
+    dataset.backup(target)
+
+
+def test_a_backup_is_not_begun_twice(dataset, tmp_path):
+    dataset.backup(tmp_path / "backup", create=True)
+    before = tree(tmp_path / "backup")
+    with pytest.raises(AlreadyExists, match="already") as caught:
+        dataset.backup(tmp_path / "backup", create=True)
+    assert f"ondisk backup {tmp_path / 'dataset'} {tmp_path / 'backup'}" in caught.value.hint
+    assert tree(tmp_path / "backup") == before
+
+
+@pytest.mark.parametrize("begin", [False, True])
+def test_a_first_run_that_was_interrupted_is_repeated(begin, dataset, tmp_path):
+    def stop(name: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dataset.backup(tmp_path / "backup", create=True, progress=stop)
+    dataset.backup(tmp_path / "backup", create=begin)
+    assert len(list(ondisk.backup.points(tmp_path / "backup", verify=True))) == 1
 
 
 @pytest.mark.parametrize("what", ["a dataset", "a folder with files", "a file", "the backup of another dataset"])
@@ -43,26 +89,28 @@ def test_nothing_is_written_into_what_is_no_backup_of_the_dataset(what, create, 
         case "a file":
             path.write_text("mine")
         case "the backup of another dataset":
-            create("other").backup(path)
+            create("other").backup(path, create=True)
     before = path.read_bytes() if path.is_file() else tree(path)
-    with pytest.raises(StateError if what.startswith("the") else AlreadyExists) as caught:
-        dataset.backup(path)
-    assert caught.value.hint
-    assert (path.read_bytes() if path.is_file() else tree(path)) == before
+    errors = (StateError, StateError) if what.startswith("the") else (DatasetNotFound, AlreadyExists)
+    for begin, error in zip((False, True), errors, strict=True):
+        with pytest.raises(error) as caught:
+            dataset.backup(path, create=begin)
+        assert caught.value.hint
+        assert (path.read_bytes() if path.is_file() else tree(path)) == before
 
 
 @pytest.mark.parametrize("place", ["dataset", "dataset/backup", ".", "link/backup"])
 def test_a_backup_and_its_dataset_are_not_inside_of_each_other(place, dataset, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "dataset")
     with pytest.raises(InvalidInput, match="dataset"):
-        dataset.backup(tmp_path / place)
+        dataset.backup(tmp_path / place, create=True)
     assert not (tmp_path / "dataset/backup").exists()
 
 
 def test_an_empty_path_is_refused(dataset, tmp_path):
     with pytest.raises(InvalidInput, match="empty"):
-        dataset.backup("")
-    dataset.backup(tmp_path / "backup")
+        dataset.backup("", create=True)
+    dataset.backup(tmp_path / "backup", create=True)
     with pytest.raises(InvalidInput, match="empty"):
         ondisk.restore(tmp_path / "backup", "")
 
@@ -77,7 +125,7 @@ def test_only_a_backup_is_read_as_one(path, dataset, tmp_path):
 
 def test_a_newer_layout_is_refused(dataset, tmp_path):
     target = tmp_path / "backup"
-    dataset.backup(target)
+    dataset.backup(target, create=True)
     label = target / "backup.json"
     before = label.read_text()
     label.write_text(json.dumps(json.loads(before) | {"version": 2}))
@@ -95,7 +143,7 @@ def test_a_newer_layout_is_refused(dataset, tmp_path):
 
 def test_a_damaged_point_is_an_error_and_names_the_file(dataset, tmp_path):
     target = tmp_path / "backup"
-    dataset.backup(target)
+    dataset.backup(target, create=True)
     (point,) = (target / "points").glob("*/point.json")
     point.write_text("{}")
     with pytest.raises(IntegrityError, match=r"point\.json"):
@@ -106,7 +154,7 @@ def test_a_damaged_point_is_an_error_and_names_the_file(dataset, tmp_path):
 
 def test_what_an_interrupted_run_left_is_removed_by_the_next(dataset, tmp_path):
     target = tmp_path / "backup"
-    dataset.backup(target)
+    dataset.backup(target, create=True)
     before = tree(target)
     left = ["segments/dataset/2026/.11-20.jsonl.9.9.00000000.new", "segments/dataset/2026/11-20.jsonl.9.1.00000000",
             "segments/dataset/2025/11-20.h5.3/000000.h5.00000000", "points/.new/dataset/index.sqlite",

@@ -18,7 +18,7 @@ def target(create, tmp_path) -> Path:
     dataset = create(fields={"station": "text"})
     dataset.append([datum(0), datum(24)])
     dataset.archive("2026/11-20.jsonl")
-    dataset.backup(tmp_path / "backup")
+    dataset.backup(tmp_path / "backup", create=True)
     dataset.append([datum(48)])
     dataset.backup(tmp_path / "backup")
     return tmp_path / "backup"
@@ -64,7 +64,7 @@ def test_a_point_that_cannot_be_read_is_listed(target):
 def test_a_damaged_file_of_a_folder_is_named(create, tmp_path):
     dataset = create(format="blob", fields={"station": "text"})
     dataset.append([datum(hour, format="blob") for hour in range(3)])
-    dataset.backup(tmp_path / "backup")
+    dataset.backup(tmp_path / "backup", create=True)
     (listed,) = points(tmp_path / "backup", verify=True)
     assert listed.damage == []
     (file,) = (tmp_path / "backup/segments/dataset/2026/11-20.blob.1").glob("000001.*")
@@ -81,7 +81,7 @@ def test_segments_that_are_not_whole_are_counted(create, tmp_path):
     dataset = create(fields={"station": "text"})
     dataset.append([datum(0), datum(24)])
     (tmp_path / "dataset/2026/11-20.jsonl").unlink()
-    dataset.backup(tmp_path / "backup")
+    dataset.backup(tmp_path / "backup", create=True)
     (listed,) = points(tmp_path / "backup", verify=True)
     assert (listed.segments, listed.incomplete, listed.damage) == (2, 1, [])
     assert ondisk.restore(tmp_path / "backup", tmp_path / "restored").segments == 2

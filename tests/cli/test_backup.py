@@ -11,7 +11,7 @@ import ondisk
 
 
 def test_a_dataset_is_backed_up_and_restored(run, weather):
-    done = run("backup", weather, "saved")
+    done = run("backup", weather, "saved", "--create")
     assert (done.code, done.err) == (0, "")
     assert done.text.endswith(": 2 segments of 102 bytes; 2 copied, 102 bytes\n")
     assert run("backup", weather, "saved", "--json").json["copied"] == 0
@@ -25,7 +25,7 @@ def test_a_dataset_is_backed_up_and_restored(run, weather):
 
 
 def test_points_are_listed_and_restored_by_their_times(run, weather):
-    first = run("backup", weather, "saved", "--json").json["point"]
+    first = run("backup", weather, "saved", "--create", "--json").json["point"]
     with ondisk.open(weather) as dataset:
         dataset.delete("area: VM2,5")
     second = run("backup", weather, "saved", "--json").json["point"]
@@ -42,13 +42,13 @@ def test_points_are_listed_and_restored_by_their_times(run, weather):
 
 
 def test_a_whole_second_means_its_end(run, weather):
-    point = run("backup", weather, "saved", "--json").json["point"]
+    point = run("backup", weather, "saved", "--create", "--json").json["point"]
     assert run("restore", "saved", "again", "--at", point.partition(".")[0] + "Z", "--json").json["point"] == point
 
 
 def test_a_damaged_segment_ends_with_8_and_is_named(run, weather):
     Path(weather, "2026/11-20.vm2").unlink()
-    done = run("backup", weather, "saved")
+    done = run("backup", weather, "saved", "--create")
     assert done.code == 8
     assert "ondisk: damaged: 2026/11-20.vm2: " in done.err
     assert done.err.endswith("is in the index but not on disk; the backup has nothing of it\n")
@@ -65,7 +65,7 @@ def test_an_offline_archive_ends_with_8_and_is_named(run, weather):
         run("summary", weather / ".archive/last", "--json", "--all-values").out
     )
     shutil.move(weather / ".archive/last", "away")
-    done = run("backup", weather, "saved")
+    done = run("backup", weather, "saved", "--create")
     assert (done.code, done.err) == (
         8,
         "ondisk: warning: the archive 'last' is offline: the backup has only its summary\n",
@@ -75,7 +75,7 @@ def test_an_offline_archive_ends_with_8_and_is_named(run, weather):
 
 
 def test_verify_ends_with_9_and_names_what_is_damaged(run, weather):
-    run("backup", weather, "saved")
+    run("backup", weather, "saved", "--create")
     done = run("restore", "saved", "--verify")
     assert (done.code, done.text.splitlines()[0].endswith("102 bytes, verified")) == (0, True)
     (copy,) = Path("saved/segments/dataset/2026").glob("11-20.*")
@@ -93,21 +93,23 @@ def test_verify_ends_with_9_and_names_what_is_damaged(run, weather):
         (("restore", "saved", "again", "--verify"), 2),
         (("restore", "saved", "again", "--at", "yesterday"), 2),
         (("restore", "saved", "again", "--at", "2000-01-01T00:00:00Z"), 10),
-        (("restore", "nowhere", "again"), 10),
+        (("restore", "nowhere", "again"), 11),
         (("restore", "saved", "weather"), 21),
         (("backup", "weather", "weather/saved"), 2),
         (("backup", "weather", "saved", "--keep", "0"), 2),
         (("backup", "nowhere", "saved"), 11),
+        (("backup", "weather", "unmounted"), 11),
+        (("backup", "weather", "saved", "--create"), 20),
     ],
 )
 def test_what_cannot_be_done_has_its_exit_code(arguments, code, run, weather):
-    run("backup", weather, "saved")
+    run("backup", weather, "saved", "--create")
     done = run(*arguments)
     assert (done.code, done.out) == (code, b"")
 
 
 def test_progress_is_shown_on_a_terminal(watch, weather):
-    for arguments in (("backup", weather, "saved"), ("restore", "saved", "again")):
+    for arguments in (("backup", weather, "saved", "--create"), ("restore", "saved", "again")):
         done, screen = watch("stderr", *arguments)
         assert done.returncode == 0
         assert b"2026/11-21.vm2" in screen

@@ -54,7 +54,7 @@ COMMAND_LINES = {
     "quarantine restore": f"quarantine kept restore {ITEM}",
     "quarantine drop": f"quarantine kept drop {ITEM}",
     "quarantine drop --yes": f"quarantine kept drop {ITEM} --yes",
-    "backup": "backup damaged saved",
+    "backup": "backup damaged saved --create",
     "restore PATH": "restore broken again",
     "restore": "restore broken --verify",
     "replicate": "replicate torn copy --create",
@@ -193,7 +193,7 @@ def damaged(weather):
 def broken(damaged):
     """Create a backup with a damaged copy."""
     with ondisk.open("weather", read_only=True) as dataset:
-        dataset.backup("broken")
+        dataset.backup("broken", create=True)
     for copy in Path("broken/segments/dataset/2026").glob("11-20.*"):
         copy.write_bytes(b"x")
 

@@ -46,7 +46,7 @@ def test_each_point_has_all_data_up_to_one_and_none_after_it(tmp_path: Path) -> 
         while len(found) < 12 and not errors:
             before = stored[0]
             with ondisk.open(path, read_only=True) as dataset:
-                done = dataset.backup(target, keep=3)
+                done = dataset.backup(target, create=not found, keep=3)
             assert done.problems == []
             found.append((before, done.point, stored[0] + 1))
             ondisk.restore(target, tmp_path / "restored")

@@ -459,7 +459,7 @@ def test_a_backup_to_a_full_disk_leaves_the_points_before_and_goes_on_with_space
     filler, target = small_disk / "filler", small_disk / "backup"
     with ondisk.create(tmp_path / "dataset", CONFIGS[format]) as dataset:
         append(dataset, batch(1))
-        points = [dataset.backup(target).point]
+        points = [dataset.backup(target, create=True).point]
         before = lines_of(dataset)
         fill_up(filler)
         append(dataset, batch(2))
@@ -488,7 +488,7 @@ def test_a_restore_to_a_full_disk_can_be_repeated_with_space(small_disk: Path, t
     with ondisk.create(tmp_path / "dataset", CONFIGS["vm2"]) as dataset:
         for number in range(40):
             append(dataset, batch(number))
-        dataset.backup(tmp_path / "backup")
+        dataset.backup(tmp_path / "backup", create=True)
         expected = lines_of(dataset)
     path, filler = small_disk / "restored", small_disk / "filler"
     filler.write_bytes(bytes(_SIZE - 64 * 1024))

@@ -207,7 +207,7 @@ def test_a_backup_and_what_was_restored_from_it_survive_a_cut(config: dict[str, 
     with ondisk.create(tmp_path / "dataset", config) as dataset:
         dataset.append(data[:30])
         with disk.mounted() as path:
-            dataset.backup(path / "backup")
+            dataset.backup(path / "backup", create=True)
             dataset.append(data[30:])
             dataset.backup(path / "backup", keep=1)
             disk.cut()

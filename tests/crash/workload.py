@@ -488,7 +488,8 @@ def carry_out(dataset: Dataset, step: Step) -> None:
         case Quarantine(act, name):
             with_quarantine(dataset, act, name)
         case BackUp(target, keep):
-            dataset.backup(dataset.path.parent / target, keep=keep)
+            path = dataset.path.parent / target
+            dataset.backup(path, create=not (path / "backup.json").exists(), keep=keep)
         case Beside(steps):
             with contextlib.closing(dataset.query()) as query:  # type: ignore[type-var]
                 next(query)
