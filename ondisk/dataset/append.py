@@ -166,6 +166,21 @@ def batches(data: Iterable[Datum], format: Format, batch_size: int) -> Iterator[
         yield batch
 
 
+def unidentified(batch: Batch, stored: Stored, unique: Sequence[str]) -> int:
+    """Return how many data of a batch were duplicates or replaced others, and have no field of `unique` but reftime."""
+    others = {*unique} - {"reftime"}
+    if not others:
+        return 0
+    return sum(others.isdisjoint(batch.metadata[place]) for place in (*stored.duplicates, *stored.replaced))
+
+
+def unidentified_note(count: int, unique: Sequence[str]) -> str:
+    """Return a note about the data that `unidentified` has counted."""
+    names = " and no ".join(name for name in unique if name != "reftime")
+    each = " for each reftime" if "reftime" in unique else ""
+    return f"{count} duplicates have no {names}, as `unique` needs; only one such datum{each} is stored"
+
+
 def refuse_old(batch: Batch, config: DatasetConfig) -> None:
     """Refuse data that are older than `delete_age`."""
     age = config.delete_age

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias, TypeVar
 
 from ondisk.config import ConfigDict, DatasetConfig
 from ondisk.dataset.access import Opened
-from ondisk.dataset.append import BATCH_SIZE, AppendResult, OnCommit, batches, iterated, refuse_old, store
+from ondisk.dataset.append import (
+    BATCH_SIZE,
+    AppendResult,
+    OnCommit,
+    Stored,
+    batches,
+    iterated,
+    refuse_old,
+    store,
+    unidentified,
+    unidentified_note,
+)
 from ondisk.dataset.append_queue import append_queue
 from ondisk.dataset.archived import archived_for
 from ondisk.dataset.archives import Archives, DatasetAccess
@@ -876,6 +887,7 @@ class Dataset(Queryable):
         access.check_takes_data()
         self._archives.record.note_renamed()
         result = AppendResult(outcomes=[] if outcomes else None)
+        unknown = 0  # duplicates without the fields of `unique`
         waiting = 0  # data that are durable in the index's log and not yet in its main file
         commits = _LAZY_COMMITS  # the first batch is not lazy: most appends have no second one
         try:
@@ -884,9 +896,12 @@ class Dataset(Queryable):
                 # A checkpoint takes as long as a small batch, so several small batches share one.
                 lazy = commits < _LAZY_COMMITS and waiting + len(batch) <= _LAZY_DATA
                 commits, waiting = (commits + 1, waiting + len(batch)) if lazy else (0, 0)
-                self._renewing(partial(self._store, batch, format, record, result, lazy=lazy))
+                stored = self._renewing(partial(self._store, batch, format, record, result, lazy=lazy))
+                unknown += unidentified(batch, stored, self.config.unique)
             if waiting:
                 access.checkpoint()
+            if unknown:
+                result.notes.append(unidentified_note(unknown, self.config.unique))
         except OndiskError as error:
             error.context["result"] = result
             raise
@@ -898,7 +913,7 @@ class Dataset(Queryable):
 
     def _store(
         self, batch: Batch, format: Format, record: OnCommit | None, result: AppendResult, *, lazy: bool
-    ) -> None:
+    ) -> Stored:
         """Store a batch in one commit, and add what was done to a result, also if an error follows the commit."""
         access = self._access
         with access.transaction("append", lazy=lazy) as transaction:
@@ -906,6 +921,7 @@ class Dataset(Queryable):
             trusted, archived = not access.has_sentinel(), archived_for(self._archives, self.config)
             stored = store(batch, format, self.config, *into, trusted=trusted, archived=archived, record=record)
             result.add(batch, stored)
+        return stored
 
     def _renewing(self, append: Callable[[], _T]) -> _T:
         """Return what a function returns that appends. It is called again after each segment that must be rewritten."""

@@ -34,6 +34,9 @@ _CACHED = 100_000
 _EMPTY = b'{"reftime":"1970-01-01T00:00:00Z"'
 """The beginning of a line at `EPOCH`."""
 
+_PRINTED, _PLACE = frozenset({"metadata", "data", "location"}), frozenset({"segment", "offset", "size"})
+"""The keys of a datum as `query --json` prints it, besides `reftime` and `dataset`; and those of its location."""
+
 _INFINITIES = (float("inf"), float("-inf"))
 
 
@@ -122,6 +125,8 @@ class JsonLines(LineFormat):
             if content.get(name) in _INFINITIES:
                 hint = 'write {"$float": "+Inf"} for infinity'
                 raise InvalidInput(f"{name}: the number is too large for a real; {hint}")
+        if "location" in content and _is_printed(content):
+            raise InvalidInput("`query --json` printed it, which is not data; append what `query --data` prints")
         return content
 
     def read_stored_line(self, line: bytes) -> tuple[int, Mapping[str, Any]]:
@@ -285,6 +290,12 @@ def _nests_deeper(line: bytes, most: int) -> bool:
             return True
         depth = depths[-1]
     return False
+
+
+def _is_printed(content: Mapping[str, Any]) -> bool:
+    """Return whether `query --json` printed an object. Stored as it is, it would have no fields."""
+    place = content["location"]
+    return isinstance(place, dict) and place.keys() == _PLACE and content.keys() - {"reftime", "dataset"} == _PRINTED
 
 
 def _check_unicode(content: dict[str, Any]) -> None:

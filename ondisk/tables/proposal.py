@@ -170,7 +170,7 @@ def _proposed_json(stream: Readable, name: str, options: TableOptions) -> str:
     config = DatasetConfig.from_mapping({"format": "jsonl", "step": "daily"})
     format = JsonLines(config)
     rows: list[dict[str, Any]] = []
-    size, is_whole = 0, True
+    size, is_whole, reason = 0, True, ""
     lines = read_lines(stream, SAMPLE + 1, config.max_datum_size)
     for line in next(lines, []):
         if len(rows) == SAMPLE:
@@ -178,10 +178,13 @@ def _proposed_json(stream: Readable, name: str, options: TableOptions) -> str:
             break
         try:
             row = format.read_object(line)
-        except InvalidInput:
+        except InvalidInput as error:
+            reason = reason or f": {error.message}"
             continue
         rows.append({key: value for key, value in row.items() if value is not None})
         size += len(line) + 1
+    if not rows:
+        raise InvalidInput(f"the file has no rows to look at{reason}")
     names = [*dict.fromkeys(key for row in rows for key in row)]
     return _proposed(_Sample(rows, size, is_whole), names, name, options, "jsonl")
 

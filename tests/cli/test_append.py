@@ -435,3 +435,13 @@ def test_a_file_that_was_cut_off_is_damaged_and_what_precedes_is_stored(run, vm2
     assert (done.code, done.json["imported"] > 0, len(done.json["damage"])) == (8, True, 1)
     assert "ondisk: damaged: obs.vm2.gz: at byte " in done.err
     assert "the file ends before its gzip does: it was cut off" in done.err
+
+
+def test_the_lines_of_query_json_are_refused_with_the_remedy_which_works(run, jsonl, folder):
+    run("append", jsonl, "-", stdin=b'{"reftime":"2026-11-20T06:00:00Z","integer":5,"temp":1.5}\n')
+    run("init", "copy", "--format", "jsonl", "--step", "daily", "--field", "integer=integer")
+    printed = run("query", jsonl, "--json").out
+    done = run("append", "copy", "-", stdin=printed)
+    assert (done.code, "append what `query --data` prints" in done.err) == (8, True)
+    assert run("append", "copy", "-", stdin=run("query", jsonl, "--data").out).code == 0
+    assert run("query", "copy").text == run("query", jsonl).text

@@ -167,6 +167,27 @@ def test_reftime_counts_only_where_it_is_listed(create):
     assert counts(without.append(given)) == (1, 1, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("unique", "note"),
+    [
+        (["reftime"], []),
+        (
+            ["reftime", "station"],
+            ["2 duplicates have no station, as `unique` needs; only one such datum for each reftime is stored"],
+        ),
+        (
+            ["station", "product"],
+            ["3 duplicates have no station and no product, as `unique` needs; only one such datum is stored"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("replace", ["no", "yes"])
+def test_duplicates_that_no_unique_field_tells_apart_are_noted(create, unique, note, replace):
+    dataset = create(unique=unique, replace=replace, fields={"station": "integer", "product": "text"})
+    first, later = data(1, 2, 3), [at(7), at(8, station=5), at(8, station=5)]
+    assert dataset.append([*first, *later], batch_size=2).notes == note
+
+
 def test_a_duplicate_leaves_no_bytes_in_its_segment(create):
     dataset = create(unique=["reftime"])
     dataset.append([at(6, 1), at(7, 2), at(6, 3), at(8, 4), at(7, 5)])

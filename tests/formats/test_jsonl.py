@@ -16,6 +16,8 @@ from ondisk.testing import EVERY_TYPE, same
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 REFTIME = b'{"reftime":"2026-11-20T06:00:00Z"'
+PRINTED = REFTIME + b',"metadata":{},"data":{"x":1},"location":{"segment":"2026/11-20.jsonl","offset":0,"size":5}}'
+"""As `query --json` prints a datum."""
 
 
 def format_of(**values):
@@ -175,6 +177,8 @@ AMBIGUOUS = {
     REFTIME + b',"x":{"a":[{"b":1,"b":1}]}}': "the key 'b' occurs twice",
     REFTIME + b',"level":1e999}': 'level: the number is too large for a real; write {"$float": "+Inf"}',
     REFTIME + b',"level":-1e999}': "level: the number is too large for a real",
+    PRINTED: "append what `query --data` prints",
+    PRINTED.replace(b'{"ref', b'{"dataset":"a","ref'): "append what `query --data` prints",
 }
 
 
@@ -240,6 +244,11 @@ def test_a_line_longer_than_allowed_is_refused_whichever_way_it_comes():
 def test_blank_lines_are_no_data():
     (batch,) = format_of().parse(io.BytesIO(b"\n  \n" + REFTIME + b"}\n\t\n"), 10)
     assert len(batch) == 1
+
+
+@pytest.mark.parametrize("line", [PRINTED.replace(b"{}", b'{},"x":1'), PRINTED.replace(b'"size":5', b'"height":5')])
+def test_a_line_that_only_looks_like_one_of_query_json_is_data(line):
+    assert format_of().parse_lines([line], 1).payloads == [line]
 
 
 def test_every_key_is_metadata_or_data():

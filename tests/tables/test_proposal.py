@@ -126,6 +126,7 @@ def test_rows_that_cannot_be_read_do_not_make_the_sample_look_whole():
         ("a,a\n1,2\n", "two columns have the name 'a'"),
         ("a,b\n1,2\n", "no column of 'a', 'b' has times that are recognised"),
         ("{}\n", "no column"),
+        ('{"x":\n', "the file has no rows to look at: not valid JSON"),
     ],
 )
 def test_a_file_that_cannot_be_a_dataset_is_refused(text, why):
