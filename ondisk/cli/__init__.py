@@ -52,6 +52,7 @@ COMMANDS = {
     "migrate": "update the index to a new version or configuration; a dry run without --yes",
     "completion": "print a script that makes a shell complete commands, options and paths",
 }
+_DASHED = ("--sort", "--tz", "--null")  # options whose values may begin with a dash
 _DATASET = "ONDISK_DATASET"
 _NO_MEMORY = """there is not enough memory
 Raise the limit of memory (`ulimit -v`, the container's), or append with a lower --batch-size; in Python, batch_size.\
@@ -121,7 +122,7 @@ def _run(argv: Sequence[str]) -> int:
         parser = _top_parser(_purposes())
         parser.add_argument("command", type=_known, metavar="COMMAND", help="one of the commands below")
         command = parser.parse_args(argv[:1]).command
-        arguments = _parsed(parser_of(command), _with_sort(argv[1:]))
+        arguments = _parsed(parser_of(command), _with_values(argv[1:]))
         if (key_file := getattr(arguments, "key_file", None)) is not None:
             use_key_file(key_file)
         with quieted(arguments.quiet):
@@ -156,11 +157,11 @@ def _parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namesp
     return given
 
 
-def _with_sort(arguments: Sequence[str]) -> list[str]:
-    """Join `--sort` and a descending order that follows it, which argparse takes for an option."""
+def _with_values(arguments: Sequence[str]) -> list[str]:
+    """Join options and values that begin with a dash, such as `--sort -reftime`: argparse takes them for options."""
     joined: list[str] = []
     for each in arguments:
-        if joined and joined[-1] == "--sort" and each.startswith("-") and not each.startswith("--"):
+        if joined and joined[-1] in _DASHED and each.startswith("-") and not each.startswith("--"):
             joined[-1] += f"={each}"
         else:
             joined.append(each)

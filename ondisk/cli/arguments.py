@@ -76,10 +76,11 @@ def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
     )
     parser.add_argument(
         "--null",
-        metavar="TEXT",
-        action="append",
+        metavar="TEXT,TEXT",
+        type=_texts,
+        action="extend",
         default=[],
-        help="a cell of a table with this text has no value, as an empty one; repeat it for each text",
+        help="cells of CSV with one of these texts have no value, as empty ones: NA,-999",
     )
     parser.add_argument(
         "--delimiter", metavar="C", help="the character between cells; default: a comma, or a tab in a .tsv"
@@ -161,6 +162,11 @@ def duration(text: str) -> float:
 def names(text: str) -> list[str]:
     """Return the names of a comma-separated list; an empty text is an empty list."""
     return [name.strip() for name in text.split(",")] if text.strip() else []
+
+
+def _texts(text: str) -> list[str]:
+    """Return the texts of a comma-separated list, with their blanks."""
+    return text.split(",")
 
 
 def column_types(text: str) -> dict[str, str | None]:

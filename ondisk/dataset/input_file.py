@@ -112,12 +112,16 @@ def _recognised(access: Access, begun: Begun) -> str:
 
     Tables with types are recognised by their first bytes first, since these have many extensions.
     """
-    table = next((name for magic, name in _MAGIC.items() if begun.head.startswith(magic)), None)
-    if table is not None:
+    if table := table_of(begun.head):
         return table
     if begun.path.suffix.lower() in _DELIMITERS:
         return CSV
     return recognise(begun.path.name, begun.head, access.config.format)
+
+
+def table_of(head: bytes) -> str | None:
+    """Return the one of `TABLES` whose files have these first bytes, or None."""
+    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
 
 
 def _is_text(format: str) -> bool:

@@ -16,7 +16,8 @@ from pathlib import PurePath
 from typing import Any, BinaryIO
 
 from ondisk.config import RESERVED_FIELDS, DatasetConfig
-from ondisk.dataset.input_file import Begun, open_source
+from ondisk.dataset.decompress import EXTENSIONS
+from ondisk.dataset.input_file import Begun, open_source, table_of
 from ondisk.datum import FieldType, from_microseconds
 from ondisk.errors import InvalidInput, shown
 from ondisk.formats.base import Readable
@@ -49,6 +50,10 @@ _FORMATS = (
         "%m/%d/%Y",
     ),
 )
+_CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?: ?[AaPp][Mm])?")
+_CLOCK_NAMES = {"time": re.compile(r"[0-9]{1,6}"), "hour": re.compile(r"[0-9]{1,2}")}
+"""Columns in which these numbers are times of day, such as 600 or 6."""
+
 _DIGITS = {14: "%Y%m%d%H%M%S", 12: "%Y%m%d%H%M", 10: "%Y%m%d%H", 8: "%Y%m%d"}
 _UNIX = {"unix": range(5 * 10**8, 5 * 10**9), "unix-ms": range(5 * 10**11, 5 * 10**12)}  # the years 1985 to 2128
 _NULLS = ("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-", "--", "?")
@@ -129,6 +134,9 @@ def proposed(
     options = TableOptions(time, time_format, tz, null, delimiter)
     with open_source(source) as opened:
         begun = Begun.of(opened)
+        if table := table_of(begun.head):
+            hint = "Create the dataset with `ondisk init --step monthly --field NAME=TYPE`, then append the file."
+            raise InvalidInput(f"it is a table of {table.title()}, and not CSV or JSON lines", hint=hint)
         is_json = begun.path.suffix.lower() == ".jsonl" or JsonLines.recognises(begun.head)
         name = PurePath(str(getattr(opened, "name", "-"))).name
         return (_proposed_json if is_json else _proposed_csv)(begun.plain(), name, options)
@@ -147,6 +155,8 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     delimiter = options.delimiter or _delimiter(head)
     records = csv_reader.read(_Joined(head, stream), delimiter)
     first = next(records, None)
+    if first is not None and 1 in first.refused:
+        raise InvalidInput(f"it is not CSV: line 1: {first.refused[1]}", hint="--from reads CSV and JSON lines.")
     if first is None or not first.rows:
         raise InvalidInput("the file has no rows to look at")
     names = [each.strip() for each in first.rows[0]]
@@ -203,7 +213,10 @@ class _Joined:
 def _proposed(sample: _Sample, names: Sequence[str], name: str, options: TableOptions, format: str) -> str:
     if not sample.rows:
         raise InvalidInput("the file has no rows to look at")
+    time = options.time
     options, found = _times(sample, names, options)
+    if time is None:
+        _check_clock(sample, names, name, options, format)
     rows = [row for row, time in zip(sample.rows, found, strict=True) if time is not None]
     times = [time for time in found if time is not None]
     columns = [_column(key, [row.get(key) for row in rows], format) for key in names if key != options.time]
@@ -291,8 +304,9 @@ def _append(name: str, options: TableOptions) -> str:
         words += ["--time-format", options.time_format]
     if options.tz is not None:
         words += ["--tz", options.tz]
-    for text in options.null:
-        words += ["--null", text]
+    if options.null:
+        texts = ",".join(options.null)
+        words += ["--null", f",{texts}" if texts.startswith("--") else texts]  # else it would end the options
     if options.delimiter is not None and not (options.delimiter == "\t" and ".tsv" in name):
         words += ["--delimiter", "tab" if options.delimiter == "\t" else options.delimiter]
     return shlex.join(words)
@@ -352,6 +366,31 @@ def _times(sample: _Sample, names: Sequence[str], options: TableOptions) -> tupl
             return replace(options, time=name, time_format=format, tz=tz), found
     hint = "Name the column with --time, and how its times are written with --time-format."
     raise InvalidInput(f"no column of {', '.join(map(shown, wanted[:20]))} has times that are recognised", hint=hint)
+
+
+def _check_clock(sample: _Sample, names: Sequence[str], name: str, options: TableOptions, format: str) -> None:
+    """Raise if the chosen times are dates, and another column has times of day: each row would be at midnight.
+
+    Args:
+        name: of the file.
+    """
+    date = options.time or ""
+    times = Times(options.time_format, Zone("UTC"))
+    if any(isinstance(time := times[str(row.get(date, ""))], int) and time % _DAY for row in sample.rows):
+        return
+    for clock in names:
+        texts = {str(row[clock]) for row in sample.rows if row.get(clock) is not None}
+        forms = (_CLOCK, _CLOCK_NAMES.get(clock.lower(), _CLOCK))
+        if clock == date or not texts or not any(all(map(form.fullmatch, texts)) for form in forms):
+            continue
+        place, delimiter = names.index(date), options.delimiter or ","
+        hint = "Write both into one column first, such as 2026-11-20 06:00."
+        is_plain = format == "seg" and PurePath(name).suffix.lower() not in EXTENSIONS
+        if is_plain and names[place + 1 : place + 2] == [clock]:
+            edit = shlex.quote(f"s/{delimiter}/ /{place + 1}")
+            hint = f"Join the columns first: sed {edit} {shlex.quote(name)} > joined.csv."
+        problem = f"the dates are in the column {shown(date)}, and the times of day in {shown(clock)}"
+        raise InvalidInput(problem, hint=f"{hint} Or pass --time {shlex.quote(date)}: then each row is at midnight.")
 
 
 def _formats(values: Sequence[Any], options: TableOptions, *, is_named: bool) -> list[str | None]:

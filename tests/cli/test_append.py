@@ -392,6 +392,24 @@ def test_rows_of_csv_are_stored_and_bad_ones_named_by_line_column_and_value(run,
     ]
 
 
+@pytest.mark.parametrize(
+    "how",
+    [
+        ("--tz", "-05:00", "--null", "-999,n/a,--"),
+        ("--tz=-05:00", "--null", ",--", "--null", "-999", "--null", "n/a"),
+    ],
+)
+def test_a_zone_and_texts_without_a_value_may_begin_with_a_dash(run, jsonl, how):
+    Path("table.csv").write_bytes(b"reftime,a,b,c,d\n2026-11-20 06:00,-999,n/a,--,-9\n")
+    assert run("append", jsonl, "table.csv", *how).code == 0
+    assert run("query", jsonl).text == '2026-11-20T11:00:00Z  {"d":-9}\n'
+
+
+def test_an_option_without_its_value_takes_no_other_option_for_it(run, jsonl):
+    done = run("append", jsonl, "table.csv", "--null", "--time", "when")
+    assert (done.code, "argument --null: expected one argument" in done.err) == (2, True)
+
+
 def test_a_table_may_come_from_standard_input_and_may_be_delimited_by_tabs(run, jsonl):
     table = b"reftime\ttemp\n2026-11-20T06:00:00Z\t1\n"
     assert run("append", jsonl, "-", "--format", "csv", "--delimiter", "tab", stdin=table).code == 0

@@ -86,6 +86,8 @@ def test_texts_for_no_value_and_the_delimiter_are_found():
     _, toml = propose(text)
     assert "--null NA --delimiter ';'" in toml
     assert propose(text.replace(";", "\t"))[1].count("--delimiter tab") == 1
+    assert "--null NA,null -" in propose(text + "2026-11-22;null;x")[1]
+    assert "--null ,-- -" in propose(text.replace("NA", "--"))[1]
 
 
 @pytest.mark.parametrize("pack", [lambda content: content, gzip.compress])
@@ -126,6 +128,9 @@ def test_rows_that_cannot_be_read_do_not_make_the_sample_look_whole():
         ("a,a\n1,2\n", "two columns have the name 'a'"),
         ("a,b\n1,2\n", "no column of 'a', 'b' has times that are recognised"),
         ("{}\n", "no column"),
+        ("PAR1\x15\x04\n", "it is a table of Parquet, and not CSV or JSON lines"),
+        ("ARROW1\0\0", "it is a table of Arrow, and not CSV or JSON lines"),
+        ("\x01\0,\n", "it is not CSV: line 1: it contains NUL bytes"),
         ('{"x":\n', "the file has no rows to look at: not valid JSON"),
     ],
 )
@@ -152,3 +157,27 @@ def test_the_file_can_be_appended_as_the_proposal_says(tmp_path):
         assert (result.imported, result.duplicates, result.refused) == (144, 0, 0)
         assert dataset.summary().fields["site_no"].values == [(1, 48), (2, 48), (3, 48)]
     assert (tmp_path / "dataset/dataset.toml").read_text() == toml
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "hint"),
+    [
+        ("date,time,x", "2026-11-{day},06:10,1", "Join the columns first: sed 's/,/ /1' year.csv > joined.csv."),
+        ("id;date;hour", "5;2026-11-{day};6", "Join the columns first: sed 's/;/ /2' year.csv > joined.csv."),
+        ("at,date", "6:10:30,2026-11-{day}", "Write both into one column first, such as 2026-11-20 06:00."),
+    ],
+)
+def test_a_date_whose_time_of_day_is_in_another_column_is_refused_with_what_joins_them(head, row, hint):
+    source = io.BytesIO("\n".join([head, *(row.format(day=day) for day in (20, 21))]).encode())
+    source.name = "year.csv"
+    with pytest.raises(
+        InvalidInput, match=r"the dates are in the column 'date', and the times of day in '(time|hour|at)'"
+    ) as caught:
+        proposed(source)
+    assert caught.value.hint == f"{hint} Or pass --time date: then each row is at midnight."
+    source.seek(0)
+    assert "--time date" in proposed(source, time="date")
+
+
+def test_days_are_proposed_if_no_other_column_has_times_of_day():
+    assert "--time date" in propose("date,length,time\n2026-11-20,06-10,1.5\n")[1]
