@@ -83,7 +83,8 @@ def _span(group: Group, of: str | None) -> tuple[float, float] | None:
     if of is None:
         return 0.0, float(group.count)
     if isinstance(group.min, datetime):
-        raise InvalidInput(f"{of} is a time, and only numbers are drawn", hint="Leave out --plot.")
+        hint = "Name a field of numbers, or omit --plot."
+        raise InvalidInput(f"{of} is a time, and only numbers are drawn", hint=hint)
     if not isinstance(group.min, int | float) or not isinstance(group.max, int | float):
         return None
     return (float(group.min), float(group.max)) if isfinite(group.min) and isfinite(group.max) else None

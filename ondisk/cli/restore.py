@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             raise InvalidInput("--at needs a PATH to restore to", hint="Run `ondisk restore --help` for its arguments.")
         return _list(arguments.target, output, verify=arguments.verify)
     if arguments.verify:
-        hint = "Leave out PATH: a restore compares what it reads anyway."
+        hint = "Omit PATH: a restore compares what it reads anyway."
         raise InvalidInput("--verify lists the points, and restores none", hint=hint)
     at = None if arguments.at is None else _time(arguments.at)
     with segments_progress("restore") as progress:

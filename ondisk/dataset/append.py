@@ -12,7 +12,7 @@ from ondisk.dataset.archived import Archived
 from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
 from ondisk.dataset.destinations import ByTime, Destinations, InSequence
 from ondisk.datum import Datum
-from ondisk.errors import InvalidInput
+from ondisk.errors import InvalidInput, shown
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Format
 from ondisk.formats.base import BATCH_BYTES
@@ -142,6 +142,17 @@ def iterated(values: Iterable[_T], what: str) -> Iterator[_T]:
         return iter(values)
     except TypeError:
         raise InvalidInput(f"{what}, not {values!r:.80}", hint="Put a single one in a list.") from None
+
+
+def checked_batch_size(value: int) -> int:
+    """Return a number of data in a batch.
+
+    Raises:
+        InvalidInput: it is not a whole number of 1 or more.
+    """
+    if type(value) is not int or value < 1:
+        raise InvalidInput(f"batch_size must be a whole number of 1 or more, not {shown(value)}")
+    return value
 
 
 def batches(data: Iterable[Datum], format: Format, batch_size: int) -> Iterator[Batch]:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias, TypeVar
 
 from ondisk.config import ConfigDict, DatasetConfig
-from ondisk.dataset.access import Opened
 from ondisk.dataset.append import (
     BATCH_SIZE,
     AppendResult,
     OnCommit,
     Stored,
     batches,
+    checked_batch_size,
     iterated,
     refuse_old,
     store,
@@ -25,7 +25,7 @@ from ondisk.dataset.append import (
 )
 from ondisk.dataset.append_queue import append_queue
 from ondisk.dataset.archived import archived_for
-from ondisk.dataset.archives import Archives, DatasetAccess
+from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.delete import delete
 from ondisk.dataset.exchange import State, exchange, state_of
 from ondisk.dataset.groups import by_group
@@ -33,7 +33,7 @@ from ondisk.dataset.groups import check as check_groups
 from ondisk.dataset.info import info
 from ondisk.dataset.input_file import parsed
 from ondisk.dataset.layout import check_free, configuration_text, create_files, filter_of, open_directory, read_config
-from ondisk.dataset.query import Match, Query, Results, data, payloads, summary
+from ondisk.dataset.query import Match, Query, Results, data, data_of_key, payloads, summary
 from ondisk.dataset.queryable import Queryable
 from ondisk.dataset.read import check_limit
 from ondisk.dataset.segment_bytes import SegmentBytes, payload, segment_bytes
@@ -42,7 +42,6 @@ from ondisk.datum import Datum, Location
 from ondisk.errors import AlreadyExists, InvalidInput, LockError, OndiskError, ReadOnly, StateError, shown
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Batch, Format, find
-from ondisk.index import Key
 from ondisk.index.groups import Group
 from ondisk.matcher import Expression, Fields
 from ondisk.segments import MustRewrite
@@ -249,7 +248,7 @@ class Dataset(Queryable):
         """
         format = self._access.format(self.config.format)
         given = iterated(data, "append takes an iterable of Datum objects")
-        return self._append(batches(given, format, _checked(batch_size)), format, outcomes=outcomes)
+        return self._append(batches(given, format, checked_batch_size(batch_size)), format, outcomes=outcomes)
 
     def append_file(
         self,
@@ -291,7 +290,7 @@ class Dataset(Queryable):
         from ondisk.tables.options import TableOptions
 
         options = TableOptions(time, time_format, tz, null, delimiter)
-        with parsed(self._access, source, format, _checked(batch_size), options) as (chosen, read):
+        with parsed(self._access, source, format, checked_batch_size(batch_size), options) as (chosen, read):
             return self._append(read, chosen, outcomes=outcomes)
 
     def append_arrow(
@@ -335,7 +334,7 @@ class Dataset(Queryable):
 
         format = self._access.format(self.config.format)
         options = TableOptions(time, time_format, tz)
-        rows = arrow_in.batches(arrow_in.opened(table), self.config, format, options, _checked(batch_size))
+        rows = arrow_in.batches(arrow_in.opened(table), self.config, format, options, checked_batch_size(batch_size))
         return self._append(rows, format, outcomes=outcomes)
 
     def append_queue(
@@ -350,7 +349,9 @@ class Dataset(Queryable):
             from_start: the first time, begin at the oldest event, not at the position in `state.dat`.
             batch_size: data in a batch; a batch also ends at 64 MiB, and with its segment.
         """
-        return append_queue(self._access, self._append, path, from_start=from_start, batch_size=_checked(batch_size))
+        return append_queue(
+            self._access, self._append, path, from_start=from_start, batch_size=checked_batch_size(batch_size)
+        )
 
     def append_files(
         self, paths: Iterable[str | os.PathLike[str]], spark: SparkSession, format: str | None = None
@@ -492,7 +493,7 @@ class Dataset(Queryable):
         if equal and match is None and sort is None and limit is None and with_data:
             key = opened.index.whole_key(equal)
             if key is not None:
-                return Results(_of_key(opened, self._archives, key, query))
+                return Results(data_of_key(opened, self._archives, key, query))
         query.check(opened.index)
         return Results(data(opened, self._archives, query, with_data=with_data))
 
@@ -950,21 +951,6 @@ class Dataset(Queryable):
         renew(self._access, name)
 
 
-def _of_key(opened: Opened, archives: Archives, key: Key, query: Query) -> Generator[Datum, None, None]:
-    """Yield the data that a complete unique key names: at most one of the dataset, and one of each archive."""
-    found = opened.reader.look_up(opened.index, key)
-    if found is None or (not found and (opened.index.knows_archives() or any(archives.online()))):
-        yield from data(opened, archives, query, with_data=True)
-    else:
-        yield from found
-
-
 def _check_path(path: str | os.PathLike[str]) -> None:
     if not os.fspath(path):
         raise InvalidInput("the path of the dataset is empty", hint='Write "." for the current directory.')
-
-
-def _checked(batch_size: int) -> int:
-    if type(batch_size) is not int or batch_size < 1:
-        raise InvalidInput(f"batch_size must be a whole number of 1 or more, not {shown(batch_size)}")
-    return batch_size

@@ -27,7 +27,7 @@ def by_group(access: Opened, archives: Archives, query: Query, by: str, of: str 
 
     Args:
         by: a period, a declared field or reftime.
-        of: a declared field of numbers or times, or `data.NAME`; None for none.
+        of: a declared field of numbers or times, or `data.NAME`; None if there is no other field.
 
     Memory: one group; all of them for `data.NAME`.
     """
@@ -85,22 +85,22 @@ def _declared(name: str, known: Fields) -> str:
 
 
 def joined(parts: Iterable[Iterable[Part]]) -> Iterator[Part]:
-    """Yield the groups of several places, each of which has its parts in order."""
-    for _, same in groupby(heapq.merge(*parts, key=_place), _place):
+    """Yield the groups of several datasets and archives together; each has its parts in order."""
+    for _, same in groupby(heapq.merge(*parts, key=_sort_key), _sort_key):
         first, *others = same
         for other in others:
             first.add(other)
         yield first
 
 
-def _place(part: Part) -> tuple[bool, Any]:
+def _sort_key(part: Part) -> tuple[bool, Any]:
     """Return the key that sorts parts as SQLite does: missing values first, texts by their bytes."""
     key = part.key
     return key is not None, 0 if key is None else key.encode() if isinstance(key, str) else key
 
 
 def _number(value: Any) -> float | None:
-    """Return a value as a number; None if it is none."""
+    """Return a value as a number; None if it is not a number."""
     with contextlib.suppress(OverflowError):
         return float(value) if type(value) in (int, float) and not isnan(value) else None
     return None
@@ -125,4 +125,4 @@ def _of_content(found: Iterable[Datum], by: str, kind: FieldType, name: str) -> 
             parts[key].add(part)
         else:
             parts[key] = part
-    return sorted(parts.values(), key=_place)
+    return sorted(parts.values(), key=_sort_key)

@@ -152,7 +152,7 @@ def configuration_text(config: DatasetConfig, text: str | None) -> bytes:
     """Return the bytes of a new `dataset.toml`.
 
     Args:
-        text: what to write, with its comments; None to write it anew.
+        text: what to write, with its comments; None for the text of the configuration.
 
     Raises:
         ConfigError: the text is not that configuration, or is too long.

@@ -18,7 +18,7 @@ from ondisk.dataset.summaries import Summary, joined, with_offline
 from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import InvalidInput, LockError, MatchError, shown
 from ondisk.formats import Format, find
-from ondisk.index import Index, Row, Snapshot, Totals, field_values
+from ondisk.index import Index, Key, Row, Snapshot, Totals, field_values
 from ondisk.index.field_values import FieldSummary
 from ondisk.matcher import (
     METADATA,
@@ -148,6 +148,19 @@ def data(access: Opened, archives: Archives, query: Query, *, with_data: bool) -
             return
         lists = [chain.from_iterable(each) for each in snapshots.of(read)]
         yield from snapshots.joined(lists, lambda order, datum: order.key_of(datum))
+
+
+def data_of_key(access: Opened, archives: Archives, key: Key, query: Query) -> Generator[Datum, None, None]:
+    """Yield the data that a complete unique key names: at most one of the dataset, and one of each archive.
+
+    Args:
+        query: the same, as equal fields.
+    """
+    found = access.reader.look_up(access.index, key)
+    if found is None or (not found and (access.index.knows_archives() or any(archives.online()))):
+        yield from data(access, archives, query, with_data=True)
+    else:
+        yield from found
 
 
 def payloads(access: Opened, archives: Archives, query: Query) -> Generator[bytes, None, None]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from ondisk.dataset.append import BATCH_SIZE, AppendResult, refuse_old
+from ondisk.dataset.append import BATCH_SIZE, AppendResult, checked_batch_size, refuse_old
 from ondisk.datum import Datum
 from ondisk.errors import InvalidInput, OndiskError, StorageError, shown
 from ondisk.files.describe import Describe
@@ -72,10 +72,8 @@ def append(
     """
     if isinstance(paths, str | bytes | os.PathLike):
         raise InvalidInput(f"paths must be a list of files, not {shown(paths)}", hint=f"Write [{shown(paths)}].")
-    if type(batch_size) is not int or batch_size < 1:
-        raise InvalidInput(f"batch_size must be a whole number of 1 or more, not {shown(batch_size)}")
     describe = Describe(time, fields or {}, tz, dataset.config.fields)
-    reading = _Reading(dataset, describe, batch_size, progress)
+    reading = _Reading(dataset, describe, checked_batch_size(batch_size), progress)
     format = dataset._access.format(FORMAT)
     try:
         result = dataset._append(reading.batches((os.fspath(path) for path in paths), format), format)

@@ -46,7 +46,7 @@ _BETWEEN = re.compile("[-_. ]+")
 
 
 class Describe:
-    """Tells reftime and metadata from the path of a file, and from when it changed.
+    """Reads reftime and metadata from the path of a file, and from when it changed.
 
     Args:
         time, sources: as in `ondisk.files.append`.
@@ -63,7 +63,7 @@ class Describe:
             hint = "Write name:%Y%m%d_%H%M, path:%Y/%m/%d/%H%M or mtime."
             raise InvalidInput(f"{shown(time)} does not say where the time of a file is", hint=hint)
         if kind == "mtime" and tz is not None:
-            raise InvalidInput("a time zone is for times in names; mtime is in UTC", hint="Leave out the time zone.")
+            raise InvalidInput("a time zone is for times in names; mtime is in UTC", hint="Omit the time zone.")
         self._time = None if kind == "mtime" else TimeInText(form, kind, tz)
         if "reftime" in sources:
             raise InvalidInput("reftime is the time of a file, and no field", hint="Say with the time where it is.")
@@ -115,7 +115,7 @@ class TimeInText:
             hint = f"Use {', '.join(f'%{letter}' for letter in _DIRECTIVES)}."
             raise InvalidInput(f"{shown(form)} is not the form of a time: {problem}", hint=hint)
         if "z" in letters and tz is not None:
-            raise InvalidInput("times with an offset (%z) need no time zone", hint="Leave out the time zone.")
+            raise InvalidInput("times with an offset (%z) need no time zone", hint="Omit the time zone.")
         self._zone = None if "z" in letters else zone_of(tz or "UTC")
         pattern, at = "", 0
         for found in _DIRECTIVE.finditer(form):

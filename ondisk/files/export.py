@@ -283,12 +283,12 @@ def _errors_of_temporary() -> Iterator[None]:
 
 
 def _same_name(name: str, *times: str) -> InvalidInput:
-    hint = "Name more metadata: `--name '{reftime:%Y%m%d_%H%M%S}_{site}.jpg'`, with the fields that tell them apart."
+    hint = "Name more metadata: `--name '{reftime:%Y%m%d_%H%M%S}_{site}.jpg'`, with fields that differ between them."
     return InvalidInput(f"two data would be {shown(name)}: those of {' and '.join(times)}", hint=hint)
 
 
 def _named(datum: Datum) -> str:
-    """Return what tells users which datum is meant."""
+    """Return how messages name a datum: by its time and its place."""
     at = datum.location
     place = f" ({at.segment}, {at.offset})" if at is not None else ""
     source = f" in {datum.dataset}" if datum.dataset is not None else ""

@@ -36,7 +36,7 @@ _SAMPLES: dict[FieldType, Any] = {
 
 
 class Names:
-    """Tells the name of the file of a datum.
+    """Returns the name of the file of a datum.
 
     Args:
         template: literal text, and `{NAME}` or `{NAME:FORM}` for reftime and metadata; a FORM is one of `strftime` for

@@ -1,8 +1,8 @@
 """Find the files that are stored already, and those that differ from what their unique fields name.
 
 Two files are the same datum if their unique fields are equal, as everywhere in ondisk. If their bytes are equal, too,
-the second one is a duplicate. If they differ, it is refused, not skipped in silence: `unique` lacks the field that
-tells the two apart, or the file has changed since it was stored. With `replace`, it takes the place of the first one.
+the second one is a duplicate. If they differ, it is refused, not skipped in silence: `unique` lacks a field in
+which the two differ, or the file has changed since it was stored. With `replace`, it takes the place of the first one.
 """
 
 from __future__ import annotations

@@ -89,8 +89,6 @@ class WritersLock:
             self._lock.acquire(timeout=timeout)
         except filelock.Timeout:
             raise self._timed_out() from None
-        except NotImplementedError as error:
-            raise _no_locks(self._directory.path) from error
         except OSError as error:
             if error.errno in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
                 raise _no_locks(self._directory.path) from error

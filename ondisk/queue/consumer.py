@@ -13,9 +13,10 @@ from typing import overload
 
 from ondisk.dataset import Dataset, state_file
 from ondisk.dataset.access import Access
+from ondisk.dataset.append import checked_batch_size
 from ondisk.dataset.position import position
 from ondisk.datum import Datum
-from ondisk.errors import InvalidInput, OndiskError, ReadOnly, shown
+from ondisk.errors import OndiskError, ReadOnly
 from ondisk.formats.diskqueue.state import State
 from ondisk.queue.acknowledge import access_to, move, remove_acknowledged, version_for
 from ondisk.queue.order import Order, Taken
@@ -72,12 +73,11 @@ class Consumer:
     """
 
     def __init__(self, dataset: Dataset, batch_size: int = 1000) -> None:
-        if type(batch_size) is not int or batch_size < 1:
-            raise InvalidInput(f"batch_size must be a whole number of 1 or more, not {shown(batch_size)}")
+        size = checked_batch_size(batch_size)
         self._access = access_to(dataset)
         if dataset.read_only:
             raise ReadOnly(f"{dataset.path} was opened read_only", hint="Open it for writing.")
-        self._batch_size = batch_size
+        self._batch_size = size
         remove_acknowledged(self._access)
         self._at = _begun(self._access)
         self._order = Order(self._access, self._at)

@@ -3,7 +3,7 @@
 The first row names the columns. One of them is the reftime. Columns with the names of declared fields are metadata; a
 name is compared in lower case, with `_` for each run of other characters than letters and digits, so `Station ID` is
 the field `station_id`. All others are the content, a mapping by the names in the file. `values` says what a cell means;
-a cell without a value is left out.
+a cell without a value is skipped.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -244,21 +244,29 @@ NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"
 TREES = st.dictionaries(st.lists(NAMES, min_size=1, max_size=4).map("/".join), st.binary(max_size=50), max_size=8)
 
 
+def written(tree, folder):
+    """Write a tree of files to a folder; return the paths of those that could be written: no file is also a folder."""
+    folder.mkdir()
+    paths = []
+    for path, content in tree.items():
+        place = folder / path
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        except OSError:
+            continue
+        paths.append(path)
+    return paths
+
+
 @settings(max_examples=25)
 @given(TREES)
 def test_any_tree_of_files_is_stored_under_its_paths(tmp_path_factory, tree):
     folder = tmp_path_factory.mktemp("tree")
     kept = {}
-    for path, content in tree.items():
-        place = folder / "in" / path
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content)
-        except OSError:  # a part of the path is a file, or it is a folder
-            continue
-        os.utime(place, ns=(0, len(kept) * 10**9))
-        kept[path] = (NOON.replace(year=1970, month=1, day=1, hour=0) + timedelta(seconds=len(kept)), content)
-    (folder / "in").mkdir(exist_ok=True)
+    for second, path in enumerate(written(tree, folder / "in")):
+        os.utime(folder / "in" / path, ns=(0, second * 10**9))
+        kept[path] = (datetime.fromtimestamp(second, UTC), tree[path])
     config = {"format": "blob", "step": "yearly", "unique": ["path"], "fields": {"path": "text"}}
     with ondisk.create(folder / "dataset", config) as dataset:
         assert counts(files.append(dataset, [folder / "in"], time="mtime")) == (len(kept), 0, 0, 0)

@@ -28,7 +28,7 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory
 
-from .test_append import TREES
+from .test_append import TREES, written
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -173,11 +173,13 @@ def test_a_datum_that_is_damaged_is_an_error_after_those_before_it(photos, tmp_p
     assert sorted(files_in(tmp_path / "out")) == ["12_north.jpg", "12_south.jpg"]
 
 
-def test_a_file_appears_whole_or_not_at_all(photos, tmp_path, monkeypatch):
+@pytest.mark.parametrize("together", [True, False])
+def test_a_file_appears_whole_or_not_at_all(photos, tmp_path, together):
     """A process that is killed before it gives a file its name leaves only a hidden file, and a repetition works."""
     script = (
         "import os, signal, sys\nimport ondisk\nfrom ondisk import files\nfrom ondisk.filesystem import Directory\n"
-        "Directory.link = lambda *given: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"Directory.can_sync_together = property(lambda self: {together})\n"
+        "os.link = lambda *given, **options: os.kill(os.getpid(), signal.SIGKILL)\n"
         "files.export(ondisk.open(sys.argv[1], read_only=True), None, sys.argv[2], name=sys.argv[3])\n"
     )
     command = [sys.executable, "-c", script, str(photos.path), str(tmp_path / "out"), NAME]
@@ -225,19 +227,12 @@ def test_names_that_no_temporary_file_can_hold_are_an_error(photos, tmp_path, mo
 @given(TREES, st.booleans())
 def test_a_tree_of_files_that_is_appended_and_exported_is_the_same(tmp_path_factory, tree, declared):
     folder = tmp_path_factory.mktemp("tree")
-    for path, content in tree.items():
-        place = folder / "in" / path
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content)
-        except OSError:  # a part of the path is a file, or it is a folder
-            continue
-    (folder / "in").mkdir(exist_ok=True)
+    paths = written(tree, folder / "in")
     config = {"format": "blob", "step": "yearly", "fields": {"path": "text"} if declared else {}}
     with ondisk.create(folder / "dataset", config) as dataset:
         files.append(dataset, [folder / "in"], time="mtime")
         result = files.export(dataset, None, folder / "out")
-        assert counts(result) == (len(files_in(folder / "in")), 0, 0)
+        assert counts(result) == (len(paths), 0, 0)
         assert files_in(folder / "out") == files_in(folder / "in")
         dataset.delete("")
         dataset.repack()
