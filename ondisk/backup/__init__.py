@@ -1,6 +1,6 @@
 """Backups: states of a dataset and of its archives, kept in a folder that is no dataset, and restored from there.
 
-    backup.json                              what makes the folder a backup, and of which dataset
+    backup.json                              the UUID and the path of the dataset
     .lock                                    the lock of a run
     segments/PART/2026/11-20.vm2.17.4096.1a2b3c4d
                                              the first 4096 bytes of generation 17 of a segment, with their checksum;

@@ -46,9 +46,10 @@ class Backup:
         dataset, target: the paths.
         point: the time of the new point: `restore` takes it.
         segments: how many the point has.
-        size: bytes of their copies.
-        copied: how many of them had something to copy.
-        bytes: that were copied.
+        count: how many data are in those that the point has whole.
+        size: bytes of the copies of all of them.
+        copied: how many segments had something to copy.
+        bytes: how many bytes were copied.
         problems: the segments that are damaged or missing in the dataset.
         offline: the archives that were offline: the point lacks their data.
         removed: the times of the points that were removed.
@@ -58,6 +59,7 @@ class Backup:
     target: str
     point: datetime
     segments: int
+    count: int
     size: int
     copied: int
     bytes: int
@@ -139,8 +141,8 @@ def _added(access: DatasetAccess, target: Target, keep: int | None, progress: Ca
     if must_sweep or removed:
         target.sweep()
     times = [*map(time_of, removed)]
-    return Backup(str(access.path), str(target.path), point.at, point.segments, point.total, counts.copied,
-                  counts.bytes, counts.problems, offline, times)  # fmt: skip
+    return Backup(str(access.path), str(target.path), point.at, point.segments, point.count, point.total,
+                  counts.copied, counts.bytes, counts.problems, offline, times)  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -184,12 +186,16 @@ def _part(
     files: dict[str, bytes],
 ) -> Part:
     """Write one part of the point that was begun: the index, the copies of its segments, and the other files."""
-    count = incomplete = total = 0
+    segments = incomplete = count = total = 0
 
     def counted() -> Iterator[SegmentCopy]:
-        nonlocal count, incomplete, total
+        nonlocal segments, incomplete, count, total
         for each in copies:
-            count, incomplete = count + 1, incomplete + (each.kept not in USABLE)
+            segments += 1
+            if each.kept in USABLE:
+                count += each.count
+            else:
+                incomplete += 1
             total += each.total
             yield each
 
@@ -204,7 +210,7 @@ def _part(
                 file.sync()
             folder.sync(path.rpartition("/")[0])
         sizes = {path: measured(folder.open_to_read(path)) for path in (INDEX, SEGMENTS, *files)}
-    return Part(name, place, snapshot.dataset()["uuid"], count, incomplete, total, sizes)
+    return Part(name, place, snapshot.dataset()["uuid"], segments, incomplete, count, total, sizes)
 
 
 def _copy_index(folder: Directory, source: Directory, snapshot: Snapshot) -> None:

@@ -76,6 +76,7 @@ class SegmentCopy:
         length: of a dir segment, the number after the last file; else 0.
         numbers: of a dir segment, first and last number of each run of files; else None.
         total: bytes of the copy, those of the files of a dir segment included.
+        count: how many data the index has of the segment.
         problem: why it is not whole.
     """
 
@@ -94,6 +95,7 @@ class SegmentCopy:
     length: int = 0
     numbers: tuple[tuple[int, int], ...] | None = None
     total: int = 0
+    count: int = 0
     problem: str = ""
 
     @property
@@ -136,7 +138,8 @@ class Part:
         uuid: of its index.
         segments: how many it has.
         incomplete: how many of them it does not have whole.
-        total: bytes of their copies.
+        count: how many data those have that it has whole.
+        total: bytes of the copies.
         files: path in the part's folder → size and CRC-32C. Those besides the index and `segments.jsonl` have the same
             paths in the dataset.
     """
@@ -146,6 +149,7 @@ class Part:
     uuid: str
     segments: int
     incomplete: int
+    count: int
     total: int
     files: Mapping[str, Sequence[int]]
 
@@ -190,6 +194,11 @@ class Point:
     def incomplete(self) -> int:
         """How many of its segments it does not have whole."""
         return sum(part.incomplete for part in self.parts)
+
+    @property
+    def count(self) -> int:
+        """How many data are in the segments that it has whole."""
+        return sum(part.count for part in self.parts)
 
     @property
     def total(self) -> int:

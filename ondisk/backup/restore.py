@@ -38,7 +38,7 @@ from ondisk.segments.facts import NO_TAIL, checksum_of, facts_of
 from ondisk.segments.metadata_file import METADATA, MetadataFile
 
 MARK = ".restoring"
-"""The file in a folder that is being restored: which point of which backup. What else is there comes from that."""
+"""The file in a folder that is being restored. It names the backup and the point; all other files come from there."""
 
 _LIMIT = 64 * 1024  # bytes of `.restoring`
 _LARGEST = 16 * 1024 * 1024  # bytes of `dataset.toml`
@@ -54,7 +54,8 @@ class Restored:
         dataset, target: the paths.
         point: the time of the point.
         segments, size: how many segments were restored, and their bytes.
-        problems: the segments of which the backup has no whole copy, or of which the copy is damaged.
+        count: how many data are in those that were restored whole.
+        problems: the segments that were not restored whole: the backup has only a part of them, or a damaged copy.
         offline: the archives that were offline when the point was made: it has only their summaries.
     """
 
@@ -62,6 +63,7 @@ class Restored:
     target: str
     point: datetime
     segments: int
+    count: int
     size: int
     problems: list[Problem] = field(default_factory=list)
     offline: list[str] = field(default_factory=list)
@@ -123,7 +125,7 @@ def _chosen(target: Target, at: datetime | None) -> Point:
     """Return the newest point up to a time.
 
     Raises:
-        NotFound: there is none.
+        NotFound: the backup has no points, or no point that is so old.
         InvalidInput: the time has no zone.
     """
     names = target.names()
@@ -182,7 +184,7 @@ class _Restore:
         self._point = point
         self._directory = directory
         self._progress = progress
-        self._segments = self._size = 0
+        self._segments = self._count = self._size = 0
         self._together = False  # whether all files are synced at once, at last
         self._problems: list[Problem] = []
 
@@ -196,8 +198,8 @@ class _Restore:
                     self._part(part, source, self._directory)
         self._directory.discard(MARK)
         self._directory.sync()
-        return Restored(str(self._directory.path), str(self._target.path), self._point.at, self._segments, self._size,
-                        self._problems, [*self._point.offline])  # fmt: skip
+        return Restored(str(self._directory.path), str(self._target.path), self._point.at, self._segments, self._count,
+                        self._size, self._problems, [*self._point.offline])  # fmt: skip
 
     def _part(self, part: Part, source: Directory, place: Directory) -> None:
         """Restore the dataset, or one archive.
@@ -251,7 +253,9 @@ class _Restore:
                     kept, problem = Kept.MISSING, f"its copy cannot be read: {_reason(error)}"
                 if problem:
                     reason, kept = problem, Kept.DAMAGED if kept in USABLE else kept
-            if kept not in USABLE:
+            if kept in USABLE:
+                self._count += copy.count
+            else:
                 self._problems.append(Problem(prefix + copy.segment, reason, kept))
             self._segments += 1
             if facts is not None:

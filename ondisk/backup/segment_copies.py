@@ -89,7 +89,7 @@ class SegmentCopies:
             copy = (self._folder if format.is_dir else self._file)(segment, format, before)
             self._counts.segments += 1
             self._counts.copied += self._counts.bytes > count
-            yield copy
+            yield replace(copy, count=segment_rows.count_of(self._snapshot, segment))
 
     def _earlier_of(self, name: str) -> SegmentCopy | None:
         """Return the copy of a segment in the last point. Called in the order of names."""

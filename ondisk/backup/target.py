@@ -207,7 +207,7 @@ class Target:
         self.directory.discard(_hidden(path))
 
     def flush(self) -> None:
-        """Give staged files their names.
+        """Rename the staged files to their names.
 
         Durability: syncs the files first. The names are durable after `commit`.
         """

@@ -27,6 +27,7 @@ class Listed:
         time: `restore` takes it.
         segments, size: how many segments it has, and the bytes of their copies.
         incomplete: how many of them it does not have whole, since they were damaged in the dataset.
+        count: how many data are in the others.
         offline: the archives that were offline: the point lacks their data.
         damage: what is wrong with the point's own files: its list of segments, its index; and, if the copies were
             verified, each of them that is damaged or missing.
@@ -36,6 +37,7 @@ class Listed:
     segments: int = 0
     size: int = 0
     incomplete: int = 0
+    count: int = 0
     offline: list[str] = field(default_factory=list)
     damage: list[Problem] = field(default_factory=list)
 
@@ -64,7 +66,7 @@ def points(
                 yield Listed(time_of(name), damage=[Problem(name, error.message, Kept.MISSING)])
                 continue
             damage = [*verifier.damage(point)] if verify else []
-            yield Listed(point.at, point.segments, point.total, point.incomplete, [*point.offline], damage)
+            yield Listed(point.at, point.segments, point.total, point.incomplete, point.count, [*point.offline], damage)
 
 
 def whole(folder: Directory, name: str, part: Part) -> str | None:

@@ -144,7 +144,7 @@ class JsonOutput:
                 "dataset": as_json(done.dataset),
                 "target": as_json(done.target),
                 "point": time_text(done.point),
-                **_values(done, "segments", "size", "copied", "bytes"),
+                **_values(done, "segments", "count", "size", "copied", "bytes"),
                 **_left_out(done),
                 "removed": [time_text(each) for each in done.removed],
             }
@@ -152,12 +152,12 @@ class JsonOutput:
 
     def restored_dataset(self, done: Restored) -> None:
         paths = {"dataset": as_json(done.dataset), "target": as_json(done.target), "point": time_text(done.point)}
-        _print(paths | _values(done, "segments", "size") | _left_out(done))
+        _print(paths | _values(done, "segments", "count", "size") | _left_out(done))
 
     def points(self, target: str, points: Sequence[Listed], *, verified: bool) -> None:
         _print(
             *(
-                {"point": time_text(each.time), **_values(each, "segments", "size", "incomplete")}
+                {"point": time_text(each.time), **_values(each, "segments", "count", "size", "incomplete")}
                 | {"offline": as_json(each.offline), "damage": [_problem(problem) for problem in each.damage]}
                 for each in points
             )

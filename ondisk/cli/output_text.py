@@ -198,24 +198,28 @@ class TextOutput:
     def backed_up(self, done: Backup) -> None:
         _complain_of_segments(done.problems, _KEPT)
         removed = f"; {_many(len(done.removed), 'older point')} removed" if done.removed else ""
-        what = f"{_many(done.segments, 'segment')} of {_many(done.size, 'byte')}"
+        what = _kept(done)
         copied = f"{done.copied} copied, {_many(done.bytes, 'byte')}"
         _print(f"{printable(done.dataset)}: point {time_text(done.point)}: {what}; {copied}{removed}")
 
     def restored_dataset(self, done: Restored) -> None:
         _complain_of_segments(done.problems, _RESTORED)
-        what = f"{_many(done.segments, 'segment')} of {_many(done.size, 'byte')}"
-        _print(f"{printable(done.dataset)}: restored from the point {time_text(done.point)}: {what}")
+        not_whole = f", {len(done.problems)} not whole" * bool(done.problems)
+        _print(f"{printable(done.dataset)}: restored from the point {time_text(done.point)}: {_kept(done)}{not_whole}")
         if done.problems:
-            complain("note", f"{command('fix', done.dataset, '--yes')} reads what is not whole, or says what to do")
+            points = f"{command('restore', done.target, '--verify')} shows whether another point is whole"
+            complain("note", f"{points}; {command('fix', done.dataset, '--yes')} reads what this one has")
 
     def points(self, target: str, points: Sequence[Listed], *, verified: bool) -> None:
         for each in points:
             _complain_of_segments(each.damage, _VERIFIED)
-            parts = [f"{_many(each.segments, 'segment')} of {_many(each.size, 'byte')}"]
+            parts = [_kept(each)]
             parts += [f"{each.incomplete} not whole"] * (each.incomplete > 0)
             parts += [f"without {_many(len(each.offline), 'archive')}"] * bool(each.offline)
-            parts += [f"{len(each.damage)} damaged" if each.damage else "verified"] * verified
+            if each.damage:
+                parts.append(f"{len(each.damage)} damaged")
+            elif verified and not each.incomplete:
+                parts.append("verified")
             _print(f"{time_text(each.time)}  {', '.join(parts)}")
         _print(f"{printable(target)}: {_many(len(points), 'point')}")
 
@@ -561,6 +565,11 @@ def _beginning(value: Any, room: list[int]) -> Any:
     if isinstance(value, list | tuple):
         return [_beginning(each, room) for each in takewhile(lambda _: room[0] > 0, value)]
     return value
+
+
+def _kept(what: Backup | Restored | Listed) -> str:
+    """Return how much a point of a backup has, or a dataset that was restored from one."""
+    return f"{what.count} data in {_many(what.segments, 'segment')} of {_many(what.size, 'byte')}"
 
 
 def _complain_of_segments(problems: Iterable[Problem], effects: Mapping[str, str]) -> None:

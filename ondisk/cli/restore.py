@@ -3,12 +3,13 @@
 ondisk restore /mnt/backup/weather
 ondisk restore /mnt/backup/weather --verify
 ondisk restore /mnt/backup/weather weather
-ondisk restore /mnt/backup/weather weather --at 2026-11-22T02:15:00Z
+ondisk restore /mnt/backup/weather weather --at 2026-11-22
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 from datetime import datetime
 
 import ondisk
@@ -17,8 +18,9 @@ from ondisk.cli.output import Output
 from ondisk.cli.progress import segments_progress
 from ondisk.cli.streams import complain
 from ondisk.datum import from_microseconds
-from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput
+from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, MatchError, shown
 from ondisk.json_shapes import parse_time
+from ondisk.matcher import Compare, parse
 
 _REST = 999_999  # microseconds
 
@@ -32,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=path,
         help="the dataset to make: a folder that is empty or does not exist",
     )
-    parser.add_argument("--at", metavar="TIME", help="restore the newest point up to this time; default: the newest")
+    parser.add_argument("--at", metavar="TIME", help="restore the newest point up to this date or time, in UTC")
     parser.add_argument(
         "--verify", action="store_true", help="without PATH: compare all files of the backup with their checksums"
     )
@@ -45,8 +47,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             raise InvalidInput("--at needs a PATH to restore to", hint="Run `ondisk restore --help` for its arguments.")
         return _list(arguments.target, output, verify=arguments.verify)
     if arguments.verify:
-        hint = "Omit PATH: a restore compares what it reads anyway."
-        raise InvalidInput("--verify lists the points, and restores none", hint=hint)
+        hint = "Omit one of them. A restore compares every copy with its checksum, too."
+        raise InvalidInput("--verify cannot be combined with a PATH", hint=hint)
     at = None if arguments.at is None else _time(arguments.at)
     with segments_progress("restore") as progress:
         done = ondisk.restore(arguments.target, arguments.path, at, progress=progress)
@@ -62,10 +64,21 @@ def _list(target: str, output: Output, *, verify: bool) -> int:
     with segments_progress("verify") as progress:
         found = [*points(target, verify=verify, progress=progress)]
     output.points(target, found, verified=verify)
-    return EXIT_FINDINGS if any(each.damage for each in found) else EXIT_DONE
+    return EXIT_FINDINGS if any(each.damage or (verify and each.incomplete) for each in found) else EXIT_DONE
 
 
 def _time(text: str) -> datetime:
-    """Return the time that a text names; that of a whole second is its end, since points have fractions."""
-    count = parse_time(text)
-    return from_microseconds(count if "." in text else count + _REST)
+    """Return the time that a text names: in RFC 3339, or as in a match expression, where a day or a second is its end.
+
+    Raises:
+        InvalidInput: it names none.
+    """
+    with contextlib.suppress(InvalidInput):
+        count = parse_time(text)
+        return from_microseconds(count if "." in text else count + _REST)
+    with contextlib.suppress(MatchError):
+        match parse(f"reftime: <={text}", {}):
+            case Compare("reftime", "<", int(end)):
+                return from_microseconds(end - 1)
+    hint = "Write a date, or a time such as 2026-11-22T02:15:00; both are UTC."
+    raise InvalidInput(f"{shown(text)} is not a time", hint=hint)

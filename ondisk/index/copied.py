@@ -84,7 +84,7 @@ def remove(directory: Directory, name: str) -> None:
 
 
 def put_in_place(directory: Directory, name: str) -> None:
-    """Give a copy the name of the index, in a directory that has none, and begin its tide mark.
+    """Rename a copy to the index of a directory that has no index yet, and write its tide mark.
 
     The caller must hold the lock under which the dataset is made.
 

@@ -148,7 +148,8 @@ class Rescan:
         if self._damage.count:
             all_reasons.append(self._damaged())
         if self._returned:
-            all_reasons.append(f"{self._returned} data that the index did not know were read")
+            read = f"{self._returned} data that the index did not know were read"
+            all_reasons.append(f"{read}; deleted ones must be deleted again")
         if self._forgotten:
             all_reasons.append(f"{self._forgotten} data that the index knew are gone")
         if self._changed:

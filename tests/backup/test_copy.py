@@ -64,6 +64,7 @@ def test_a_restored_dataset_answers_as_the_dataset_did(kind, tmp_path):
         done = dataset.backup(tmp_path / "backup", create=True)
         assert (done.problems, done.offline, done.removed) == ([], [], [])
         assert done.segments == done.copied == dataset.info()["segments"]
+        assert done.count == dataset.count()
         before = content(dataset), [each.location for each in dataset.query()], dataset.info()["uuid"]
     ondisk.restore(tmp_path / "backup", tmp_path / "restored")
     with ondisk.open(tmp_path / "restored") as dataset:

@@ -17,7 +17,6 @@ import ondisk
 from ondisk.backup.point import Kept
 from ondisk.errors import (
     AlreadyExists,
-    DatasetExists,
     IntegrityError,
     InvalidInput,
     NotFound,
@@ -125,23 +124,6 @@ def test_a_replica_that_is_restored_follows_its_source_again(dataset, tmp_path):
         assert replica.pull().stored == 1
     with ondisk.open(tmp_path / "restored", read_only=True) as restored:
         assert content(restored) == content(dataset)
-
-
-@pytest.mark.parametrize("what", ["a dataset", "a folder with files", "a file"])
-def test_nothing_is_written_into_what_is_there(what, create, target, tmp_path):
-    path = tmp_path / "there"
-    match what:
-        case "a dataset":
-            create("there").close()
-        case "a folder with files":
-            path.mkdir()
-            (path / "notes").write_text("mine")
-        case "a file":
-            path.write_text("mine")
-    before = {each: each.stat().st_mtime_ns for each in (path, *path.glob("*"))}
-    with pytest.raises(DatasetExists if what == "a dataset" else AlreadyExists):
-        ondisk.restore(target, path)
-    assert {each: each.stat().st_mtime_ns for each in (path, *path.glob("*"))} == before
 
 
 @pytest.mark.parametrize("place", ["backup", "backup/restored", "."])

@@ -12,6 +12,7 @@ from worlds import datum
 import ondisk
 from ondisk.errors import (
     AlreadyExists,
+    DatasetExists,
     DatasetNotFound,
     IntegrityError,
     InvalidInput,
@@ -77,8 +78,16 @@ def test_a_first_run_that_was_interrupted_is_repeated(begin, dataset, tmp_path):
     assert len(list(ondisk.backup.points(tmp_path / "backup", verify=True))) == 1
 
 
-@pytest.mark.parametrize("what", ["a dataset", "a folder with files", "a file", "the backup of another dataset"])
-def test_nothing_is_written_into_what_is_no_backup_of_the_dataset(what, create, dataset, tmp_path):
+@pytest.mark.parametrize(
+    ("what", "errors"),
+    [
+        ("a dataset", (DatasetNotFound, AlreadyExists, DatasetExists)),
+        ("a folder with files", (DatasetNotFound, AlreadyExists, AlreadyExists)),
+        ("a file", (DatasetNotFound, AlreadyExists, AlreadyExists)),
+        ("the backup of another dataset", (StateError, StateError, AlreadyExists)),
+    ],
+)
+def test_nothing_is_written_into_what_is_there(what, errors, create, dataset, tmp_path):
     path = tmp_path / "there"
     match what:
         case "a dataset":
@@ -90,13 +99,18 @@ def test_nothing_is_written_into_what_is_no_backup_of_the_dataset(what, create, 
             path.write_text("mine")
         case "the backup of another dataset":
             create("other").backup(path, create=True)
-    before = path.read_bytes() if path.is_file() else tree(path)
-    errors = (StateError, StateError) if what.startswith("the") else (DatasetNotFound, AlreadyExists)
-    for begin, error in zip((False, True), errors, strict=True):
+    dataset.backup(tmp_path / "backup", create=True)
+    before = {each: each.stat().st_mtime_ns for each in (path, *path.rglob("*"))}
+    writes = (
+        lambda: dataset.backup(path),
+        lambda: dataset.backup(path, create=True),
+        lambda: ondisk.restore(tmp_path / "backup", path),
+    )
+    for write, error in zip(writes, errors, strict=True):
         with pytest.raises(error) as caught:
-            dataset.backup(path, create=begin)
+            write()
         assert caught.value.hint
-        assert (path.read_bytes() if path.is_file() else tree(path)) == before
+        assert {each: each.stat().st_mtime_ns for each in (path, *path.rglob("*"))} == before
 
 
 @pytest.mark.parametrize("place", ["dataset", "dataset/backup", ".", "link/backup"])

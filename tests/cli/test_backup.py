@@ -13,13 +13,13 @@ import ondisk
 def test_a_dataset_is_backed_up_and_restored(run, weather):
     done = run("backup", weather, "saved", "--create")
     assert (done.code, done.err) == (0, "")
-    assert done.text.endswith(": 2 segments of 102 bytes; 2 copied, 102 bytes\n")
+    assert done.text.endswith(": 3 data in 2 segments of 102 bytes; 2 copied, 102 bytes\n")
     assert run("backup", weather, "saved", "--json").json["copied"] == 0
     expected = run("query", weather).text
     shutil.rmtree(weather)
     done = run("restore", "saved", weather)
     assert (done.code, done.err) == (0, "")
-    assert "2 segments of 102 bytes" in done.text
+    assert done.text.endswith(": 3 data in 2 segments of 102 bytes\n")
     assert run("query", weather).text == expected
     assert run("check", weather, "--accurate").code == 0
 
@@ -46,16 +46,30 @@ def test_a_whole_second_means_its_end(run, weather):
     assert run("restore", "saved", "again", "--at", point.partition(".")[0] + "Z", "--json").json["point"] == point
 
 
+def test_times_are_written_as_in_match_expressions_too(run, weather):
+    """A date is its end, a time without a zone is UTC."""
+    point = run("backup", weather, "saved", "--create", "--json").json["point"]
+    second, _, _ = point.partition(".")
+    for number, at in enumerate([second[:4], second[:7], second[:10], second[:16], second, second.replace("T", " "),
+                                 "today + 1 day", second + "+00:00", point]):  # fmt: skip
+        assert run("restore", "saved", f"again-{number}", "--at", at, "--json").json["point"] == point
+
+
 def test_a_damaged_segment_ends_with_8_and_is_named(run, weather):
     Path(weather, "2026/11-20.vm2").unlink()
     done = run("backup", weather, "saved", "--create")
     assert done.code == 8
     assert "ondisk: damaged: 2026/11-20.vm2: " in done.err
     assert done.err.endswith("is in the index but not on disk; the backup has nothing of it\n")
-    assert run("restore", "saved").text.splitlines()[0].endswith("1 not whole")
+    listed, verified = run("restore", "saved"), run("restore", "saved", "--verify")
+    assert (listed.code, verified.code) == (0, 9)
+    assert listed.text.splitlines()[0].endswith("Z  1 data in 2 segments of 32 bytes, 1 not whole")
+    assert verified.text == listed.text
     done = run("restore", "saved", "again")
     assert done.code == 8
+    assert done.text.endswith(": 1 data in 2 segments of 32 bytes, 1 not whole\n")
     assert "nothing of it was restored" in done.err
+    assert f"`ondisk restore {Path('saved').absolute()} --verify` shows whether another point is whole" in done.err
     assert "fix" in done.err
 
 
@@ -91,7 +105,11 @@ def test_verify_ends_with_9_and_names_what_is_damaged(run, weather):
     [
         (("restore", "saved", "--at", "2026-11-20T00:00:00Z"), 2),
         (("restore", "saved", "again", "--verify"), 2),
-        (("restore", "saved", "again", "--at", "yesterday"), 2),
+        (("restore", "saved", "again", "--at", "last week"), 2),
+        (("restore", "saved", "again", "--at", "12:00"), 2),
+        (("restore", "saved", "again", "--at", "2026-11-20 or 2026-11-21"), 2),
+        (("restore", "saved", "again", "--at", "2026-02-30T00:00:00Z"), 2),
+        (("restore", "saved", "again", "--at", "yesterday"), 10),
         (("restore", "saved", "again", "--at", "2000-01-01T00:00:00Z"), 10),
         (("restore", "nowhere", "again"), 11),
         (("restore", "saved", "weather"), 21),

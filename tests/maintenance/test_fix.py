@@ -54,7 +54,7 @@ def test_a_damaged_segment_is_noted_and_whole_again_once_it_is_put_back(world: W
     assert world.states(world.check()) == {A: "UNALIGNED"}  # the damage was noted about another file
     report = done(world.fix())
     assert (report.action, report.lost) == ("rescan", 0)
-    assert report.reasons[-1] == "1 data that the index did not know were read"
+    assert report.reasons[-1] == "1 data that the index did not know were read; deleted ones must be deleted again"
     assert world.states(world.check(accurate=True)) == {}
     assert world.content() == "0123"
 

@@ -106,7 +106,10 @@ def test_files_that_were_copied_are_answered_and_one_fix_makes_them_ok(before: P
     with ondisk.open(before) as dataset:
         assert answers(dataset) == EXPECTED[name], "before the fix"
         reasons = {each.segment: each.reasons for each in dataset.fix()}
-        assert reasons[f"2026/11-21.{name}"][-1] == "1 data that the index did not know were read"
+        assert (
+            reasons[f"2026/11-21.{name}"][-1]
+            == "1 data that the index did not know were read; deleted ones must be deleted again"
+        )
         assert left(dataset) == left(dataset, accurate=True) == []
         found = answers(dataset)
         assert [each for each in found if each in EXPECTED[name]] == EXPECTED[name]
