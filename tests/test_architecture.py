@@ -174,6 +174,7 @@ TESTED_ELSEWHERE = {
     "dataset/json_lines.py": "properties/test_json_lines.py",
     "dataset/merged_paths.py": "dataset/test_merged.py",
     "dataset/merged_streams.py": "dataset/test_merged.py",
+    "dataset/output_file.py": "tables/test_arrow_write.py",
     "dataset/overlap.py": "maintenance/test_archive.py",  # no kill lets a query return a datum twice
     "dataset/queryable.py": "dataset/test_query.py",
     "dataset/segment_bytes.py": "server/test_stored.py",

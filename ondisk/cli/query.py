@@ -23,6 +23,7 @@ from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.output_text import print_table
 from ondisk.cli.streams import printable, write_stdout
 from ondisk.dataset.json_lines import names_of
+from ondisk.dataset.output_file import check_free
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, OndiskError
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _write(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
     from ondisk.tables.installed import installed
 
     with installed():
-        from ondisk.tables.arrow_write import check_free, write
+        from ondisk.tables.arrow_write import write
 
     form: Literal["parquet", "arrow"] = "arrow" if arguments.parquet is None else "parquet"
     file = getattr(arguments, form)

@@ -94,20 +94,6 @@ def write_stdout(pieces: Iterable[bytes]) -> None:
     _write(b"".join(held))
 
 
-def write_file(name: str, content: bytes) -> None:
-    """Write a file of results; it replaces one of this name.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
-    try:
-        with Path(name).open("wb") as file:
-            file.write(content)
-    except OSError as error:
-        hint = _OUTPUT_HINTS.get(error.errno or 0, "Check the path, and your permission to write there.")
-        raise StorageError(f"{name}: {error.strerror}", hint=hint, path=name, errno=error.errno) from error
-
-
 def complain(kind: Literal["error", "warning", "refused", "damaged", "note"], message: str) -> None:
     """Print a message on standard error. With `quieted`, notes are not printed."""
     if _quiet and kind == "note":

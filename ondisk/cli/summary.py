@@ -19,7 +19,7 @@ from ondisk.cli.arguments import add_also, add_dataset, add_keys, add_match, nam
 from ondisk.cli.dataset import open_to_read
 from ondisk.cli.mistaken import note_mistakes, noting
 from ondisk.cli.output import Output
-from ondisk.cli.streams import write_file
+from ondisk.dataset.output_file import check_free, output_file
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plot", metavar="FILE.svg", type=path, help="with --by: draw the groups to a file, and print only its name"
     )
+    parser.add_argument("--overwrite", action="store_true", help="replace the file of --plot")
     parser.add_argument("--json", action="store_true", help="print one JSON object; with --by, one for each group")
 
 
@@ -73,10 +74,14 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InvalidInput("--by cannot be combined with --fields or --all-values, which are for all data together")
     if arguments.plot is not None and not arguments.plot.endswith(_PLOT):
         raise InvalidInput(f"a plot is an SVG file, not {arguments.plot}", hint=f"Write a name that ends with {_PLOT}.")
+    if arguments.overwrite and arguments.plot is None:
+        raise InvalidInput("--overwrite is for --plot only")
 
 
 def _groups(dataset: Dataset | Merged, arguments: argparse.Namespace, output: Output) -> None:
     by, of = arguments.by, arguments.min_max
+    if arguments.plot is not None:
+        check_free(arguments.plot, overwrite=arguments.overwrite)  # before the data are counted
     with dataset.summary_by(by, arguments.match, min_max=of) as found:
         groups = noting(found, dataset, arguments.match)
         if arguments.plot is None:
@@ -89,5 +94,7 @@ def _groups(dataset: Dataset | Merged, arguments: argparse.Namespace, output: Ou
         raise InvalidInput(
             f"a plot has at most {MOST} groups", hint="Select fewer data, or group by day, month or year."
         )
-    write_file(arguments.plot, plot(drawn, by, of).encode())
+    drawing = plot(drawn, by, of).encode()
+    with output_file(arguments.plot, overwrite=arguments.overwrite) as file:
+        file.write(0, drawing)
     output.plotted(arguments.plot, len(drawn))

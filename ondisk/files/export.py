@@ -15,11 +15,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ondisk.dataset.json_lines import time_text
-from ondisk.dataset.layout import CONFIG
+from ondisk.dataset.output_file import check_outside
 from ondisk.datum import Datum
 from ondisk.errors import AlreadyExists, DiskFull, InvalidInput, OndiskError, ReadOnly, StorageError, shown
 from ondisk.files.names import DEFAULT, Names
@@ -239,11 +238,7 @@ def _folder(path: str | os.PathLike[str]) -> Iterator[Directory]:
     """
     if not os.fspath(path):
         raise InvalidInput("the path of the folder is empty", hint='Write "." for the current folder.')
-    absolute = Path(path).resolve()
-    for each in (absolute, *absolute.parents):
-        with contextlib.suppress(OSError):  # it cannot be looked at, so no dataset there can be opened either
-            if (each / CONFIG).exists():
-                raise InvalidInput(f"{absolute} is in the dataset {each}", hint="Choose a folder outside of it.")
+    check_outside(path)
     try:
         folder = Directory.create(path)
     except FileExistsError as error:

@@ -34,6 +34,7 @@ from ondisk.errors import (
     StateError,
     StorageError,
 )
+from ondisk.files.walk import UNFINISHED
 from ondisk.filesystem import PipelineLock
 from ondisk.formats import Format, find
 from ondisk.index.built_for import dump
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FILE = 64 * 1024  # the fixed cost of a file, as bytes that are added to its size
-_UNFINISHED = (".tmp", ".part")
 
 Tasks: TypeAlias = Callable[[str, dict[str, int], str, str], Generator[dict[str, Any], None, None]]
 """Carries out `ondisk.pipeline.task.import_file` for each file, in processes of this machine or with Spark.
@@ -447,7 +447,7 @@ def input_files(folder: Path, unreadable: Callable[[OSError], None]) -> Iterator
             name for name in folders if not name.startswith(".") and not holds_dataset(Path(parent, name))
         )
         for name in sorted(names):
-            if name.startswith(".") or name.endswith(_UNFINISHED):
+            if name.startswith(".") or name.endswith(UNFINISHED):
                 continue
             path = Path(parent, name)
             try:

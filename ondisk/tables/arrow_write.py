@@ -5,41 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ondisk.errors import AlreadyExists, InvalidInput, OndiskError, StorageError
-from ondisk.filesystem import Directory
-from ondisk.filesystem.files import WritableFile
+from ondisk.dataset.output_file import output_file
+from ondisk.filesystem import WritableFile
 
 Form: TypeAlias = Literal["parquet", "arrow"]
 
 # Readers read whole groups of rows of Parquet, and skip whole groups. Memory holds one.
 _ROWS, _BYTES = 1_000_000, 64 * 1024 * 1024
-
-
-def check_free(path: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Raise unless a file may be written.
-
-    Raises:
-        AlreadyExists: it exists, and may not be overwritten.
-        InvalidInput: it exists, and is not a regular file.
-        NotFound: its directory does not exist.
-    """
-    absolute = Path(path).absolute()
-    with Directory.above(absolute) as directory:
-        if directory.stat(absolute.name) is None:
-            return
-        if not overwrite:
-            raise _exists(absolute)
-        try:
-            directory.regular_file(absolute.name)
-        except StorageError as error:
-            raise InvalidInput(error.message, hint="Choose another file.") from None
 
 
 def write(reader: pa.RecordBatchReader, path: str | os.PathLike[str], form: Form, *, overwrite: bool = False) -> int:
@@ -49,47 +26,13 @@ def write(reader: pa.RecordBatchReader, path: str | os.PathLike[str], form: Form
         overwrite: replace the file if it exists.
 
     Raises:
-        AlreadyExists, InvalidInput, NotFound: as `check_free`.
-        StorageError: the file cannot be written.
+        AlreadyExists, InvalidInput, NotFound, StorageError: as `output_file`.
         Also what reading the table raises; then there is no new file.
 
-    Durability: writes and syncs a hidden file, gives it its name, and syncs the directory. A crash before that leaves
-        the hidden file, `.NAME.ID.tmp`.
+    Durability: as `output_file`.
     """
-    check_free(path, overwrite=overwrite)
-    absolute = Path(path).absolute()
-    staged = f".{absolute.name}.{uuid4().hex}.tmp"
-    with Directory.above(absolute) as directory:
-        try:
-            with directory.create_file(staged) as file:
-                sink = _Sink(file)
-                count = _parquet(reader, sink) if form == "parquet" else _arrow(reader, sink)
-                file.sync()
-            if overwrite:
-                directory.rename(staged, absolute.name)
-            else:
-                _name(directory, staged, absolute)
-        finally:
-            directory.discard(staged)
-    return count
-
-
-def _name(directory: Directory, staged: str, path: Path) -> None:
-    """Give a file its name, unless it is taken."""
-    try:
-        try:
-            directory.link(staged, path.name)
-        except OndiskError:  # the filesystem has no links
-            check_free(path, overwrite=False)
-            directory.rename(staged, path.name)
-        directory.sync()
-    except FileExistsError:
-        raise _exists(path) from None
-
-
-def _exists(path: Path) -> AlreadyExists:
-    hint = "Choose another name, or pass --overwrite."
-    return AlreadyExists(f"{path} exists already", hint=hint)
+    with output_file(path, overwrite=overwrite) as file:
+        return (_parquet if form == "parquet" else _arrow)(reader, _Sink(file))
 
 
 def _parquet(reader: pa.RecordBatchReader, sink: _Sink) -> int:

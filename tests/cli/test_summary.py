@@ -106,7 +106,16 @@ def test_groups_are_drawn_to_a_file(run, weather):
     done = run("summary", weather, "--by", "day", "--plot", "days.svg")
     assert (done.code, done.text) == (0, "days.svg: 2 groups\n")
     assert Path("days.svg").read_text().count("<title>") == 2
-    assert run("summary", weather, "--by", "day", "--plot", "nowhere/days.svg").code == 50
+    assert run("summary", weather, "--by", "day", "--plot", "nowhere/days.svg").code == 10
+
+
+def test_a_plot_replaces_a_file_only_if_that_is_wanted(run, weather):
+    Path("days.svg").write_text("drawn by hand")
+    done = run("summary", weather, "--by", "day", "--plot", "days.svg")
+    assert (done.code, done.text, "--overwrite" in done.err) == (20, "", True)
+    assert Path("days.svg").read_text() == "drawn by hand"
+    assert run("summary", weather, "--by", "day", "--plot", "days.svg", "--overwrite").text == "days.svg: 2 groups\n"
+    assert Path("days.svg").read_text().startswith("<svg")
 
 
 @pytest.mark.parametrize(
@@ -115,6 +124,8 @@ def test_groups_are_drawn_to_a_file(run, weather):
         ("--by nowhere", 4, "nowhere"),
         ("--min-max area", 2, "--min-max is for groups\nWrite --by day"),
         ("--plot x.svg", 2, "--plot is for groups"),
+        ("--by day --overwrite", 2, "--overwrite is for --plot only"),
+        ("--by day --plot weather/x.svg", 2, "is in the dataset"),
         ("--by day --fields area", 2, "--by cannot be combined with --fields"),
         ("--by day --all-values", 2, "--by cannot be combined with"),
         ("--by day --plot weather/index.sqlite", 2, "a plot is an SVG file, not weather/index.sqlite"),

@@ -87,6 +87,22 @@ def test_what_is_no_regular_file_is_never_replaced(dataset, tmp_path):
         write(dataset.to_arrow(), tmp_path / "none" / "file", "parquet")
 
 
+def test_a_file_of_a_dataset_is_never_replaced(dataset, tmp_path):
+    (tmp_path / "link").symlink_to(dataset.path)
+    for path in (dataset.path / "dataset.toml", dataset.path / "2026/11-20.jsonl", tmp_path / "link/new"):
+        with pytest.raises(InvalidInput, match="is in the dataset"):
+            write(dataset.to_arrow(), path, "parquet", overwrite=True)
+    assert dataset.count() == 40
+    assert not any(each.state for each in dataset.check().segments)
+
+
+@pytest.mark.parametrize("name", ["..", "x" * 256, "a\0b"])
+def test_a_name_that_no_file_can_have_is_an_error(dataset, tmp_path, name):
+    with pytest.raises(InvalidInput, match="no file can have the name"):
+        write(dataset.to_arrow(), tmp_path / name, "parquet")
+    assert write(dataset.to_arrow(), tmp_path / ("x" * 255), "parquet") == 40
+
+
 @pytest.mark.parametrize("form", READ)
 def test_a_full_disk_is_said_and_leaves_nothing(dataset, tmp_path, form, monkeypatch):
     def full(self, offset, content):
