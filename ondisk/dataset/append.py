@@ -187,9 +187,11 @@ def unidentified(batch: Batch, stored: Stored, unique: Sequence[str]) -> int:
 
 def unidentified_note(count: int, unique: Sequence[str]) -> str:
     """Return a note about the data that `unidentified` has counted."""
-    names = " and no ".join(name for name in unique if name != "reftime")
+    names = [name for name in unique if name != "reftime"]
+    without = "it" if len(names) == 1 else "them"
     each = " for each reftime" if "reftime" in unique else ""
-    return f"{count} duplicates have no {names}, as `unique` needs; only one such datum{each} is stored"
+    listed = " and ".join(names)
+    return f"{count} duplicates lack {listed}, which `unique` names: only one datum without {without} is stored{each}"
 
 
 def refuse_old(batch: Batch, config: DatasetConfig) -> None:

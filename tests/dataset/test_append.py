@@ -173,11 +173,11 @@ def test_reftime_counts_only_where_it_is_listed(create):
         (["reftime"], []),
         (
             ["reftime", "station"],
-            ["2 duplicates have no station, as `unique` needs; only one such datum for each reftime is stored"],
+            ["2 duplicates lack station, which `unique` names: only one datum without it is stored for each reftime"],
         ),
         (
             ["station", "product"],
-            ["3 duplicates have no station and no product, as `unique` needs; only one such datum is stored"],
+            ["3 duplicates lack station and product, which `unique` names: only one datum without them is stored"],
         ),
     ],
 )
