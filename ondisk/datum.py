@@ -37,6 +37,9 @@ class Location:
     offset: int
     size: int
 
+    def __str__(self) -> str:
+        return f"{self.segment}, offset {self.offset}"
+
 
 class Datum:
     """Data of one time, with metadata. Do not change a datum after creating it.

@@ -13,6 +13,7 @@ ondisk query stations 'reftime: =2026' --parquet stations.parquet
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from ondisk import Merged
@@ -21,7 +22,8 @@ from ondisk.cli.dataset import open_to_read
 from ondisk.cli.mistaken import note_mistakes, noting
 from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.output_text import print_table
-from ondisk.cli.streams import printable, write_stdout
+from ondisk.cli.streams import complain, printable, write_stdout
+from ondisk.config import DatasetConfig
 from ondisk.dataset.json_lines import names_of
 from ondisk.dataset.output_file import check_free
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, OndiskError
@@ -87,18 +89,33 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
     fields = names_of(arguments.fields, dataset.fields)
     found = noting(dataset.query(arguments.match, **choice), dataset, arguments.match)
     if arguments.csv:
-        from ondisk.tables.columns import united  # here, as only few commands need it
-        from ondisk.tables.to_csv import csv_lines
+        from ondisk.tables.to_csv import csv_lines  # here, as only few commands need it
 
         columns = None if arguments.columns is None else [*arguments.columns]
-        several = isinstance(dataset, Merged)
-        config = united(dataset.configs) if isinstance(dataset, Merged) else dataset.config
-        write_stdout(csv_lines(found, columns, config, several=several))
+        _note_columns(columns or (), dataset)
+        write_stdout(csv_lines(found, columns, _config_of(dataset), several=isinstance(dataset, Merged)))
     elif arguments.table:
         known = [name for name in dataset.fields if name != "reftime"]
         print_table(found, known if fields is None else fields, datasets=isinstance(dataset, Merged))
     else:
         output.data(found, fields)
+
+
+def _config_of(dataset: Dataset | Merged) -> DatasetConfig:
+    from ondisk.tables.columns import united
+
+    return united(dataset.configs) if isinstance(dataset, Merged) else dataset.config
+
+
+def _note_columns(names: Iterable[str], dataset: Dataset | Merged) -> None:
+    """Print a note for each column that is not the field with its name."""
+    from ondisk.tables.columns import index_columns
+
+    columns = index_columns(_config_of(dataset), several=isinstance(dataset, Merged))
+    labels = {field: label for label, (field, _) in columns.items()}
+    for name in names:
+        if labels.get(name, name) != name:
+            complain("note", f"the column {name} is not the field {name}, which is the column {labels[name]}")
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -135,6 +152,7 @@ def _write(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
     form: Literal["parquet", "arrow"] = "arrow" if arguments.parquet is None else "parquet"
     file = getattr(arguments, form)
     check_free(file, overwrite=arguments.overwrite)
+    _note_columns(arguments.columns or (), dataset)
     table = dataset.to_arrow(arguments.match, columns=arguments.columns, **choice)
     rows = write(table, file, form, overwrite=arguments.overwrite)
     if not rows:

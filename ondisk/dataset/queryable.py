@@ -82,6 +82,7 @@ class Queryable(ABC):
         """Return what `to_arrow` returns as a DataFrame of pandas, all at once.
 
         Raises:
+            InvalidInput: an integer of more than 53 bits is in a column with missing values: pandas would round it.
             StateError: pandas or pyarrow is not installed.
             Also the errors of `to_arrow`.
         """
@@ -89,7 +90,9 @@ class Queryable(ABC):
 
         table = self.to_arrow(match, columns=columns, sort=sort, limit=limit, **equal)
         with installed("pandas"):
-            return table.read_pandas()
+            from ondisk.tables.to_pandas import to_pandas
+
+            return to_pandas(table)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return a table of all data for other libraries, such as polars, DuckDB and pandas; see `to_arrow`."""

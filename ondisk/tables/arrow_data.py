@@ -20,6 +20,9 @@ _DEPTH = MAX_DEPTH + 2
 _MARK = os.urandom(16).hex()  # unpredictable, so no datum contains it
 _BETWEEN = f',"{_MARK}",'.encode()
 _TIME = pa.timestamp("us", "UTC")
+EXACT = 2**53
+"""Up to this, reals can be all integers."""
+
 # The types of Python whose values become values of a type of Arrow as they are.
 _SAME = {
     pa.int64(): {int, type(None)},
@@ -100,7 +103,7 @@ def sampled(values: Sequence[Any]) -> pa.DataType:
             is_small = kind != pa.int64() or all(-(2**63) <= each < 2**63 for each in values if each is not None)
             return kind if is_small else pa.string()
     if found == {int, float}:
-        return pa.float64()
+        return pa.float64() if all(type(each) is not int or _is_real(each) for each in values) else pa.string()
     return _TIME if found == {datetime} else pa.string()
 
 
@@ -193,7 +196,7 @@ def _of_value(kind: pa.DataType, name: str) -> _Convert:
         least, most = (0, 2**kind.bit_width) if types.is_unsigned_integer(kind) else _signed(kind.bit_width)
         return lambda value: _check(type(value) is int and least <= value < most, value, kind, name)
     if types.is_float32(kind) or types.is_float64(kind):
-        return lambda value: _float(_check(type(value) in (int, float), value, kind, name))
+        return lambda value: _real(_check(type(value) in (int, float), value, kind, name), kind, name)
     if types.is_string(kind) or types.is_large_string(kind):
         return lambda value: value if isinstance(value, str) and is_unicode(value) else _json(value).decode()
     if types.is_boolean(kind):
@@ -215,16 +218,23 @@ def _time(value: str | datetime) -> int:
 
 def _check(is_right: bool, value: Any, kind: pa.DataType, name: str) -> Any:
     if not is_right:
-        hint = f"Use another type for {name} in the schema; string takes any value, as JSON."
-        raise InvalidInput(f"{name} is {value!r:.60}, not {kind}", hint=hint)
+        raise InvalidInput(f"{name} is {value!r:.60}, not {kind}", hint=_other_type(name))
     return value
 
 
-def _float(number: float) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return float("inf") if number > 0 else float("-inf")
+def _other_type(name: str) -> str:
+    return f"Use another type for {name} in the schema; string takes any value, as JSON."
+
+
+def _real(number: float, kind: pa.DataType, name: str) -> float:
+    if type(number) is int and not _is_real(number):
+        raise InvalidInput(f"{name} is {number!r:.60}, which a {kind} would round", hint=_other_type(name))
+    return float(number)
+
+
+def _is_real(integer: int) -> bool:
+    """Return whether a real can be this integer."""
+    return -EXACT <= integer <= EXACT or (-(2**63) <= integer < 2**63 and int(float(integer)) == integer)
 
 
 class ArrowToData:

@@ -27,7 +27,17 @@ from ondisk.matcher import Expression, Sort
 from ondisk.tables.arrow_bytes import ROWS, is_plain, with_data
 from ondisk.tables.arrow_columns import PLACE, TYPES, RowsToArrow, all_columns
 from ondisk.tables.arrow_data import DataToArrow, ValuesToArrow, sampled
-from ondisk.tables.columns import DATA, SAMPLE, SAMPLE_BYTES, Chosen, Complete, chosen, default_columns, place_of
+from ondisk.tables.columns import (
+    DATA,
+    SAMPLE,
+    SAMPLE_BYTES,
+    Chosen,
+    Complete,
+    chosen,
+    default_columns,
+    name_all,
+    place_of,
+)
 
 Columns: TypeAlias = Iterable[str] | Mapping[str, Any] | pa.Schema | None
 """The columns of a table: names; or names and types, which are those of Arrow or of fields; None for everything."""
@@ -194,7 +204,8 @@ class Table:
             except InvalidInput as error:
                 datum = data[error.context["position"]]
                 message = f"{place_of(datum)}: {error.message}"
-                raise InvalidInput(message, hint=error.hint, location=datum.location) from None
+                hint = name_all(self.schema.names, each.name)
+                raise InvalidInput(message, hint=hint, location=datum.location) from None
         return made
 
     def batch(self, arrays: Mapping[str, pa.Array]) -> pa.RecordBatch:

@@ -36,6 +36,8 @@ SAMPLE = 16_384
 SAMPLE_BYTES = 16 * 1024 * 1024
 """Bytes of data that are looked at; one datum may have more."""
 
+_NAMED, _LISTED = 20, 100  # columns in a message, and in its hint
+
 Source: TypeAlias = Literal["index", "metadata", "content", "data"]
 
 
@@ -147,6 +149,19 @@ def default_columns(config: DatasetConfig, sample: Sequence[Datum] | None, *, se
     return [*columns, *(Chosen(CONTENT + key, "content", key) for key in keys_of(datum.data for datum in sample))]
 
 
+def name_all(names: Sequence[str], as_text: str | None = None) -> str:
+    """Return a hint to name the columns of a table.
+
+    Args:
+        as_text: one of them whose type should be text.
+    """
+    which = "" if as_text is None else f"; {as_text} as text, which takes any value"
+    if len(names) > _LISTED:
+        return f"Name the columns that you want with columns (--columns){which}; {DATA} holds the whole content."
+    listed = ",".join(f"{name}=text" if name == as_text else name for name in names)
+    return f"Name all columns with columns (--columns){which}: {listed}"
+
+
 def place_of(datum: Datum) -> str:
     """Return the location of a datum for a message, with its dataset if several are read as one."""
     return str(datum.location) if datum.dataset is None else f"{datum.dataset}: {datum.location}"
@@ -171,6 +186,7 @@ class Complete:
     """
 
     def __init__(self, columns: Sequence[Chosen], config: DatasetConfig) -> None:
+        self._columns = columns
         self._has_data = any(each.source == "data" for each in columns)
         self._keys = {each.key for each in columns if each.source == "content"}
         self._metadata = {*config.fields, *(each.key for each in columns if each.source == "metadata")}
@@ -179,21 +195,29 @@ class Complete:
         """Raise unless all that some data have is in a column.
 
         Raises:
-            InvalidInput: a datum has something else; names it, and its location.
+            InvalidInput: data have something else; names it, and the location of the first such datum.
         """
+        lacking: dict[str, Datum] = {}
         for datum in data:
             # Read-only metadata are those of the index, which has declared fields only.
             if type(datum.metadata) is not MappingProxyType and not datum.metadata.keys() <= self._metadata:
-                raise self._incomplete(datum, METADATA, datum.metadata.keys() - self._metadata)
+                for key in sorted(datum.metadata.keys() - self._metadata):
+                    lacking.setdefault(METADATA + key, datum)
         for datum in () if self._has_data else data:
             if not isinstance(datum.data, Mapping):
-                raise self._incomplete(datum, DATA, ())
-            if not datum.data.keys() <= self._keys:
-                raise self._incomplete(datum, CONTENT, datum.data.keys() - self._keys)
+                lacking.setdefault(DATA, datum)
+            elif not datum.data.keys() <= self._keys:
+                for key in sorted(datum.data.keys() - self._keys):
+                    lacking.setdefault(CONTENT + key, datum)
+        if lacking:
+            raise self._incomplete(lacking)
 
-    @staticmethod
-    def _incomplete(datum: Datum, prefix: str, keys: Iterable[str]) -> InvalidInput:
-        name = prefix + next(iter(sorted(keys)), "")
+    def _incomplete(self, lacking: Mapping[str, Datum]) -> InvalidInput:
+        """Return the error for columns that the table lacks: name → a datum that has it."""
+        (name, datum), *others = lacking.items()
         problem = f"{place_of(datum)} has {name}, for which the first data of the table have no column"
-        hint = f"Name the columns that you want, {name} among them; {DATA} holds the whole content."
-        return InvalidInput(problem, hint=hint, location=datum.location)
+        if others:
+            problem += f"; nor for {', '.join(each for each, _ in others[:_NAMED])}{', …' * (len(others) > _NAMED)}"
+        names = [each.name for each in self._columns if DATA not in lacking or each.source != "content"]
+        names += [each for each in lacking if DATA not in lacking or not each.startswith(CONTENT)]
+        return InvalidInput(problem, hint=name_all(names), location=datum.location)

@@ -343,6 +343,35 @@ def test_csv_is_printed_with_a_header(run, weather):
     assert done.text == 'product,reftime\n"VM2,1",2026-11-21T07:00:00Z\n'
 
 
+def test_a_real_rounds_no_integer_and_the_remedy_of_the_error_works(run, jsonl):
+    lines = b"".join(
+        b'{"reftime":"2026-11-20T06:00:0%dZ","x":%b}\n' % each for each in ((1, b"1.5"), (2, b"9007199254740993"))
+    )
+    run("append", jsonl, "-", stdin=lines)
+    done = run("query", jsonl, "--parquet", "table", "--columns", "reftime,data.x=real")
+    assert done.code == 2
+    assert "data.x is 9007199254740993, which a double would round" in done.err
+    columns = done.err.splitlines()[1].partition("(--columns)")[2].partition(": ")[2]
+    assert columns == "reftime,data.x=text"
+    assert run("query", jsonl, "--parquet", "table", "--columns", columns).code == 0
+    assert pq.read_table("table")["data.x"].to_pylist() == ["1.5", "9007199254740993"]
+    assert run("query", jsonl, "--parquet", "table", "--overwrite").code == 0
+    assert pq.read_table("table")["data.x"].to_pylist() == ["1.5", "9007199254740993"]
+
+
+@pytest.mark.parametrize("also", [(), ("--also", "other")])
+@pytest.mark.parametrize("option", [("--csv",), ("--parquet", "table")])
+def test_a_column_that_is_not_the_field_of_its_name_is_noted(run, option, also):
+    for name in ("named", "other"):
+        run("init", name, "--format", "jsonl", "--step", "daily", "--field", "size=integer", "--field", "dataset=text")
+    done = run("query", "named", *also, *option, "--columns", "size,reftime")
+    assert done.err.startswith("ondisk: note: the column size is not the field size, which is the column f_size\n")
+    done = run(
+        "query", "named", *also, *option, "--columns", "f_size,reftime", "--overwrite" if len(option) > 1 else "-q"
+    )
+    assert "the field" not in done.err
+
+
 @pytest.mark.parametrize(("option", "read"), [("--parquet", pq.read_table), ("--arrow", feather.read_table)])
 def test_tables_are_written_to_files(run, weather, tmp_path, option, read):
     file = tmp_path / "table"

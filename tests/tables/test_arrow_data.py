@@ -99,6 +99,9 @@ def test_nested_types_are_taken_apart():
         (pa.int32(), True),
         (pa.int32(), 1.0),
         (pa.float64(), "1"),
+        (pa.float64(), 2**53 + 1),
+        (pa.float32(), -(2**53) - 1),
+        (pa.float64(), 10**400),
         (pa.bool_(), 1),
         (pa.binary(), "text"),
         (TIME, "yesterday"),
@@ -113,6 +116,11 @@ def test_a_value_of_another_type_is_refused(kind, value):
     with pytest.raises(InvalidInput) as caught:
         made(struct(a=kind), {}, {"a": value})
     assert caught.value.context["position"] == 1
+
+
+def test_an_integer_that_a_real_would_round_is_named():
+    with pytest.raises(InvalidInput, match=r"data\.x is 9007199254740993, which a double would round"):
+        ValuesToArrow(pa.float64(), "data.x").make([1.5, 2**53 + 1])
 
 
 def test_data_that_are_no_mapping_are_no_struct():
@@ -138,6 +146,9 @@ def test_what_was_read_is_written_back():
     [
         ([1, None, -5], pa.int64()),
         ([1, 2.5], pa.float64()),
+        ([-(2**53), 2.5, 2**60], pa.float64()),
+        ([1, 2.5, 2**53 + 1], pa.string()),
+        ([10**400, 2.5], pa.string()),
         ([0.5, None], pa.float64()),
         ([True, None], pa.bool_()),
         (["a", None], pa.string()),

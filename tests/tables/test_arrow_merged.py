@@ -62,7 +62,7 @@ def test_columns_are_chosen_by_name_and_type(paths):
         with pytest.raises(InvalidInput, match=r"there is no column 'nothing'") as caught:
             merged.to_arrow(columns=["nothing"])
         assert "dataset, segment" in caught.value.hint
-        with pytest.raises(InvalidInput, match=r"south: Location"):
+        with pytest.raises(InvalidInput, match=r"south: 2026/11-20\.jsonl, offset 0: data"):
             merged.to_arrow(columns={"data.note": "integer"}).read_all()
         with pytest.raises(MatchError, match=r"north.*dataset"):
             merged.to_arrow(dataset="x")

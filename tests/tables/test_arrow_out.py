@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -178,11 +179,21 @@ def test_the_whole_content_is_one_column_of_json(stations):
 def test_what_the_first_data_do_not_have_is_an_error_and_never_left_out(stations, monkeypatch):
     for module in (arrow_out, columns):
         monkeypatch.setattr(module, "SAMPLE", 1)
-    with pytest.raises(InvalidInput, match=r"Location\(.*\) has data.when, for which") as caught:
-        stations.to_arrow().read_all()
-    assert "data.when among them" in caught.value.hint
-    with pytest.raises(InvalidInput, match=r"data\.temperature is 5.7, not int64"):
-        stations.to_arrow(sort="-reftime", columns={"data.temperature": "integer"}).read_all()
+    with pytest.raises(
+        InvalidInput, match=r"^2026/11\.jsonl, offset .* has data\.temp.* no column; nor for data\.when, data\.note\n"
+    ) as caught:
+        stations.to_arrow(sort="-reftime").read_all()
+    columns_of_all = re.findall(r"^Name all columns with columns \(--columns\): (.*)$", caught.value.hint)[0].split(",")
+    assert columns_of_all == [
+        "reftime",
+        "station",
+        "name",
+        *(f"data.{key}" for key in ("n", "temperature", "when", "note")),
+    ]
+    assert stations.to_arrow(columns=columns_of_all).read_all().num_rows == 3
+    with pytest.raises(InvalidInput, match=r"data\.temperature is 5.7, not int64") as caught:
+        stations.to_arrow(columns={"reftime": None, "data.temperature": "integer"}).read_all()
+    assert caught.value.hint.endswith("data.temperature as text, which takes any value: reftime,data.temperature=text")
     assert stations.to_arrow(columns=["data.n"]).read_all()["data.n"].to_pylist() == [1, 2, None]
 
 
@@ -275,16 +286,6 @@ def test_other_libraries_read_a_dataset_itself(weather):
     assert pa.table(weather).to_pylist() == rows_of(weather)
     with ondisk.open(weather.path, read_only=True) as other:
         assert pa.RecordBatchReader.from_stream(other).read_all().num_rows == weather.count()
-
-
-def test_pandas_reads_a_dataset(stations):
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    frame = stations.to_pandas(columns=["reftime", "station", "data.temperature"])
-    assert [*frame.columns] == ["reftime", "station", "data.temperature"]
-    assert frame["data.temperature"].mean() == pytest.approx(5.85)
-    assert str(frame["reftime"].dtype) == "datetime64[us, UTC]"
-    if hasattr(pandas.DataFrame, "from_arrow"):
-        assert len(pandas.DataFrame.from_arrow(stations)) == 3
 
 
 def test_polars_reads_a_dataset(weather):
