@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ondisk.maintenance.maintain import Maintained
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Diagnosis, Done, Report
-    from ondisk.pipeline.run import PipelineReport
+    from ondisk.pipeline.report import PipelineReport
     from ondisk.queue import Acknowledged
     from ondisk.replication import ambry
     from ondisk.replication.heal import Healed
@@ -67,7 +67,12 @@ class JsonOutput:
                 "files": _values(report, "found", "known", "imported"),
                 "changed": report.changed,
                 "failed": [{"file": name, "reason": reason} for name, reason in report.failed],
-                "datasets": [{"dataset": name} | _values(result, *keys) for name, result in report.datasets.items()],
+                "datasets": [
+                    {"dataset": name}
+                    | _values(result, *keys)
+                    | {"again": report.again.get(name, 0), "lacking": report.lacking.get(name, 0)}
+                    for name, result in report.datasets.items()
+                ],
                 "refused": [{"file": name, "reason": reason} for name, reason in report.refusals],
             }
             | _damage_and_notes(report.damage, report.notes)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ondisk.maintenance.maintain import Maintained
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Diagnosis, Done, Report
-    from ondisk.pipeline.run import PipelineReport
+    from ondisk.pipeline.report import PipelineReport
     from ondisk.queue import Acknowledged
     from ondisk.replication import ambry
     from ondisk.replication.heal import Healed

@@ -20,7 +20,8 @@ from ondisk.cli.spark import add_spark, executors
 from ondisk.cli.streams import complain
 
 if TYPE_CHECKING:
-    from ondisk.pipeline.run import Pipeline, PipelineReport
+    from ondisk.pipeline.report import PipelineReport
+    from ondisk.pipeline.run import Pipeline
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +40,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     with Pipeline.open(arguments.config, dry_run=arguments.dry_run) as pipeline:
         report = pipeline.report
         try:
-            if pipeline.waiting:  # starting Spark takes seconds
+            if pipeline.to_read:  # starting Spark takes seconds
                 _import(pipeline, pipeline.config.master if arguments.spark is None else arguments.spark)
         finally:
             output.imported(report)  # also after an error: the files before it are stored
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def _import(pipeline: Pipeline, master: str | None) -> None:
     """Import the files: with Spark, if there is a master; "" is that of spark-submit, else this machine."""
-    with executors(master) as spark, bytes_progress("pipeline", sum(file.size for file in pipeline.waiting)) as advance:
+    with executors(master) as spark, bytes_progress("pipeline", sum(file.size for file in pipeline.to_read)) as advance:
         if spark is None:
             from ondisk.workers.processes import imports
 
@@ -70,6 +71,11 @@ def _complain_of(report: PipelineReport) -> None:
     """Print on standard error what was not imported, and why."""
     for name, reason in report.failed:
         complain("error", f"{name}: {reason}")
+    for name, count in report.again.items():
+        verb = "would be" if report.dry_run else "were"
+        complain("note", f"{name}: files that were imported before, and that it lacked, {verb} imported again: {count}")
+    for name, count in report.lacking.items():
+        complain("warning", f"{name}: files that were imported before, that it lacks, and that are gone: {count}")
     for name in report.changed:
         complain("note", f"{name}: it changed while it was read; the next run imports it")
     for item in report.kept:

@@ -458,6 +458,13 @@ class Dataset(Queryable):
         with self._access.current().index.snapshot() as snapshot:
             return parts(snapshot, source)
 
+    def count_of_parts(self, source: str) -> int:
+        """Return how many parts of a source `append_staged` has stored."""
+        from ondisk.index.import_log import count
+
+        with self._access.current().index.snapshot() as snapshot:
+            return count(snapshot, source)
+
     def query(
         self,
         match: Match = None,

@@ -3,7 +3,8 @@
 A file is imported once. Every commit stores the marks of the files whose data it stores (`ondisk.index.import_log`).
 The dataset for errors is committed last and stores the marks of all files. After a kill, the next run imports again the
 files that the dataset for errors does not know, and each dataset skips the files that it has stored. The dataset for
-errors also stores the filters: a file is never divided half by old and half by new filters.
+errors also stores the filters: a file is never divided half by old and half by new filters. And it notes what each
+dataset has: one that was restored gets what it lacks, see `ondisk.pipeline.restored`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -25,9 +26,6 @@ from ondisk.dataset import Dataset
 from ondisk.dataset.append import AppendResult, refuse_old
 from ondisk.dataset.layout import CONFIG, check_takes_data, open_directory
 from ondisk.errors import (
-    EXIT_DATA_SKIPPED,
-    EXIT_DONE,
-    EXIT_FINDINGS,
     ConfigError,
     NotFound,
     OndiskError,
@@ -37,14 +35,16 @@ from ondisk.errors import (
 from ondisk.files.walk import UNFINISHED
 from ondisk.filesystem import PipelineLock
 from ondisk.formats import Format, find
+from ondisk.index import Transaction, import_log
 from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
-from ondisk.maintenance.maintain import Maintained, maintain, worst
+from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.metrics import write
 from ondisk.pipeline.config import PipelineConfig, holds_dataset, plain
+from ondisk.pipeline.report import PipelineReport
+from ondisk.pipeline.restored import Note, Restored, restored
 from ondisk.pipeline.route import read_again
-from ondisk.pipeline.task import CHANGED, NAMED, ImportOptions, InputFile
-from ondisk.segment import Damage
+from ondisk.pipeline.task import NAMED, ImportOptions, InputFile
 from ondisk.staging.jobs import STAGED, remove
 from ondisk.staging.stage import FinishedStage, Stage
 
@@ -66,83 +66,6 @@ class _Filters(NamedTuple):
 
     number: int
     of: dict[str, str | None]
-
-
-@dataclass(slots=True)
-class PipelineReport:
-    """What a run of a pipeline did; after a dry run, what it would do.
-
-    Attributes:
-        name: the pipeline's name.
-        dry_run: nothing was written; `imported` then counts duplicates, too.
-        found: number of files in the folder.
-        known: number of these that an earlier run imported.
-        imported: number of files that this run imported.
-        changed: files that changed while they were read; the next run imports them.
-        failed: files that could not be read, and why; the next run tries again.
-        datasets: result for each dataset; refused data that match no dataset count for the one for errors.
-        refusals: file and reason for refused data; the first 100.
-        damage: file and damaged place; the first 100.
-        damaged: number of damaged places.
-        notes: file and note.
-        maintained: what maintenance did.
-    """
-
-    name: str
-    dry_run: bool = False
-    found: int = 0
-    known: int = 0
-    imported: int = 0
-    changed: list[str] = field(default_factory=list)
-    failed: list[tuple[str, str]] = field(default_factory=list)
-    datasets: dict[str, AppendResult] = field(default_factory=dict)
-    refusals: list[tuple[str, str]] = field(default_factory=list)
-    damage: list[tuple[str, Damage]] = field(default_factory=list)
-    damaged: int = 0
-    notes: list[tuple[str, str]] = field(default_factory=list)
-    maintained: list[Maintained] = field(default_factory=list)
-    _codes: set[int] = field(default_factory=set, repr=False)
-
-    @property
-    def refused(self) -> int:
-        """Number of refused data."""
-        return sum(each.refused for each in self.datasets.values())
-
-    @property
-    def kept(self) -> list[str]:
-        """What was in the way of the data, and is kept in quarantine: dataset and item."""
-        return [f"{name}: {item}" for name, result in self.datasets.items() for item in result.kept]
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code of a command that did this."""
-        own = EXIT_FINDINGS if self.dry_run and self.imported else EXIT_DONE
-        if self.refused or self.damaged:
-            own = EXIT_DATA_SKIPPED
-        elif self.kept:
-            own = EXIT_FINDINGS
-        return worst([own, *self._codes, *(each.exit_code for each in self.maintained)])
-
-    def add(self, name: str, answer: dict[str, Any]) -> None:
-        """Add the answer of the task that read a file."""
-        if "left" in answer:
-            if answer["left"] == CHANGED:
-                self.changed.append(name)
-            else:
-                self.failed.append((name, answer["left"]))
-                self._codes.add(answer["code"])
-            return
-        self.imported += 1
-        results = [*self.datasets.values()]
-        for at, count in answer["refused"]:
-            results[at].refused += count
-        if self.dry_run:
-            for at, count in answer["counts"]:
-                results[at].imported += count
-        self.refusals += [(name, reason) for _, reason in answer["refusals"][: NAMED - len(self.refusals)]]
-        self.damage += [(name, Damage(*each)) for each in answer["damage"][: NAMED - len(self.damage)]]
-        self.damaged += answer["damaged"]
-        self.notes += [(name, note) for note in answer["notes"]]
 
 
 def pipeline(
@@ -168,11 +91,11 @@ def pipeline(
     Locks: the lock of the pipeline for the whole run, without waiting; the writers' locks during commits.
     """
     with Pipeline.open(config, dry_run=dry_run) as run:
-        if run.waiting and spark is None and run.config.master is None:
+        if run.to_read and spark is None and run.config.master is None:
             from ondisk.workers import processes
 
             run.import_files(processes.imports)
-        elif run.waiting:
+        elif run.to_read:
             from ondisk.spark.append import imports
             from ondisk.spark.session import session
 
@@ -186,7 +109,8 @@ class Pipeline:
 
     Attributes:
         config: the content of its file.
-        waiting: the files to import, in their order.
+        waiting: the new files to import, in their order.
+        restored: datasets that lack known files, which are imported again.
         report: what was done so far.
     """
 
@@ -199,8 +123,12 @@ class Pipeline:
         own = f"{config.name}\0{plain(os.path.realpath(config.resolve(config.error)))}"
         self._own = f"pipeline-{hashlib.sha256(own.encode()).hexdigest()[:16]}-"
         self.waiting: list[InputFile] = []
+        self.restored: list[Restored] = []
+        self._known: list[InputFile] = []
         self._begun: list[InputFile] = []
+        self._notes: dict[str, Note] = {}
         self._filters = self._before = _Filters(0, {})
+        self._saved: list[_Filters] = []
 
     @classmethod
     def open(cls, config: str | os.PathLike[str], *, dry_run: bool = False) -> Self:
@@ -220,6 +148,7 @@ class Pipeline:
             run._check()
             run._find()
             run._find_begun()
+            run._find_restored()
             run._sweep()
             run._undo = undo.pop_all()
         return run
@@ -239,10 +168,13 @@ class Pipeline:
             tasks: carries out the tasks.
             progress: called with the size of each file that is done.
         """
+        for each in self.restored:
+            self._import_again(each, tasks, progress)
         if self._begun:
+            before = len(self.report.failed)
             self._import(self._begun, self._before, tasks, progress)
-            if self.report.failed:
-                name, reason = self.report.failed[0]
+            if self.report.failed[before:]:
+                name, reason = self.report.failed[before]
                 raise StateError(
                     f"{name}: {reason}; it was partly imported, and must be finished with the filters of that time",
                     hint="Correct or remove the file, or restore the earlier filters.",
@@ -252,13 +184,43 @@ class Pipeline:
         begun = set(self._begun)
         self._import([file for file in self.waiting if file not in begun], self._filters, tasks, progress)
 
+    def _import_again(self, restored: Restored, tasks: Tasks, progress: Callable[[int], None]) -> None:
+        """Import known files into a dataset that lacks them."""
+        name, failed = restored.name, len(self.report.failed)
+        if not self.report.dry_run:
+            self._note(name, restored.note)  # so that the next run continues if this one is killed
+        for filters, files in self._by_filters(restored.files).items():
+            self._import(files, self._saved[filters], tasks, progress, only=restored.at)
+        if len(self.report.failed) == failed:
+            self._end_again(restored)
+
+    def _end_again(self, restored: Restored) -> None:
+        """Note that nothing is left to be imported again into a dataset."""
+        lacking = restored.lacking(self.report.again.get(restored.name, 0))
+        if lacking:
+            self.report.lacking[restored.name] = lacking
+        if not self.report.dry_run:
+            self._note(restored.name, Note.of(self._datasets[restored.at], self.config.name))
+
     def _import(
-        self, waiting: Sequence[InputFile], filters: _Filters, tasks: Tasks, progress: Callable[[int], None]
+        self,
+        waiting: Sequence[InputFile],
+        filters: _Filters,
+        tasks: Tasks,
+        progress: Callable[[int], None],
+        only: int | None = None,
     ) -> None:
+        """Import files.
+
+        Args:
+            only: the number of the dataset that the files are imported into again.
+        """
         config = self.config
         names = (*config.datasets, config.error)
         paths = [str(config.resolve(name)) for name in names]
-        options = ImportOptions(str(config.input), paths, [filters.of.get(name) for name in names], self.report.dry_run)
+        options = ImportOptions(
+            str(config.input), paths, [filters.of.get(name) for name in names], self.report.dry_run, only
+        )
         files = {json.dumps(file): file for file in waiting}
         weights = {name: file.size + _FILE for name, file in files.items()}
         job = f"{STAGED}/{self._own}{uuid4().hex}"
@@ -268,9 +230,9 @@ class Pipeline:
                 for own, group in groupby(answers, key=itemgetter("job")):
                     done = [(files[answer["segment"]], answer) for answer in group]
                     if not self.report.dry_run:
-                        self._commit(own, [each for each in done if "staged" in each[1]])
+                        self._commit(own, [each for each in done if "staged" in each[1]], filters, only)
                     for file, answer in done:
-                        self.report.add(file.name, answer)
+                        self.report.add(file.name, answer, None if only is None else config.datasets[only])
                         progress(file.size)
         finally:
             self._sweep()
@@ -311,6 +273,7 @@ class Pipeline:
         found = [*input_files(self.config.input, self._unreadable)]
         known = self._errors.stored(map(self._mark, found))
         self.waiting = [file for file in found if self._mark(file) not in known]
+        self._known = [file for file in found if self._mark(file) in known]
         self.report.found, self.report.known = len(found), len(found) - len(self.waiting)
 
     def _find_begun(self) -> None:
@@ -320,7 +283,8 @@ class Pipeline:
             ConfigError: a dataset that some of their data belong to is missing.
         """
         filtered = dict(zip(self.config.datasets, self._datasets, strict=False))
-        saved = [_Filters(*json.loads(str(part))) for part in self._errors.parts_of(self._filters_of)]
+        parts = self._errors.parts_of(self._filters_of)
+        self._saved = saved = sorted((_Filters(*json.loads(str(part))) for part in parts), key=itemgetter(0))
         now = {name: dataset.config.filter for name, dataset in filtered.items()}
         self._before = max(saved, key=itemgetter(0), default=_Filters(0, {}))
         self._filters = self._before if self._before.of == now else _Filters(self._before.number + 1, now)
@@ -333,11 +297,48 @@ class Pipeline:
                 stored |= dataset.stored(map(self._mark, self.waiting))
         self._begun = [file for file in self.waiting if self._mark(file) in stored]
         if self._begun and missing:
-            raise ConfigError(
-                f"{self.config.path}: datasets: {missing[0]!r} is missing; an interrupted run has begun to divide "
-                f"{self._begun[0].name} among {', '.join(self._before.of)}",
-                hint=f"Add {missing[0]!r} until a run has succeeded.",
-            )
+            begun = f"an interrupted run has begun to divide {self._begun[0].name} among {', '.join(self._before.of)}"
+            raise self._missing(missing[0], begun)
+
+    def _find_restored(self) -> None:
+        """Find datasets that lack known files.
+
+        Raises:
+            ConfigError: a dataset that some of the data of these belong to is missing.
+            NeedsCheck, StateError: as `ondisk.pipeline.restored.restored`.
+        """
+        for at, name in enumerate(self.config.datasets):
+            dataset = self._datasets[at]
+            now, before = Note.of(dataset, self.config.name), Note.noted(self._errors, self._noted_as(name))
+            self._notes[name] = now
+            if before is not None and (found := restored(at, name, dataset, before, now, self._lacked(name, dataset))):
+                if found.files:
+                    self.restored.append(found)
+                else:
+                    self._end_again(found)
+
+    def _lacked(self, name: str, dataset: Dataset) -> Iterator[InputFile]:
+        """Yield the known files that a dataset has no mark of, and that were divided while it was in the pipeline."""
+        stored = dataset.stored(map(self._mark, self._known))
+        unmarked = [file for file in self._known if self._mark(file) not in stored]
+        for filters, files in self._by_filters(unmarked).items():
+            of = self._saved[filters].of
+            if name not in of:
+                continue
+            for missing in sorted(of.keys() - {*self.config.datasets}):
+                raise self._missing(missing, f"{files[0].name} must be divided again among {', '.join(of)}")
+            yield from files
+
+    def _by_filters(self, files: Iterable[InputFile]) -> dict[int, list[InputFile]]:
+        """Return known files by the filters that divided them: a place in the list of all filters → files."""
+        rest, found = [*files], dict[int, list[InputFile]]()
+        for at in reversed(range(1, len(self._saved))):
+            marks = {file: Mark(self._divided_by(self._saved[at]), file.mark) for file in rest}
+            stored = self._errors.stored(marks.values())
+            found[at] = [file for file in rest if marks[file] in stored]
+            rest = [file for file in rest if marks[file] not in stored]
+        found[0] = rest  # by the first filters; no mark says so
+        return {at: found[at] for at in sorted(found) if found[at]}
 
     def _save_filters(self) -> None:
         """Store the filters that files are divided by from now on."""
@@ -347,6 +348,12 @@ class Pipeline:
                 f"{self._own}{uuid4().hex}", [FinishedStage("", 0, dump(self._errors.config), mark)]
             )
             self._before = self._filters
+            self._saved.append(self._filters)
+
+    @property
+    def to_read(self) -> list[InputFile]:
+        """The files that tasks read, those that are imported again first."""
+        return [*(file for each in self.restored for file in each.files), *self.waiting]
 
     @property
     def _errors(self) -> Dataset:
@@ -355,6 +362,27 @@ class Pipeline:
     @property
     def _filters_of(self) -> str:
         return f"{self.config.name}: filters"
+
+    def _divided_by(self, filters: _Filters) -> str:
+        """Return the source of the marks of files that some filters divided, except the first ones."""
+        return f"{self.config.name}: filters {filters.number}"
+
+    def _noted_as(self, name: str) -> str:
+        """Return the source of the note about a dataset."""
+        return f"{self.config.name}: state of {name}"
+
+    def _note(self, name: str, note: Note) -> None:
+        """Store a note about a dataset, in a commit of its own."""
+        self._notes[name] = note
+        self._errors.append_staged(f"{self._own}{uuid4().hex}", [], record=lambda to, _: self._save_notes(to))
+
+    def _save_notes(self, transaction: Transaction) -> None:
+        for name, note in self._notes.items():
+            import_log.note(transaction, self._noted_as(name), json.dumps(note))
+
+    def _missing(self, name: str, reason: str) -> ConfigError:
+        problem = f"{self.config.path}: datasets: {name!r} is missing; {reason}"
+        return ConfigError(problem, hint=f"Add {name!r} until a run has succeeded.")
 
     def _mark(self, file: InputFile) -> Mark:
         return Mark(self.config.name, file.mark)
@@ -374,11 +402,21 @@ class Pipeline:
                     if name.startswith(self._own):
                         remove(directory, name)
 
-    def _commit(self, job: str, done: Sequence[tuple[InputFile, dict[str, Any]]]) -> None:
+    def _commit(
+        self, job: str, done: Sequence[tuple[InputFile, dict[str, Any]]], filters: _Filters, only: int | None
+    ) -> None:
         """Commit the staged data of some files; in the dataset for errors last, which marks files as imported."""
         config = self.config
         last = len(config.datasets)
+
+        def record(transaction: Transaction, _: AppendResult) -> None:
+            if filters.number > self._saved[0].number:
+                import_log.save(transaction, [Mark(self._divided_by(filters), file.mark) for file, _ in done])
+            self._save_notes(transaction)
+
         for at, dataset in enumerate(self._datasets[: last + 1]):
+            if only not in (None, at):
+                continue
             staged, files = [], {}
             for file, answer in done:
                 mark = self._mark(file)
@@ -389,8 +427,15 @@ class Pipeline:
                 elif at == last:
                     staged.append(FinishedStage("", 0, dump(dataset.config), mark))
             if staged:
-                result = dataset.append_staged(job, staged, duplicates=self._duplicates(at, job, files))
+                # What was imported again was a duplicate before, too, or is one because it is there.
+                duplicates = self._duplicates(at, job, files) if only is None else None
+                result = dataset.append_staged(
+                    job, staged, duplicates=duplicates, record=record if at == last else None
+                )
                 self.report.datasets[config.all[at]].extend(result)
+                if only is None and at != last:
+                    note, stored = self._notes[config.all[at]], len(staged) - len(result.skipped)
+                    self._notes[config.all[at]] = note._replace(files=note.files + stored)
 
     def _duplicates(
         self, at: int, job: str, files: dict[str, InputFile]

@@ -71,12 +71,18 @@ class ImportOptions:
         filters: one for each dataset, which may differ from its configuration by now; a dataset with None gets no
             data, except the one for errors.
         dry_run: only count.
+        only: the number of the dataset that a file is imported into again; None for a new file.
     """
 
     folder: str
     datasets: list[str]
     filters: list[str | None]
     dry_run: bool
+    only: int | None = None
+
+    def wants(self, at: int) -> bool:
+        """Return whether data of a dataset are imported."""
+        return self.only in (None, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +153,11 @@ def _stage(file: InputFile, option: str, job: str, number: str) -> dict[str, Any
         division = Division([each.route(file) for each in destinations], format)
         try:
             for batch in division.reader.parse(peeked, BATCH_SIZE):
-                report.add(batch)
+                if options.only is None:  # else an earlier run has reported its damage
+                    report.add(batch)
                 for at, share in enumerate(division.divide(batch)):
+                    if not options.wants(at):
+                        continue
                     report.add_share(at, share)
                     if share.batch.payloads and not options.dry_run:
                         if at not in stages:
@@ -156,7 +165,8 @@ def _stage(file: InputFile, option: str, job: str, number: str) -> dict[str, Any
                             stages[at] = stack.enter_context(Stage(to.directory, to.config, job, number))
                         stages[at].add(share.batch, division.formats[at])
         except LimitExceeded as error:  # the data before it are complete
-            report.refuse(len(destinations) - 1, division.position, error.message)
+            if options.only is None:
+                report.refuse(len(destinations) - 1, division.position, error.message)
         with contextlib.suppress(FileNotFoundError):  # a removed file was read completely
             _check_unchanged(file, path.stat())
         staged = [[at, *astuple(stages[at].finish())] for at in sorted(stages)]

@@ -355,3 +355,10 @@ def test_before_a_file_that_was_begun_is_done_no_other_is_divided_by_new_filters
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
     pipeline(begun / "pipeline.toml")
     assert held(begun) == holding(low=[line(1), line(7)], high=[line(12), line(8)])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_cannot_be_read_does_not_stop_a_file_that_was_begun(begun: Path) -> None:
+    (begun / "incoming/folder").mkdir(mode=0)
+    report = pipeline(begun / "pipeline.toml")
+    assert ([name for name, _ in report.failed], report.imported) == (["folder"], 1)

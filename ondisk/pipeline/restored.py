@@ -1,0 +1,108 @@
+"""Datasets that do not have all files that a pipeline has imported into them: restored, or created again.
+
+The dataset for errors says which files were imported. With each commit it notes, for each other dataset, which index
+that had and how many of the files its import log had. Marks are only added to an import log. So an index with the same
+UUID and as many marks has them all; one with fewer marks is an earlier state of it, and says exactly what it has. An
+index with another UUID was created again or rebuilt, and may have data without their marks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+from ondisk.dataset import Dataset
+from ondisk.dataset.layout import untrusted
+from ondisk.errors import StateError
+from ondisk.pipeline.task import InputFile
+
+
+class Note(NamedTuple):
+    """What the dataset for errors notes about another dataset.
+
+    Attributes:
+        uuid: of its index.
+        files: how many files of the pipeline its import log has, or should have.
+        is_complete: False while a run imports files again.
+    """
+
+    uuid: str
+    files: int
+    is_complete: bool = True
+
+    @classmethod
+    def of(cls, dataset: Dataset, pipeline: str) -> Self:
+        """Return what is to be noted about a dataset now.
+
+        Args:
+            pipeline: its name.
+        """
+        return cls(dataset.last_change()["uuid"], dataset.count_of_parts(pipeline))
+
+    @classmethod
+    def noted(cls, errors: Dataset, source: str) -> Self | None:
+        """Return what the dataset for errors has noted; None if no run has imported into that dataset."""
+        return next((cls(*json.loads(str(text))) for text in errors.parts_of(source)), None)
+
+    def is_reached_by(self, now: Note) -> bool:
+        """Return whether a dataset has all files that were noted."""
+        return self.is_complete and self.uuid == now.uuid and self.files <= now.files
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A dataset that lacks files.
+
+    Attributes:
+        at: its number in the configuration.
+        name: its name there.
+        note: its index, and how many files it should have.
+        had: how many it has.
+        files: those to import into it again; some may have no data for it.
+    """
+
+    at: int
+    name: str
+    note: Note
+    had: int
+    files: tuple[InputFile, ...]
+
+    def lacking(self, again: int) -> int:
+        """Return how many files it still lacks.
+
+        Args:
+            again: how many of those that were imported again had data for it.
+        """
+        return max(0, self.note.files - self.had - again)
+
+
+def restored(
+    at: int, name: str, dataset: Dataset, before: Note, now: Note, files: Iterable[InputFile]
+) -> Restored | None:
+    """Return what a dataset lacks; None if it has all.
+
+    Args:
+        before: what was noted about it.
+        files: those that were imported while it was in the pipeline, and of which it has no mark.
+
+    Raises:
+        NeedsCheck: its index does not know all data yet, so what is imported again could be stored twice.
+        StateError: it may have data of these files, and would store them twice or replace newer ones.
+    """
+    if before.is_reached_by(now):
+        return None
+    lacked, needs_check = tuple(files), dataset.needs_check
+    if lacked and needs_check:
+        raise untrusted(dataset.path)
+    is_known = before.uuid == now.uuid or not (needs_check or dataset.exists())
+    if lacked and not is_known and (not dataset.config.unique or dataset.config.replace == "yes"):
+        reason = "data could be stored twice" if not dataset.config.unique else "older data could replace newer ones"
+        raise StateError(
+            f"{dataset.path}: its index is another one than before, and does not know files that were imported: "
+            f"{len(lacked)}, the first is {lacked[0].name}. If they were imported again, {reason}",
+            hint="If it has all their data, move the files away. Else create it again, empty: then it gets all files.",
+        )
+    note = Note(now.uuid, before.files if is_known else now.files, is_complete=False)
+    return Restored(at, name, note, now.files, lacked)
