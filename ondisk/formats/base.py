@@ -150,6 +150,57 @@ class Batch:
         return [position for position in range(len(self)) if position not in refused]
 
 
+class TakesMembers(ABC):
+    """What a format may be, too: one that encodes data whose content is given as JSON."""
+
+    @abstractmethod
+    def takes_members(self, keys: Sequence[str]) -> bool:
+        """Return whether `encode_members` can encode data that are mappings with these keys."""
+
+    @abstractmethod
+    def encode_members(
+        self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], members: Sequence[bytes]
+    ) -> Batch:
+        """Return data as bytes, as `Format.encode_columns` does, whose content is given as JSON.
+
+        Args:
+            members: those of a JSON object, each with a comma before it; values nest within `max_depth`.
+        """
+
+
+class JoinsParts(ABC):
+    """What a format may be, too: one that encodes each key and value of a content once, and joins them.
+
+    Attributes:
+        joins_parts: it does so with its configuration.
+    """
+
+    joins_parts: bool = True
+
+    @abstractmethod
+    def content_part(self, key: str, value: Any) -> bytes:
+        """Return the bytes that a key and its value are in the content of a datum, for `encode_parts`.
+
+        Args:
+            value: an integer of 64 bits, a finite real or a text; so that each of them is encoded once.
+        """
+
+    @abstractmethod
+    def encode_parts(
+        self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[bytes]]
+    ) -> Batch:
+        """Return data whose content is joined of parts, as `Format.encode_columns` returns them.
+
+        Args:
+            reftimes: microseconds since 1970.
+            metadata: data with equal metadata should share one mapping, which nobody changes.
+            parts: for each key of the content, those of all data; no bytes where a datum lacks the key.
+
+        Raises:
+            InvalidInput: one of the data cannot be stored; `encode_columns` says which.
+        """
+
+
 class Format(ABC):
     """One data format, set up for one dataset.
 
@@ -166,7 +217,6 @@ class Format(ABC):
         unit: what an offset counts.
         shortage: how a file shows that it once had more data, see `ScanResult.missing`.
         extension: of its segments.
-        joins_parts: it has `content_part` and `encode_parts`.
         is_text: its files are lines of text, which are decompressed when they are appended.
         encrypts: its segments are encrypted if the configuration says so.
         has_checksums: each datum has a checksum, which is compared when it is exported. Otherwise only the checksum of
@@ -181,7 +231,6 @@ class Format(ABC):
     raw: ClassVar[bool] = False
     is_dir: ClassVar[bool] = False
     unit: ClassVar[str] = "byte"
-    joins_parts: bool = False
     is_text: ClassVar[bool] = False
     encrypts: ClassVar[bool] = False
     has_checksums: ClassVar[bool] = False
@@ -232,43 +281,6 @@ class Format(ABC):
             reftimes: microseconds since 1970.
         """
         return self.encode(list(map(Datum, map(from_microseconds, reftimes), metadata, data)))
-
-    def takes_members(self, keys: Sequence[str]) -> bool:
-        """Return whether `encode_members` can encode data that are mappings with these keys."""
-        return False
-
-    def encode_members(
-        self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], members: Sequence[bytes]
-    ) -> Batch:
-        """Return data as bytes, as `encode_columns` does, whose content is given as JSON.
-
-        Args:
-            members: those of a JSON object, each with a comma before it; values nest within `max_depth`.
-        """
-        raise NotImplementedError
-
-    def content_part(self, key: str, value: Any) -> bytes:
-        """Return the bytes that a key and its value are in the content of a datum, for `encode_parts`.
-
-        Args:
-            value: an integer of 64 bits, a finite real or a text; so that each of them is encoded once.
-        """
-        raise NotImplementedError
-
-    def encode_parts(
-        self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[bytes]]
-    ) -> Batch:
-        """Return data whose content is joined of parts, as `encode_columns` returns them.
-
-        Args:
-            reftimes: microseconds since 1970.
-            metadata: data with equal metadata should share one mapping, which nobody changes.
-            parts: for each key of the content, those of all data; no bytes where a datum lacks the key.
-
-        Raises:
-            InvalidInput: one of the data cannot be stored; `encode_columns` says which.
-        """
-        raise NotImplementedError
 
     @abstractmethod
     def decode(self, payload: bytes) -> Any:

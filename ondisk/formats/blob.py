@@ -117,7 +117,7 @@ class Blob(Format):
         return count
 
     def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
-        raise NotImplementedError("ondisk.segments.dir finds the data of a directory")
+        raise AssertionError("ondisk.segments.dir finds the data of a directory")
 
     def _encoded(self, datum: Datum) -> tuple[Mapping[str, Any], bytes]:
         """Return the canonical metadata of a datum, and the bytes to store next to its file."""

@@ -20,7 +20,7 @@ from ondisk import json_shapes
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import EPOCH, Datum, FieldType, restored
 from ondisk.errors import FrameCorrupt, InvalidInput, shown
-from ondisk.formats.base import Batch, Loaded
+from ondisk.formats.base import Batch, JoinsParts, Loaded, TakesMembers
 from ondisk.formats.lines import LineFormat, why_not_text
 from ondisk.formats.metadata import OncePerMapping, canonical_metadata
 
@@ -48,12 +48,11 @@ class _Heads(dict[int, bytes]):
         return head
 
 
-class JsonLines(LineFormat):
+class JsonLines(LineFormat, TakesMembers, JoinsParts):
     """The jsonl format; see the module's docstring."""
 
     name: ClassVar[str] = "jsonl"
     plausible: ClassVar[re.Pattern[bytes]] = _OBJECT
-    joins_parts = True
 
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)

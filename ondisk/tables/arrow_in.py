@@ -23,13 +23,13 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType
 from ondisk.errors import InvalidInput, LimitExceeded, OndiskError, shown
 from ondisk.formats import Batch, Format
-from ondisk.formats.base import BATCH_BYTES
 from ondisk.matcher import METADATA
 from ondisk.tables.arrow_columns import TYPES
 from ondisk.tables.arrow_data import ArrowToData, distinct, plain
 from ondisk.tables.arrow_rows import RowsToData, with_refused
 from ondisk.tables.columns import CONTENT, DATA, PLACE, index_columns
 from ondisk.tables.csv_input import field_name
+from ondisk.tables.merged import joined
 from ondisk.tables.options import REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
 
@@ -91,7 +91,7 @@ def batches(
     batch_size: int,
     name: str = "the table",
 ) -> Iterator[Batch]:
-    """Yield the rows of a table as data, in batches of at most `batch_size` data or `BATCH_BYTES`.
+    """Return the rows of a table as data, in batches of at most `batch_size` data or `BATCH_BYTES`.
 
     Args:
         reader: has a `schema`, and yields batches of rows.
@@ -106,7 +106,13 @@ def batches(
         raise InvalidInput("null and delimiter are for CSV only", hint="Omit them.")
     with errors_of(name):  # names of columns may be other than UTF-8
         columns = _Columns(reader.schema, config, format, options)
-    whole, size, before = Batch(), 0, 0
+    return joined(_parsed(reader, columns, config, format, batch_size, name), batch_size)
+
+
+def _parsed(
+    reader: pa.RecordBatchReader, columns: _Columns, config: DatasetConfig, format: Format, batch_size: int, name: str
+) -> Iterator[Batch]:
+    before = 0
     rows = iter(reader)
     while True:
         with errors_of(name):
@@ -120,16 +126,7 @@ def batches(
                 batch = columns.encode(some, format)
             batch.refused = [(place, f"row {before + place + 1}: {reason}") for place, reason in batch.refused]
             before += some.num_rows
-            if len(whole) and len(whole) + len(batch) > batch_size:
-                yield whole
-                whole, size = Batch(), 0
-            whole.extend(batch)
-            size += sum(map(len, batch.payloads))
-            if len(whole) >= batch_size or size >= BATCH_BYTES:
-                yield whole
-                whole, size = Batch(), 0
-    if len(whole):
-        yield whole
+            yield batch
 
 
 def _slices(rows: pa.RecordBatch, longest: int, batch_size: int) -> Iterator[pa.RecordBatch]:

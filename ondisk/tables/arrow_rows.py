@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from ondisk.datum import FieldType, from_microseconds, microseconds
 from ondisk.errors import InvalidInput
 from ondisk.formats import Batch, Format
+from ondisk.formats.base import TakesMembers
 from ondisk.tables.arrow_data import ArrowToData, distinct, values_of
 from ondisk.tables.arrow_json import members
 
@@ -83,7 +84,7 @@ class RowsToData:
         if self._data is not None:
             label, reader = self._data
             column, keys = rows.column(label), reader.keys
-            if keys is not None and format.takes_members(keys):
+            if keys is not None and isinstance(format, TakesMembers) and format.takes_members(keys):
                 named = [*zip(keys, column.flatten(), strict=True)]
                 texts, wrong = members(named, count, format.config.max_depth - 1)
                 refused |= wrong

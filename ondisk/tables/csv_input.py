@@ -17,11 +17,11 @@ from typing import Any
 
 from ondisk.config import DatasetConfig
 from ondisk.errors import InvalidInput, shown
-from ondisk.formats.base import BATCH_BYTES, Batch, Format, Readable
+from ondisk.formats.base import Batch, Format, JoinsParts, Readable
 from ondisk.tables import csv_reader
 from ondisk.tables.columns import CONTENT
 from ondisk.tables.csv_reader import Records
-from ondisk.tables.merged import with_refused
+from ondisk.tables.merged import joined, with_refused
 from ondisk.tables.options import REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
 from ondisk.tables.values import Contents, Metadata, Parts, Refused
@@ -33,7 +33,7 @@ _NAMED = 20  # columns in a message
 def parse(
     stream: Readable, config: DatasetConfig, format: Format, options: TableOptions, batch_size: int
 ) -> Iterator[Batch]:
-    """Yield the rows of a CSV file as data, in batches of at most `batch_size` data or `BATCH_BYTES`.
+    """Return the rows of a CSV file as data, in batches of at most `batch_size` data or `BATCH_BYTES`.
 
     Args:
         format: encodes the data.
@@ -43,25 +43,20 @@ def parse(
         LimitExceeded: as `csv_reader.read`.
     """
     check_takes_rows(format)
+    return joined(_parsed(stream, config, format, options, batch_size), batch_size)
+
+
+def _parsed(
+    stream: Readable, config: DatasetConfig, format: Format, options: TableOptions, batch_size: int
+) -> Iterator[Batch]:
     delimiter = options.delimiter or ","
     columns: _Columns | None = None
-    whole, size = Batch(), 0
     for records in csv_reader.read(stream, delimiter, in_columns=True):
         if columns is None:
             columns, records = _begun(records, config, format, options, delimiter)
         lines = sorted([*records.lines, *records.refused]) if records.refused else records.lines
-        begin = 0
-        while begin < len(lines):
-            some = lines[begin : begin + batch_size - len(whole)]
-            begin += len(some)
-            batch = columns.encode(_between(records, some))
-            whole.extend(batch)
-            size += sum(map(len, batch.payloads))
-            if len(whole) >= batch_size or size >= BATCH_BYTES:
-                yield whole
-                whole, size = Batch(), 0
-    if len(whole):
-        yield whole
+        for begin in range(0, len(lines), batch_size):
+            yield columns.encode(_between(records, lines[begin : begin + batch_size]))
 
 
 def check_takes_rows(format: Format) -> None:
@@ -148,9 +143,9 @@ class _Columns:
             hint = f"Rename it, or remove it; the reftime is {shown(wanted)}."
             raise InvalidInput(f"a column of the content cannot be called {REFTIME}", hint=hint)
         self._contents = Contents(options.null)
-        self._parts = (
-            [Parts(partial(format.content_part, key), options.null) for key in self._keys] if format.joins_parts else []
-        )
+        self._joining = format if isinstance(format, JoinsParts) and format.joins_parts else None
+        part_of = [] if self._joining is None else [partial(self._joining.content_part, key) for key in self._keys]
+        self._parts = [Parts(each, options.null) for each in part_of]
 
     def encode(self, records: Records) -> Batch:
         """Return records as data; refuse those that are not."""
@@ -182,14 +177,14 @@ class _Columns:
 
     def _encoded(self, times: list[int], metadata: list[Mapping[str, Any]], cells: Sequence[Sequence[str]]) -> Batch:
         """Return rows of which each has a time and metadata."""
-        if self._format.joins_parts:
+        if self._joining is not None:
             for part in self._parts:
                 part.trim()
             columns = [
                 [*map(part.__getitem__, cells[place])] for part, place in zip(self._parts, self._others, strict=True)
             ]
             with contextlib.suppress(InvalidInput):
-                return self._format.encode_parts(times, metadata, columns)
+                return self._joining.encode_parts(times, metadata, columns)
         self._contents.trim()
         return self._format.encode_columns(times, metadata, self._content_of(cells, len(times)))
 

@@ -12,11 +12,11 @@ from typing import Any
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, from_microseconds
 from ondisk.errors import InvalidInput, shown
-from ondisk.formats.base import BATCH_BYTES, Batch, Readable, compression_of
+from ondisk.formats.base import Batch, Readable, compression_of
 from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
 from ondisk.json_shapes import from_json
-from ondisk.tables.merged import with_refused
+from ondisk.tables.merged import joined, with_refused
 from ondisk.tables.options import REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
 
@@ -26,29 +26,23 @@ _TOGETHER = 10_000  # lines
 def parse(
     stream: Readable, config: DatasetConfig, format: JsonLines, options: TableOptions, batch_size: int
 ) -> Iterator[Batch]:
-    """Yield the objects in the lines of a stream as data, in batches of at most `batch_size` or `BATCH_BYTES`.
+    """Return the objects in the lines of a stream as data, in batches of at most `batch_size` or `BATCH_BYTES`.
 
     Raises:
         InvalidInput: an option is not valid; or the stream is compressed.
         LimitExceeded: a line is longer than `max_datum_size`.
     """
     objects = _Objects(config, format, options)
-    whole, size, number = Batch(), 0, 1
+    return joined(_parsed(stream, config, objects, batch_size), batch_size)
+
+
+def _parsed(stream: Readable, config: DatasetConfig, objects: _Objects, batch_size: int) -> Iterator[Batch]:
+    number = 1
     for lines in read_lines(stream, min(batch_size, _TOGETHER), config.max_datum_size):
         if number == 1 and (compression := compression_of(lines[0])):
             raise InvalidInput(f"it is compressed with {compression}, not text", hint="Decompress it first.")
-        batch = objects.encode(lines, number)
+        yield objects.encode(lines, number)
         number += len(lines)
-        if len(whole) + len(batch) > batch_size:
-            yield whole
-            whole, size = Batch(), 0
-        whole.extend(batch)
-        size += sum(map(len, batch.payloads))
-        if size >= BATCH_BYTES:
-            yield whole
-            whole, size = Batch(), 0
-    if len(whole):
-        yield whole
 
 
 class _Objects:

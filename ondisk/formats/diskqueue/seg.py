@@ -23,7 +23,18 @@ from ondisk import frame
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.datum import EPOCH, MICROSECOND, Datum
 from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, SegmentCorrupt, StateError
-from ondisk.formats.base import BATCH_BYTES, MOVE, Batch, Chained, FileStream, Format, Loaded, Readable, is_zeros
+from ondisk.formats.base import (
+    BATCH_BYTES,
+    MOVE,
+    Batch,
+    Chained,
+    FileStream,
+    Format,
+    JoinsParts,
+    Loaded,
+    Readable,
+    is_zeros,
+)
 from ondisk.formats.diskqueue import blocks, cbor_payload, drafts, edges, encryption, header, key_search, payload
 from ondisk.formats.diskqueue.declared import Declared
 from ondisk.formats.diskqueue.frame_reader import FrameReader
@@ -41,7 +52,7 @@ _MAX_COUNT = 2**32 - 1
 _DRAFT_BEGIN = 8  # bytes of a draft that show how it is compressed
 
 
-class Seg(Format):
+class Seg(Format, JoinsParts):
     """The seg format; see the module's docstring."""
 
     name: ClassVar[str] = "seg"
