@@ -17,7 +17,7 @@ from ondisk.backup.point import (
     Problem,
     SegmentCopy,
     measured,
-    read_lines,
+    name_of_part,
     time_of,
     write_lines,
 )
@@ -27,7 +27,7 @@ from ondisk.dataset.access import Opened
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.layout import ARCHIVE, CONFIG
 from ondisk.dataset.query import Query, Snapshots
-from ondisk.errors import DiskFull, InvalidInput, LockError, shown
+from ondisk.errors import DiskFull, IntegrityError, InvalidInput, LockError, shown
 from ondisk.filesystem import Directory
 from ondisk.formats.diskqueue.state import NAME as STATE
 from ondisk.index import INDEX, Snapshot, copied, segment_rows
@@ -35,7 +35,6 @@ from ondisk.index.connection import damaged, sqlite_errors
 
 _TRIES = 1000
 _LIMIT = 16 * 1024 * 1024  # bytes of a file beside the segments
-_MAIN = "dataset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +93,7 @@ def backup(
         StateError: it is the backup of another dataset, or an archive is missing.
         NeedsCheck: an index may not know all data.
         IndexCorrupt: an index is damaged.
+        IntegrityError: a point is damaged. If it is not the last one, the new point was made, but nothing was removed.
         LockError: another run writes to this backup; or the dataset changes faster than it can be read.
         DiskFull: the backup's disk is full.
 
@@ -121,7 +121,8 @@ def _added(access: DatasetAccess, target: Target, keep: int | None, progress: Ca
     latest = target.point(before[-1]) if before else None
     must_sweep = target.begin()
     if keep is not None and (removed := target.remove_points(keep)):
-        target.sweep()  # the disk may be full
+        with contextlib.suppress(IntegrityError):  # the sweep at the end reports it, when there is a new point
+            target.sweep()  # the disk may be full
     counts, parts = Counts(), list[Part]()
     with _snapshots(access) as (snapshots, beside):
         now = time.time_ns() // 1000
@@ -130,7 +131,7 @@ def _added(access: DatasetAccess, target: Target, keep: int | None, progress: Ca
             beside[f"{ARCHIVE}/{name}.summary"] = access.directory.read(f"{ARCHIVE}/{name}.summary", _LIMIT)
         for opened, snapshot, _ in snapshots.each():
             place = opened.reader.prefix.removesuffix("/")
-            name = place.removeprefix(".") or _MAIN
+            name = name_of_part(place)
             copies = SegmentCopies(target, name, opened, snapshot, _earlier(target, latest, name), counts)
             files = beside if not place else {CONFIG: opened.index.directory.read(CONFIG, _LIMIT)}
             parts.append(_part(target, place, name, opened, snapshot, copies.copies(progress), files))
@@ -169,11 +170,14 @@ def _beside(directory: Directory) -> dict[str, bytes]:
     return {name: directory.read(name, _LIMIT) for name in names}
 
 
-def _earlier(target: Target, latest: Point | None, part: str) -> Iterator[SegmentCopy]:
-    """Return the copies of a part in the last point."""
-    if latest is None or not any(each.name == part for each in latest.parts):
-        return iter(())
-    return read_lines(target.lines(latest.name, part))
+def _earlier(target: Target, latest: Point | None, name: str) -> Iterator[SegmentCopy]:
+    """Return the copies of a part in the last point.
+
+    Raises:
+        IntegrityError: their list is damaged.
+    """
+    parts = [] if latest is None else [part for part in latest.parts if part.name == name]
+    return target.copies(latest, parts[0]) if latest is not None and parts else iter(())
 
 
 def _part(

@@ -7,12 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import chain
+from typing import Any
 
 from google_crc32c import extend
 
+from ondisk.dataset.layout import CONFIG
 from ondisk.datum import from_microseconds
-from ondisk.errors import IntegrityError, VersionTooNew
+from ondisk.errors import IntegrityError, StorageError, VersionTooNew
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
+from ondisk.index import INDEX
 
 POINT, SEGMENTS = "point.json", "segments.jsonl"
 VERSION = 1
@@ -111,10 +115,18 @@ class SegmentCopy:
     @classmethod
     def from_line(cls, line: bytes) -> SegmentCopy:
         values = json.loads(line)
-        values["kept"], values["zeros"] = Kept(values["kept"]), tuple(values["zeros"])
+        begin, end = values["zeros"]
+        values["kept"], values["zeros"] = Kept(values["kept"]), (begin, end)
         if values["numbers"] is not None:
-            values["numbers"] = tuple(map(tuple, values["numbers"]))
-        return cls(**values)
+            values["numbers"] = tuple((first, last) for first, last in values["numbers"])
+        copy = cls(**values)
+        numbers = [copy.generation, copy.size, copy.stored, copy.checksum, copy.length, copy.total, copy.count,
+                   *copy.zeros, *chain.from_iterable(copy.numbers or ())]  # fmt: skip
+        texts = (copy.segment, copy.file, copy.mark, copy.problem)
+        if not _are_sound(texts, numbers) or any(last >= copy.length for _, last in copy.numbers or ()):
+            raise ValueError("its values are not those of a copy")
+        bytes.fromhex(copy.mark)
+        return copy
 
 
 def runs(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
@@ -126,6 +138,11 @@ def runs(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
         else:
             found.append((number, number))
     return tuple(found)
+
+
+def name_of_part(place: str) -> str:
+    """Return the name of a part by its place in the dataset."""
+    return place.removeprefix(".") or "dataset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,11 +232,14 @@ def time_of(name: str) -> datetime:
     return datetime.strptime(name, _NAMED).replace(tzinfo=UTC)
 
 
-def read_point(folder: Directory) -> Point:
+def read_point(folder: Directory, name: str) -> Point:
     """Read the point in a folder.
 
+    Args:
+        name: of the folder: a point is valid under its own name only.
+
     Raises:
-        IntegrityError: `point.json` is missing or damaged.
+        IntegrityError: `point.json` is missing or damaged, or of another point.
         VersionTooNew: a newer ondisk has made it.
     """
     path = folder.at(POINT)
@@ -230,10 +250,48 @@ def read_point(folder: Directory) -> Point:
             hint = "Use that newer version."
             raise VersionTooNew(f"{path} has version {version}, this ondisk knows {VERSION}", hint=hint)
         values["parts"] = [Part(**part) for part in values["parts"]]
-        return Point(**values)
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
+        point = Point(**values)
+        if not _is_sound(point):
+            raise ValueError("its values are not those of a point")
+        if point.name != name:
+            raise ValueError(f"it is that of the point {point.name}")
+        return point
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         hint = f"Restore another point; or remove this one: rm -r {folder.path}"
         raise IntegrityError(f"{path} is damaged: {error}", hint=hint, path=path) from None
+
+
+def _is_sound(point: Point) -> bool:
+    """Return whether the values of a point have the types and the names that `encode` writes.
+
+    Raises:
+        ValueError, TypeError, AttributeError: they do not.
+    """
+    texts = [point.path, *point.offline]
+    numbers = [point.time]
+    for part in point.parts:
+        texts += part.name, part.place, part.uuid, *part.files
+        numbers += part.segments, part.incomplete, part.count, part.total
+        numbers += (number for size, checksum in part.files.values() for number in (size, checksum))
+        if part.name != name_of_part(part.place) or not part.files.keys() >= {INDEX, SEGMENTS, CONFIG}:
+            return False
+    return _are_sound(texts, numbers) and len(point.parts) > 0 and not point.parts[-1].place
+
+
+def _are_sound(texts: Iterable[object], numbers: Iterable[Any]) -> bool:
+    """Return whether values from JSON are texts, and whole numbers of up to 63 bits."""
+    is_sound = all(type(each) is str for each in texts)
+    return is_sound and all(type(each) is int and 0 <= each < 1 << 63 for each in numbers)
+
+
+def whole(folder: Directory, name: str, part: Part) -> str | None:
+    """Return what is wrong with a file of a part of a point; None if nothing is."""
+    try:
+        if [*measured(folder.open_to_read(name))] == [*part.files[name]]:
+            return None
+    except (FileNotFoundError, StorageError):
+        return f"{folder.at(name)} is missing, or cannot be read"
+    return f"{folder.at(name)} is damaged: it does not have the checksum that was recorded for it"
 
 
 def write_lines(file: WritableFile, copies: Iterable[SegmentCopy]) -> None:
@@ -261,7 +319,7 @@ def read_lines(file: ReadableFile) -> Iterator[SegmentCopy]:
             yield from map(SegmentCopy.from_line, lines)
         if rest:
             raise ValueError("its last line has no end")
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         hint = "Restore another point."
         raise IntegrityError(f"{file.path} is damaged: {error}", hint=hint, path=file.path) from None
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from zlib import crc32
 
-from ondisk.backup.point import SEGMENTS, USABLE, Kept, Part, Point, Problem, SegmentCopy, read_lines
+from ondisk.backup.point import SEGMENTS, USABLE, Kept, Part, Point, Problem, SegmentCopy, read_lines, whole
 from ondisk.backup.target import Target
-from ondisk.backup.verify import whole
 from ondisk.dataset.layout import CONFIG
 from ondisk.datum import microseconds
 from ondisk.errors import (
@@ -243,10 +242,9 @@ class _Restore:
             facts: copied.Placed | None = None
             kept, reason = copy.kept, copy.problem
             if copy.file or copy.is_dir:
-                folders.add(copy.segment if copy.is_dir else copy.segment.rpartition("/")[0])
                 try:
-                    found = (self._folder if copy.is_dir else self._file)(part, copy, place)
-                    facts, problem = found
+                    facts, problem = (self._folder if copy.is_dir else self._file)(part, copy, place)
+                    folders.add(copy.segment if copy.is_dir else copy.segment.rpartition("/")[0])
                 except (IntegrityError, NotFound, StorageError, FileNotFoundError, EOFError) as error:
                     if isinstance(error, DiskFull | DurabilityLost):
                         raise

@@ -236,6 +236,7 @@ class SegmentCopies:
         is_same = is_same and before is not None and state == (
             before.generation, before.size, before.tail, before.length
         )  # fmt: skip
+        is_same = is_same and before is not None and self._is_there(before)
         try:
             folder = self._reader.folder_of(segment)
         except UNREADABLE as error:
@@ -253,6 +254,13 @@ class SegmentCopies:
         if seen_in(folder, facts, end.size) is Seen.UNKNOWN:
             copy = replace(copy, kept=Kept.UNPROVEN)
         return self._files(segment, copy, folder)
+
+    def _is_there(self, copy: SegmentCopy) -> bool:
+        """Return whether a copy of a dir segment has all of its files; their contents are not read."""
+        path = f"{self._root}/{copy.file}"
+        names = {name.rpartition(".")[0] for name in self._target.directory.names(path.rpartition("/")[0])}
+        has_all = all(file_name(copy.segment, number) in names for number in copy.files)
+        return has_all and (not copy.file or self._target.has(path, copy.stored))
 
     def _files(self, segment: Segment, copy: SegmentCopy, folder: Directory) -> SegmentCopy:
         """Copy the files of a dir segment that the backup does not have, and its entries."""

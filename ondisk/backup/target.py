@@ -10,18 +10,19 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Self
 
-from ondisk.backup.point import POINT, SEGMENTS, Point, read_lines, read_point
+from ondisk.backup.point import POINT, SEGMENTS, Part, Point, SegmentCopy, read_lines, read_point, time_of, whole
 from ondisk.dataset.layout import CONFIG
 from ondisk.errors import (
     AlreadyExists,
     DatasetNotFound,
+    IntegrityError,
     InvalidInput,
     StateError,
     StorageError,
     VersionTooNew,
     command,
 )
-from ondisk.filesystem import LOCK, BackupLock, Directory, ReadableFile, WritableFile
+from ondisk.filesystem import LOCK, BackupLock, Directory, WritableFile
 
 IDENTITY = "backup.json"
 _NEW = "points/.new"
@@ -29,6 +30,7 @@ _VERSION = 1
 _LIMIT = 64 * 1024  # bytes of `backup.json`
 _TOGETHER = 256  # files that are synced together
 _POINT = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z")
+_COPY = re.compile(r"\.[0-9a-f]{8}(\.damaged)?$|^\..+\.new$")  # how the name of a copy ends; or a name of `_hidden`
 
 
 class Target:
@@ -123,7 +125,7 @@ class Target:
             version, uuid = int(values["version"]), str(values["uuid"])
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             hint = "Begin another backup in another folder; to restore from this one, put the file back from a copy."
             raise StateError(f"{path} is damaged: {error}", hint=hint, path=path) from None
         if version > _VERSION:
@@ -163,7 +165,7 @@ class Target:
 
     def names(self) -> list[str]:
         """Return the names of the points, the oldest first."""
-        return sorted(filter(_POINT.fullmatch, self.directory.folders("points")))
+        return sorted(filter(_is_name, self.directory.folders("points")))
 
     def point(self, name: str) -> Point:
         """Return a point.
@@ -172,15 +174,24 @@ class Target:
             IntegrityError: it is damaged.
         """
         with self.directory.inside(f"points/{name}") as folder:
-            return read_point(folder)
+            return read_point(folder, name)
 
-    def lines(self, name: str, part: str) -> ReadableFile:
-        """Open the lines of a part of a point.
+    def copies(self, point: Point, part: Part) -> Iterator[SegmentCopy]:
+        """Yield the copies of a part of a point.
 
         Raises:
-            FileNotFoundError: the point has no such part.
+            IntegrityError: their list is missing or damaged. A list that was cut would look like one of fewer segments.
         """
-        return self.directory.open_to_read(f"points/{name}/{part}/{SEGMENTS}")
+        path = f"points/{point.name}"
+        try:
+            with self.directory.inside(f"{path}/{part.name}") as folder:
+                problem, file = whole(folder, SEGMENTS, part), folder.open_to_read(SEGMENTS)
+        except FileNotFoundError:
+            problem = f"{self.directory.at(f'{path}/{part.name}/{SEGMENTS}')} is missing"
+        if problem is not None:
+            hint = f"Restore another point; or remove this one: rm -r {self.directory.at(path)}"
+            raise IntegrityError(problem, hint=hint)
+        return read_lines(file)
 
     def has(self, path: str, size: int) -> bool:
         """Return whether a file is there, with a size: none gets its name before all of it is durable."""
@@ -262,9 +273,13 @@ class Target:
         return removed
 
     def sweep(self) -> int:
-        """Remove the files that no point needs, and return how many bytes they had.
+        """Remove the copies that no point needs, and return how many bytes they had.
 
-        Does nothing while somebody restores from this backup, or verifies it. The caller must hold the lock.
+        Does nothing while somebody restores from this backup, or verifies it. Leaves files that have no name of a copy:
+        they are not from ondisk. The caller must hold the lock.
+
+        Raises:
+            IntegrityError: a point is damaged, so what it needs is not known. No copy was removed.
 
         Memory: the name of each file that is needed; of dir segments that of each folder.
         """
@@ -276,8 +291,9 @@ class Target:
                     self.directory.remove_tree(f"points/{name}")
             needed: set[str] = set()
             for name in self.names():
-                for part in self.point(name).parts:
-                    for copy in read_lines(self.lines(name, part.name)):
+                point = self.point(name)
+                for part in point.parts:
+                    for copy in self.copies(point, part):
                         needed.add(f"segments/{part.name}/{copy.file}")
                         if copy.is_dir:
                             needed.add(_folder(f"segments/{part.name}/{copy.file}"))
@@ -290,10 +306,21 @@ class Target:
             if entry.kind == "directory":
                 size += self._sweep(path, needed)
                 self.directory.remove_directory(path)
-            elif path not in needed and not (folder in needed and entry.name[:1].isdecimal()):
+            elif (
+                path not in needed
+                and _COPY.search(entry.name)
+                and not (folder in needed and entry.name[:1].isdecimal())
+            ):
                 self.directory.discard(path)
                 size += entry.size
         return size
+
+
+def _is_name(name: str) -> bool:
+    """Return whether a folder has the name of a point: a time."""
+    with contextlib.suppress(ValueError):
+        return _POINT.fullmatch(name) is not None and time_of(name) is not None
+    return False
 
 
 def _hidden(path: str) -> str:

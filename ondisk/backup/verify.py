@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from zlib import crc32
 
-from ondisk.backup.point import SEGMENTS, USABLE, Kept, Part, Point, Problem, SegmentCopy, measured, read_lines, time_of
+from ondisk.backup.point import SEGMENTS, USABLE, Kept, Part, Point, Problem, SegmentCopy, time_of, whole
 from ondisk.backup.target import Target
 from ondisk.errors import FrameCorrupt, IntegrityError, StorageError
 from ondisk.filesystem import Directory
@@ -69,16 +69,6 @@ def points(
             yield Listed(point.at, point.segments, point.total, point.incomplete, point.count, [*point.offline], damage)
 
 
-def whole(folder: Directory, name: str, part: Part) -> str | None:
-    """Return what is wrong with a file of a part of a point; None if nothing is."""
-    try:
-        if [*measured(folder.open_to_read(name))] == [*part.files[name]]:
-            return None
-    except (FileNotFoundError, StorageError):
-        return f"{folder.at(name)} is missing, or cannot be read"
-    return f"{folder.at(name)} is damaged: it does not have the checksum that was recorded for it"
-
-
 class _Verifier:
     """Verifies points. A file that several of them need is read once."""
 
@@ -96,10 +86,10 @@ class _Verifier:
                 for name, found in wrong.items():
                     yield Problem(f"{part.place}/{name}".lstrip("/"), found, Kept.DAMAGED)
                 if SEGMENTS not in wrong:
-                    for copy in read_lines(self._target.lines(point.name, part.name)):
+                    for copy in self._target.copies(point, part):
                         yield from self._copy(part, copy)
-            except (FileNotFoundError, StorageError) as error:
-                yield Problem(part.place or part.name, str(error), Kept.MISSING)
+            except (FileNotFoundError, StorageError, IntegrityError) as error:
+                yield Problem(part.place or part.name, getattr(error, "message", str(error)), Kept.MISSING)
 
     def _copy(self, part: Part, copy: SegmentCopy) -> Iterator[Problem]:
         name = f"{part.place}/{copy.segment}".lstrip("/")

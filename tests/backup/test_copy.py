@@ -107,6 +107,17 @@ def test_only_new_files_of_a_folder_are_copied(create, tmp_path):
     assert restored(target) == content(dataset)
 
 
+@pytest.mark.parametrize("name", ["000001.h5.*", "metadata.*", "*"])
+def test_copies_of_a_folder_that_are_gone_are_made_again(name, create, tmp_path):
+    dataset, target = create(**BLOB), tmp_path / "backup"
+    dataset.append([datum(hour, format="blob") for hour in range(3)])
+    dataset.backup(target, create=True)
+    for each in (target / "segments/dataset/2026/11-20.h5.1").glob(name):
+        each.unlink()
+    assert dataset.backup(target).copied == 1
+    assert [each.damage for each in ondisk.backup.points(target, verify=True)] == [[], []]
+
+
 def test_a_copy_has_the_header_of_its_own_commit(tmp_path):
     """An append changes the count in the header in place. Other programs that read the file see the right one."""
     with ondisk.create(tmp_path / "dataset", {"step": "daily", "compression": "none"}) as dataset:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -192,6 +193,22 @@ def test_a_copy_that_is_gone_is_reported_and_the_others_are_restored(target, tmp
         assert restored.count() == 1
 
 
+def test_a_backup_without_any_copies_restores_nothing_and_names_all(create, tmp_path):
+    made = create(format="blob", fields={"station": "text"})
+    made.append([datum(hour, format="blob") for hour in (0, 24)])
+    made.backup(tmp_path / "backup", create=True)
+    shutil.rmtree(tmp_path / "backup/segments")
+    restored = ondisk.restore(tmp_path / "backup", tmp_path / "restored")
+    assert [each.kept for each in restored.problems] == [Kept.MISSING] * 2
+    assert (restored.count, restored.size) == (0, 0)
+
+
+def test_concat_segments_without_any_copies_are_named(target, tmp_path):
+    shutil.rmtree(target / "segments/dataset/2026")
+    restored = ondisk.restore(target, tmp_path / "restored")
+    assert [each.kept for each in restored.problems] == [Kept.MISSING] * 2
+
+
 @pytest.mark.parametrize("name", ["index.sqlite", "segments.jsonl", "dataset.toml"])
 def test_a_damaged_index_or_list_is_an_error(name, target, tmp_path):
     (file,) = (target / "points").glob(f"*/dataset/{name}")
@@ -218,20 +235,38 @@ def test_a_damaged_file_of_a_folder_is_reported(name, create, tmp_path):
         [*restored.query()]
 
 
-def test_the_list_cannot_lead_out_of_the_new_dataset(target, tmp_path):
+def forge(target: Path, **values: object) -> None:
+    """Change the first line of the list of segments, and the checksum of the list."""
     (lines,) = (target / "points").glob("*/dataset/segments.jsonl")
+    first, rest = lines.read_bytes().split(b"\n", 1)
+    lines.write_bytes(json.dumps(json.loads(first) | values).encode() + b"\n" + rest)
     (point,) = (target / "points").glob("*/point.json")
-    lines.write_bytes(lines.read_bytes().replace(b'"segment":"2026/11-20.jsonl"', b'"segment":"../out/11-20.jsonl"'))
+    described = json.loads(point.read_text())
+    described["parts"][0]["files"]["segments.jsonl"] = [lines.stat().st_size, value(lines.read_bytes())]
+    point.write_text(json.dumps(described))
 
-    text = point.read_text()
-    size, checksum = lines.stat().st_size, value(lines.read_bytes())
 
-    values = json.loads(text)
-    values["parts"][0]["files"]["segments.jsonl"] = [size, checksum]
-    point.write_text(json.dumps(values))
+def test_the_list_cannot_lead_out_of_the_new_dataset(target, tmp_path):
+    forge(target, segment="../out/11-20.jsonl")
     with pytest.raises(InvalidInput):
         ondisk.restore(target, tmp_path / "restored")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"stored": -1}, {"stored": "x"}, {"size": 10**30}, {"mark": "zz"}, {"file": 5}, {"segment": 5}, {"count": 0.5},
+     {"numbers": ["x"]}, {"numbers": [[0, 10**15]]}, {"zeros": [-5, 4]}, {"kept": "lost"}, {"more": 1}],
+    ids=str,
+)  # fmt: skip
+def test_a_line_that_no_backup_writes_is_an_error(values, dataset, target, tmp_path):
+    forge(target, **values)
+    with pytest.raises(IntegrityError, match=r"segments\.jsonl"):
+        ondisk.restore(target, tmp_path / "restored")
+    with pytest.raises(IntegrityError, match=r"segments\.jsonl"):
+        dataset.backup(target)
+    (listed,) = ondisk.backup.points(target, verify=True)
+    assert "segments.jsonl" in listed.damage[0].reason
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -155,15 +156,100 @@ def test_a_newer_layout_is_refused(dataset, tmp_path):
         ondisk.restore(target, tmp_path / "restored")
 
 
-def test_a_damaged_point_is_an_error_and_names_the_file(dataset, tmp_path):
+@pytest.mark.parametrize("content", ['{"version": Infinity, "uuid": "x"}', "[" * 60000, "[]", "9" * 5000], ids=range(4))
+def test_a_damaged_label_is_an_error(content, dataset, tmp_path):
+    dataset.backup(tmp_path / "backup", create=True)
+    (tmp_path / "backup/backup.json").write_text(content)
+    with pytest.raises(StateError, match="damaged"):
+        dataset.backup(tmp_path / "backup")
+    with pytest.raises(StateError, match="damaged"):
+        ondisk.restore(tmp_path / "backup", tmp_path / "restored")
+
+
+DAMAGES = [
+    {},
+    {"time": 10**30},
+    {"time": "now"},
+    {"time": 1},  # another point's
+    {"parts": []},
+    {"parts": {}},
+    {"offline": 5},
+    {"part": {"segments": "x"}},
+    {"part": {"count": 10**400}},
+    {"part": {"count": 1.5}},
+    {"part": {"place": 5}},
+    {"part": {"place": "2026"}},
+    {"part": {"name": "../../.."}},
+    {"part": {"files": {}}},
+    {"part": {"files": {"index.sqlite": 5, "segments.jsonl": 5, "dataset.toml": 5}}},
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=range(len(DAMAGES)))
+def test_a_damaged_point_is_an_error_and_names_the_file(damage, dataset, tmp_path):
     target = tmp_path / "backup"
     dataset.backup(target, create=True)
     (point,) = (target / "points").glob("*/point.json")
-    point.write_text("{}")
+    values = json.loads(point.read_text())
+    values["parts"][0] |= damage.get("part", {})
+    values |= {key: value for key, value in damage.items() if key != "part"}
+    point.write_text(json.dumps(values) if damage else "{}")
     with pytest.raises(IntegrityError, match=r"point\.json"):
         ondisk.restore(target, tmp_path / "restored")
     with pytest.raises(IntegrityError, match=r"point\.json"):
         dataset.backup(target)
+    for verify in (False, True):
+        (listed,) = ondisk.backup.points(target, verify=verify)
+        assert "point.json" in listed.damage[0].reason
+
+
+def test_a_point_that_was_copied_to_another_name_is_no_point(dataset, tmp_path):
+    """Else it would outlive the point whose files it names."""
+    target = tmp_path / "backup"
+    dataset.backup(target, create=True)
+    (point,) = (target / "points").iterdir()
+    shutil.copytree(point, target / "points/20991231T000000.000000Z")
+    with pytest.raises(IntegrityError, match="20991231"):
+        dataset.backup(target, keep=1)
+    assert point.exists()
+    shutil.rmtree(target / "points/20991231T000000.000000Z")
+    (target / "points/99999999T999999.999999Z").mkdir()  # no time at all
+    assert len(list(ondisk.backup.points(target))) == 1
+    dataset.backup(target)
+
+
+def test_a_list_that_was_cut_costs_no_copies(dataset, tmp_path):
+    target = tmp_path / "backup"
+    points = [dataset.backup(target, create=True).point]
+    (lines,) = (target / "points").glob("*/dataset/segments.jsonl")
+    before = lines.read_bytes()
+    for value in (1, 2):
+        dataset.append([datum(0, value=value)])
+        points.append(dataset.backup(target).point)
+    for cut in (b"", before[: before.index(b"\n") + 1]):
+        lines.write_bytes(cut)
+        (target / "points/.new").mkdir()  # of an interrupted run: the next one removes what no point needs
+        with pytest.raises(IntegrityError, match=r"segments\.jsonl") as caught:
+            dataset.backup(target)
+        assert f"rm -r {lines.parent.parent}" in caught.value.hint
+    lines.write_bytes(before)
+    found = list(ondisk.backup.points(target, verify=True))
+    assert [each.damage for each in found] == [[]] * 5
+    assert [each.time for each in found[:3]] == points
+
+
+def test_files_of_others_in_a_backup_are_left(dataset, tmp_path):
+    target = tmp_path / "backup"
+    dataset.backup(target, create=True)
+    theirs = [target / name for name in ("notes", "segments/dataset/2026/notes.txt", "points/old/point.json")]
+    for path in theirs:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    (target / "segments/dataset/2026/link").symlink_to(tmp_path)
+    (target / "points/.new").mkdir()  # of an interrupted run: the next one removes what no point needs
+    dataset.backup(target, keep=1)
+    assert all(path.read_text() == "mine" for path in theirs)
+    assert (target / "segments/dataset/2026/link").is_symlink()
 
 
 def test_what_an_interrupted_run_left_is_removed_by_the_next(dataset, tmp_path):
@@ -171,15 +257,17 @@ def test_what_an_interrupted_run_left_is_removed_by_the_next(dataset, tmp_path):
     dataset.backup(target, create=True)
     before = tree(target)
     left = ["segments/dataset/2026/.11-20.jsonl.9.9.00000000.new", "segments/dataset/2026/11-20.jsonl.9.1.00000000",
+            "segments/dataset/2026/11-20.jsonl.9.1.00000000.damaged", "segments/dataset/2025/metadata.70.00000000",
             "segments/dataset/2025/11-20.h5.3/000000.h5.00000000", "points/.new/dataset/index.sqlite",
             "points/.old-20261120T000000.000000Z/point.json"]  # fmt: skip
     for name in left:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         (target / name).write_text("x")
-    (target / "segments/dataset/2026/link").symlink_to(tmp_path)
+    link = target / "segments/dataset/2026/11-20.jsonl.9.2.00000000"
+    link.symlink_to(tmp_path / "dataset/dataset.toml")
     dataset.backup(target)
     assert tree(target).keys() > before.keys()
     assert not any((target / name).exists() for name in left)
     assert not (target / "segments/dataset/2025").exists()
-    assert not os.path.lexists(target / "segments/dataset/2026/link")
+    assert not os.path.lexists(link)
     assert (tmp_path / "dataset/dataset.toml").exists()
