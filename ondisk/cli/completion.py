@@ -8,13 +8,24 @@ ondisk completion fish > ~/.config/fish/completions/ondisk.fish
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from ondisk.cli.arguments import path
 from ondisk.cli.output import Output
 from ondisk.cli.streams import write_stdout
+from ondisk.dataset.input_file import CSV, TABLES
 from ondisk.errors import EXIT_DONE
+from ondisk.index.groups import PERIODS
+from ondisk.step import Step
 
 _DIRECTORIES = ("dataset", "datasets", "to")
+_STORED = ("seg", "vm2", "jsonl", "blob")
+_VALUES: dict[str, dict[str, Sequence[str]]] = {
+    "init": {"format": _STORED, "step": tuple(Step)},
+    "append": {"format": (*_STORED, CSV, *TABLES, "diskqueue")},
+    "summary": {"by": PERIODS},
+}
+"""Command → option → likely values; others are possible."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +39,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.cli import whole_parser
 
     parser = whole_parser()
-    for command in parser._subparsers._group_actions[0].choices.values():  # type: ignore[union-attr]  # it has commands
+    for name, command in parser._subparsers._group_actions[0].choices.items():  # type: ignore[union-attr]  # commands
         for action in command._actions:
+            action.choices = _VALUES.get(name, {}).get(action.dest, action.choices)
             if action.type is path:
                 action.complete = shtab.DIRECTORY if action.dest in _DIRECTORIES else shtab.FILE
     write_stdout([shtab.complete(parser, arguments.shell).encode()])

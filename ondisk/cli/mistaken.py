@@ -1,22 +1,25 @@
-"""Notes on standard error about a match that found nothing and looks mistaken."""
+"""Notes on standard error about what looks mistaken: a match that found nothing, a number that no datum has."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TypeVar
 
 from ondisk import Dataset, Merged
 from ondisk.cli.streams import complain
-from ondisk.errors import MatchError
+from ondisk.dataset.groups import CONTENT
+from ondisk.errors import MatchError, shown
+from ondisk.index.groups import Group
 from ondisk.matcher import METADATA, Compare, Components, Expression, Undeclared, parse
 from ondisk.matcher.tree import nodes
 
 _T = TypeVar("_T")
 _SAMPLE = 1_000  # data, the newest ones: their values are compared with those of the match
 _SHOWN = 3
+_CLOSE = 0.8  # how alike two texts are, at least, if one may be meant by the other
 _RUNS = [(re.compile(r"[^\W\d_]+"), "a"), (re.compile(r"\d+"), "0")]
 
 
@@ -38,6 +41,50 @@ def note_mistakes(dataset: Dataset | Merged, match: str | None) -> None:
     with contextlib.suppress(MatchError):  # a field has different types in several datasets
         for note in dict.fromkeys(_mistakes(dataset, parse(match or "", fields))):
             complain("note", note)
+
+
+def noting_numbers(groups: Iterable[Group], dataset: Dataset | Merged, match: str | None, of: str) -> Iterator[Group]:
+    """Yield groups of `summary_by`; if no datum has the number `data.NAME`, then print a note on what the data have.
+
+    Cost: without such a number, reads 1,000 data.
+    """
+    is_any = is_number = False
+    for group in groups:
+        is_any, is_number = True, is_number or group.min is not None
+        yield group
+    if is_any and not is_number:
+        complain("note", f"no datum has a number {of}{_other_numbers(dataset, match, of.removeprefix(CONTENT))}")
+
+
+def _other_numbers(dataset: Dataset | Merged, match: str | None, name: str) -> str:
+    """Return what the newest data that match have instead of a number of this name; "" if they have no numbers."""
+    numbers: dict[str, None] = {}
+    is_mapping = False
+    for datum in dataset.query(match, sort="-reftime", limit=_SAMPLE):
+        if isinstance(datum.data, Mapping):
+            is_mapping = True
+            if name in datum.data:
+                return f": its values are not numbers, such as {shown(datum.data[name])}"
+            numbers.update(dict.fromkeys(key for key, value in datum.data.items() if type(value) in (int, float)))
+    if not is_mapping:
+        return ": the data are bytes, without named values"
+    others = _similar(name, numbers) or [*numbers]
+    return f": there is {', '.join(f'{CONTENT}{each}' for each in others[:_SHOWN])}" if others else ""
+
+
+def _similar(text: str, known: Iterable[str]) -> list[str]:
+    """Return the known texts that may have been meant by a mistyped one: their numbers are the same."""
+    from difflib import get_close_matches  # here, because only mistakes need it
+
+    by_lower: dict[str, str] = {}
+    for each in known:
+        if _numbers(each) == _numbers(text):
+            by_lower.setdefault(each.casefold(), each)
+    return [by_lower[each] for each in get_close_matches(text.casefold(), by_lower, _SHOWN, _CLOSE)]
+
+
+def _numbers(text: str) -> list[str]:
+    return re.findall(r"\d+", text)
 
 
 def _mistakes(dataset: Dataset | Merged, tree: Expression) -> Iterator[str]:
@@ -95,6 +142,8 @@ def _difference(text: str, values: list[str]) -> str | None:
         return f"commas are part of a value; for one of several write `{' or '.join(text.split(','))}`"
     if ended := [value for value in values if value.endswith(f",{text}")]:
         return f"a text matches by its first components; there is {_listed(ended)}"
+    if similar := _similar(text, values):
+        return f"there is {_listed(similar)}"
     if values and _form(text) not in map(_form, firsts.values()):
         return f"its values have another form, such as {_listed(values)}"
     return None

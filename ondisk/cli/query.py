@@ -63,8 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--name",
         metavar="TEMPLATE",
-        help="with --to: the names of the files, such as {reftime:%%Y%%m%%d_%%H%%M}_{site}.jpg; default: {path}, which"
-        " `ondisk append --format blob` has stored",
+        help="with --to: the names of the files, such as {reftime:%%Y%%m%%d_%%H%%M}_{site}.jpg; times are in UTC;"
+        " default: {path}, which `ondisk append --format blob` has stored",
     )
 
 

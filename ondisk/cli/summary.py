@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import add_also, add_dataset, add_keys, add_match, names, path
 from ondisk.cli.dataset import open_to_read
-from ondisk.cli.mistaken import note_mistakes, noting
+from ondisk.cli.mistaken import note_mistakes, noting, noting_numbers
 from ondisk.cli.output import Output
+from ondisk.dataset.groups import CONTENT
 from ondisk.dataset.output_file import check_free, output_file
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput
 
@@ -84,6 +85,8 @@ def _groups(dataset: Dataset | Merged, arguments: argparse.Namespace, output: Ou
         check_free(arguments.plot, overwrite=arguments.overwrite)  # before the data are counted
     with dataset.summary_by(by, arguments.match, min_max=of) as found:
         groups = noting(found, dataset, arguments.match)
+        if of is not None and of.startswith(CONTENT):
+            groups = noting_numbers(groups, dataset, arguments.match, of)
         if arguments.plot is None:
             output.groups(groups, by, of)
             return

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ondisk.dataset.json_lines import time_text
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ondisk.dataset.query import Match
 
 _REFUSALS = 100
+_KNOWN = 20  # names of metadata that an error lists
 _OPEN = 64  # folders
 _TOGETHER, _MOST = 4 * 1024 * 1024, 64  # bytes and data that are written while the next ones are read
 _NO_NAME = (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)  # what some filesystems say of names that others take
@@ -73,7 +75,8 @@ def export(
         name: a template over reftime and metadata, such as `{reftime:%Y%m%d_%H%M}_{site}.jpg`; a slash makes folders.
 
     Raises:
-        InvalidInput: the template is not valid, or two data would have the same name: then nothing was written.
+        InvalidInput: the template is not valid, two data would have the same name, or no datum has metadata that the
+            template names: then nothing was written.
         AlreadyExists: the folder is a file.
         DiskFull, ReadOnly, StorageError: a file cannot be written; `error.context["result"]` reports those before it.
         Also the errors of `Dataset.query`.
@@ -86,7 +89,7 @@ def export(
     names = Names(name, {each: dataset.fields[each].kind for each in dataset.fields if each != "reftime"})
     choice: dict[str, Any] = {"sort": sort, "limit": limit}
     with dataset.query(match, with_data=names.needs_data, **choice) as data:
-        _check_distinct(data, names)
+        _check_distinct(_with_metadata(data, names), names)
     result = ExportResult()
     with _folder(to) as folder:
         files = _Files(folder, names, result)
@@ -245,6 +248,24 @@ def _folder(path: str | os.PathLike[str]) -> Iterator[Directory]:
         raise AlreadyExists(f"{error.filename} is not a folder", hint="Choose another path.") from None
     with folder:
         yield folder
+
+
+def _with_metadata(data: Iterable[Datum], names: Names) -> Iterator[Datum]:
+    """Yield data; after the last one, raise if none has some metadata that the template names.
+
+    Raises:
+        InvalidInput: none has.
+    """
+    missing, known, is_any = names.used - {"reftime"}, {"reftime"}, False
+    for datum in data:
+        is_any = True
+        if missing:
+            missing -= datum.metadata.keys()
+            known.update(islice(datum.metadata, _KNOWN - len(known)))
+        yield datum
+    if missing and is_any:
+        hint = f"The data have {', '.join(sorted(known))}."
+        raise InvalidInput(f"no datum has {', '.join(map(shown, sorted(missing)))}", hint=hint)
 
 
 def _check_distinct(data: Iterable[Datum], names: Names) -> None:

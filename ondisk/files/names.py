@@ -44,6 +44,7 @@ class Names:
         fields: the declared fields.
 
     Attributes:
+        used: the names in the template: reftime, and those of metadata.
         needs_data: metadata are named that are not declared: only reading the data finds them.
 
     Raises:
@@ -66,10 +67,10 @@ class Names:
                 except ValueError as error:
                     raise _invalid(template, f"{name} is a {kinds[name]}: {error}") from None
             self._parts.append((literal, name, form or ""))
-        names = {name for _, name, _ in self._parts} - {None}
-        if not names:
+        self.used = {name for _, name, _ in self._parts if name is not None}
+        if not self.used:
             raise _invalid(template, "all files would have one name")
-        self.needs_data = not names <= kinds.keys()
+        self.needs_data = not self.used <= kinds.keys()
 
     def __call__(self, datum: Datum) -> str:
         """Return the name of a datum's file, relative to the folder.

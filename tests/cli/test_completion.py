@@ -25,7 +25,14 @@ def test_a_script_names_each_command_and_is_valid(run, folder, shell):
 
 @pytest.mark.parametrize(
     ("typed", "completed"),
-    [("ondisk qu", {"query", "quarantine"}), ("ondisk query --js", {"--json"}), ("ondisk info we", {"weather"})],
+    [
+        ("ondisk qu", {"query", "quarantine"}),
+        ("ondisk query --js", {"--json"}),
+        ("ondisk info we", {"weather"}),
+        ("ondisk init x --step w", {"weekly"}),
+        ("ondisk append x --format p", {"parquet"}),
+        ("ondisk summary x --by m", {"month"}),
+    ],
 )
 def test_bash_completes_commands_options_and_datasets(run, folder, typed, completed):
     (folder / "weather").mkdir()

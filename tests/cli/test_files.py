@@ -88,6 +88,7 @@ def test_options_that_do_not_fit_are_an_error(run, options, problem):
         ("--to out --fields site", 2, "--to writes files"),
         ("--to out --name {sit", 2, "is not a template for names"),
         ("--to out --name {reftime:%Y}", 2, "two data would be '2026'"),
+        ("--to out --name {sitename}.jpg", 2, "no datum has 'sitename'\nThe data have path, reftime, site."),
         ("--to photos/out", 2, "is in the dataset"),
         ("--to photos/dataset.toml", 2, "is in the dataset"),
         ("--to camera/north/20261120_1200.jpg", 20, "is not a folder"),

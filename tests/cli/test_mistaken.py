@@ -52,6 +52,60 @@ def test_an_empty_answer_to_a_plausible_match_gets_none(run, tmp_path, weather, 
         assert (done.code, done.text, done.err) == (0, "", "")
 
 
+@pytest.fixture
+def stations(tmp_path):
+    with ondisk.create(tmp_path / "stations", {"format": "jsonl", "step": "daily"}) as dataset:
+        for hour, data in enumerate([{"temp": 1, "rain": "0,5"}, {"temp": 2.5, "wind": 3}]):
+            dataset.append([ondisk.Datum(datetime(2026, 11, 20, hour, tzinfo=UTC), {}, data)])
+    return tmp_path / "stations"
+
+
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        ("Temp", "no datum has a number data.Temp: there is data.temp\n"),
+        ("tmp", "no datum has a number data.tmp: there is data.temp\n"),
+        ("x", "no datum has a number data.x: there is data.temp, data.wind\n"),
+        ("rain", "no datum has a number data.rain: its values are not numbers, such as '0,5'\n"),
+    ],
+)
+@pytest.mark.parametrize("options", [(), ("--json",), ("--plot", "plot.svg"), ("--also", "stations")])
+def test_a_number_that_no_datum_has_gets_a_note(run, stations, name, note, options):
+    done = run("summary", stations, "--by", "day", "--min-max", f"data.{name}", *options)
+    assert (done.code, done.err) == (0, f"ondisk: note: {note}")
+    assert "note" not in done.text
+
+
+def test_a_number_that_one_datum_has_gets_no_note(run, stations):
+    assert run("summary", stations, "--by", "hour", "--min-max", "data.wind").err == ""
+    assert run("summary", stations, "reftime: =1999", "--by", "day", "--min-max", "data.x").err == ""
+
+
+def test_content_without_names_gets_a_note(run, weather):
+    done = run("summary", weather, "--by", "day", "--min-max", "data.value")
+    assert (done.code, done.err) == (
+        0,
+        "ondisk: note: no datum has a number data.value: the data are bytes, without named values\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("match", "note"),
+    [
+        ("site: brigde", "no datum has the site `brigde`: there is `bridge`"),
+        ("site: bridge-nort", "no datum has the site `bridge-nort`: there is `bridge-north`"),
+        ("site: bridge-2", ""),
+        ("site: tower", ""),
+    ],
+)
+def test_a_mistyped_text_gets_a_note_with_the_similar_one(run, tmp_path, match, note):
+    path = tmp_path / "sites"
+    values = ("bridge", "bridge-north", "bridge-1", "dam")
+    with ondisk.create(path, {"step": "daily", "fields": {"site": "text"}}) as sites:
+        sites.append([ondisk.Datum(datetime(2026, 11, 20, tzinfo=UTC), {"site": each}, {}) for each in values])
+    assert run("query", path, match).err == (f"ondisk: note: {note}\n" if note else "")
+
+
 def test_values_with_a_comma_between_them_get_a_note(run, tmp_path):
     path = tmp_path / "sites"
     with ondisk.create(path, {"step": "daily", "fields": {"site": "text"}}) as sites:

@@ -143,6 +143,19 @@ def test_metadata_that_are_not_declared_may_be_in_a_name(create, tmp_path):
         files.export(dataset, None, tmp_path / "out", name="{sensor}")
 
 
+def test_metadata_that_no_datum_has_are_an_error_before_anything_is_written(create, tmp_path):
+    dataset = create("photos", format="blob", fields={"site": "text", "level": "real"})
+    dataset.append(photo(hour, f"s{hour}", sensor=hour) for hour in range(3))
+    for name, known in {"{sitename}": "reftime, sensor, site", "{level}-{site}": "reftime, site"}.items():
+        with pytest.raises(InvalidInput, match="no datum has") as error:
+            files.export(dataset, None, tmp_path / "out", name=name)
+        assert error.value.hint == f"The data have {known}."
+    assert not (tmp_path / "out").exists()
+    assert counts(files.export(dataset, "site: x", tmp_path / "out", name="{level}")) == (0, 0, 0)
+    dataset.append([photo(3, "s3", level=1.5)])
+    assert counts(files.export(dataset, None, tmp_path / "out", name="{level}")) == (1, 0, 3)
+
+
 def test_a_dataset_is_no_place_to_export_to(photos, tmp_path):
     for place in (photos.path, photos.path / "2026/11-20.jpg", photos.path / "new"):
         with pytest.raises(InvalidInput, match="is in the dataset"):
