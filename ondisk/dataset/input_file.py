@@ -66,7 +66,7 @@ def parsed(
         stream = begun.plain() if _is_text(found) else begun.stream
         chosen = access.format(access.config.format if found == CSV else found)
         batches = _batches(access.config, chosen, stream, found, begun.path, batch_size, options)
-        yield chosen, _and_damage(batches, stream) if isinstance(stream, Decompressed) else batches
+        yield chosen, and_damage(batches, stream)
 
 
 class Begun(NamedTuple):
@@ -102,6 +102,11 @@ class Begun(NamedTuple):
         stream = Peeked(opened, _PACKED_HEAD, stream.head)
         return cls(stream, path, begin_of(stream.head, compression), compression)
 
+    @property
+    def table(self) -> str | None:
+        """The format of a file that is a table: `CSV` by its extension, one of `TABLES` by its first bytes; or None."""
+        return table_of(self.head) or (CSV if self.path.suffix.lower() in _DELIMITERS else None)
+
     def plain(self) -> Readable:
         """Return the stream, decompressed."""
         return self.stream if self.compression is None else Decompressed(self.stream, self.compression)
@@ -112,11 +117,7 @@ def _recognised(access: Access, begun: Begun) -> str:
 
     Tables with types are recognised by their first bytes first, since these have many extensions.
     """
-    if table := table_of(begun.head):
-        return table
-    if begun.path.suffix.lower() in _DELIMITERS:
-        return CSV
-    return recognise(begun.path.name, begun.head, access.config.format)
+    return begun.table or recognise(begun.path.name, begun.head, access.config.format)
 
 
 def table_of(head: bytes) -> str | None:
@@ -184,11 +185,11 @@ def _rows(
     return arrow_in.batches(table, config, chosen, options or TableOptions(), batch_size, "the file")
 
 
-def _and_damage(batches: Iterator[Batch], plain: Decompressed) -> Iterator[Batch]:
-    """Yield the batches of a compressed file, then its damage, if it has any."""
+def and_damage(batches: Iterator[Batch], stream: Readable) -> Iterator[Batch]:
+    """Yield the batches of a stream, then the damage that was found when it was decompressed."""
     yield from batches
-    if plain.damage is not None:
-        yield Batch(damage=[plain.damage])
+    if isinstance(stream, Decompressed) and stream.damage is not None:
+        yield Batch(damage=[stream.damage])
 
 
 @contextlib.contextmanager

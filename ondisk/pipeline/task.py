@@ -19,12 +19,13 @@ from typing import Any, BinaryIO, NamedTuple
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import BATCH_SIZE
-from ondisk.dataset.input_file import Peeked, open_source
+from ondisk.dataset.input_file import Begun, and_damage, open_source
 from ondisk.dataset.layout import filter_of, open_directory, read_config
 from ondisk.datum import from_microseconds, microseconds
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, LimitExceeded, OndiskError, StorageError
 from ondisk.filesystem import Directory
-from ondisk.formats import Batch, is_dir, recognised
+from ondisk.formats import Batch, find, is_dir, recognised
+from ondisk.formats.base import Readable
 from ondisk.pipeline.config import plain
 from ondisk.pipeline.route import Division, Route, Share
 from ondisk.segment import Damage
@@ -149,10 +150,10 @@ def _stage(file: InputFile, option: str, job: str, number: str) -> dict[str, Any
     report, stages = _FileReport(), dict[int, Stage]()
     with open_source(path) as stream, contextlib.ExitStack() as stack:
         _check_unchanged(file, os.fstat(stream.fileno()))
-        peeked, format = _recognise(path, stream, destinations[-1].config)
+        content, format = _recognise(stream, destinations[-1].config)
         division = Division([each.route(file) for each in destinations], format)
         try:
-            for batch in division.reader.parse(peeked, BATCH_SIZE):
+            for batch in and_damage(division.reader.parse(content, BATCH_SIZE), content):
                 if options.only is None:  # else an earlier run has reported its damage
                     report.add(batch)
                 for at, share in enumerate(division.divide(batch)):
@@ -215,12 +216,14 @@ def _check_unchanged(file: InputFile, found: os.stat_result) -> None:
         raise _Postponed(CHANGED, EXIT_DONE)
 
 
-def _recognise(path: Path, stream: BinaryIO, config: DatasetConfig) -> tuple[Peeked, str]:
-    """Return the stream and the name of the file's format."""
-    peeked = Peeked(stream)
-    format = recognised(path.name, peeked.head, config.format)
+def _recognise(stream: BinaryIO, config: DatasetConfig) -> tuple[Readable, str]:
+    """Return the content of a file, decompressed if it is text, and the name of its format."""
+    begun = Begun.of(stream)
+    if begun.table:
+        raise _Postponed(f"it is a table ({begun.table}), which no pipeline reads: append it with `ondisk append`")
+    format = recognised(begun.path.name, begun.head, config.format)
     if format is None:
         raise _Postponed("neither its extension nor its content is of a known format")
     if is_dir(format):
         raise _Postponed(f"a file of the format {format} contains no reftime and no metadata")
-    return peeked, format
+    return begun.plain() if find(format).is_text else begun.stream, format

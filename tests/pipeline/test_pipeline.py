@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -130,6 +131,22 @@ def test_what_cannot_be_imported_is_named_and_the_rest_is(place: Path) -> None:
     report = pipeline(place / "pipeline.toml")
     assert [name for name, _ in report.failed] == ["b.txt", "d.blob"]
     assert (report.found, report.known, report.imported) == (4, 2, 0)
+
+
+def test_compressed_lines_are_read_and_tables_are_named(place: Path) -> None:
+    (place / "incoming/a.jsonl.gz").write_bytes(gzip.compress(line(1).encode()) + gzip.compress(line(11).encode()))
+    (place / "incoming/b").write_bytes(gzip.compress(line(2).encode()))
+    (place / "incoming/cut.jsonl.gz").write_bytes(gzip.compress(line(3).encode() + os.urandom(99).hex().encode())[:-20])
+    put(place, "c.csv", "reftime,station\n2026-11-20T06:00:00Z,5\n")
+    put(place, "d", "PAR1 and columns")
+    report = pipeline(place / "pipeline.toml")
+    assert held(place) == holding(low=[line(1), line(2), line(3)], high=[line(11)])
+    assert [(name, reason[:21]) for name, reason in report.failed] == [
+        ("c.csv", "it is a table (csv), "),
+        ("d", "it is a table (parque"),
+    ]
+    assert [(name, "ends before" in damage.reason) for name, damage in report.damage] == [("cut.jsonl.gz", True)]
+    assert report.exit_code == 8
 
 
 def test_a_file_that_changes_while_it_is_read_is_left_for_the_next_run(place: Path) -> None:

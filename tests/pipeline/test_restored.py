@@ -72,7 +72,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
             ondisk.create(place / name, {**config, "filter": "station: <=10" if name == "low" else "station: >10"})
     imported(place, a=FIRST)
     with ondisk.open(place / "low", read_only=True) as low:
-        low.backup(place / "saved")
+        low.backup(place / "saved", create=True)
     shutil.copytree(place / "low", place / "copied")
     imported(place, b=SECOND)
     imported(place, c=THIRD)
