@@ -108,10 +108,18 @@ def encode(payloads: Sequence[bytes]) -> list[bytes]:
     if payloads:
         _check_size(len(min(payloads, key=len)))
         _check_size(len(max(payloads, key=len)))
-    # Written with `map`, which calls from C: this runs for every datum that is appended.
     sizes = [len(payload) + OVERHEAD for payload in payloads]
+    if max(sizes, default=0) >= _LARGE:
+        return list(map(_encode, payloads, sizes))
+    # Written with `map`, which calls from C: this runs for every datum that is appended.
     begins = list(map(bytes.__add__, map(_LENGTH.pack, sizes), payloads))
     return list(map(bytes.__add__, begins, map(_FOOTER.pack, map(crc32, begins), sizes)))
+
+
+def _encode(payload: bytes, size: int) -> bytes:
+    """Return the frame of a payload, which is copied only once."""
+    begin = _LENGTH.pack(size)
+    return b"".join((begin, payload, _FOOTER.pack(crc32(payload, crc32(begin)), size)))
 
 
 def decode(frame: bytes) -> bytes | memoryview:

@@ -100,7 +100,7 @@ def _write(value: Any, depth: int) -> Iterator[bytes]:
 def _head(major: int, argument: int) -> bytes:
     if argument < 24:
         return bytes((major << 5 | argument,))
-    info, layout = next((info, layout) for limit, info, layout in _WIDTHS if argument < limit)
+    _, info, layout = _WIDTHS[(argument > 0xFF) + (argument > 0xFFFF) + (argument > 0xFFFF_FFFF)]
     return layout.pack(major << 5 | info, argument)
 
 
@@ -120,6 +120,11 @@ def integer(value: int) -> bytes:
 def map_head(count: int) -> bytes:
     """Return the bytes with which a map of some keys begins."""
     return _head(_MAP, count)
+
+
+def bytes_head(size: int) -> bytes:
+    """Return the bytes with which a byte string of some length begins."""
+    return _head(_BYTES, size)
 
 
 def _text(value: str) -> bytes:

@@ -75,11 +75,12 @@ FIRST_KEY = b"\x69timestamp"
 
 _BEGINNING, _BEFORE_FIELDS = b"\xa4" + FIRST_KEY, b"\x66fields"
 _BYTES, _NO_BYTES = re.compile(_BEFORE_FIELDS + rb"\xa1\x64data(?:\x59(..)|\x5a(....))", re.DOTALL), b"\x40"
-_BEFORE_BYTES = 4096  # the first bytes of a payload, in which `_load_large` searches for the head of the data
+_SEARCHED = 4096  # the first bytes of a payload, in which `_load_large` searches for the head of the data
 _BEGIN = struct.Struct(">11sBQ")
 _BEFORE_META = [b"\x65flags" + cbor.integer(flag_bits) + b"\x64meta" for flag_bits in range(0x100)]
 
-_EMPTY_FIELDS = _BEFORE_FIELDS + b"\xa0"
+_EMPTY_MAP, _BEFORE_BYTES = cbor.map_head(0), cbor.map_head(1) + b"\x64data"
+_EMPTY_FIELDS = _BEFORE_FIELDS + _EMPTY_MAP
 _BEFORE_EMPTY_META = _BEGINNING + b"\x00" + _BEFORE_META[0]
 _EMPTY = _BEFORE_EMPTY_META + b"\xa0" + _EMPTY_FIELDS
 """The payload of an event without anything, at 1970."""
@@ -185,34 +186,43 @@ def _dump(events: Events, begin: int, max_depth: int) -> list[bytes] | None:
     timestamps, flags, metas, fields = events
     if not _are_plain(timestamps, metas, fields, max_depth):
         return None
-    # Only the maps go through cbor2: the rest is the same in every event, except for two numbers.
+    # Only the maps go through cbor2: the rest is the same in every event, except for two numbers. Data that are bytes
+    # do not: it would copy them, and nearly every megabyte of them contains what looks like a number.
     values: list[Any] = [_MARK_VALUE] * (4 * len(fields))
     values[1::4] = metas
     values[3::4] = fields
+    contents = _bytes_of(flags, fields)
+    for index in contents:
+        values[4 * index + 3] = {}
     try:
-        written = cbor2.dumps(values).split(_MARK)
+        written = cbor2.dumps(values).split(_MARK)[1:]
     except Exception:  # probably text that is not Unicode; `cbor` decides and reports what is wrong
         return None
     payloads = [
         b"".join((_timestamp(timestamp), _BEFORE_META[flag_bits], meta, _BEFORE_FIELDS, content))
-        for timestamp, flag_bits, meta, content in zip(timestamps, flags, written[1::2], written[2::2], strict=True)
+        for timestamp, flag_bits, meta, content in zip(timestamps, flags, written[::2], written[1::2], strict=True)
     ]
+    for index, content in contents.items():
+        before = payloads[index][: -len(_EMPTY_MAP)]
+        payloads[index] = b"".join((before, _BEFORE_BYTES, cbor.bytes_head(len(content)), content))
     if max(map(len, payloads)) > _CHECKED_SIZE:
         return None
-    maps = written[1:]
-    if any(flags):  # data that are bytes contain no numbers, but nearly every megabyte contains what looks like one
-        are_bytes = (flag_bits & BYTES_FLAG and _are_bytes(each) for flag_bits, each in zip(flags, fields, strict=True))
-        maps[1::2] = [b"" if is_bytes else each for is_bytes, each in zip(are_bytes, maps[1::2], strict=True)]
-    for index in {part // 2 for part in _suspects(maps)}:
+    for index in {part // 2 for part in _suspects(written)}:
         if _holds_trap([metas[index], fields[index]]):
             event = Event(timestamps[index], flags[index], metas[index], fields[index])
             payloads[index] = _dump_one(event._asdict(), begin + index, max_depth)
     return payloads
 
 
-def _are_bytes(fields: Mapping[str, Any]) -> bool:
-    """Return whether data are bytes, in an event with that flag."""
-    return len(fields) == 1 and type(fields.get("data")) is bytes
+def _bytes_of(flags: Sequence[int], fields: Sequence[Mapping[str, Any]]) -> dict[int, bytes]:
+    """Return position → data of the events whose data are bytes."""
+    if not any(flags):
+        return {}
+    return {
+        position: each["data"]
+        for position, (flag_bits, each) in enumerate(zip(flags, fields, strict=True))
+        if flag_bits & BYTES_FLAG and len(each) == 1 and type(each.get("data")) is bytes
+    }
 
 
 def _dump_with_care(events: Events, begin: int, max_depth: int) -> list[bytes]:
@@ -310,7 +320,7 @@ def _load_large(payloads: Sequence[Buffer], max_depth: int, *, data: bool) -> Ev
         return None
     heads, begins = [], []
     for payload in payloads:
-        found = _BYTES.search(payload, 0, _BEFORE_BYTES)
+        found = _BYTES.search(payload, 0, _SEARCHED)
         if found is None:
             return None
         size = found[1] or found[2]
