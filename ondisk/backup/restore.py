@@ -168,10 +168,13 @@ def _check_free(directory: Directory, mark: bytes) -> bool:
         hint = "Choose a folder that is empty or does not exist."
         raise AlreadyExists(f"{directory.path} is not empty: it contains {min(names)!r}", hint=hint)
     if directory.read(MARK, _LIMIT) != mark:
-        values = json.loads(directory.read(MARK, _LIMIT))
-        again = f"of the point {values['point']} of {values['target']}"
-        hint = f"Repeat that one; or remove the folder: rm -r {directory.path}"
-        raise AlreadyExists(f"{directory.path} has what an interrupted restore has left, {again}", hint=hint)
+        message, hint = f"{directory.path} has what an interrupted restore has left", f"rm -r {directory.path}"
+        try:
+            values = json.loads(directory.read(MARK, _LIMIT))
+            again = f"of the point {values['point']} of {values['target']}"
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise AlreadyExists(message, hint=f"Remove the folder: {hint}") from None
+        raise AlreadyExists(f"{message}, {again}", hint=f"Repeat that one; or remove the folder: {hint}")
     return False
 
 
@@ -248,7 +251,9 @@ class _Restore:
                 except (IntegrityError, NotFound, StorageError, FileNotFoundError, EOFError) as error:
                     if isinstance(error, DiskFull | DurabilityLost):
                         raise
-                    kept, problem = Kept.MISSING, f"its copy cannot be read: {_reason(error)}"
+                    is_missing = isinstance(error, FileNotFoundError)
+                    problem = "its copy is missing" if is_missing else f"its copy cannot be read: {_reason(error)}"
+                    kept = Kept.MISSING
                 if problem:
                     reason, kept = problem, Kept.DAMAGED if kept in USABLE else kept
             if kept in USABLE:

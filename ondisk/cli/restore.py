@@ -64,7 +64,8 @@ def _list(target: str, output: Output, *, verify: bool) -> int:
     with segments_progress("verify") as progress:
         found = [*points(target, verify=verify, progress=progress)]
     output.points(target, found, verified=verify)
-    return EXIT_FINDINGS if any(each.damage or (verify and each.incomplete) for each in found) else EXIT_DONE
+    has_findings = any(each.damage or (verify and each.incomplete) for each in found) or (verify and not found)
+    return EXIT_FINDINGS if has_findings else EXIT_DONE
 
 
 def _time(text: str) -> datetime:

@@ -164,6 +164,11 @@ def test_another_point_does_not_continue_an_interrupted_restore(dataset, target,
     with pytest.raises(AlreadyExists, match="interrupted") as caught:
         ondisk.restore(target, tmp_path / "restored")
     assert f"rm -r {tmp_path / 'restored'}" in caught.value.hint
+    for damaged in ("", "[]", "{}", "[" * 60000):
+        (tmp_path / "restored/.restoring").write_text(damaged)
+        with pytest.raises(AlreadyExists, match="interrupted") as caught:
+            ondisk.restore(target, tmp_path / "restored")
+        assert caught.value.hint == f"Remove the folder: rm -r {tmp_path / 'restored'}"
 
 
 def test_a_damaged_copy_is_reported_and_its_data_are_not_believed(dataset, target, tmp_path):
@@ -186,7 +191,7 @@ def test_a_damaged_copy_is_reported_and_its_data_are_not_believed(dataset, targe
 def test_a_copy_that_is_gone_is_reported_and_the_others_are_restored(target, tmp_path):
     copy_of(target, "11-20").unlink()
     (problem,) = ondisk.restore(target, tmp_path / "restored").problems
-    assert (problem.segment, problem.kept) == ("2026/11-20.jsonl", Kept.MISSING)
+    assert (problem.segment, problem.kept, problem.reason) == ("2026/11-20.jsonl", Kept.MISSING, "its copy is missing")
     with ondisk.open(tmp_path / "restored") as restored:
         assert restored.count("reftime: >=2026-11-21") == 1
         restored.fix()

@@ -126,6 +126,12 @@ def test_what_cannot_be_done_has_its_exit_code(arguments, code, run, weather):
     assert (done.code, done.out) == (code, b"")
 
 
+def test_a_backup_without_points_is_a_finding_of_verify(run, weather):
+    run("backup", weather, "saved", "--create")
+    shutil.rmtree("saved/points")
+    assert [run("restore", "saved", *more).code for more in ((), ("--verify",))] == [0, 9]
+
+
 def test_progress_is_shown_on_a_terminal(watch, weather):
     for arguments in (("backup", weather, "saved", "--create"), ("restore", "saved", "again")):
         done, screen = watch("stderr", *arguments)
