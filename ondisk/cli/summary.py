@@ -15,16 +15,19 @@ import argparse
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ondisk import Merged
 from ondisk.cli.arguments import add_also, add_dataset, add_keys, add_match, names, path
 from ondisk.cli.dataset import open_to_read
 from ondisk.cli.mistaken import note_mistakes, noting, noting_numbers
 from ondisk.cli.output import Output
+from ondisk.cli.streams import complain
 from ondisk.dataset.groups import CONTENT
+from ondisk.dataset.merged import differing_types
 from ondisk.dataset.output_file import check_free, output_file
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput
 
 if TYPE_CHECKING:
-    from ondisk import Dataset, Merged
+    from ondisk import Dataset
 
 _PLOT = ".svg"
 
@@ -61,6 +64,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             choice = {"values": None} if arguments.all_values else {}
             found = dataset.summary(arguments.match, fields=arguments.fields, **choice)
             output.summary(found)
+            if isinstance(dataset, Merged) and arguments.fields is None:
+                for name, types in differing_types(dataset.configs).items():
+                    complain("note", f"{name} is {types}: its values are not counted")
             if not found.count:
                 note_mistakes(dataset, arguments.match)
     return EXIT_FINDINGS if doubts else EXIT_DONE

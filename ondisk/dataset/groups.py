@@ -13,7 +13,7 @@ from ondisk.dataset.access import Opened
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.query import Query, Snapshots, data
 from ondisk.datum import Datum, FieldType, canonical, microseconds
-from ondisk.errors import MatchError, shown
+from ondisk.errors import InvalidInput, MatchError, shown
 from ondisk.index import groups
 from ondisk.index.groups import NUMBERS, PERIODS, Group, Part
 from ondisk.matcher import METADATA, Fields
@@ -60,7 +60,11 @@ def check(by: str, of: str | None, known: Fields) -> tuple[str, str | None]:
 
     Raises:
         MatchError: there is no such field, or the other one has neither numbers nor times.
+        InvalidInput: a name is not a text.
     """
+    for what, given in {"by": by, **({} if of is None else {"min_max": of})}.items():
+        if not isinstance(given, str):
+            raise InvalidInput(f"{what} is a text, not {shown(given)}", hint='Write for example by="day".')
     by = by if by in PERIODS else _declared(by, known)
     if of is None or of.startswith(CONTENT):
         return by, of

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,7 +33,7 @@ from ondisk.dataset.queryable import Queryable
 from ondisk.dataset.read import check_limit
 from ondisk.dataset.summaries import SHOWN, FieldCounts, Summary, counted_fields, joined
 from ondisk.datum import Datum, FieldType
-from ondisk.errors import InvalidInput, LimitExceeded, MatchError, OndiskError, shown
+from ondisk.errors import InvalidInput, LimitExceeded, MatchError, OndiskError, StateError, shown
 from ondisk.index import segment_rows
 from ondisk.index.field_values import FieldSummary
 from ondisk.index.groups import Group, Part
@@ -89,11 +89,9 @@ class Merged(Queryable):
 
         For conditions: one on a field that a dataset does not declare raises MatchError in a query, which names it.
         """
-        kinds: dict[str, set[FieldType]] = {}
-        for config in self.configs.values():
-            for name, kind in config.fields.items():
-                kinds.setdefault(name, set()).add(kind)
-        return Fields({name: next(iter(each)) for name, each in kinds.items() if len(each) == 1})
+        differing = differing_types(self.configs)
+        declared = {name: kind for config in self.configs.values() for name, kind in config.fields.items()}
+        return Fields({name: kind for name, kind in declared.items() if name not in differing})
 
     @property
     def needs_check(self) -> bool:
@@ -131,8 +129,9 @@ class Merged(Queryable):
             MatchError: `match` or `sort` is not valid for a dataset, or names a field that it does not declare; the
                 message names the dataset.
             LimitExceeded: `sort` does not begin with reftime, and more datasets match than can be open at once.
-            StateError: the spans of more datasets overlap than can be open at once, and one of those that were opened
-                again was changed meanwhile. Raised while iterating.
+            StateError: the index of a dataset was lost or exchanged after the query began; or the spans of more
+                datasets overlap than can be open at once, and one of those that were opened again was changed
+                meanwhile. Raised while iterating.
             SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: data are not on disk as the index says. Raised
                 while iterating, after the data of the same dataset that precede the damage.
 
@@ -227,6 +226,7 @@ class Merged(Queryable):
         """
         check_limit(values, "values", "Pass None to list all.")
         known = self.fields
+        self._check_types(fields or ())
         names = counted_fields(fields, known)
         parts: list[Summary] = []
         counted = {name: FieldCounts() for name in names}
@@ -252,6 +252,7 @@ class Merged(Queryable):
         Cost: as `Dataset.summary_by`, one dataset after the other, when the first group is requested. Memory grows with
             the number of groups.
         """
+        self._check_types(each for each in (by, min_max) if isinstance(each, str))
         for name, config in self.configs.items():
             try:
                 check_groups(by, min_max, Fields(config.fields))
@@ -265,7 +266,7 @@ class Merged(Queryable):
     ) -> Generator[Group, None, None]:
         found: list[Part] = []
         for candidate in candidates:
-            with self._opened(candidate.name) as dataset:
+            with self._opened_again(candidate) as dataset:
                 access = dataset._access
                 found = [*joined_groups([found, parts_of(access.current(), access.archives, query, by, of)])]
         kinds = kinds_of({name: self.fields[name].kind for name in self.fields}, by, of)
@@ -280,7 +281,7 @@ class Merged(Queryable):
     def _matching(self, query: Query) -> Iterator[Dataset]:
         """Open each dataset that `match` does not exclude, one after the other."""
         for each in self._candidates(query):
-            with self._opened(each.name) as dataset:
+            with self._opened_again(each) as dataset:
                 yield dataset
 
     @contextlib.contextmanager
@@ -299,17 +300,42 @@ class Merged(Queryable):
         except OndiskError as error:
             raise named(error, name)  # noqa: B904
 
+    @contextlib.contextmanager
+    def _opened_again(self, candidate: Candidate) -> Iterator[Dataset]:
+        """Open a dataset whose span was looked at.
+
+        Raises:
+            StateError: its index was lost since then, or another one is there: its data may have other times.
+        """
+        with self._opened(candidate.name) as dataset:
+            if candidate.uuid is not None and candidate.uuid != _uuid(dataset._access):
+                message = f"{candidate.name}: its index was lost or exchanged while the datasets were read"
+                raise StateError(message, hint="Query again.")
+            yield dataset
+
     def _candidates(self, query: Query) -> list[Candidate]:
         """Return the datasets that may have matching data."""
         found = []
         for name in self.paths:
             with self._opened(name) as dataset:
-                index = dataset._access.current().index
+                index, uuid = dataset._access.current().index, _uuid(dataset._access)
                 query.check(index)
                 times = reftime_interval(query.tree(index)) & _span(dataset._access)
                 if not times.is_empty:
-                    found.append(Candidate(name, times))
+                    found.append(Candidate(name, times, uuid))
         return found
+
+    def _check_types(self, names: Iterable[str]) -> None:
+        """Raise if two datasets declare one of some fields with different types.
+
+        Raises:
+            MatchError: they do.
+        """
+        differing = differing_types(self.configs)
+        for name in names:
+            if name in differing:
+                hint = "Count another field, or the datasets one by one."
+                raise MatchError(f"{name} is {differing[name]}, so its values cannot be counted together", hint=hint)
 
     def _order(self, text: str) -> Sort:
         """Return the order of a query.
@@ -318,18 +344,16 @@ class Merged(Queryable):
             MatchError: it is not valid for a dataset.
         """
         orders = []
-        kinds: dict[str, tuple[str, FieldType]] = {}
         for name, config in self.configs.items():
             try:
                 orders.append(parse_sort(text, config.fields))
             except MatchError as error:
                 raise named(error, name) from None
-            for key in orders[-1].keys:
-                kind = config.fields.get(key.field, FieldType.TIMESTAMP)
-                other, before = kinds.setdefault(key.field, (name, kind))
-                if kind is not before:
-                    message = f"data cannot be sorted by {key.field}: it is {before} in {other} and {kind} in {name}"
-                    raise MatchError(message, hint="Sort by another field, or query the datasets one by one.")
+        differing = differing_types(self.configs)
+        for key in orders[0].keys:
+            if key.field in differing:
+                message = f"data cannot be sorted by {key.field}: it is {differing[key.field]}"
+                raise MatchError(message, hint="Sort by another field, or query the datasets one by one.")
         return orders[0]
 
     def _found(self, query: Query, kind: Kind[_T]) -> Generator[_T, None, None]:
@@ -341,7 +365,12 @@ class Merged(Queryable):
             message = f"{len(candidates)} datasets cannot be sorted by {shown(query.sort)} at once, at most {most} can"
             hint = "Sort by reftime first, or raise the limit of open files: ulimit -n."
             raise LimitExceeded(message, hint=hint)
-        return merged(candidates, self._opened, replace(query, sort=query.sort or _ORDER), order, kind)
+        return merged(candidates, self._opened_again, replace(query, sort=query.sort or _ORDER), order, kind)
+
+
+def _uuid(access: DatasetAccess) -> str | None:
+    """Return the UUID of the index; None if it may not know all data."""
+    return None if access.needs_check() else access.current().index.state()[0]
 
 
 def _span(access: DatasetAccess) -> Interval:
@@ -353,6 +382,22 @@ def _span(access: DatasetAccess) -> Interval:
     for each in archives.all():
         with each.current().index.snapshot() as snapshot:
             found |= segment_rows.span(snapshot) or NOTHING
+    return found
+
+
+def differing_types(configs: Mapping[str, DatasetConfig]) -> dict[str, str]:
+    """Return the fields that two datasets declare with different types: name → such as "integer in a and text in b".
+
+    Args:
+        configs: path → configuration.
+    """
+    first: dict[str, tuple[FieldType, str]] = {}
+    found: dict[str, str] = {}
+    for path, config in configs.items():
+        for name, kind in config.fields.items():
+            before, other = first.setdefault(name, (kind, path))
+            if kind is not before:
+                found.setdefault(name, f"{before} in {other} and {kind} in {path}")
     return found
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ondisk.dataset.layout import CONFIG, no_dataset
-from ondisk.errors import InvalidInput, shown
+from ondisk.errors import InvalidInput, StorageError, shown
 
 
 def paths_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
@@ -21,6 +21,7 @@ def paths_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -
     Raises:
         InvalidInput: a path is empty, or there are none.
         DatasetNotFound: a path contains no dataset, or a pattern matches none.
+        StorageError: a path cannot be looked at.
     """
     each = [given] if isinstance(given, str | os.PathLike) else [*given]
     if not each:
@@ -42,12 +43,26 @@ def _datasets_at(path: str) -> list[str]:
 
     Raises:
         DatasetNotFound: there are none.
+        StorageError: one cannot be looked at.
     """
     found = [path] if not is_pattern(path) else sorted(glob.glob(path, recursive=True))  # noqa: PTH207
-    datasets = [name for name in found if Path(name, CONFIG).exists()]
+    datasets = [name for name in found if _is_dataset(name)]
     if not datasets:
         raise no_dataset(path)
     return datasets
+
+
+def _is_dataset(path: str) -> bool:
+    """Return whether a path is that of a dataset.
+
+    Raises:
+        StorageError: it cannot be looked at.
+    """
+    try:
+        return Path(path, CONFIG).exists()
+    except OSError as error:
+        hint = "Check the path, and your permission to read there."
+        raise StorageError(f"{path}: {error.strerror}", hint=hint, errno=error.errno) from error
 
 
 def is_pattern(path: str) -> bool:

@@ -21,7 +21,6 @@ from ondisk.matcher import Everything, Sort
 from ondisk.step import Interval
 
 _T = TypeVar("_T")
-Opener: TypeAlias = Callable[[str], contextlib.AbstractContextManager[Dataset]]
 _MOST = 256  # datasets that are open at once
 _SHARE = 32  # of the files that a process may open, one in so many is a dataset: with archives, it may need 20
 _SOME, _BYTES = 200, 1024 * 1024  # data and bytes of a dataset that is not kept open
@@ -29,10 +28,18 @@ _SOME, _BYTES = 200, 1024 * 1024  # data and bytes of a dataset that is not kept
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A dataset that may have matching data, and the times that these may have."""
+    """A dataset that may have matching data, and the times that these may have.
+
+    Attributes:
+        uuid: of its index when the times were looked at; None if it may not know all data.
+    """
 
     name: str
     times: Interval
+    uuid: str | None
+
+
+Opener: TypeAlias = Callable[[Candidate], contextlib.AbstractContextManager[Dataset]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +123,7 @@ class _Stream(Generic[_T]):
         yield self._order.bound(self._candidate.times), None
         is_complete = False
         while not is_complete:
-            with self._opened(self._candidate.name) as dataset:
+            with self._opened(self._candidate) as dataset:
                 self._check_unchanged(dataset)
                 if self._room.take():
                     try:

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from ondisk.config import DatasetConfig
+from ondisk.dataset.merged import differing_types
 from ondisk.datum import Datum, FieldType
 from ondisk.errors import InvalidInput, shown
 from ondisk.formats import find
@@ -62,15 +63,12 @@ def united(configs: Mapping[str, DatasetConfig]) -> DatasetConfig:
     Raises:
         InvalidInput: two datasets declare a field with different types.
     """
-    fields: dict[str, tuple[str, FieldType]] = {}
-    for path, config in configs.items():
-        for name, kind in config.fields.items():
-            other, before = fields.setdefault(name, (path, kind))
-            if kind is not before:
-                message = f"{name} is {before} in {other} and {kind} in {path}, so they are not one table"
-                raise InvalidInput(message, hint="Read the datasets with each type by themselves.")
+    for name, types in differing_types(configs).items():
+        message = f"{name} is {types}, so they are not one table"
+        raise InvalidInput(message, hint="Read the datasets with each type by themselves.")
+    fields = {name: kind for config in configs.values() for name, kind in config.fields.items()}
     formats = sorted((each.format for each in configs.values()), key=lambda name: not find(name).raw)
-    return DatasetConfig(formats[0], Step.DAILY, fields={name: kind for name, (_, kind) in fields.items()})
+    return DatasetConfig(formats[0], Step.DAILY, fields=fields)
 
 
 def index_columns(config: DatasetConfig, *, several: bool = False) -> dict[str, tuple[str | None, FieldType]]:

@@ -143,6 +143,14 @@ def test_a_group_of_a_mistaken_match_gets_a_note(run, weather):
     assert "case matters" in run("summary", weather, "area: vm2,5", "--by", "day").err
 
 
+def test_a_field_of_two_types_is_not_counted_and_gets_a_note(run, weather):
+    assert run("init", "other", "--step", "daily", "--field", "area=integer").code == 0
+    done = run("summary", weather, "--also", "other")
+    assert (done.code, "area" in done.text) == (0, False)
+    assert done.err == f"ondisk: note: area is text in {weather} and integer in other: its values are not counted\n"
+    assert "area is text in" in run("summary", weather, "--also", "other", "--fields", "area").err
+
+
 def test_several_datasets_are_counted_as_one(run, weather):
     shutil.copytree(weather, "copy")
     one, both = run("summary", weather, "--json").json, run("summary", weather, "--also", "cop*", "--json").json

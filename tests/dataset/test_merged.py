@@ -29,6 +29,7 @@ from ondisk.errors import (
     SegmentCorrupt,
     SegmentMissing,
     StateError,
+    StorageError,
 )
 from ondisk.files import export
 from ondisk.matcher import parse_sort
@@ -261,6 +262,66 @@ def test_a_lost_index_is_a_doubt(three):
         assert merged.needs_check
         assert merged.doubts() == [f"{three[1]}: the index was lost and may not know all data"]
         assert merged.count() == 24
+
+
+def recreate(path):
+    shutil.rmtree(path)
+    with ondisk.create(path, CONFIG) as dataset:
+        dataset.append([datum(0)])
+
+
+@pytest.mark.parametrize("exchange", [lose_index, recreate])
+def test_a_dataset_that_is_exchanged_while_a_query_runs_is_an_error(three, exchange):
+    with ondisk.merged(three) as merged:
+        query = merged.query()
+        next(query)
+        exchange(Path(three[1]))
+        with pytest.raises(StateError, match="2025: its index was lost or exchanged"):
+            list(query)
+
+
+@pytest.mark.parametrize(
+    "read", [lambda m: m.count(), lambda m: m.summary(), lambda m: [*m.summary_by("day")], lambda m: m.count("")]
+)
+def test_a_dataset_that_is_exchanged_while_data_are_counted_is_an_error(three, monkeypatch, read):
+    with ondisk.merged(three) as merged:
+        found = merged._candidates
+        monkeypatch.setattr(merged, "_candidates", lambda query: [found(query), recreate(three[1])][0])
+        with pytest.raises(StateError, match="2025: its index was lost or exchanged"):
+            read(merged)
+
+
+def test_a_field_of_two_types_is_an_error_that_names_both(create, three):
+    with create("text", fields={"station": "text", "height": "real"}) as dataset:
+        dataset.append([Datum(BEGIN, {"station": "a", "height": 1.5}, {})])
+    problem = f"integer in {three[0]} and text in {dataset.path}"
+    with ondisk.merged([*three, dataset.path]) as merged:
+        for read in (
+            lambda: merged.summary(fields=["station"]),
+            lambda: merged.summary_by("station"),
+            lambda: merged.summary_by("height", min_max="station"),
+            lambda: merged.query(sort="station"),
+        ):
+            with pytest.raises(MatchError) as error:
+                read()
+            assert problem in error.value.message
+        assert [*merged.summary().fields] == ["name", "height"]
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 300, "x" * 300 + "/*", "x" * 5000, "a\0b"], ids=["name", "folder", "path", "nul"]
+)
+def test_a_path_that_no_dataset_can_have_is_an_error(name):
+    with pytest.raises((StorageError, DatasetNotFound)):
+        ondisk.merged([name])
+
+
+@pytest.mark.parametrize(("by", "min_max"), [(None, None), (3, None), ("day", 3)])
+def test_what_is_no_text_does_not_name_groups(three, by, min_max):
+    with ondisk.merged(three) as merged, pytest.raises(InvalidInput, match="is a text, not"):
+        merged.summary_by(by, min_max=min_max)
+    with ondisk.open(three[0]) as dataset, pytest.raises(InvalidInput, match="is a text, not"):
+        dataset.summary_by(by, min_max=min_max)
 
 
 def test_an_error_names_the_dataset(three):
