@@ -50,7 +50,7 @@ class Target:
         """Open a backup, to read it.
 
         Raises:
-            DatasetNotFound: there is none.
+            DatasetNotFound: the path has no backup.
             StorageError: it cannot be read.
             VersionTooNew: a newer ondisk has made it.
         """
