@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeAlias
 
 _GROUPS = 4  # for each core, if there are so many segments: then the last groups are small
@@ -89,10 +91,15 @@ def process(verb: str, path: str, staged: str, option: str) -> Iterator[subproce
     """Start a process of `ondisk.workers.worker`, for the length of the block.
 
     When this process ends for any reason, the other one's standard input ends, and then it exits. It has a process
-    group of its own: Ctrl-C ends this process first.
+    group of its own: Ctrl-C ends this process first. It imports what this process does, and nothing from the current
+    folder, which may have any `queue.py`.
     """
-    command = [sys.executable, "-m", "ondisk.workers.worker", verb, path, staged, option]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0) as child:
+    command = [sys.executable, "-P", "-m", "ondisk.workers.worker", verb, path, staged, option]
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, process_group=0
+    ) as child:
         try:
             yield child
         except BaseException:
@@ -117,7 +124,9 @@ def answered(child: subprocess.Popen[bytes], names: Iterable[str]) -> Iterator[A
             child.stdin.write(json.dumps(name).encode() + b"\n")
             child.stdin.flush()
         line = child.stdout.readline()
-        answer = json.loads(line) if line else {"error": f"{name}: the process that worked on it was killed"}
+        if not line.endswith(b"\n"):  # also if it was killed while it answered
+            raise WorkLost(f"{name}: the process that worked on it was killed", name)
+        answer = json.loads(line)
         if "error" in answer:
-            raise WorkLost(answer["error"], "" if line else name)
+            raise WorkLost(answer["error"])
         yield answer
