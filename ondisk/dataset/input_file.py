@@ -70,7 +70,7 @@ def parsed(
 
 
 class Begun(NamedTuple):
-    """A stream of which the beginning was read.
+    """A stream whose first bytes were read.
 
     Attributes:
         stream: all of it.

@@ -39,6 +39,7 @@ _Convert: TypeAlias = Callable[[pa.Array], _Converted]
 _MOMENT, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 _TOGETHER = 65_536  # rows
 _DECODED = 64 * 1024 * 1024  # bytes of rows that are decoded together, or one row
+_RATIO, _POINTER = 16, 8  # of what a nested column needs to its bytes; bytes of a NULL in a list of Python
 _NAMED = 20  # columns in a message
 types = pa.types
 _BYTES = (
@@ -51,7 +52,7 @@ def opened(source: object) -> pa.RecordBatchReader:
     """Return the table that an object is.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: it is not a table.
     """
     hint = "Pass a table of pyarrow, polars, pandas or DuckDB, or the path of a file of Parquet or Arrow."
     if not hasattr(source, "__arrow_c_stream__"):
@@ -133,21 +134,41 @@ def _slices(rows: pa.RecordBatch, longest: int, batch_size: int) -> Iterator[pa.
     """Yield rows in slices that fit into memory when they are decoded.
 
     Raises:
-        LimitExceeded: a value that many rows share is longer than a datum may be.
+        LimitExceeded: a value that many rows share is longer than a datum may be, or is inside of lists and structs.
     """
     weight = 1
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        if not types.is_dictionary(column.type):
-            weight += column.nbytes // max(rows.num_rows, 1)
-        elif _is_bytes(column.type.value_type):
-            most = pc.max(pc.binary_length(column.dictionary)).as_py() or 0
+        weight += len(name) + len(str(column.type))  # each datum has the names of its keys
+        size = _decoded_size(column)
+        weight += size // max(rows.num_rows, 1)
+        if types.is_dictionary(column.type) and _is_bytes(column.type.value_type):
+            most = size // max(rows.num_rows, 1)
             if most > longest:
                 problem = f"column {shown(name)} has a value of {most} bytes, more than max_datum_size, {longest}"
                 raise LimitExceeded(problem, hint="Is it the right file? If so, raise max_datum_size in dataset.toml.")
-            weight += most
+        elif types.is_nested(column.type) and size > max(_DECODED, _RATIO * column.nbytes):
+            problem = (
+                f"column {shown(name)} has {column.nbytes} bytes in the table, and would need {size} when it is read"
+            )
+            hint = "Is it the right file? If so, write it again without dictionaries in lists and structs."
+            raise LimitExceeded(problem, hint=hint)
     count = max(1, min(_TOGETHER, batch_size, _DECODED // weight))
     for begin in range(0, rows.num_rows, count):
         yield rows.slice(begin, count)
+
+
+def _decoded_size(column: pa.Array) -> int:
+    """Return how many bytes the values of a column need at most, with what rows share counted for each."""
+    kind = column.type
+    if types.is_dictionary(kind):
+        shared = column.dictionary
+        most = pc.max(pc.binary_length(shared)).as_py() if _is_bytes(kind.value_type) else _decoded_size(shared)
+        return len(column) * (most or 0)
+    if types.is_struct(kind):
+        return sum(map(_decoded_size, column.flatten()))
+    if types.is_nested(kind) and hasattr(column, "flatten"):
+        return _decoded_size(column.flatten())
+    return _POINTER * len(column) if types.is_null(kind) else int(column.nbytes)
 
 
 class _Columns:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ondisk.config import DatasetConfig
 from ondisk.errors import InvalidInput, shown
-from ondisk.formats.base import Batch, Format, JoinsParts, Readable
+from ondisk.formats.base import BATCH_BYTES, Batch, Format, JoinsParts, Readable
 from ondisk.tables import csv_reader
 from ondisk.tables.columns import CONTENT
 from ondisk.tables.csv_reader import Records
@@ -55,8 +55,9 @@ def _parsed(
         if columns is None:
             columns, records = _begun(records, config, format, options, delimiter)
         lines = sorted([*records.lines, *records.refused]) if records.refused else records.lines
-        for begin in range(0, len(lines), batch_size):
-            yield columns.encode(_between(records, lines[begin : begin + batch_size]))
+        count = min(batch_size, columns.together)
+        for begin in range(0, len(lines), count):
+            yield columns.encode(_between(records, lines[begin : begin + count]))
 
 
 def check_takes_rows(format: Format) -> None:
@@ -103,6 +104,9 @@ def _between(records: Records, lines: Sequence[int]) -> Records:
 class _Columns:
     """The columns of a file, and how their cells become data.
 
+    Attributes:
+        together: how many rows may be encoded at once.
+
     Raises:
         InvalidInput: a name is empty or occurs twice; there is no column for the reftime; or an option is not valid.
     """
@@ -138,6 +142,8 @@ class _Columns:
         self._metadata = Metadata(described, options.null, self._times, iso)
         self._others = [place for place in range(len(names)) if place != self._time and place not in self._fields]
         self._keys = [names[place].removeprefix(CONTENT) or CONTENT for place in self._others]
+        # Each datum has the names of its keys, which may be far longer than its cells.
+        self.together = max(1, BATCH_BYTES // (1 + sum(map(len, self._keys))))
         check_names(self._keys)  # `data.wind` is the key `wind`, as in a table that a query printed
         if REFTIME in self._keys:
             hint = f"Rename it, or remove it; the reftime is {shown(wanted)}."
@@ -176,7 +182,7 @@ class _Columns:
         return with_refused(batch, lines, refused)
 
     def _encoded(self, times: list[int], metadata: list[Mapping[str, Any]], cells: Sequence[Sequence[str]]) -> Batch:
-        """Return rows of which each has a time and metadata."""
+        """Return rows that all have a time and metadata."""
         if self._joining is not None:
             for part in self._parts:
                 part.trim()
@@ -211,7 +217,7 @@ class _Columns:
         count, wanted = len(row), len(self._names)
         if count > wanted:
             return f"{count} cells instead of {wanted}: cell {wanted + 1} is {shown(row[wanted])}"
-        lacking = f"there is none for {shown(self._names[count])}" if count < wanted else "no delimiter is at its end"
+        lacking = f"{shown(self._names[count])} has no cell" if count < wanted else "no delimiter is at its end"
         return f"{count} cell{'s' * (count != 1)} instead of {wanted + self._is_ended}: {lacking}"
 
 

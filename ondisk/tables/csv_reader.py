@@ -1,7 +1,7 @@
 """The records of a CSV file, in bounded memory, whatever the file contains.
 
 Source: RFC 4180, as Python's `csv` reads it with `strict`. Lines end with LF or CR LF, also mixed; a byte order mark is
-skipped, and so are blank lines. A record that is not CSV is refused, and reading goes on with the next line. What has
+skipped, and so are blank lines. A record that is not CSV is refused, and the next line is read. What has
 no end within `MAX_RECORD` ends the reading, since nobody knows where the next record begins.
 """
 
@@ -107,7 +107,7 @@ def _whole_lines(stream: Readable) -> Iterator[tuple[bytes, bool]]:
 
 
 def _parsed(text: str, line: int, delimiter: str, *, is_last: bool) -> tuple[Records, str, int]:
-    """Return the records in whole lines; the text of a record at their end that goes on; and the line after the others.
+    """Return the records in whole lines; the text of a last record that is not complete; and the number of its line.
 
     Args:
         line: the number of the first one.

@@ -59,7 +59,7 @@ _UNIX = {"unix": range(5 * 10**8, 5 * 10**9), "unix-ms": range(5 * 10**11, 5 * 1
 _NULLS = ("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-", "--", "?")
 _DELIMITERS = ",;\t|"
 _ZONE = "ZONE"
-"""Stands for a zone that the file does not say."""
+"""Printed in place of a zone that the file does not contain."""
 
 _DAY = 24 * 3600 * 1_000_000
 _STEPS = (("yearly", 366, 64 * 2**20), ("monthly", 31, 2**30), ("daily", 1, None))

@@ -62,7 +62,7 @@ class Contents(dict[str, Any]):
 
 
 class Parts(dict[str, bytes]):
-    """Texts of the cells of one column → their parts of the content; no bytes for those that mean that there is none.
+    """Texts of the cells of one column → their parts of the content; no bytes for texts without a value.
 
     Args:
         part_of: returns the part of a value.

@@ -384,7 +384,7 @@ def test_rows_of_csv_are_stored_and_bad_ones_named_by_line_column_and_value(run,
     assert [line.removeprefix("ondisk: refused: table: ") for line in done.err.splitlines()] == [
         f"line 4: column 'when': '29.03.2026 02:30': {why}",
         "line 5: column 'Integer': 'x5' is not an integer",
-        "line 6: 2 cells instead of 3: there is none for 'temp'",
+        "line 6: 2 cells instead of 3: 'temp' has no cell",
     ]
     assert run("query", jsonl).text.splitlines() == [
         '2026-11-20T05:00:00Z  integer=5  {"temp":1.5}',

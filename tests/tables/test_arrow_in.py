@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import ondisk
 from ondisk.datum import FieldType
 from ondisk.errors import InvalidInput, LimitExceeded
+from ondisk.formats import Batch
 from ondisk.tables import arrow_in
 from ondisk.tables.arrow_columns import TYPES
 
@@ -191,6 +192,39 @@ def test_texts_that_many_rows_share_do_not_fill_memory(create):
     table = pa.table({"reftime": times(*[T] * 1000), "text": shared})
     with pytest.raises(LimitExceeded, match="column 'text' has a value of 2000 bytes, more than max_datum_size, 1000"):
         dataset.append_arrow(table)
+
+
+SHARED = pa.DictionaryArray.from_arrays(pa.array([0] * 1000), pa.array(["x" * 2000]))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.ListArray.from_arrays(pa.array(range(1001), pa.int32()), SHARED),
+        pa.StructArray.from_arrays([SHARED], ["a"]),
+        pa.FixedSizeListArray.from_arrays(pa.nulls(1_000_000), 1000),
+    ],
+    ids=["lists of shared texts", "structs of shared texts", "lists of nothing"],
+)
+def test_a_small_table_does_not_become_a_large_one_in_memory(stations, monkeypatch, column):
+    monkeypatch.setattr(arrow_in, "_DECODED", 100_000)
+    table = pa.table({"reftime": times(*[T] * 1000), "x": column})
+    with pytest.raises(LimitExceeded, match=r"column 'x' has .* bytes in the table, and would need .* when it is read"):
+        stations.append_arrow(table)
+    assert stations.count() == 0
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"x" * 1000: range(100)}, {"x": pa.DictionaryArray.from_arrays(pa.array([0] * 100), pa.array([[1] * 125]))}],
+    ids=["long name", "shared list"],
+)
+def test_rows_that_become_large_are_read_a_few_at_a_time(stations, monkeypatch, columns):
+    monkeypatch.setattr(arrow_in, "_DECODED", 10_000)
+    encoded = []
+    monkeypatch.setattr(arrow_in._Columns, "encode", lambda _, rows, __: encoded.append(rows.num_rows) or Batch())
+    stations.append_arrow(pa.table({"reftime": times(*[T] * 100), **columns}))
+    assert (sum(encoded), max(encoded) < 11) == (100, True)
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "duckdb"])

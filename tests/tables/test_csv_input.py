@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import ondisk
 from ondisk.errors import ConfigError, InvalidInput, LimitExceeded
-from ondisk.tables import csv_reader
+from ondisk.tables import csv_input, csv_reader
 
 HEAD = "reftime,station,temp\n"
 FIELDS = {"station": "integer"}
@@ -103,7 +103,7 @@ def test_a_bad_row_is_refused_with_line_column_and_value(dataset):
         f"line {n}" for n in (3, 4, 5, 6, 7, 8, 10, 12)
     ]
     wanted = ["column 'reftime': 'yesterday': it is not a time", "column 'station': 'x5' is not an integer"]
-    wanted += ["2 cells instead of 3: there is none for 'temp'", "4 cells instead of 3: cell 4 is '2'", "has a quote"]
+    wanted += ["2 cells instead of 3: 'temp' has no cell", "4 cells instead of 3: cell 4 is '2'", "has a quote"]
     wanted += ["NUL bytes", "'2026-11-20T12:00': the time has no offset; pass tz", "opens a quote that never closes"]
     for (_, reason), part in zip(result.refusals, wanted, strict=True):
         assert part in reason
@@ -324,6 +324,21 @@ with ondisk.open(sys.argv[1]) as dataset:
         assert error.exit_code == 5 and error.context["line"] == 3, error
         print("refused", error.context["result"].imported if "result" in error.context else 0)
 """
+
+
+def test_rows_whose_names_are_long_are_read_a_few_at_a_time(create, monkeypatch):
+    monkeypatch.setattr(csv_input, "BATCH_BYTES", 10_000)
+    encoded = []
+    encode = csv_input._Columns.encode
+
+    def spy(self, records):
+        encoded.append(len(records.lines))
+        return encode(self, records)
+
+    monkeypatch.setattr(csv_input._Columns, "encode", spy)
+    rows = "2026-11-20T00:00:00Z,1\n" * 100
+    assert append(create(), f"reftime,{'x' * 1000}\n{rows}").imported == 100
+    assert (sum(encoded), max(encoded) < 11) == (100, True)
 
 
 @pytest.mark.parametrize(("begin", "unit"), [("x", "x"), ('"', "x\n"), ("x", ",")])
