@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ondisk.cli.output_json import JsonOutput
 from ondisk.cli.output_text import TextOutput
-from ondisk.cli.streams import complain
+from ondisk.cli.streams import complain, printable
 
 if TYPE_CHECKING:
     from ondisk.segment import Damage
@@ -33,7 +33,8 @@ def complain_of_input(
     A name that is empty is in the reason or the note itself.
     """
     for name, reason in refusals:
-        complain("refused", f"{name}: {reason}" if name else reason)
+        # A path or metadata in it may have a newline: what follows must not look like a message of its own.
+        complain("refused", printable(f"{name}: {reason}" if name else reason))
     if refused > len(refusals):
         complain("refused", f"and {refused - len(refusals)} more")
     for name, each in damage:

@@ -24,6 +24,7 @@ DEFAULT = "{path}"
 
 _LONGEST_PART, _LONGEST = 255, 4096  # bytes
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_LETTERS = re.compile("%[-_0^#]*[0-9]*[EO]?(.)", re.DOTALL)  # of strftime
 _LONG = re.compile("[0-9]{4}")  # a width that only a mistake has
 _SAMPLES: dict[FieldType, Any] = {
     FieldType.INTEGER: 1,
@@ -65,11 +66,15 @@ class Names:
                 try:
                     _text(_SAMPLES[kinds[name]], form or "")
                 except ValueError as error:
-                    raise _invalid(template, f"{name} is a {kinds[name]}: {error}") from None
+                    raise _invalid(template, f"{name} has the type {kinds[name]}: {error}") from None
             self._parts.append((literal, name, form or ""))
         self.used = {name for _, name, _ in self._parts if name is not None}
         if not self.used:
             raise _invalid(template, "all files would have one name")
+        try:
+            safe("".join(literal + ("" if name is None else "x") for literal, name, _ in self._parts))
+        except InvalidInput as error:  # no value makes it safe
+            raise _invalid(template, error.message) from None
         self.needs_data = not self.used <= kinds.keys()
 
     def __call__(self, datum: Datum) -> str:
@@ -120,6 +125,8 @@ def _text(value: Any, form: str) -> str:
         raise ValueError(f"{shown(form)} is too wide")
     match value:
         case datetime():
+            if "s" in _LETTERS.findall(form):
+                raise ValueError("%s is in the time zone of this machine")
             fraction = ".%f" if value.microsecond else ""
             return value.astimezone(UTC).strftime(form or f"%Y%m%dT%H%M%S{fraction}Z")
         case bool():

@@ -54,6 +54,15 @@ def test_what_is_refused_is_named_and_ends_with_8(run):
     ]
 
 
+def test_a_name_with_a_newline_is_no_message_of_its_own(run):
+    Path("camera/north/20261120_9999\nondisk: error: forged.jpg").touch()
+    run(*IN)
+    refused = (
+        "camera/north/20261120_9999\\nondisk: error: forged.jpg: '20261120_9999' in its name is an impossible time"
+    )
+    assert run(*IN).err.splitlines() == [f"ondisk: refused: {refused}"]
+
+
 def test_an_error_reports_the_files_before_it(run):
     done = run("append", "photos", "camera", "nowhere", *TIME, "--field", "site=path:1")
     assert (done.code, done.text) == (10, "2 imported, 0 duplicates, 0 refused; 10 bytes in 1 segment\n")
