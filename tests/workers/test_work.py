@@ -54,7 +54,13 @@ def test_nothing_runs_after_the_last_answer_that_was_wanted(monkeypatch: pytest.
 
 
 def test_an_answer_that_a_kill_has_cut_off_is_none() -> None:
-    script = 'import os; os.write(1, b\'{"segment": "a"}\\n{"segm\'); os.kill(os.getpid(), 9)'
+    script = r"""
+import os, sys
+for answer in (b'{"segment": "a"}\n', b'{"segm'):
+    sys.stdin.buffer.readline()
+    os.write(1, answer)
+os.kill(os.getpid(), 9)
+"""
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         answers = answered(child, ["a", "b"])
         assert next(answers) == {"segment": "a"}
