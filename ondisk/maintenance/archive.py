@@ -294,10 +294,12 @@ def _check_not_consumed(access: Access, name: str) -> None:
 
 
 def _check_whole(access: Access, name: str) -> None:
-    """Raise if a segment is damaged: a merge would lose the data that cannot be read now."""
+    """Raise if a segment is damaged, or its data are missing: a merge would lose those that cannot be read now."""
     with access.current().index.snapshot() as snapshot:
         diagnosis, known = Inspection(access).examine(snapshot, name)
-    if diagnosis is not None and known is not None and State.CORRUPTED in diagnosis.state:
+    if diagnosis is None or known is None:
+        return
+    if State.CORRUPTED in diagnosis.state or (State.MISSING in diagnosis.state and known.count):
         raise _refused(access, name, diagnosis, "merged")
 
 

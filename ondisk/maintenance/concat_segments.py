@@ -297,7 +297,7 @@ class _Move(Move):
     def copy(self, transaction: Transaction) -> None:
         name = self._segment.name
         source = self._source.current()
-        there = transaction.segments([name]).get(name)
+        there = self._there(transaction)
         committed = self._source.committed(self._segment)
         generations.complete(self._source.directory, name, self._segment.id, committed)
         target = self._target.directory

@@ -232,7 +232,7 @@ class _Move(Move):
     """Moves one segment: links its files into the target, with numbers above those that the target has used."""
 
     def copy(self, transaction: Transaction) -> None:
-        there = transaction.segments([self._segment.name]).get(self._segment.name)
+        there = self._there(transaction)
         name = self._segment.name
         writer = DirWriter(self._target.directory)
         transaction.on_rollback(writer.undo)

@@ -137,6 +137,19 @@ class Move(ABC):
     def copy(self, transaction: Transaction) -> None:
         """Add the segment's files and rows to the target. The caller commits."""
 
+    def _there(self, transaction: Transaction) -> Segment | None:
+        """Return the target's segment of the same name, with which this one is merged; None if there is none.
+
+        One whose file somebody has removed is forgotten, if all its data were deleted before.
+        """
+        name, target = self._segment.name, self._target
+        there = transaction.segments([name]).get(name)
+        if there is None or target.directory.stat(name) is not None:
+            return there
+        with target.current().index.snapshot() as snapshot:
+            interval = segment_rows.interval_of(snapshot, there)
+        return None if transaction.forget(there, interval) else there
+
     def _insert(self, snapshot: Snapshot, transaction: Transaction, new: Segment, shift: int = 0) -> None:
         """Insert the rows with the same seqs. Of data with equal unique fields, the one with the higher seq stays."""
         for rows in segment_rows.in_order_of_seq(snapshot, self._segment):

@@ -32,5 +32,9 @@ def keep_single_copies(access: Access, archives: Archives, name: str, verb: str)
             return
         known = known_of(access, snapshot, name, None)
     with archives.assigning_seq(access, verb), access.transaction(verb) as transaction:  # it ends without a commit
-        if not Rescan(access, transaction, name, known, OtherIndex(archives, access)).has_only_copies():
+        try:
+            is_copied = Rescan(access, transaction, name, known, OtherIndex(archives, access)).has_only_copies()
+        except FileNotFoundError:  # somebody has removed it: there is nothing to keep
+            return
+        if not is_copied:
             quarantine.link(access.directory, name, verb=verb, why=_WHY)

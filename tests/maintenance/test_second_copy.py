@@ -13,10 +13,11 @@ from worlds import lose_index
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.access import Access
-from ondisk.errors import DiskFull, SegmentCorrupt
+from ondisk.errors import DiskFull, SegmentCorrupt, StateError
 from ondisk.index import Index
 from ondisk.maintenance import archive as archiving
 from ondisk.maintenance import repack as repacking
+from ondisk.maintenance.archive import planned
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.repack import repacked
 from ondisk.maintenance.states import State
@@ -228,6 +229,32 @@ def test_a_second_copy_is_read_when_the_other_one_is_gone(copied):
     result = maintain(copied.path)
     assert (result.exit_code, result.lost) == (0, 0)
     assert numbers(copied) == EVERYTHING
+
+
+def test_a_segment_whose_second_copy_is_missing_is_archived_and_comes_back(copied):
+    name = name_of(copied, 1)
+    gone = copied.path / LAST / name
+    (shutil.rmtree if gone.is_dir() else Path.unlink)(gone)
+    copied.archive(name)
+    assert numbers(copied) == EVERYTHING
+    copied.unarchive(name)
+    assert numbers(copied) == EVERYTHING
+    assert copied.check(accurate=True).is_clean
+    assert not [*copied.quarantine]
+
+
+@pytest.mark.parametrize("plan", [False, True])
+def test_a_segment_is_not_merged_with_one_whose_data_are_missing(dataset, plan):
+    name = name_of(dataset)
+    gone = dataset.path / LAST / name
+    content = gone.rename(dataset.path / "aside")
+    dataset.append(data(dataset, [7]))
+    with pytest.raises(StateError, match="MISSING"):
+        planned(dataset._access, [name], "archive") if plan else dataset.archive(name)
+    content.rename(gone)
+    assert numbers(dataset) == sorted([*EVERYTHING, 7])
+    dataset.archive(name)
+    assert numbers(dataset) == sorted([*EVERYTHING, 7])
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
