@@ -312,6 +312,7 @@ class Pipeline:
             now, before = Note.of(dataset, self.config.name), Note.noted(self._errors, self._noted_as(name))
             self._notes[name] = now
             if before is not None and (found := restored(at, name, dataset, before, now, self._lacked(name, dataset))):
+                self._notes[name] = found.note  # until it has the files: notes on other datasets are saved before
                 if found.files:
                     self.restored.append(found)
                 else:

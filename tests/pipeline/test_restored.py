@@ -11,11 +11,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from worlds import lose_index
+from worlds import change_config, locked, lose_index
 
 import ondisk
 from ondisk.config import DatasetConfig
-from ondisk.errors import ConfigError, NeedsCheck, StateError
+from ondisk.errors import ConfigError, LockError, NeedsCheck, StateError
 from ondisk.pipeline import pipeline
 from pipeline.world import CONFIG, DATASET, ENVIRONMENT, KEPT, create, line, put, run
 
@@ -53,11 +53,6 @@ def held(place: Path, *names: str) -> Counter[str]:
     return found
 
 
-def configure(place: Path, name: str, before: str, after: str) -> None:
-    config = place / name / "dataset.toml"
-    config.write_text(config.read_text().replace(before, after))
-
-
 BOTH = pytest.mark.parametrize("place", [True, False], indirect=True, ids=["unique", "not unique"])
 
 
@@ -89,10 +84,10 @@ def copy_back(place: Path) -> None:
     shutil.copytree(place / "copied", place / "low")
 
 
-def create_again(place: Path) -> None:
-    config = (place / "low/dataset.toml").read_text()
-    shutil.rmtree(place / "low")
-    ondisk.create(place / "low", DatasetConfig.from_toml(config)).close()
+def create_again(place: Path, name: str = "low") -> None:
+    config = (place / name / "dataset.toml").read_text()
+    shutil.rmtree(place / name)
+    ondisk.create(place / name, DatasetConfig.from_toml(config)).close()
 
 
 @BOTH
@@ -136,6 +131,19 @@ def test_a_kill_while_it_gets_them_loses_nothing_and_doubles_nothing(place: Path
 
 
 @BOTH
+@pytest.mark.parametrize("stopped", ["low", "high"])
+def test_two_datasets_get_what_they_lack_although_one_of_them_stops_a_run(place: Path, stopped: str) -> None:
+    before = held(place)
+    for name in ("low", "high"):
+        create_again(place, name)
+    change_config(place / stopped, "format =", "lock_timeout = 0\nformat =")
+    with locked(place / stopped), pytest.raises(LockError):
+        pipeline(place / "pipeline.toml")
+    assert pipeline(place / "pipeline.toml").exit_code == 0
+    assert held(place) == before
+
+
+@BOTH
 def test_an_older_index_loses_nothing_and_doubles_nothing(place: Path) -> None:
     before, is_unique = held(place), "unique" in (place / "low/dataset.toml").read_text()
     lose_index(place / "low")
@@ -159,7 +167,7 @@ def test_an_older_index_loses_nothing_and_doubles_nothing(place: Path) -> None:
 
 def test_data_that_a_file_would_replace_are_not_replaced_by_older_ones(place: Path) -> None:
     """Nobody knows whether the data of a rebuilt index are newer than those of the file."""
-    configure(place, "low", "format =", 'replace = "yes"\nformat =')
+    change_config(place / "low", "format =", 'replace = "yes"\nformat =')
     put(place, "d.jsonl", line(1, note="new"))
     pipeline(place / "pipeline.toml")
     lose_index(place / "low")
@@ -195,12 +203,12 @@ def test_what_is_no_longer_in_the_folder_is_reported_once(place: Path) -> None:
 
 
 def test_it_gets_them_by_the_filters_of_then(place: Path) -> None:
-    configure(place, "low", "<=10", "<2")
-    configure(place, "high", ">=10", ">=2")
+    change_config(place / "low", "<=10", "<2")
+    change_config(place / "high", ">=10", ">=2")
     imported(place, d=[line(1, 7), line(5, 7)])
     before = held(place, "low"), held(place, "high")
     restore(place)
-    configure(place, "low", "<=10", "<2")
+    change_config(place / "low", "<=10", "<2")
     assert pipeline(place / "pipeline.toml").again == {"low": 3}
     assert (held(place, "low"), held(place, "high")) == before
 
