@@ -52,7 +52,7 @@ class Note(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class Lacking:
     """A dataset that lacks files.
 
     Attributes:
@@ -69,8 +69,8 @@ class Restored:
     had: int
     files: tuple[InputFile, ...]
 
-    def lacking(self, again: int) -> int:
-        """Return how many files it still lacks.
+    def rest(self, again: int) -> int:
+        """Return how many files it still lacks after an import.
 
         Args:
             again: how many of those that were imported again had data for it.
@@ -78,14 +78,14 @@ class Restored:
         return max(0, self.note.files - self.had - again)
 
 
-def restored(
+def lacking_of(
     at: int, name: str, dataset: Dataset, before: Note, now: Note, files: Iterable[InputFile]
-) -> Restored | None:
-    """Return what a dataset lacks; None if it has all.
+) -> Lacking | None:
+    """Return what a dataset lacks; None if it has all files that were noted.
 
     Args:
         before: what was noted about it.
-        files: those that were imported while it was in the pipeline, and of which it has no mark.
+        files: the known files that were imported while it was in the pipeline, and that its import log does not have.
 
     Raises:
         NeedsCheck: its index does not know all data yet, so what is imported again could be stored twice.
@@ -105,4 +105,4 @@ def restored(
             hint="If it has all their data, move the files away. Else create it again, empty: then it gets all files.",
         )
     note = Note(now.uuid, before.files if is_known else now.files, is_complete=False)
-    return Restored(at, name, note, now.files, lacked)
+    return Lacking(at, name, note, now.files, lacked)

@@ -42,7 +42,7 @@ from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.metrics import write
 from ondisk.pipeline.config import PipelineConfig, holds_dataset, plain
 from ondisk.pipeline.report import PipelineReport
-from ondisk.pipeline.restored import Note, Restored, restored
+from ondisk.pipeline.restored import Lacking, Note, lacking_of
 from ondisk.pipeline.route import read_again
 from ondisk.pipeline.task import NAMED, ImportOptions, InputFile
 from ondisk.staging.jobs import STAGED, remove
@@ -110,7 +110,7 @@ class Pipeline:
     Attributes:
         config: the content of its file.
         waiting: the new files to import, in their order.
-        restored: datasets that lack known files, which are imported again.
+        lacking: datasets that lack known files, which are imported again.
         report: what was done so far.
     """
 
@@ -123,7 +123,7 @@ class Pipeline:
         own = f"{config.name}\0{plain(os.path.realpath(config.resolve(config.error)))}"
         self._own = f"pipeline-{hashlib.sha256(own.encode()).hexdigest()[:16]}-"
         self.waiting: list[InputFile] = []
-        self.restored: list[Restored] = []
+        self.lacking: list[Lacking] = []
         self._known: list[InputFile] = []
         self._begun: list[InputFile] = []
         self._notes: dict[str, Note] = {}
@@ -148,7 +148,7 @@ class Pipeline:
             run._check()
             run._find()
             run._find_begun()
-            run._find_restored()
+            run._find_lacking()
             run._sweep()
             run._undo = undo.pop_all()
         return run
@@ -168,7 +168,7 @@ class Pipeline:
             tasks: carries out the tasks.
             progress: called with the size of each file that is done.
         """
-        for each in self.restored:
+        for each in self.lacking:
             self._import_again(each, tasks, progress)
         if self._begun:
             before = len(self.report.failed)
@@ -184,23 +184,23 @@ class Pipeline:
         begun = set(self._begun)
         self._import([file for file in self.waiting if file not in begun], self._filters, tasks, progress)
 
-    def _import_again(self, restored: Restored, tasks: Tasks, progress: Callable[[int], None]) -> None:
+    def _import_again(self, lacking: Lacking, tasks: Tasks, progress: Callable[[int], None]) -> None:
         """Import known files into a dataset that lacks them."""
-        name, failed = restored.name, len(self.report.failed)
+        name, failed = lacking.name, len(self.report.failed)
         if not self.report.dry_run:
-            self._note(name, restored.note)  # so that the next run continues if this one is killed
-        for filters, files in self._by_filters(restored.files).items():
-            self._import(files, self._saved[filters], tasks, progress, only=restored.at)
+            self._note(name, lacking.note)  # so that the next run continues if this one is killed
+        for filters, files in self._by_filters(lacking.files).items():
+            self._import(files, self._saved[filters], tasks, progress, only=lacking.at)
         if len(self.report.failed) == failed:
-            self._end_again(restored)
+            self._end_again(lacking)
 
-    def _end_again(self, restored: Restored) -> None:
+    def _end_again(self, lacking: Lacking) -> None:
         """Note that nothing is left to be imported again into a dataset."""
-        lacking = restored.lacking(self.report.again.get(restored.name, 0))
-        if lacking:
-            self.report.lacking[restored.name] = lacking
+        name = lacking.name
+        if rest := lacking.rest(self.report.again.get(name, 0)):
+            self.report.lacking[name] = rest
         if not self.report.dry_run:
-            self._note(restored.name, Note.of(self._datasets[restored.at], self.config.name))
+            self._note(name, Note.of(self._datasets[lacking.at], self.config.name))
 
     def _import(
         self,
@@ -300,21 +300,23 @@ class Pipeline:
             begun = f"an interrupted run has begun to divide {self._begun[0].name} among {', '.join(self._before.of)}"
             raise self._missing(missing[0], begun)
 
-    def _find_restored(self) -> None:
+    def _find_lacking(self) -> None:
         """Find datasets that lack known files.
 
         Raises:
             ConfigError: a dataset that some of the data of these belong to is missing.
-            NeedsCheck, StateError: as `ondisk.pipeline.restored.restored`.
+            NeedsCheck, StateError: as `ondisk.pipeline.restored.lacking_of`.
         """
         for at, name in enumerate(self.config.datasets):
             dataset = self._datasets[at]
             now, before = Note.of(dataset, self.config.name), Note.noted(self._errors, self._noted_as(name))
             self._notes[name] = now
-            if before is not None and (found := restored(at, name, dataset, before, now, self._lacked(name, dataset))):
+            if before is None:
+                continue
+            if found := lacking_of(at, name, dataset, before, now, self._lacked(name, dataset)):
                 self._notes[name] = found.note  # until it has the files: notes on other datasets are saved before
                 if found.files:
-                    self.restored.append(found)
+                    self.lacking.append(found)
                 else:
                     self._end_again(found)
 
@@ -354,7 +356,7 @@ class Pipeline:
     @property
     def to_read(self) -> list[InputFile]:
         """The files that tasks read, those that are imported again first."""
-        return [*(file for each in self.restored for file in each.files), *self.waiting]
+        return [*(file for each in self.lacking for file in each.files), *self.waiting]
 
     @property
     def _errors(self) -> Dataset:
