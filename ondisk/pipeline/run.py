@@ -13,12 +13,10 @@ import contextlib
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 from uuid import uuid4
 
@@ -32,7 +30,6 @@ from ondisk.errors import (
     StateError,
     StorageError,
 )
-from ondisk.files.walk import UNFINISHED
 from ondisk.filesystem import PipelineLock
 from ondisk.formats import Format, find
 from ondisk.index import Transaction, import_log
@@ -40,11 +37,12 @@ from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.metrics import write
-from ondisk.pipeline.config import PipelineConfig, holds_dataset, plain
+from ondisk.pipeline.config import PipelineConfig, plain
 from ondisk.pipeline.report import PipelineReport
 from ondisk.pipeline.restored import Lacking, Note, lacking_of
 from ondisk.pipeline.route import read_again
 from ondisk.pipeline.task import NAMED, ImportOptions, InputFile
+from ondisk.pipeline.walk import input_files
 from ondisk.staging.jobs import STAGED, remove
 from ondisk.staging.stage import FinishedStage, Stage
 
@@ -468,42 +466,6 @@ class Pipeline:
             result.extend(duplicates.append_staged(own, staged))
 
         return store
-
-
-def input_files(folder: Path, unreadable: Callable[[OSError], None]) -> Iterator[InputFile]:
-    """Yield the files in a folder and its subfolders, in a fixed order.
-
-    Skips hidden files and folders, unfinished files (`.tmp`, `.part`), links to folders, and datasets.
-
-    Args:
-        unreadable: called with the error when a subfolder cannot be read.
-
-    Raises:
-        NotFound, StorageError: the folder itself cannot be read.
-    """
-
-    def failed(error: OSError) -> None:
-        if error.filename == str(folder):
-            if isinstance(error, FileNotFoundError):
-                raise NotFound(f"{folder}: no such folder", hint="Create it, or correct `input`.") from None
-            raise StorageError(f"{folder}: {error.strerror}", errno=error.errno) from error
-        if not isinstance(error, FileNotFoundError):  # it was removed meanwhile
-            unreadable(error)
-
-    for parent, folders, names in os.walk(str(folder), onerror=failed):
-        folders[:] = sorted(
-            name for name in folders if not name.startswith(".") and not holds_dataset(Path(parent, name))
-        )
-        for name in sorted(names):
-            if name.startswith(".") or name.endswith(UNFINISHED):
-                continue
-            path = Path(parent, name)
-            try:
-                found = path.stat()
-            except OSError:  # it was removed, or is a broken link
-                continue
-            if stat.S_ISREG(found.st_mode):
-                yield InputFile(str(path.relative_to(folder)), found.st_size, found.st_mtime_ns)
 
 
 def _check_holds(keeper: Dataset, filtered: Dataset) -> None:

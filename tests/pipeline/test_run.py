@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 import ondisk
 from ondisk.errors import ConfigError, LockError, NotFound, StorageError
 from ondisk.pipeline import pipeline
-from ondisk.pipeline.run import Pipeline, input_files
+from ondisk.pipeline.run import Pipeline
 from pipeline.world import CONFIG, DATASET, line, put, run
 
 
@@ -22,27 +21,6 @@ def test_it_imports_no_spark() -> None:
     code = "import sys, ondisk.pipeline.task; print({'pyspark', 'ondisk.spark'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
-
-
-def test_files_that_are_hidden_unfinished_or_of_datasets_are_no_input(place: Path) -> None:
-    for name in (".hidden.jsonl", "a.tmp", "b.part", ".folder/c.jsonl", "d/e.jsonl", "a.jsonl", "z/b.jsonl"):
-        put(place, name, line(1))
-    ondisk.create(place / "incoming/dataset", DATASET).close()
-    (place / "incoming/gone.jsonl").symlink_to("nowhere")
-    os.mkfifo(place / "incoming/pipe.jsonl")
-    (place / "incoming" / os.fsdecode(b"\xff.jsonl")).write_text(line(1))
-    (place / "incoming/link").symlink_to(place / "incoming/z")
-    found = [file.name for file in input_files(place / "incoming", pytest.fail)]
-    assert found == ["a.jsonl", "\\xff.jsonl", "d/e.jsonl", "z/b.jsonl"]
-
-
-def test_a_folder_that_goes_while_files_are_found_is_passed_over(place: Path) -> None:
-    for name in ("a.jsonl", "b/c.jsonl", "d/e.jsonl"):
-        put(place, name, line(1))
-    found = input_files(place / "incoming", pytest.fail)
-    assert next(found).name == "a.jsonl"
-    shutil.rmtree(place / "incoming/b")
-    assert [file.name for file in found] == ["d/e.jsonl"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
