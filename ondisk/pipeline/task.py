@@ -202,7 +202,7 @@ class _FileReport:
 
     def answer(self) -> dict[str, Any]:
         return {
-            "counts": sorted(self._counts.items()),
+            "counts": sorted((+self._counts).items()),  # without datasets that get nothing
             "refused": sorted(self._refused.items()),
             "refusals": sorted(self._refusals),
             "damage": [astuple(each) for each in self._damage],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
@@ -143,6 +144,18 @@ def test_two_datasets_get_what_they_lack_although_one_of_them_stops_a_run(place:
     assert held(place) == before
 
 
+def test_a_dataset_that_has_data_of_its_own_gets_what_it_lacks_although_a_run_is_stopped(place: Path) -> None:
+    before = held(place)
+    create_again(place)
+    with ondisk.open(place / "low") as low:
+        low.append_file(io.BytesIO(line(9).encode()), "jsonl")
+    change_config(place / "low", "format =", "lock_timeout = 0\nformat =")
+    with locked(place / "low"), pytest.raises(LockError):
+        pipeline(place / "pipeline.toml")
+    assert pipeline(place / "pipeline.toml").again == {"low": 3}
+    assert held(place) == before + Counter([line(9)])
+
+
 @BOTH
 def test_an_older_index_loses_nothing_and_doubles_nothing(place: Path) -> None:
     before, is_unique = held(place), "unique" in (place / "low/dataset.toml").read_text()
@@ -193,6 +206,7 @@ def test_a_lost_index_lacks_nothing_that_the_folder_has_not(place: Path) -> None
 
 
 def test_what_is_no_longer_in_the_folder_is_reported_once(place: Path) -> None:
+    imported(place, d=[line(14)])  # it has no data for the restored dataset, so it takes no other file's place
     restore(place)
     (place / "incoming/b.jsonl").unlink()
     done = run(place)
