@@ -27,9 +27,9 @@ from ondisk.matcher import METADATA
 from ondisk.tables.arrow_columns import TYPES
 from ondisk.tables.arrow_data import ArrowToData, distinct, plain
 from ondisk.tables.arrow_rows import RowsToData, with_refused
+from ondisk.tables.batches import joined
 from ondisk.tables.columns import CONTENT, DATA, PLACE, index_columns
 from ondisk.tables.csv_input import field_name
-from ondisk.tables.merged import joined
 from ondisk.tables.options import REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
 

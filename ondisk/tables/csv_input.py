@@ -19,9 +19,9 @@ from ondisk.config import DatasetConfig
 from ondisk.errors import InvalidInput, shown
 from ondisk.formats.base import BATCH_BYTES, Batch, Format, JoinsParts, Readable
 from ondisk.tables import csv_reader
+from ondisk.tables.batches import joined, with_refused
 from ondisk.tables.columns import CONTENT
 from ondisk.tables.csv_reader import Records
-from ondisk.tables.merged import joined, with_refused
 from ondisk.tables.options import REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
 from ondisk.tables.values import Contents, Metadata, Parts, Refused

@@ -16,7 +16,7 @@ from ondisk.formats.base import Batch, Readable, compression_of
 from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
 from ondisk.json_shapes import from_json
-from ondisk.tables.merged import joined, with_refused
+from ondisk.tables.batches import joined, with_refused
 from ondisk.tables.options import REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
 
