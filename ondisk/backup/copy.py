@@ -229,5 +229,5 @@ def _copy_index(folder: Directory, source: Directory, snapshot: Snapshot) -> Non
         ((found,),) = connection.execute("PRAGMA quick_check(1)").fetchall()
         if found != "ok":
             raise damaged(source, f" is damaged: {found}")
-    folder.discard(f"{INDEX}-journal")  # SQLite leaves it behind while a file is locked exclusively
+    folder.discard(f"{INDEX}-journal")  # SQLite does not remove it while a file is locked exclusively
     copied.sync(folder, INDEX)

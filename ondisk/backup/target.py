@@ -100,7 +100,7 @@ class Target:
             with BackupLock(target.directory).hold("backup"):
                 target._check_own(dataset, uuids)
                 if create and target.names():
-                    hint = f"To add a point to it, leave --create out: {command('backup', dataset, path)}"
+                    hint = f"To add a point to it, omit --create: {command('backup', dataset, path)}"
                     raise AlreadyExists(f"{target.path} is a backup already", hint=hint)
                 if not target._uuid():
                     identity = {"version": _VERSION, "uuid": next(iter(uuids)), "dataset": str(dataset)}

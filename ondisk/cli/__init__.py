@@ -140,7 +140,7 @@ def _parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namesp
     """Return the arguments of a command; if they omit DATASET, it is that of the environment.
 
     They omit it if they are not complete otherwise, or if no dataset is at the path that would be DATASET. A path
-    without a colon is never taken for a MATCH: its disk may not be mounted.
+    without a colon is never treated as a MATCH: its disk may not be mounted.
     """
     parse = parser.parse_intermixed_args  # options are allowed between DATASET and MATCH
     default = os.environ.get(_DATASET)
@@ -158,7 +158,7 @@ def _parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namesp
 
 
 def _with_values(arguments: Sequence[str]) -> list[str]:
-    """Join options and values that begin with a dash, such as `--sort -reftime`: argparse takes them for options."""
+    """Join options and values that begin with a dash, such as `--sort -reftime`: argparse treats these as options."""
     joined: list[str] = []
     for each in arguments:
         if joined and joined[-1] in _DASHED and each.startswith("-") and not each.startswith("--"):

@@ -19,7 +19,7 @@ def paths_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -
             order of their names; `**` matches folders inside each other, and no wildcard matches a hidden folder.
 
     Raises:
-        InvalidInput: a path is empty, or there are none.
+        InvalidInput: a path is empty, or no path is given.
         DatasetNotFound: a path contains no dataset, or a pattern matches none.
         StorageError: a path cannot be looked at.
     """
@@ -42,7 +42,7 @@ def _datasets_at(path: str) -> list[str]:
     """Return the datasets at a path, or those that a pattern matches.
 
     Raises:
-        DatasetNotFound: there are none.
+        DatasetNotFound: the path contains no dataset, or the pattern matches none.
         StorageError: one cannot be looked at.
     """
     found = [path] if not is_pattern(path) else sorted(glob.glob(path, recursive=True))  # noqa: PTH207

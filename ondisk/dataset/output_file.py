@@ -14,7 +14,7 @@ from ondisk.filesystem import Directory, WritableFile
 
 
 def check_outside(path: str | os.PathLike[str]) -> None:
-    """Raise if a file or folder is in a dataset, which would take it for its own, or lose what it replaces.
+    """Raise if a file or folder is in a dataset, which would read it as its own, or lose what it replaces.
 
     Raises:
         InvalidInput: it is.
@@ -63,7 +63,7 @@ def output_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Wr
         AlreadyExists, InvalidInput, NotFound: as `check_free`.
         StorageError: the file cannot be written.
 
-    Durability: writes and syncs a hidden file, gives it its name, and syncs the directory. A crash before that leaves
+    Durability: writes and syncs a hidden file, renames it, and syncs the directory. A crash before that leaves
         the hidden file, `.ondisk-ID.tmp`.
     """
     check_free(path, overwrite=overwrite)
@@ -83,7 +83,11 @@ def output_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Wr
 
 
 def _name(directory: Directory, staged: str, path: Path) -> None:
-    """Give a file its name, unless it is taken."""
+    """Rename a file to a path, unless something is there.
+
+    Raises:
+        AlreadyExists: something is.
+    """
     try:
         try:
             directory.link(staged, path.name)

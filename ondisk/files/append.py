@@ -58,7 +58,7 @@ def append(
         progress: called with the size of each file that was read.
 
     Returns:
-        What was done; a reason in `refusals` begins with the path of the file.
+        The result; a reason in `refusals` begins with the path of the file.
 
     Raises:
         InvalidInput: an argument is not valid, or a folder is a dataset.

@@ -237,7 +237,7 @@ def _folder(path: str | os.PathLike[str]) -> Iterator[Directory]:
 
     Raises:
         AlreadyExists: it is not a folder.
-        InvalidInput: it is in a dataset, which would take the files for segments.
+        InvalidInput: it is in a dataset, which would treat the files as segments.
     """
     if not os.fspath(path):
         raise InvalidInput("the path of the folder is empty", hint='Write "." for the current folder.')

@@ -138,7 +138,7 @@ class Move(ABC):
         """Add the segment's files and rows to the target. The caller commits."""
 
     def _there(self, transaction: Transaction) -> Segment | None:
-        """Return the target's segment of the same name, with which this one is merged; None if there is none.
+        """Return the target's segment of the same name, with which this one is merged; None if it has no such segment.
 
         One whose file somebody has removed is forgotten, if all its data were deleted before.
         """

@@ -38,7 +38,7 @@ _LONGEST_TEXT = 2000  # characters of a message
 _NOBODY = "Does `ondisk serve` run there, and is the address right?"
 _CERTIFICATE = "If you trust it, set SSL_CERT_FILE to a file with the server's certificate."
 _OTHER_HOST = (
-    "The certificate is for another host name. Use that name in the URL, or give the server a certificate for this one."
+    "The certificate is for another host name. Use that name in the URL, or install a certificate for this name there."
 )
 _CHANGED = (400, 405)  # this client does not send such requests: it was changed on its way
 _KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, OndiskError)}

@@ -445,7 +445,7 @@ class _Steps:
         return applied
 
     def _end(self, *, expires: bool) -> None:
-        """Let pulls go on, and the tokens of the replica's own replicas expire if they have to."""
+        """Let pulls continue, and the tokens of the replica's own replicas expire if they have to."""
         is_foreign = self._mode is Mode.FOREIGN
         lost = [entry.seq for some in self._found.of("mine", f"fate = {Fate.LOST:d}") for entry in some]
         uuid = str(uuid4()) if is_foreign else None

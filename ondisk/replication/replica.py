@@ -365,7 +365,7 @@ def _created(path: str | os.PathLike[str], source: Source) -> Dataset:
     try:
         return Dataset.create(path, config)
     except DatasetExists as error:
-        error.hint = f"If it is the replica, leave --create out: {command('replicate', source, path)}"
+        error.hint = f"If it is the replica, omit --create: {command('replicate', source, path)}"
         raise
 
 

@@ -168,7 +168,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
                 except OndiskError as error:
                     named(error, each.state.dataset or each.state.path)
                     raise
-        elif isinstance(partition, Partition):  # Spark adds one of its own if there are none
+        elif isinstance(partition, Partition):  # without any, Spark adds one of its own
             yield from read_later(partition, self._columns, connect)
 
 

@@ -273,7 +273,7 @@ class _Columns:
         raise InvalidInput(f"the column {shown(name)} is {kind}, not a time", hint=hint)
 
     def _field(self, name: str, kind: pa.DataType, field: FieldType) -> _Convert:
-        """Return a function that gives a column the type of a field."""
+        """Return a function that converts a column to the type of a field."""
         if field is FieldType.TIMESTAMP:
             return self._moment(name, kind)
         value = _normal(kind)

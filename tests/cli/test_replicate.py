@@ -170,7 +170,7 @@ def test_what_exists_is_not_created(run, source):
     assert run("replicate", "source", "copy", "--create").code == 0
     done = run("replicate", "source", "copy", "--create")
     assert (done.code, done.out) == (21, b"")
-    assert "leave --create out: `ondisk replicate source copy`" in done.err
+    assert "omit --create: `ondisk replicate source copy`" in done.err
     assert run("replicate", "source", "copy", "--create", "--verify").code == 2
 
 
