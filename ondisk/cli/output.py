@@ -32,14 +32,14 @@ def complain_of_input(
 
     A name that is empty is in the reason or the note itself.
     """
+    # A path or metadata may have a newline: what follows must not look like a message of its own.
     for name, reason in refusals:
-        # A path or metadata in it may have a newline: what follows must not look like a message of its own.
         complain("refused", printable(f"{name}: {reason}" if name else reason))
     if refused > len(refusals):
         complain("refused", f"and {refused - len(refusals)} more")
     for name, each in damage:
-        complain("damaged", f"{name}: at byte {each.offset}: {each.reason}; {each.size} bytes skipped")
+        complain("damaged", printable(f"{name}: at byte {each.offset}: {each.reason}; {each.size} bytes skipped"))
     if damaged > len(damage):
         complain("damaged", f"and {damaged - len(damage)} more places")
     for name, note in notes:
-        complain("note", f"{name}: {note}" if name else note)
+        complain("note", printable(f"{name}: {note}" if name else note))

@@ -17,7 +17,7 @@ from ondisk.cli.maintain import show
 from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.progress import bytes_progress, segments_progress
 from ondisk.cli.spark import add_spark, executors
-from ondisk.cli.streams import complain
+from ondisk.cli.streams import complain, printable
 
 if TYPE_CHECKING:
     from ondisk.pipeline.report import PipelineReport
@@ -70,14 +70,14 @@ def _import(pipeline: Pipeline, master: str | None) -> None:
 def _complain_of(report: PipelineReport) -> None:
     """Print on standard error what was not imported, and why."""
     for name, reason in report.failed:
-        complain("error", f"{name}: {reason}")
+        complain("error", f"{printable(name)}: {reason}")
     for name, count in report.again.items():
         verb = "would be" if report.dry_run else "were"
         complain("note", f"{name}: files that were imported before, and that it lacked, {verb} imported again: {count}")
     for name, count in report.lacking.items():
         complain("warning", f"{name}: files that were imported before, that it lacks, and that are gone: {count}")
     for name in report.changed:
-        complain("note", f"{name}: it changed while it was read; the next run imports it")
+        complain("note", f"{printable(name)}: it changed while it was read; the next run imports it")
     for item in report.kept:
         complain("warning", f"data were in the way, and are kept in quarantine: {item}")
     complain_of_input(report.refusals, report.refused, report.damage, report.damaged, report.notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import subprocess
@@ -31,6 +32,18 @@ def test_a_folder_that_cannot_be_read_is_named_and_the_others_are_imported(place
     with Pipeline.open(place / "pipeline.toml") as run:
         assert [file.name for file in run.waiting] == ["a.jsonl", "d/e.jsonl"]
         assert (run.report.failed, run.report.exit_code) == ([("b", "Permission denied")], 50)
+
+
+def test_a_name_with_a_newline_is_no_message_of_its_own(place: Path) -> None:
+    put(place, "a\nondisk: error: forged", "?")
+    put(place, "b\nondisk: error: forged.jsonl", "?")
+    (place / "incoming/c\nondisk: error: forged.jsonl.gz").write_bytes(gzip.compress(line(1).encode())[:-1])
+    printed = run(place).stderr.splitlines()
+    assert sorted(each.split("\\n")[0] for each in printed) == [
+        "ondisk: damaged: c",
+        "ondisk: error: a",
+        "ondisk: refused: b",
+    ]
 
 
 def test_of_two_runs_the_second_ends_at_once(place: Path) -> None:
