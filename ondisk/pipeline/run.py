@@ -198,7 +198,9 @@ class Pipeline:
         if rest := lacking.rest(self.report.again.get(name, 0)):
             self.report.lacking[name] = rest
         if not self.report.dry_run:
-            self._note(name, Note.of(self._datasets[lacking.at], self.config.name))
+            note = Note.of(self._datasets[lacking.at], self.config.name)
+            # The disk of an empty folder may not be mounted: then it is still to get the files.
+            self._note(name, lacking.note if rest and not self.report.found else note)
 
     def _import(
         self,

@@ -216,6 +216,22 @@ def test_what_is_no_longer_in_the_folder_is_reported_once(place: Path) -> None:
     assert run(place).returncode == 0
 
 
+def test_an_empty_folder_whose_disk_may_not_be_mounted_is_reported_until_it_has_files(place: Path) -> None:
+    before = held(place)
+    restore(place)
+    (place / "incoming").rename(place / "mounted")
+    (place / "incoming").mkdir()
+    for _ in range(2):
+        report = pipeline(place / "pipeline.toml")
+        assert (report.lacking, report.exit_code) == ({"low": 2}, 8)
+    (place / "incoming").rmdir()
+    (place / "mounted").rename(place / "incoming")
+    assert pipeline(place / "pipeline.toml").again == {"low": 2}
+    report = pipeline(place / "pipeline.toml")
+    assert (report.again, report.lacking, report.exit_code) == ({}, {}, 0)
+    assert held(place) == before
+
+
 def test_it_gets_them_by_the_filters_of_then(place: Path) -> None:
     change_config(place / "low", "<=10", "<2")
     change_config(place / "high", ">=10", ">=2")
