@@ -82,11 +82,13 @@ class SegmentCopies:
         Raises:
             DiskFull, DurabilityLost, StorageError: the backup cannot be written to.
         """
-        for segment, _, _ in segment_rows.all_segments(self._snapshot):
+        for segment, damage, _ in segment_rows.all_segments(self._snapshot):
             progress(self._prefix + segment.name)
-            before, count = self._earlier_of(segment.name), self._counts.bytes
+            before, count, problems = self._earlier_of(segment.name), self._counts.bytes, len(self._counts.problems)
             format = self._format(segment.format)
             copy = (self._folder if format.is_dir else self._file)(segment, format, before)
+            if damage is not None and not format.is_dir and len(self._counts.problems) == problems:
+                self._report_known(segment, format, damage)
             self._counts.segments += 1
             self._counts.copied += self._counts.bytes > count
             yield replace(copy, count=segment_rows.count_of(self._snapshot, segment))
@@ -104,6 +106,17 @@ class SegmentCopies:
 
     def _report(self, segment: Segment, reason: str, kept: Kept) -> None:
         self._counts.problems.append(Problem(self._prefix + segment.name, reason, kept))
+
+    def _report_known(self, segment: Segment, format: Format, damage: str) -> None:
+        """Report the damage that the index knows, of a segment that can be copied.
+
+        If its bytes are those that the index describes, a fix has accepted what is left, and this is what was copied.
+        """
+        try:
+            is_accepted = segment.committed(format.mutable).is_whole_in(self._reader.file_of(segment)) is True
+        except UNREADABLE:
+            is_accepted = False
+        self._report(segment, damage, Kept.DAMAGED if is_accepted else Kept.WHOLE)
 
     def _file(self, segment: Segment, format: Format, before: SegmentCopy | None) -> SegmentCopy:
         """Copy a concat segment: its committed bytes, with the header that an append has since changed."""

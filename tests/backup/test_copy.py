@@ -22,6 +22,7 @@ from ondisk.dataset.json_lines import json_summary
 from ondisk.errors import InvalidInput, LockError, NeedsCheck, StateError
 from ondisk.filesystem import BackupLock, Directory
 from ondisk.keys import Key, KeyRing
+from ondisk.maintenance.maintain import maintain
 from ondisk.queue import Consumer
 
 BLOB = {"format": "blob", "extension": "h5", "fields": {"station": "text"}}
@@ -360,6 +361,35 @@ def test_damaged_bytes_without_an_older_copy_are_kept_as_they_are(how, kept, cre
     (tmp_path / "dataset/2026/11-20.jsonl").write_bytes(whole)
     assert dataset.backup(target).problems == []
     assert restored(target) == content(dataset)
+
+
+def test_damage_that_a_fix_has_left_is_reported_by_each_run(create, tmp_path):
+    """The index describes what is left, so the bytes are as it says. Older points have the segment whole."""
+    dataset, target = create(**FIELDS), tmp_path / "backup"
+    dataset.append([datum(hour) for hour in range(4)])
+    dataset.backup(target, create=True)
+    path = tmp_path / "dataset/2026/11-20.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:10] + bytes(5) + whole[15:])
+    dataset.fix()
+    for copied in (1, 0):
+        done = dataset.backup(target)
+        assert [(each.segment, each.kept) for each in done.problems] == [("2026/11-20.jsonl", Kept.DAMAGED)]
+        assert (done.count, done.copied) == (3, copied)
+    path.write_bytes(whole)
+    dataset.fix()
+    done = dataset.backup(target)
+    assert (done.count, done.problems) == (4, [])
+
+
+def test_bytes_that_a_check_found_rotten_are_whole_in_the_backup(create, tmp_path):
+    dataset, target = create(**FIELDS), tmp_path / "backup"
+    dataset.append([datum(hour) for hour in range(4)])
+    dataset.backup(target, create=True)
+    damage(tmp_path / "dataset/2026/11-20.jsonl", "rotten")
+    maintain(tmp_path / "dataset", max_duration=60)
+    done = dataset.backup(target)
+    assert [(each.segment, each.kept) for each in done.problems] == [("2026/11-20.jsonl", Kept.WHOLE)]
 
 
 def test_a_damaged_file_of_a_folder_is_reported_and_the_others_are_copied(create, tmp_path):
