@@ -49,7 +49,7 @@ def test_a_replica_is_created_and_follows(run, source):
     assert done.text == f"{Path('copy').absolute()}: 2 stored, 0 deleted; 86 bytes; change 2, nothing left\n"
     append(3)
     assert run("delete", "source", "reftime: =2026-11-01", "--yes").code == 0
-    uuid = ondisk.open("source", read_only=True).info()["uuid"]
+    uuid = run("info", "source", "--json").json["uuid"]
     assert run("replicate", "source", "copy", "--once", "--json").json == {
         "replica": str(Path("copy").absolute()), "source": uuid, "offset": 4, "stored": 1, "deleted": 1, "present": 0,
         "old": 0, "lost": 0, "unreadable": 0, "bytes": 43, "missing": 0, "kept": 0,
@@ -188,7 +188,7 @@ def test_a_replica_is_promoted_with_yes(run, source):
     assert (done.code, done.text) == (9, f"{Path('copy').absolute()} would become an ordinary dataset; --yes does it\n")
     done = run("promote", "copy", "--yes", "--json")
     assert (done.code, done.json["dry_run"]) == (0, False)
-    assert done.json["uuid"] == ondisk.open("copy", read_only=True).info()["uuid"]
+    assert done.json["uuid"] == run("info", "copy", "--json").json["uuid"]
     assert run("append", "copy", "new.jsonl").code == 0
     assert run("promote", "copy").code == 30
     assert run("replicate", "source", "copy").code == 30

@@ -140,7 +140,7 @@ def test_a_flipped_byte_is_seen_by_an_accurate_check_and_by_every_read(dataset, 
     whole = [*dataset.query()]
     (path / "000001.h5").write_bytes(b"dAta 1")
     found = []
-    with pytest.raises(FrameCorrupt, match=r"offset=1, size=6\): its checksum is") as caught:
+    with pytest.raises(FrameCorrupt, match=r"offset 1: its checksum is") as caught:
         found.extend(dataset.query())
     assert [each.data for each in found] == [b"data 0"]
     assert caught.value.context["location"] == whole[1].location

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,13 +22,14 @@ VALUE, OTHER = b'"text":"2.5"', b'"text":"7.5"'
 
 
 @pytest.fixture
-def damaged(source: Dataset, path: Path) -> Dataset:
-    """Return a source in which a digit of a datum has changed on disk after a pull."""
+def damaged(source: Dataset, path: Path) -> Iterator[Dataset]:
+    """Yield a source in which a digit of a datum has changed on disk after a pull."""
     source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5"), datum(1, 3, "3.5"), datum(2, 1, "4.5")])
     pull(path, source)
     rot(source.path / FIRST, VALUE, OTHER)
     source.close()
-    return ondisk.open(source.path)
+    with ondisk.open(source.path) as dataset:
+        yield dataset
 
 
 def held(path: Path) -> Counter[str]:

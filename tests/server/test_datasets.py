@@ -11,14 +11,21 @@ from ondisk.server.datasets import by_name, is_readable
 from .conftest import data
 
 
+def names(paths):
+    served = by_name(paths)
+    for each in served.values():
+        each.close()
+    return [*served]
+
+
 def test_names_are_those_of_the_folders(create, tmp_path, monkeypatch):
     path = create("weather").path
     (tmp_path / "link").symlink_to(path)
     monkeypatch.chdir(path / "..")
     for given, name in {"weather": "weather", "weather/": "weather", "link": "link", "weather/../link": "link"}.items():
-        assert [*by_name([given])] == [name]
+        assert names([given]) == [name]
     monkeypatch.chdir(path)
-    assert [*by_name(["."])] == ["weather"]
+    assert names(["."]) == ["weather"]
 
 
 def test_two_of_one_name_and_what_is_no_dataset_are_refused(create, tmp_path):
