@@ -16,7 +16,8 @@ import sys
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from ondisk.errors import FrameCorrupt, InvalidInput
 

@@ -7,7 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from ondisk.backup.point import SEGMENTS, USABLE, Kept, Part, Point, Problem, SegmentCopy, read_lines, whole
 from ondisk.backup.target import Target

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from ondisk.backup.point import Kept, Problem, SegmentCopy, runs
 from ondisk.backup.target import Target

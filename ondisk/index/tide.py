@@ -25,10 +25,11 @@ from __future__ import annotations
 
 import contextlib
 import struct
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+from zlib_ng.zlib_ng import crc32
 
 from ondisk.errors import OndiskError, ReadOnly
 from ondisk.filesystem import Directory, WritableFile
@@ -68,13 +69,13 @@ class Mark:
 
     def encode(self) -> bytes:
         record = _RECORD.pack(_MAGIC, self.uuid.encode(), self.next.encode(), self.seq, self.generation, *self.moved)
-        return record + _CHECKSUM.pack(zlib.crc32(record))
+        return record + _CHECKSUM.pack(crc32(record))
 
     @classmethod
     def decode(cls, content: bytes) -> Mark | None:
         """Return the mark in a file's content; None if it has none."""
         record, checksum = content[: _RECORD.size], content[_RECORD.size :]
-        if len(content) != _SIZE or _CHECKSUM.pack(zlib.crc32(record)) != checksum:
+        if len(content) != _SIZE or _CHECKSUM.pack(crc32(record)) != checksum:
             return None
         magic, uuid, after, seq, generation, *moved = _RECORD.unpack(record)
         if magic != _MAGIC or not all(0 <= number < HIGHEST for number in (seq, generation, *moved)):

@@ -29,6 +29,7 @@ from ondisk.errors import (
     IndexCorrupt,
     IntegrityError,
     InvalidInput,
+    KeyMissing,
     OndiskError,
     SegmentMissing,
     StateError,
@@ -45,6 +46,7 @@ MAX_BYTES = 1024 * 1024
 _T = TypeVar("_T")
 Parts: TypeAlias = Sequence[tuple[Opened, Snapshot]]
 """The indices of a dataset's archives, then that of the dataset."""
+_UNDECRYPTED = (AuthenticationFailed, KeyMissing)
 _SAMPLE = 1000  # numbers that are looked up to estimate the lag
 _REMEDY = "Begin without a token: the answers then contain all data, also those that you have."
 
@@ -259,7 +261,7 @@ def read_some(
     for broken, run in groupby(rows, lambda row: damaged.get(row[1])) if damaged else [(None, rows)]:
         if broken is None:
             for some, result in _read_halves([*run], read):
-                if isinstance(result, Broken) and isinstance(result.error, AuthenticationFailed):
+                if isinstance(result, Broken) and isinstance(result.error, _UNDECRYPTED):
                     id_ = some[0][1]
                     if id_ not in changed:
                         changed[id_] = opened.reader.has_changed(snapshot, id_)
@@ -294,7 +296,7 @@ def _read_halves(
         result = read(rows)
     except IndexCorrupt:
         raise
-    except (IntegrityError, SegmentMissing) as error:
+    except (IntegrityError, SegmentMissing, *_UNDECRYPTED) as error:
         if len(rows) == 1:
             yield rows, Broken(error)
             return

@@ -7,8 +7,9 @@ its checksum in eight bytes: the CRC-32 of all bytes before it.
 from __future__ import annotations
 
 import struct
-import zlib
 from typing import NoReturn
+
+from zlib_ng.zlib_ng import crc32
 
 from ondisk.errors import IntegrityError, InvalidInput
 
@@ -104,7 +105,7 @@ def flag(value: bool) -> bytes:
 
 def sealed(content: bytes) -> bytes:
     """Return the content of a token file with its checksum."""
-    return content + struct.pack(">q", zlib.crc32(content))
+    return content + struct.pack(">q", crc32(content))
 
 
 def opened(content: bytes, name: str) -> Reader:
@@ -116,6 +117,6 @@ def opened(content: bytes, name: str) -> Reader:
     if len(content) < CHECKSUM_SIZE + 2:
         raise damaged(name, f"it has {len(content)} bytes")
     body, stored = content[:-CHECKSUM_SIZE], int.from_bytes(content[-CHECKSUM_SIZE:], signed=True)
-    if (computed := zlib.crc32(body)) != stored:
+    if (computed := crc32(body)) != stored:
         raise damaged(name, f"its checksum is {stored:#x}, that of its bytes is {computed:#x}")
     return Reader(body, name)

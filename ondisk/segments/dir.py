@@ -28,7 +28,8 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from ondisk.errors import FrameCorrupt, SegmentCorrupt, SegmentMissing, command
 from ondisk.filesystem import Directory

@@ -6,7 +6,8 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeAlias
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from ondisk.errors import FrameCorrupt, SegmentCorrupt, SegmentMissing
 from ondisk.filesystem import Directory, ReadableFile

@@ -6,9 +6,9 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from zlib import crc32
 
 from google_crc32c import extend
+from zlib_ng.zlib_ng import crc32
 
 from ondisk import frame
 from ondisk.errors import OndiskError, SegmentMissing

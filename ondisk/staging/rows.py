@@ -27,7 +27,8 @@ from dataclasses import astuple, dataclass, replace
 from itertools import repeat
 from typing import Any, Self
 from urllib.parse import quote
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from ondisk.datum import FieldType
 from ondisk.filesystem import Directory

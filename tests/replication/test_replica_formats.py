@@ -113,6 +113,16 @@ def test_changed_bytes_of_an_encrypted_segment_are_damage(create, path, encrypti
         assert replica.pull().missing == 1
 
 
+def test_a_plain_segment_whose_header_says_that_it_is_encrypted_is_damage(create, path):
+    source = create("source", format="seg", fields={"a": "integer"}, compression="none")
+    source.append(some("seg", range(1, 3)))
+    source.close()
+    file = source.path / "2026/11-01.seg"
+    rot(file, b"\x02\x00\x00\x00", b"\x03\x00\x00\x00")
+    with Replica.create(path, source.path) as replica:
+        assert replica.pull().missing == 1
+
+
 def test_data_of_several_formats_are_replicated(source, path, tmp_path):
     source.append([datum(1, 1)])
     (tmp_path / "lines.vm2").write_bytes(b"202611010000,1,227,1.2,,,000000000\n202611020000,1,227,1.2,,,000000000\n")

@@ -25,7 +25,8 @@ import struct
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, ClassVar, TypeVar
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from ondisk import frame, keys
 from ondisk.errors import AuthenticationFailed, ConfigError, FrameCorrupt, InvalidInput, StateError
