@@ -16,7 +16,7 @@ from ondisk.filesystem.os_errors import errors_of, raise_as_ours
 if TYPE_CHECKING:
     from ctypes import CDLL
 
-_BLOCK = 1024 * 1024  # bytes
+_BLOCK = 1024 * 1024  # bytes of one write: in one large write, ext4 can take several times as long for each
 _WRITEBACK = 8 * 1024 * 1024  # bytes
 _SYNC_FILE_RANGE_WRITE = 2
 _NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
@@ -104,9 +104,9 @@ class WritableFile:
 
     def write(self, offset: int, content: bytes | memoryview) -> None:
         with errors_of(self.path):
-            written = os.pwrite(self._descriptor, content, offset)
-            while written < len(content):
-                written += os.pwrite(self._descriptor, memoryview(content)[written:], offset + written)
+            written, view = 0, memoryview(content)
+            while written < len(view):
+                written += os.pwrite(self._descriptor, view[written : written + _BLOCK], offset + written)
         self._written += written
         self._start_writeback()
 

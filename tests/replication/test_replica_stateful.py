@@ -175,7 +175,7 @@ class ReplicatedMachine(DatasetMachine):
             self._again(reconcile, call)
             with Replica.open(self.copy, self.path) as replica:
                 found = verify(replica)
-            assert found.differs + found.missing + found.extra == 0
+            assert found.differs + found.extra == 0
         assert held(self.copy) == before
         with ondisk.open(self.copy) as copy:
             is_damaged = any(State.CORRUPTED in each.state for each in copy.check(accurate=True))
@@ -201,7 +201,7 @@ class ReplicatedMachine(DatasetMachine):
             self._reconcile()
             with replica_of(self.copy, self.path) as replica:
                 pulled = replica.pull(max_bytes)
-        assert (pulled.lag, pulled.missing) == ((0, 0), 0)
+        assert pulled.lag == (0, 0)
 
     def _reconcile(self) -> None:
         """Reconcile, and look whether a dry run promised it and nothing is gone; begin again if data are left over."""
@@ -236,7 +236,13 @@ class ReplicatedMachine(DatasetMachine):
         with ondisk.open(self.copy) as copy:
             mine, theirs = data_of(copy, self.dataset.config.fields), data_of(self.dataset, copy.config.fields)
             kept = mine.keys() - theirs.keys()
-            assert {seq: mine.get(seq) for seq in theirs} == theirs
+            # The source can have two data with one key, if one was in an archive that was away when the other came; and
+            # it can lose the newest one, which the replica keeps. `replace` leaves the replica one of them.
+            keys, lacking = keys_of(self.dataset), theirs.keys() - mine.keys()
+            assert not lacking or {keys[seq] for seq in lacking} <= {*keys_of(copy).values()} - {""}
+            assert {seq: mine[seq] for seq in theirs.keys() - lacking} == {
+                seq: each for seq, each in theirs.items() if seq not in lacking
+            }
             assert kept <= self._forgotten(), "the source has deleted them"
             assert {each.state for each in copy.check(accurate=True)} <= {State.OK, State.DIRTY, State.DELETED}
             assert sorted(map(shown, copy.query())) == sorted(data_of(copy).values())

@@ -64,7 +64,9 @@ def test_the_total_is_of_bytes_and_rows(directory):
 
 
 def test_a_time_beyond_all_years_is_counted_as_their_last(directory):
-    put(directory, 1, at=2**40)
+    path = put(directory, 1, at=2**40)
+    if path.stat().st_mtime < 2**40:
+        pytest.skip("this filesystem stores no such time")
     assert total(directory, 60).until == 253_402_300_799
 
 
