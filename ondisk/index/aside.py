@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -28,13 +28,13 @@ class Aside:
         self._segment = segment
         self._fields = [f"f_{name}" for name in transaction.schema.kinds]
         equal = "".join(f" AND {field} IS ?" for field in self._fields)
-        self._find = (
-            "SELECT seq FROM aside WHERE found IS NULL AND reftime = ? AND size = ?" + equal + " ORDER BY seq LIMIT 1"
-        )
+        known = "SELECT seq FROM aside WHERE found IS NULL AND reftime = ? AND size = ?" + equal
+        self._find_in_place = known + " AND offset = ?"
+        self._find = known + " ORDER BY offset LIMIT 1"
 
     def __enter__(self) -> Self:
         rows = f"SELECT datum.*, NULL AS found FROM {self._transaction.data_of(self._segment)} WHERE segment.id = ?"
-        key = ", ".join(["reftime", "size", *self._fields, "seq"])
+        key = ", ".join(["reftime", "size", *self._fields, "offset"])
         with sqlite_errors(self._directory):
             execute = self._connection.execute
             execute(f"CREATE TEMP TABLE aside AS {rows}", (self._segment.id,))  # a rollback drops it
@@ -55,21 +55,26 @@ class Aside:
     def seqs(self, found: Iterable[tuple[Any, ...]]) -> list[int]:
         """Return the seqs of data that a scan has found; a new one for each that the index did not know.
 
-        A datum is known by its reftime, size and fields. Each seq is returned once.
+        A datum is known by its reftime, size and fields. Each seq is returned once: of equal data, to the one that is
+        where the index has it.
 
         Args:
             found: offset in the new file, reftime, size and fields of each.
         """
-        seqs = []
+        found = [*found]
         with sqlite_errors(self._directory):
-            for offset, *key in found:
-                row = self._connection.execute(self._find, key).fetchone()
-                if row is None:
-                    seqs.append(self._transaction.take_seqs(1)[0])
-                else:
-                    self._connection.execute("UPDATE aside SET found = ? WHERE seq = ?", (offset, *row))
-                    seqs += row
-        return seqs
+            known = [self._found(self._find_in_place, (*key, offset), offset) for offset, *key in found]
+            for place, (offset, *key) in enumerate(found):
+                if known[place] is None:
+                    known[place] = self._found(self._find, key, offset)
+            return [self._transaction.take_seqs(1)[0] if seq is None else seq for seq in known]
+
+    def _found(self, sql: str, key: Sequence[Any], offset: int) -> int | None:
+        row: tuple[int] | None = self._connection.execute(sql, key).fetchone()
+        if row is None:
+            return None
+        self._connection.execute("UPDATE aside SET found = ? WHERE seq = ?", (offset, *row))
+        return row[0]
 
     def is_same(self, one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
         """Return whether two rows of `datum` may be the same datum, the first of which was set aside."""

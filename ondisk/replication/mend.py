@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ondisk.dataset.access import Access
+from ondisk.datum import INTEGER_MAX, INTEGER_MIN
 from ondisk.errors import AuthenticationFailed, KeyMissing
 from ondisk.filesystem import WritableFile
 from ondisk.formats import Format
@@ -93,12 +94,13 @@ def mend(
         for rows in _pieces(access, transaction, segment):
             patch.write(rows, fetch)
         checksum = checksum_of(staged, segment.end.size, format.mutable)
-        if checksum != segment.facts.checksum and (patch.left or format.begin().end.size):
-            raise Unmended(
-                f"{patch.left} of its data have no good copy elsewhere, and may be damaged, too"
-                if patch.left
-                else "bytes between its data have changed, too"
-            )
+        if checksum != segment.facts.checksum:
+            if patch.left:
+                raise Unmended(f"{patch.left} of its data have no good copy elsewhere, and may be damaged, too")
+            if format.begin().end.size:
+                raise Unmended("bytes between its data have changed, too")
+            _blank_deleted(access, transaction, segment, format.padding, staged)
+            checksum = checksum_of(staged, segment.end.size, format.mutable)
         staged.sync()
         facts = facts_of(staged.stat(), tail_of(staged, segment.end.size, format.mutable), checksum)
     new = replace(new, facts=facts)
@@ -164,6 +166,23 @@ def _pieces(access: Access, transaction: Transaction, segment: Segment) -> Itera
     interval = segment_rows.interval_of(Snapshot.inside(access.current().index, transaction.connection), segment)
     for piece in transaction.pieces_of([segment], interval, _PIECE):
         yield {seq: (reftime, offset, size) for seq, reftime, _, offset, size in piece}
+
+
+def _blank_deleted(
+    access: Access, transaction: Transaction, segment: Segment, padding: bytes, file: WritableFile
+) -> None:
+    """Overwrite the bytes between data, which nobody has a good copy of, with blank lines: a scan skips them."""
+    snapshot = Snapshot.inside(access.current().index, transaction.connection)
+    end = 0
+    for offset, size, _, _ in segment_rows.in_order_of_offset(snapshot, segment, INTEGER_MIN, INTEGER_MAX):
+        _blank(file, end, offset, padding)
+        end = offset + size + len(padding)
+    _blank(file, end, segment.end.size, padding)
+
+
+def _blank(file: WritableFile, begin: int, end: int, padding: bytes) -> None:
+    for offset in range(begin, end, _PIECE):
+        file.write(offset, padding * (min(_PIECE, end - offset) // len(padding)))
 
 
 def _is_encrypted(format: Format, segment: Segment, access: Access) -> bool:

@@ -48,6 +48,12 @@ def test_each_datum_that_is_found_keeps_its_number_once_and_others_get_new_ones(
         assert [*aside.places()] == [(0, 0), (5, 20)]
 
 
+def test_of_equal_data_the_one_that_is_where_it_was_keeps_its_number(index: Index) -> None:
+    with Transaction(index) as transaction, Aside(transaction, SEGMENT) as aside:
+        assert aside.seqs([(5, 10, 5, 7), (10, 10, 5, 8), (20, 10, 5, 7), (30, 10, 5, 7)]) == [2, 3, 1, 5]
+        assert [*aside.places()] == [(0, 20), (5, 5), (10, 10)]
+
+
 def test_what_is_not_found_is_noted_as_forgotten_and_counted_as_lost(index: Index) -> None:
     with Transaction(index) as transaction:
         with Aside(transaction, SEGMENT) as aside:

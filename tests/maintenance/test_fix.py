@@ -18,6 +18,7 @@ from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import LockError, ReadOnly, StorageError
 from ondisk.formats.lines import LineFormat
 from ondisk.maintenance.states import Done, Report, State
+from ondisk.replication.feed import Kind as Change
 from ondisk.segment import ScanResult, SegmentFile
 
 from .test_matrix import cut, cut_in_datum, flip, in_lost_index
@@ -547,3 +548,18 @@ def test_a_file_that_changes_while_a_fix_reads_it_is_left_to_the_next(
         assert [*again.query()] == []
         again.fix()
         assert [each.data["n"] for each in again.query()] == [1, 2]
+
+
+def test_a_datum_keeps_its_number_if_equal_data_before_it_are_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "dataset"
+    config = {"format": "jsonl", "step": "daily", "unique": ["reftime", "station"], "replace": "yes"}
+    with ondisk.create(path, {**config, "fields": {"station": "integer", "level": "real"}}) as dataset:
+        for metadata in ({}, {"level": 1.0}, {"station": 1}):
+            dataset.append([Datum(START, metadata, {})])
+    lose_index(path)
+    with ondisk.open(path) as dataset:
+        dataset.append([Datum(START, {}, {})])
+        dataset.fix()
+        changes = dataset.changes().changes
+        assert [each.kind for each in changes] == [Change.APPENDED] * 2
+        assert [dict(each.datum.metadata) for each in changes if each.datum] == [{}, {"station": 1}]

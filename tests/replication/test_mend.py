@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from replicas import FIRST, content, datum, numbered, pull, rot, wrong
+from worlds import lose_index
 
 import ondisk
 from ondisk import Dataset
@@ -154,6 +155,23 @@ def test_deleted_bytes_that_have_changed_are_no_reason_to_lose_data(source, path
         again.append([datum(1, 4)])
         again.repack()
         assert not wrong(again)
+
+
+@pytest.mark.parametrize("deleted", ["a: =1", "a: =2", "a: =3"])
+def test_deleted_bytes_that_have_changed_do_not_stop_a_scan_after_a_heal(source, path, deleted):
+    source.append([datum(1, 1, "1.5"), datum(1, 2, "2.5"), datum(1, 3, "3.5")])
+    source.delete(deleted)
+    pull(path, source)
+    before = held(path)
+    rot(source.path / FIRST, f'"a":{deleted[-1]}'.encode(), b'"a":}')
+    with Replica.open(path, source.path) as replica:
+        heal(replica, yes=True)
+    source.close()
+    lose_index(source.path)
+    with ondisk.open(source.path) as again:
+        again.fix()
+        assert not wrong(again)
+    assert held(source.path) == before
 
 
 def test_data_that_the_replica_lacks_are_proven_by_the_checksum(source, path):
