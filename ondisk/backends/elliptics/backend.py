@@ -249,9 +249,9 @@ class Backend:
 
     def _commit(self) -> None:
         """Make what was collected durable. If that fails, all its transactions fail."""
-        collected, self._collected, self._weight = self._collected, [], 0
-        if not collected:
+        if not self._collected:
             return
+        collected, self._collected, self._weight = self._collected, [], 0
         try:
             status = self._stored(collected)
         except OndiskError as error:
@@ -349,18 +349,18 @@ class _Transaction:
 
         All but the last one have the flag MORE.
         """
-        header, layout, replies = self.header, self._layout, self._replies
-        parts = [(*reply, begin) for reply in replies for begin in range(0, len(reply[2]), size)]
-        is_acknowledged = bool(header.flags & NEED_ACK or self.status or (self._is_asked and not parts))
-        last = None if is_acknowledged else len(parts) - 1
-        packets = []
-        for number, (command, io, data, begin) in enumerate(parts):
-            part, flags = data[begin : begin + size], 0 if number == last else MORE
-            if io is None:
-                packets.append(layout.reply(header, header.id, flags, 0, layout.attribute_of(command, len(part)), part))
-            else:
-                here = layout.io_of(command, IO(io.parent, b"", io.flags, io.offset + begin, len(part)), len(part))
-                packets.append(layout.reply(header, io.parent, flags, 0, here, part))
+        header, layout, packets = self.header, self._layout, []
+        is_acknowledged = bool(header.flags & NEED_ACK or self.status or (self._is_asked and not self._replies))
+        for left, (command, io, data) in zip(range(len(self._replies), 0, -1), self._replies, strict=True):
+            for begin in range(0, len(data), size):
+                part = data[begin : begin + size]
+                flags = MORE if is_acknowledged or left > 1 or begin + size < len(data) else 0
+                if io is None:
+                    attribute = layout.attribute_of(command, len(part))
+                    packets.append(layout.reply(header, header.id, flags, 0, attribute, part))
+                else:
+                    here = io if begin == 0 else io._replace(offset=io.offset + begin)
+                    packets.append(layout.read_reply(header, here, flags, part))
         if is_acknowledged:
             packets.append(layout.reply(header, header.id, header.flags & ~(NEED_ACK | MORE), self.status))
         return packets

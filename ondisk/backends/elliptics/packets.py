@@ -51,6 +51,9 @@ class Code(IntEnum):
     STAT_COUNT = 12
 
 
+_READ = int(Code.READ)
+
+
 class Refused(Exception):
     """A command fails; `status` is the negative errno that its reply contains."""
 
@@ -114,6 +117,7 @@ class Layout:
         self.attribute = Struct("<QII8x")
         self.io = Struct(f"<{id_size}s{id_size}sIQQ")
         self.history = Struct(f"<{id_size}sI8xQQQQ")
+        self._read_reply = Struct(self.header.format + self.attribute.format[1:] + self.io.format[1:])
 
     def check_id(self, id: object) -> None:
         """Raise unless a value is an id.
@@ -136,18 +140,18 @@ class Layout:
         Raises:
             Refused: EINVAL: a size does not match the packet; after the attributes before it.
         """
-        rest = memoryview(packet)[self.header.size :]
-        if header.size != len(rest):
+        content, at, end = memoryview(packet), self.header.size, len(packet)
+        if header.size != end - at:
             raise Refused(errno.EINVAL)
-        while rest:
-            if len(rest) < self.attribute.size:
+        while at < end:
+            if end - at < self.attribute.size:
                 raise Refused(errno.EINVAL)
-            attribute = Attribute._make(self.attribute.unpack_from(rest))
-            rest = rest[self.attribute.size :]
-            if attribute.size > len(rest):
+            attribute = Attribute._make(self.attribute.unpack_from(packet, at))
+            at += self.attribute.size
+            if attribute.size > end - at:
                 raise Refused(errno.EINVAL)
-            yield attribute, rest[: attribute.size]
-            rest = rest[attribute.size :]
+            yield attribute, content[at : at + attribute.size]
+            at += attribute.size
 
     def read_io(self, content: memoryview) -> tuple[IO, memoryview]:
         """Return the io attribute at the beginning of an attribute's bytes, and the bytes after it.
@@ -169,6 +173,15 @@ class Layout:
         _, group, version, _, _, trans, _ = header
         size = sum(map(len, parts))
         return b"".join((self.header.pack(id, group, version, flags, status, trans | REPLY, size), *parts))
+
+    def read_reply(self, header: Header, io: IO, flags: int, data: bytes) -> bytes:
+        """Return a packet of the reply to a read: data of an object, which begin at the offset of `io`."""
+        _, group, version, _, _, trans, _ = header
+        parent, _, io_flags, offset, _ = io
+        rest = self.io.size + len(data)
+        size = self.attribute.size + rest
+        begin = (parent, group, version, flags, 0, trans | REPLY, size, rest, _READ, 0, parent, b"", io_flags, offset)
+        return self._read_reply.pack(*begin, len(data)) + data
 
     def attribute_of(self, code: int, size: int, flags: int = 0) -> bytes:
         """Return an attribute, to which `size` bytes belong."""
