@@ -11,8 +11,10 @@ from ondisk.dataset.archives import Archives
 from ondisk.dataset.known_archives import Unusable
 from ondisk.dataset.layout import LAST
 from ondisk.datum import canonical
-from ondisk.index import Row, Snapshot, Transaction, segment_rows
+from ondisk.errors import SegmentMissing, command
+from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.matcher import Expression, reftime_interval
+from ondisk.segments.generations import hidden
 from ondisk.step import ALWAYS, Interval
 
 
@@ -60,9 +62,14 @@ class Archived:
 
         Returns:
             The positions of the data to skip, and of those that replace archived data.
+
+        Raises:
+            SegmentMissing: the archived segment of one to skip is not on disk: whoever is told that the dataset has the
+                datum may remove his own.
         """
         skipped: set[int] = set()
         replacing: set[int] = set()
+        generations: set[int] = set()
         opened = self._last.current()
         with opened.index.snapshot() as snapshot:
             for place, row in of_same_key(snapshot, reftimes, metadata):
@@ -73,6 +80,9 @@ class Archived:
                     self._to_delete.add(row[0])
                 else:
                     skipped.add(place)
+                    generations.add(row[2])
+            for generation in generations:
+                self._check_present(snapshot.segment(generation))
         return skipped, replacing
 
     def replace_with(self, transaction: Transaction) -> None:
@@ -82,6 +92,14 @@ class Archived:
                 uuid = snapshot.dataset()["uuid"]
             transaction.note_archived(uuid, [sorted(self._to_delete)])
             transaction.after_commit(self._archives.complete_deletes_later)
+
+    def _check_present(self, segment: Segment) -> None:
+        directory, name = self._last.directory, segment.name
+        if directory.stat(name) is None and directory.stat(hidden(name, segment.id)) is None:
+            how = f"{command('fix', directory.dataset, '--yes')} removes them from the archive's index, or says why not"
+            hint = f"Mount its disk, or restore it from a backup. If its data are lost, {how}; then append again."
+            message = f"{directory.path / name} is in the index of the archive but not on disk"
+            raise SegmentMissing(f"{message}, and data of this append are in it", hint=hint, segment=name)
 
     def _replaces(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
         name = self._config.version_field

@@ -26,6 +26,7 @@ from ondisk.errors import (
     LimitExceeded,
     NotFound,
     SegmentCorrupt,
+    SegmentMissing,
     StorageError,
 )
 from ondisk.formats.vm2 import Vm2
@@ -892,3 +893,25 @@ def test_an_append_changes_no_index_that_has_other_names(create):
         assert [each.data["n"] for each in again.query()] == [1, 2]
     assert backup.read_bytes() == before
     assert not backup.samefile(dataset.path / "index.sqlite")
+
+
+@pytest.mark.parametrize("format", ["jsonl", "seg", "blob"])
+def test_who_appends_what_only_a_missing_archived_segment_had_is_told_so(create, format):
+    dataset = create("weather", step="daily", unique=["reftime"], format=format)
+    payload = b"one" if format == "blob" else {"n": 1}
+    old, new = Datum(T, data=payload), Datum(T.replace(day=21), data=payload)
+    dataset.append([old])
+    (name,) = (f"2026/{each}" for each in names(dataset.path / "2026"))
+    dataset.archive(name)
+    assert counts(dataset.append([old])) == (0, 1, 0, 0)
+    archived = dataset.path / ".archive/last" / name
+    archived.rename(archived.with_name("elsewhere"))
+    with pytest.raises(
+        SegmentMissing, match=r"index of the archive but not on disk, and data of this append"
+    ) as caught:
+        dataset.append([old])
+    assert caught.value.exit_code == 13
+    assert "fix" in str(caught.value.hint)
+    assert counts(dataset.append([new])) == (1, 0, 0, 0)
+    archived.with_name("elsewhere").rename(archived)
+    assert counts(dataset.append([old])) == (0, 1, 0, 0)
