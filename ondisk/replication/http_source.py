@@ -1,4 +1,4 @@
-"""A source on a server: `ondisk serve` answers what a replica asks. It needs the extra `server`: httpx.
+"""A source on a server: `ondisk serve` answers what a replica asks. It needs the extra `server`: urllib3.
 
 A request is repeated, after a pause, if the connection fails, the server is busy, or bytes were changed on the way:
 nothing of such an answer is used. Whatever a server sends, memory and time are bounded.
@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar
+from urllib.request import getproxies, proxy_bypass
 
-import httpx
+import urllib3
+from urllib3.exceptions import HTTPError, LocationValueError
 
 from ondisk import errors, json_shapes
 from ondisk.config import DatasetConfig
@@ -62,26 +64,25 @@ class HttpSource:
 
     def __init__(self, url: str, token: str | None = None, *, timeout: float = _TIMEOUT, pause: float = _PAUSE) -> None:
         try:
-            parts = httpx.URL(url)
-        except (httpx.InvalidURL, ValueError) as error:
+            parts = urllib3.util.parse_url(url)
+        except (LocationValueError, ValueError) as error:
             raise _no_url(url) from error
-        is_url = parts.scheme in ("http", "https") and bool(parts.host) and (parts.port or 0) < 2**16
-        if not is_url or "/dataset/" not in parts.path:
+        if parts.scheme not in ("http", "https") or not parts.host or "/dataset/" not in (parts.path or ""):
             raise _no_url(url)
-        self.address = (parts.host, parts.port or (443 if parts.scheme == "https" else 80))
-        self._url = str(parts.copy_with(username=None, password=None, query=None, fragment=None)).rstrip("/")
+        self.address = (parts.host.strip("[]"), parts.port or (443 if parts.scheme == "https" else 80))
+        self._url = parts._replace(auth=None, query=None, fragment=None).url.rstrip("/")
         self._pause = pause
-        headers = {"accept-encoding": "identity"}
+        self._headers = {"accept-encoding": "identity", "user-agent": "ondisk"}
         if token is not None:
-            headers["authorization"] = f"Bearer {token}"
-        self._client = httpx.Client(headers=headers, timeout=timeout)
+            self._headers["authorization"] = f"Bearer {token}"
+        self._client = _client(parts.scheme, parts.host, timeout=timeout, retries=False)
         self._largest: int | None = None
 
     def __str__(self) -> str:
         return self._url
 
     def close(self) -> None:
-        self._client.close()
+        self._client.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -137,20 +138,24 @@ class HttpSource:
             raise again.error from again.__cause__
 
     def _ask_once(self, what: str, asked: dict[str, Any] | None, read: Callable[[_Body], _T]) -> _T:
-        content, headers = None, {}
+        content, headers = None, self._headers
         if asked is not None:
             content = json_shapes.dump(asked)
-            headers["content-digest"] = digest(content)
+            headers = headers | {"content-digest": digest(content)}
         method = "GET" if asked is None else "POST"
         try:
-            with self._client.stream(method, f"{self._url}/{what}", content=content, headers=headers) as answer:
+            with self._client.request(
+                method, f"{self._url}/{what}", body=content, headers=headers, redirect=False, preload_content=False
+            ) as answer:
                 body = _Body(answer)
-                if answer.status_code != 200:
-                    raise self._reported(answer.status_code, body)
-                return read(body)
-        except httpx.HTTPError as error:
-            problem = f"{self._url}: {str(error) or type(error).__name__}"
-            raise _Again(StorageError(problem, hint=_hint(str(error)))) from error
+                if answer.status != 200:
+                    raise self._reported(answer.status, body)
+                found = read(body)
+                answer.release_conn()
+                return found
+        except HTTPError as error:
+            problem = _printable(str(error.__context__ or error) or type(error).__name__)
+            raise _Again(StorageError(f"{self._url}: {problem}", hint=_hint(problem))) from error
         except _Damaged as error:
             hint = "If it is a server of ondisk, compare the versions on both sides, and check the connection."
             raise _Again(IntegrityError(f"{self._url}: the answer is damaged: {error}", hint=hint)) from error
@@ -187,28 +192,25 @@ class _Damaged(Exception):
 
 
 class _Body:
-    """The body of an answer, read within limits."""
+    """The body of an answer, read within limits.
 
-    def __init__(self, answer: httpx.Response) -> None:
+    A server says how long it is. A length is easier to bound than chunks, and their bytes arrive without a copy.
+    """
+
+    def __init__(self, answer: urllib3.BaseHTTPResponse) -> None:
         self._digest = answer.headers.get("content-digest")
-        self._pieces = answer.iter_raw()  # not decompressed: a few bytes could become gigabytes
-        self._rest = b""
+        self._answer = answer
         self._end = time.monotonic() + _LONGEST
 
     def read(self, size: int) -> bytes:
         """Return up to so many bytes; none at the end."""
-        while not self._rest:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return b""
-            if time.monotonic() > self._end:
-                raise httpx.ReadTimeout(f"the answer takes longer than {_LONGEST:g} seconds")
-            self._rest = piece
-        piece, self._rest = self._rest[:size], self._rest[size:]
-        return piece
+        if time.monotonic() > self._end:
+            raise HTTPError(f"the answer takes longer than {_LONGEST:g} seconds")
+        return self._answer.read(size, decode_content=False)  # a few bytes could become gigabytes
 
     def records(self, most: int) -> Records:
         """Return the records that the answer consists of."""
+        self._check_length(most)
         try:
             found = records.decode(self.read, most)
         except IntegrityError as error:
@@ -219,17 +221,28 @@ class _Body:
 
     def json(self, most: int = _JSON_BYTES) -> Any:
         """Return the JSON that the answer consists of."""
-        content = b""
-        while piece := self.read(most + 1 - len(content)):
-            content += piece
-            if len(content) > most:
-                raise _Damaged(f"it has more than {most} bytes")
+        content = self.read(self._check_length(most))
         if self._digest != digest(content):
             raise _Damaged("its digest is wrong")
         try:
             return json.loads(content)
         except (ValueError, RecursionError) as error:
             raise _Damaged(f"it is not JSON: {error}") from error
+
+    def _check_length(self, most: int) -> int:
+        """Return the number of bytes in the answer; raise if it is not known, or too large."""
+        length = self._answer.length_remaining
+        if length is None:
+            raise _Damaged("its length is missing")
+        if length > most:
+            raise _Damaged(f"it has {length} bytes, more than {most}")
+        return length
+
+
+def _client(scheme: str, host: str, **options: Any) -> urllib3.PoolManager:
+    """Return what sends requests to a host: through a proxy if one is named in the environment, as curl does."""
+    proxy = None if proxy_bypass(host) else getproxies().get(scheme)
+    return urllib3.PoolManager(1, **options) if proxy is None else urllib3.ProxyManager(proxy, 1, **options)
 
 
 def _structure(kind: type[_S], body: _Body) -> _S:
@@ -240,7 +253,7 @@ def _structure(kind: type[_S], body: _Body) -> _S:
 
 
 def _hint(problem: str) -> str:
-    """Return what to do about a connection that failed. httpx hides the error of ssl, but for its text."""
+    """Return what to do about a connection that failed. urllib3 hides the error of ssl, but for its text."""
     if "CERTIFICATE_VERIFY_FAILED" not in problem:
         return _NOBODY
     return _OTHER_HOST if "certificate is not valid for" in problem else _CERTIFICATE

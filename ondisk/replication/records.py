@@ -24,7 +24,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from operator import lt
 from typing import Any, NoReturn
 
@@ -48,6 +48,7 @@ _NUMBER = 8  # bytes
 _LARGEST_HEAD = 1024 * 1024
 _ITEMS = 64 * 1024  # values in a head
 _PIECE = 1024 * 1024
+_AHEAD = 16 * 1024 * 1024  # most data are read at once, and need not be joined
 _LARGE = 64 * 1024
 _KINDS = (Kind.DELETED, Kind.LOST, Kind.AGED)
 
@@ -120,10 +121,41 @@ class _Head:
     unreadable: Any
 
 
-def encode(records: Records) -> Iterator[bytes]:
-    """Yield the bytes of records, some at a time."""
+def encode(records: Records) -> tuple[int, Iterator[bytes]]:
+    """Return records as bytes: how many these are, and what yields them, some at a time."""
+    token, reasons = records.token, "\n".join(" ".join(reason.split()) for _, reason in records.unreadable)
+    told = reasons.encode(errors="replace")
+    sizes = [([*map(len, group.payloads)], [*map(len, group.beside)]) for group in records.groups]
+    head = {
+        "token": [token.dataset, token.session, token.offset, token.index_start, token.key],
+        "lag": [*records.lag],
+        "groups": [
+            [group.format, len(group.seqs), sum(own), len(group.beside) > 0, sum(beside)]
+            for group, (own, beside) in zip(records.groups, sizes, strict=True)
+        ],
+        "deletions": len(records.deletions),
+        "sessions": len(records.sessions),
+        "unreadable": [len(records.unreadable), len(told)],
+    }
+    begin = cbor.encode(head, max_depth=4, max_items=_ITEMS)
+    columns: list[Iterable[int]] = [(first for first, _ in records.sessions), (id_ for _, id_ in records.sessions)]
+    for group, (own, beside) in zip(records.groups, sizes, strict=True):
+        columns += [group.seqs, own] + [beside] * (len(beside) > 0)
+    columns += [
+        (seq for seq, _, _ in records.deletions),
+        (target for _, target, _ in records.deletions),
+        (_KINDS.index(kind) for _, _, kind in records.deletions),
+        (seq for seq, _ in records.unreadable),
+    ]
+    first = b"".join((_MAGIC, _SIZE.pack(len(begin)), begin, *map(packed, columns)))
+    contents = (column for group in records.groups for column in (group.payloads, group.beside))
+    pieces = chain((first,), chain.from_iterable(map(_joined, contents)), (told,))
+    return len(first) + records.size + len(told) + _SIZE.size, _with_checksum(pieces)
+
+
+def _with_checksum(pieces: Iterable[bytes]) -> Iterator[bytes]:
     checksum = 0
-    for piece in filter(None, _encoded(records)):  # in HTTP, an empty piece is the end
+    for piece in filter(None, pieces):  # in HTTP, an empty piece is the end
         checksum = extend(checksum, piece)
         yield piece
     yield _SIZE.pack(checksum)
@@ -139,7 +171,7 @@ def decode(read: Callable[[int], bytes], most: int = LARGEST) -> Records:
     Raises:
         IntegrityError: the stream ends early, or does not contain records. Nothing of it is to be believed.
 
-    Memory: the bytes that arrive, twice; never what a length promises.
+    Memory: the bytes that arrive, twice; of what a length promises, at most 16 MiB before they arrive.
     """
     stream = _Stream(read, most)
     if stream.take(len(_MAGIC)) != _MAGIC:
@@ -176,39 +208,6 @@ def decode(read: Callable[[int], bytes], most: int = LARGEST) -> Records:
     )
     _check_numbers(records)
     return records
-
-
-def _encoded(records: Records) -> Iterator[bytes]:
-    token, reasons = records.token, "\n".join(" ".join(reason.split()) for _, reason in records.unreadable)
-    told = reasons.encode(errors="replace")
-    sizes = [([*map(len, group.payloads)], [*map(len, group.beside)]) for group in records.groups]
-    head = {
-        "token": [token.dataset, token.session, token.offset, token.index_start, token.key],
-        "lag": [*records.lag],
-        "groups": [
-            [group.format, len(group.seqs), sum(own), len(group.beside) > 0, sum(beside)]
-            for group, (own, beside) in zip(records.groups, sizes, strict=True)
-        ],
-        "deletions": len(records.deletions),
-        "sessions": len(records.sessions),
-        "unreadable": [len(records.unreadable), len(told)],
-    }
-    begin = cbor.encode(head, max_depth=4, max_items=_ITEMS)
-    yield b"".join((_MAGIC, _SIZE.pack(len(begin)), begin))
-    columns: list[Iterable[int]] = [(first for first, _ in records.sessions), (id_ for _, id_ in records.sessions)]
-    for group, (own, beside) in zip(records.groups, sizes, strict=True):
-        columns += [group.seqs, own] + [beside] * (len(beside) > 0)
-    columns += [
-        (seq for seq, _, _ in records.deletions),
-        (target for _, target, _ in records.deletions),
-        (_KINDS.index(kind) for _, _, kind in records.deletions),
-        (seq for seq, _ in records.unreadable),
-    ]
-    yield b"".join(map(packed, columns))
-    for group in records.groups:
-        for column in (group.payloads, group.beside):
-            yield from _joined(column)
-    yield told
 
 
 def _joined(contents: Sequence[bytes]) -> Iterator[bytes]:
@@ -263,7 +262,7 @@ class _Stream:
         self._left -= size
         pieces = []
         while size:
-            piece = self._read(min(size, _PIECE))
+            piece = self._read(min(size, _AHEAD))
             if not piece:
                 _fail(f"they end early: {size} bytes are missing")
             self.checksum = extend(self.checksum, piece)

@@ -179,7 +179,7 @@ def source_of(place: str | os.PathLike[str], token: str | None = None) -> OpenSo
         token: what the server demands.
 
     Raises:
-        StateError: httpx is not installed.
+        StateError: urllib3 is not installed.
     """
     if not str(place).startswith(("http://", "https://")):
         return PathSource(place)

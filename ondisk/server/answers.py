@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import Response
@@ -100,13 +101,26 @@ def error_as_json(error: OndiskError) -> dict[str, Any]:
     return {"error": {"code": code, "kind": kind, "message": error.message, "hint": error.hint}}
 
 
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What an answer consists of.
+
+    Attributes:
+        pieces: yields its bytes.
+        size: how many they are; None if that is not known.
+    """
+
+    pieces: Iterator[bytes]
+    size: int | None = None
+
+
 class Stream(Response):
     """An answer whose pieces are made in threads while they are sent. It holds a snapshot until its end.
 
     If it cannot be continued, the connection is closed before the end of the answer.
 
     Args:
-        make: returns the pieces.
+        make: returns the content.
         last: returns what is sent after them if there is an error; None sends nothing.
         doubts: whether to say why data may be missing, see `Dataset.doubts`.
     """
@@ -115,14 +129,14 @@ class Stream(Response):
         self,
         work: Work,
         served: Served,
-        make: Callable[[Dataset], Iterator[bytes]],
+        make: Callable[[Dataset], Content],
         media_type: str,
         last: Callable[[OndiskError], bytes] | None = None,
         *,
         doubts: bool = True,
     ) -> None:
         super().__init__(media_type=media_type)
-        del self.headers["content-length"]  # it is not known
+        del self.headers["content-length"]  # it is not known yet
         self._work = work
         self._served = served
         self._make = make
@@ -150,9 +164,11 @@ class Stream(Response):
 
     def _begin(self) -> bytes | memoryview | None:
         dataset = self._stack.enter_context(self._served.opened())
-        pieces = self._make(dataset)
-        self._stack.callback(getattr(pieces, "close", lambda: None))
-        self._pieces = in_pieces(pieces)
+        content = self._make(dataset)
+        self._stack.callback(getattr(content.pieces, "close", lambda: None))
+        self._pieces = in_pieces(content.pieces)
+        if content.size is not None:
+            self.headers["content-length"] = str(content.size)
         self.headers.update(doubts_of(dataset) if self._doubts else {})
         return next(self._pieces, None)
 

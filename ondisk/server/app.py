@@ -20,7 +20,7 @@ A name is looked up among those of the datasets, and a segment in the index: no 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -41,7 +41,7 @@ from ondisk.replication.contents import contents_of, removed_of
 from ondisk.replication.records import Records, encode
 from ondisk.replication.source import described, fetched, numbers, records
 from ondisk.replication.wire import RECORDS, Structure, digest, to_json
-from ondisk.server.answers import Json, Refused, Stream, doubts_of, error_as_json, of_error
+from ondisk.server.answers import Content, Json, Refused, Stream, doubts_of, error_as_json, of_error
 from ondisk.server.asked import ChangesAsked, DataAsked, FetchAsked, QueryAsked, SeqsAsked, SummaryAsked
 from ondisk.server.datasets import Served, is_readable
 from ondisk.server.door import Door
@@ -120,12 +120,12 @@ class Endpoints:
     async def query(self, request: Request) -> Response:
         asked = QueryAsked.of(await _body(request))
 
-        def lines(dataset: Dataset) -> Iterator[bytes]:
+        def lines(dataset: Dataset) -> Content:
             fields = names_of(asked.fields, dataset.fields)
-            return lines_of_data(dataset.query(asked.match, sort=asked.sort, limit=asked.limit), fields)
+            return Content(lines_of_data(dataset.query(asked.match, sort=asked.sort, limit=asked.limit), fields))
 
-        def stored(dataset: Dataset) -> Iterator[bytes]:
-            return dataset.payloads(asked.match, sort=asked.sort, limit=asked.limit)
+        def stored(dataset: Dataset) -> Content:
+            return Content(dataset.payloads(asked.match, sort=asked.sort, limit=asked.limit))
 
         served = self._of(request)
         if asked.style == "data":
@@ -166,9 +166,11 @@ class Endpoints:
         return await self._structure(request, lambda access: removed_of(access, asked.seqs))
 
     def _records(self, request: Request, read: Callable[[DatasetAccess], Records]) -> Response:
-        return Stream(
-            self._work(), self._of(request), lambda dataset: encode(read(dataset._access)), RECORDS, doubts=False
-        )
+        def encoded(dataset: Dataset) -> Content:
+            size, pieces = encode(read(dataset._access))
+            return Content(pieces, size)
+
+        return Stream(self._work(), self._of(request), encoded, RECORDS, doubts=False)
 
     async def _structure(self, request: Request, read: Callable[[DatasetAccess], Structure]) -> Response:
         return await self._read(request, lambda dataset: Json(to_json(read(dataset._access))))

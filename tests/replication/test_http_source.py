@@ -136,7 +136,7 @@ def test_a_byte_that_changes_on_its_way_is_noticed(dataset, link, what):
         with asking(link.port) as source:
             ask(source)
         size = link.answered if what == "flip" else link.requested
-        for place in range(chosen.randrange(37), size, 37):
+        for place in range(chosen.randrange(23), size, 23):
             link.faults = [Fault(**{what: place}, bit=1 << chosen.randrange(7))]
             tries += 1
             with asking(link.port) as source:
@@ -297,6 +297,8 @@ HOSTILE = {
     "no digest": answer(json.dumps(ABOUT).encode()),
     "long": answer(b" " * 20_000_000),
     "promise": b"HTTP/1.1 200 OK\r\ncontent-length: 9999999999999\r\n\r\n" + b" " * 1000,
+    "chunks": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n" + b"x: y\r\n" * 200_000,
+    "no length": b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps(ABOUT).encode(),
     "deep": answer(b"[" * 1_000_000, b"content-digest: " + digest(b"[" * 1_000_000).encode()),
     "gzip": answer(b"\x1f\x8b" + b"\0" * 100, b"content-encoding: gzip"),
     "list": signed([1]),
@@ -323,6 +325,17 @@ def test_a_hostile_answer_is_an_error_within_bounds(name, what):
             ]()
         assert tracemalloc.get_traced_memory()[1] < 120_000_000
         tracemalloc.stop()
+
+
+def test_a_proxy_in_the_environment_is_used(monkeypatch):
+    asked = "http://archive.example.org/dataset/hostile"
+    with answering(reported("NotFound", "asked the proxy", "", b"404 X")) as port:
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
+        with HttpSource(asked, **QUICK) as source, pytest.raises(NotFound, match="asked the proxy"):
+            source.seqs(1, 9)
+        monkeypatch.setenv("no_proxy", "example.org")
+        with HttpSource(asked, **QUICK) as source, pytest.raises(StorageError, match=r"archive\.example\.org"):
+            source.seqs(1, 9)
 
 
 def test_records_that_promise_much_take_no_memory():
