@@ -9,6 +9,8 @@ from ondisk.filesystem import ReadableFile, WritableFile
 from ondisk.segment import Block, End, Facts, Laid, Layout, Sealer
 from ondisk.segments.facts import add_to_checksum, checksum_of, facts_of, tail_of
 
+_LARGE = 64 * 1024  # bytes
+
 
 class SegmentWriter:
     """Writes data one after the other to the file of one concat segment.
@@ -69,11 +71,14 @@ class SegmentWriter:
             payloads: the bytes of each datum, without padding.
             beside: ignored; exists because dir segments store metadata separately.
         """
-        laid = self._layout.lay(payloads, self.end)
-        self._write(self.end.size, laid.content)
-        if laid.blocks:
-            self._save_blocks(laid.blocks)
-        self.end = laid.end
+        are_large = sum(map(len, payloads)) >= _LARGE * len(payloads) > 0
+        # Large data are written one by one: laid together, they would be copied.
+        for some in ([each] for each in payloads) if are_large and not self.end.compressed else (payloads,):
+            laid = self._layout.lay(some, self.end)
+            self._write(self.end.size, laid.content)
+            if laid.blocks:
+                self._save_blocks(laid.blocks)
+            self.end = laid.end
 
     def copy(
         self,

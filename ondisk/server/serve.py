@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import uvicorn
 
 from ondisk.errors import ConfigError, InvalidInput, StorageError
+from ondisk.malloc import keep_freed
 from ondisk.server.app import application
 from ondisk.server.connection import limited
 from ondisk.server.datasets import by_name
@@ -22,7 +23,6 @@ from ondisk.server.limits import Limits
 from ondisk.server.metrics import Counts
 
 _BACKLOG = 1024
-_KEPT = 24 << 20
 
 
 class Server(uvicorn.Server):
@@ -91,7 +91,7 @@ def serve(
         InvalidInput: others can reach the address, and there is no token; or two datasets have one name.
         DatasetNotFound, ConfigError, StateError, IndexCorrupt: a dataset cannot be opened.
     """
-    _keep_freed_memory()
+    keep_freed()
     with contextlib.ExitStack() as stack:
         stack.enter_context(listener)
         if token is None and not is_loopback(listener):
@@ -120,15 +120,6 @@ def serve(
         config.load()
         config.ssl = tls
         asyncio.run(Server(config, [*served], listener, started).serve([listener]))
-
-
-def _keep_freed_memory() -> None:
-    """Let the C library keep the memory of each answer for the next.
-
-    The malloc of glibc gets large blocks from the kernel and returns them when they are freed, until it has seen that
-    blocks of that size are freed. The kernel fills each with zeros: without this, a third of the time of a large pull.
-    """
-    bytes(_KEPT)
 
 
 def listen(host: str, port: int) -> socket.socket:

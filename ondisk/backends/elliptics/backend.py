@@ -37,6 +37,7 @@ from ondisk.backends.elliptics.stat import stat_of
 from ondisk.dataset import Dataset
 from ondisk.datum import INTEGER_MAX
 from ondisk.errors import DiskFull, IntegrityError, InvalidInput, LockError, OndiskError, ReadOnly
+from ondisk.malloc import keep_freed
 
 _LOG = logging.getLogger("ondisk.backends.elliptics")
 _TRIES = 100
@@ -63,6 +64,7 @@ class Backend:
         check(dataset.config)
         if type(id_size) is not int or not 1 <= id_size <= 512:
             raise InvalidInput(f"id_size must be a whole number from 1 to 512, not {id_size!r}")
+        keep_freed()
         self.dataset = dataset
         self.layout = Layout(id_size)
         self.limits = limits or Limits()
@@ -265,6 +267,7 @@ class Backend:
         """Store changes, and return 0; or a status if others change the dataset all the time."""
         for _ in range(_TRIES):
             self._objects.refresh()
+            self._objects.learn(each.parent for each in collected)
             changes = Changes(self._objects)
             statuses = [each.apply(changes) for each in collected]
             change = changes.change()

@@ -83,10 +83,24 @@ class Objects:
 
     def load(self, parents: Iterable[bytes]) -> None:
         """Read objects that are not in memory together, if they are small. Otherwise, `get` reads each."""
-        unknown = iter([each for each in dict.fromkeys(parents) if each not in self._known])
-        while some := [*islice(unknown, _TOGETHER)]:
+        for some in self._unknown(parents):
             if not self._load(some):
                 return
+
+    def learn(self, parents: Iterable[bytes]) -> None:
+        """Read the extents of objects that are not in memory, many with one query."""
+        for some in self._unknown(parents):
+            stored: dict[bytes, list[Extent]] = {parent: [] for parent in some}
+            for datum in self._dataset.query(_of(*some), with_data=False):
+                stored[datum.metadata["parent"]].append(_extent(datum))
+            for parent, extents in stored.items():
+                self._know(parent, extents)
+
+    def _unknown(self, parents: Iterable[bytes]) -> Iterator[list[bytes]]:
+        """Yield those of some objects that are not in memory, some at a time."""
+        unknown = iter([each for each in dict.fromkeys(parents) if each not in self._known])
+        while some := [*islice(unknown, _TOGETHER)]:
+            yield some
 
     def _load(self, parents: Sequence[bytes]) -> bool:
         """Read the extents of objects, and keep their data; return False if they are not small, or damaged."""
