@@ -189,6 +189,19 @@ class Backend:
             return
         if io.parent not in self._objects:
             self._load_together()
+        for _ in range(_TRIES):
+            data = self._data_of(io, transaction)
+            if data is not None:
+                transaction.reply(Code.READ, data, io)
+                return
+        raise LockError("an object changes faster than it can be read", hint="Read it again.")
+
+    def _data_of(self, io: IO, transaction: _Transaction) -> bytes | None:
+        """Return the bytes of an object that a command reads, or of its history; None if somebody else has changed it.
+
+        Raises:
+            Refused: ENOENT: it does not exist. E2BIG: the reply would be too long.
+        """
         extents = self._objects.get(io.parent, with_data=not io.flags & HISTORY)
         if not extents:
             raise Refused(errno.ENOENT)
@@ -198,10 +211,8 @@ class Backend:
             raise Refused(errno.E2BIG)
         end = io.offset + size
         if history is not None:
-            data = history[io.offset : end]
-        else:
-            data = self._objects.read(io.parent, io.offset, end) if size else b""
-        transaction.reply(Code.READ, data, io)
+            return history[io.offset : end]
+        return self._objects.read(io.parent, extents, io.offset, end) if size else b""
 
     def _load_together(self) -> None:
         """Read what the packets that were given together read."""
@@ -328,6 +339,8 @@ class _Transaction:
         size: bytes of data in the reply.
     """
 
+    __slots__ = ("_is_asked", "_layout", "_replies", "header", "size", "status")
+
     def __init__(self, layout: Layout, header: Header) -> None:
         self.header = header
         self.status = 0
@@ -353,11 +366,13 @@ class _Transaction:
         All but the last one have the flag MORE.
         """
         header, layout, packets = self.header, self._layout, []
-        is_acknowledged = bool(header.flags & NEED_ACK or self.status or (self._is_asked and not self._replies))
-        for left, (command, io, data) in zip(range(len(self._replies), 0, -1), self._replies, strict=True):
+        left = len(self._replies)
+        is_acknowledged = bool(header.flags & NEED_ACK or self.status or (self._is_asked and not left))
+        for command, io, data in self._replies:
+            left -= 1
             for begin in range(0, len(data), size):
                 part = data[begin : begin + size]
-                flags = MORE if is_acknowledged or left > 1 or begin + size < len(data) else 0
+                flags = MORE if is_acknowledged or left or begin + size < len(data) else 0
                 if io is None:
                     attribute = layout.attribute_of(command, len(part))
                     packets.append(layout.reply(header, header.id, flags, 0, attribute, part))

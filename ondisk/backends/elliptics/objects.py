@@ -14,10 +14,9 @@ from ondisk.backends.elliptics.extents import Extent, Extents
 from ondisk.backends.elliptics.settings import FIELDS, Limits
 from ondisk.dataset import Dataset
 from ondisk.datum import Datum, from_microseconds, microseconds
-from ondisk.errors import IntegrityError, LockError, SegmentCorrupt, SegmentMissing
+from ondisk.errors import IntegrityError, SegmentCorrupt, SegmentMissing
 from ondisk.matcher import And, Compare, Expression, OneOf
 
-_TRIES = 100
 _TOGETHER = 500  # extents, or objects, that one query names
 _SMALL = 1024 * 1024  # bytes
 _NUMBERS = ("flags", "offset", "size", "version")
@@ -74,9 +73,9 @@ class Objects:
         Args:
             with_data: the caller is going to read the object: the data of a small one are read with its extents.
         """
-        if parent in self:
+        if (known := self._known.get(parent)) is not None:
             self._known.move_to_end(parent)
-            return self._known[parent]
+            return known
         if with_data and self._load([parent]):
             return self._known[parent]
         return self._know(parent, map(_extent, self._dataset.query(_of(parent), with_data=False)))
@@ -148,26 +147,28 @@ class Objects:
                     found = {*sorted(found)[: self._limits.listed]}
         return sorted(found)[: self._limits.listed]
 
-    def read(self, parent: bytes, begin: int, end: int) -> bytes:
+    def read(self, parent: bytes, extents: Extents, begin: int, end: int) -> bytes | None:
         """Return the bytes `begin` to `end` - 1 of an object; those that were never written are zeros.
+
+        Args:
+            extents: what `get` has returned.
+
+        Returns:
+            None if somebody else has changed the object since then: it is forgotten, call `get` again.
 
         Raises:
             IntegrityError, SegmentMissing: they are not on disk as they were written.
-            LockError: others change the object faster than it can be read.
         """
-        only = self.get(parent).only(begin, end)
-        if only is not None and (content := self._contents.get((parent, only.time))) is not None:
-            self._contents.move_to_end((parent, only.time))
+        only = extents.only(begin, end)
+        if only is not None and (content := self._contents.get(key := (parent, only.time))) is not None:
+            self._contents.move_to_end(key)
             return content[begin - only.offset : end - only.offset]
-        for _ in range(_TRIES):
-            pieces = self.get(parent).pieces(begin, end)
-            contents = self._read(parent, [*dict.fromkeys(piece.extent for piece in pieces)])
-            if contents is not None:
-                break
+        pieces = extents.pieces(begin, end)
+        contents = self._read(parent, [*dict.fromkeys(piece.extent for piece in pieces)])
+        if contents is None:
             self.forget([parent])
             self.refresh()
-        else:
-            raise LockError("an object changes faster than it can be read", hint="Read it again.")
+            return None
         parts, at = [], begin
         for piece in pieces:
             content, start = contents[piece.extent.time], piece.begin - piece.extent.offset

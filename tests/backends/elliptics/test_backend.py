@@ -55,6 +55,26 @@ def test_the_steps_of_2010_are_answered_byte_for_byte(client):
     assert differing.keys() <= OFFSET_IGNORED
 
 
+@pytest.mark.parametrize(("change", "expected"), [(b"short", b"short"), (b"longer" * 4, b"longer" * 4), (None, None)])
+def test_a_read_returns_one_state_of_an_object_that_another_process_changes_meanwhile(path, change, expected):
+    with ondisk.open(path) as dataset, ondisk.open(path) as other:
+        backend = Backend(dataset, limits=Limits(cached=0))
+        query = dataset.query
+        backend.process(write(A, b"0123456789"))
+
+        def query_after_a_change(*arguments, **named):
+            dataset.query = query
+            packet = command(A, Code.DEL) if change is None else write(A, change)
+            assert status(Backend(other).process(packet)) == 0
+            return query(*arguments, **named)
+
+        dataset.query = query_after_a_change
+        replies = backend.process(read(A))
+        assert dataset.query is query
+    assert status(replies) == (0 if expected else -errno.ENOENT)
+    assert content(replies) == (expected or b"")
+
+
 class TestWrite:
     def test_a_write_at_offset_0_replaces_the_object(self, client):
         client.write(A, b"long content")
