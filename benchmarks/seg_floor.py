@@ -7,6 +7,7 @@ frame, so reading any datum means decompressing the whole segment.
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -15,12 +16,14 @@ from typing import Any
 from zlib import crc32
 
 import cbor2
+import lz4.block
 import lz4.frame
 from events import EPOCH, FOOTER, HEADER, LENGTH, MICROSECOND, OVERHEAD
 from floor import open_index
 
 import ondisk
 
+BLOCK_SIZE = 32 * 1024  # ondisk's
 _SCHEMA = """
     CREATE TABLE value (id INTEGER PRIMARY KEY, value TEXT UNIQUE);
     CREATE TABLE segment (id INTEGER PRIMARY KEY, name TEXT UNIQUE, size INTEGER);
@@ -122,6 +125,52 @@ class SegFloor:
             pieces.append(decompressor.decompress(rest))
             rest = decompressor.unused_data
         return b"".join(pieces)
+
+
+class Lookup:
+    """Reads single data of a segment that ondisk has written: the same rows, block, checksum and comparison, by hand.
+
+    Args:
+        path: of the dataset, whose only segment is compressed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.db = sqlite3.connect(path / "index.sqlite", isolation_level=None)
+        self.files: dict[int, int] = {}
+
+    def read(self, name: str, offset: int, size: int) -> tuple[datetime, Any, Any]:
+        """Return reftime, metadata and content of the datum at a place."""
+        execute = self.db.execute
+        execute("BEGIN")
+        (segment,) = execute("SELECT id FROM segment WHERE name = ?", (name,)).fetchone()
+        if segment not in self.files:
+            self.files[segment] = os.open(self.path / name, os.O_RDONLY)
+        first, position, stored = execute(
+            "SELECT offset, position, stored FROM block WHERE segment = ? AND offset <= ? ORDER BY offset DESC",
+            (segment, offset),
+        ).fetchone()
+        block = lz4.block.decompress(os.pread(self.files[segment], stored, position)[4:], uncompressed_size=BLOCK_SIZE)
+        frame = block[offset - first : offset - first + size]
+        if FOOTER.unpack(frame[-FOOTER.size :]) != (crc32(frame[: -FOOTER.size]), size):
+            raise ValueError(f"frame at {offset}")
+        event = cbor2.loads(frame[LENGTH.size : -FOOTER.size])
+        reftime, metadata = event["timestamp"] // 1000, event["meta"]
+        row = execute(
+            "SELECT seq FROM datum WHERE reftime = ? AND f_station = ?"
+            " AND f_product = (SELECT id FROM value WHERE value = ?) AND segment = ? AND offset = ? AND size = ?",
+            (reftime, metadata["station"], metadata["product"], segment, offset, size),
+        ).fetchone()
+        execute("COMMIT")
+        if row is None:
+            raise ValueError(f"no datum at {offset}")
+        return EPOCH + timedelta(microseconds=reftime), metadata, event["fields"]
+
+    def close(self) -> None:
+        """Close the files."""
+        self.db.close()
+        for each in self.files.values():
+            os.close(each)
 
 
 def scan(path: Path) -> Iterator[Any]:
