@@ -22,7 +22,7 @@ def test_importing_ondisk_imports_nothing_heavy():
     code = "import sys, ondisk; print(*sys.modules, *{name.partition('.')[0] for name in sys.modules})"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"sqlalchemy", "alembic", "rich", "pyspark", "pyarrow", "asyncio", "ondisk.backends"}
-    heavy |= {"starlette", "uvicorn", "httpx", "ondisk.server"}
+    heavy |= {"starlette", "uvicorn", "urllib3", "ondisk.server"}
     assert not heavy & set(run.stdout.split())
 
 

@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar
-from urllib.request import getproxies, proxy_bypass
 
 import urllib3
-from urllib3.exceptions import HTTPError, LocationValueError
+from urllib3.exceptions import HTTPError, LocationValueError, ProxyError
 
 from ondisk import errors, json_shapes
 from ondisk.config import DatasetConfig
@@ -23,6 +22,7 @@ from ondisk.errors import IntegrityError, InvalidInput, LockError, OndiskError, 
 from ondisk.replication import records
 from ondisk.replication.contents import Contents, Removed
 from ondisk.replication.feed import MAX_BYTES, Kind
+from ondisk.replication.http_client import client, proxy_in
 from ondisk.replication.records import LARGEST, Records
 from ondisk.replication.source import Description, Numbers
 from ondisk.replication.token import Token
@@ -33,11 +33,11 @@ _S = TypeVar("_S", bound=Structure)
 _TRIES = 5
 _PAUSE, _SLOWER = 0.2, 4  # seconds before the second try; how much longer each further pause is
 _TIMEOUT = 30.0  # seconds
-_LONGEST = 3600.0  # seconds for an answer
 _ERROR_BYTES, _JSON_BYTES = 64 * 1024, 8 * 1024 * 1024
 _SEQS = 30_000  # numbers in a request, which then has less than 1 MiB
 _LONGEST_TEXT = 2000  # characters of a message
 _NOBODY = "Does `ondisk serve` run there, and is the address right?"
+_PROXY = "Is the proxy that the environment names right? no_proxy names hosts that need none."
 _CERTIFICATE = "If you trust it, set SSL_CERT_FILE to a file with the server's certificate."
 _OTHER_HOST = (
     "The certificate is for another host name. Use that name in the URL, or install a certificate for this name there."
@@ -52,14 +52,17 @@ class HttpSource:
     Args:
         url: of the dataset, such as `http://127.0.0.1:8787/dataset/weather`.
         token: what the server demands, if it does.
-        timeout: seconds for a connection, and without any byte of an answer.
+        timeout: seconds to wait for a connection, and for each next byte of an answer.
         pause: seconds before the second try of a request; each further pause is four times as long.
 
-    Raises, in every method:
+    Raises:
+        InvalidInput: `url` is not the URL of a dataset.
+
+    All methods raise:
         StorageError: the server cannot be reached, or demands another token.
         LockError: the server is busy.
         IntegrityError: what it sends is damaged, again and again, or not what a server sends.
-        Also what the server has raised.
+        Also any error that the server reports.
     """
 
     def __init__(self, url: str, token: str | None = None, *, timeout: float = _TIMEOUT, pause: float = _PAUSE) -> None:
@@ -75,7 +78,7 @@ class HttpSource:
         self._headers = {"accept-encoding": "identity", "user-agent": "ondisk"}
         if token is not None:
             self._headers["authorization"] = f"Bearer {token}"
-        self._client = _client(parts.scheme, parts.host, timeout=timeout, retries=False)
+        self._client = client(parts, timeout=timeout, retries=False)
         self._largest: int | None = None
 
     def __str__(self) -> str:
@@ -155,7 +158,9 @@ class HttpSource:
                 return found
         except HTTPError as error:
             problem = _printable(str(error.__context__ or error) or type(error).__name__)
-            raise _Again(StorageError(f"{self._url}: {problem}", hint=_hint(problem))) from error
+            proxy = f"the proxy {proxy_in(self._client)}: " if isinstance(error, ProxyError) else ""
+            hint = _PROXY if proxy else _hint(problem)
+            raise _Again(StorageError(f"{self._url}: {proxy}{problem}", hint=hint)) from error
         except _Damaged as error:
             hint = "If it is a server of ondisk, compare the versions on both sides, and check the connection."
             raise _Again(IntegrityError(f"{self._url}: the answer is damaged: {error}", hint=hint)) from error
@@ -194,18 +199,15 @@ class _Damaged(Exception):
 class _Body:
     """The body of an answer, read within limits.
 
-    A server says how long it is. A length is easier to bound than chunks, and their bytes arrive without a copy.
+    The server must send its length. A length is easier to limit than chunks, and the bytes arrive without a copy.
     """
 
     def __init__(self, answer: urllib3.BaseHTTPResponse) -> None:
         self._digest = answer.headers.get("content-digest")
         self._answer = answer
-        self._end = time.monotonic() + _LONGEST
 
     def read(self, size: int) -> bytes:
         """Return up to so many bytes; none at the end."""
-        if time.monotonic() > self._end:
-            raise HTTPError(f"the answer takes longer than {_LONGEST:g} seconds")
         return self._answer.read(size, decode_content=False)  # a few bytes could become gigabytes
 
     def records(self, most: int) -> Records:
@@ -221,7 +223,11 @@ class _Body:
 
     def json(self, most: int = _JSON_BYTES) -> Any:
         """Return the JSON that the answer consists of."""
-        content = self.read(self._check_length(most))
+        left, pieces = self._check_length(most), list[bytes]()
+        while left and (piece := self.read(left)):  # an answer that is cut is an error of the connection
+            pieces.append(piece)
+            left -= len(piece)
+        content = b"".join(pieces)
         if self._digest != digest(content):
             raise _Damaged("its digest is wrong")
         try:
@@ -233,16 +239,10 @@ class _Body:
         """Return the number of bytes in the answer; raise if it is not known, or too large."""
         length = self._answer.length_remaining
         if length is None:
-            raise _Damaged("its length is missing")
+            raise _Damaged("its length is missing, perhaps because of a proxy")
         if length > most:
             raise _Damaged(f"it has {length} bytes, more than {most}")
         return length
-
-
-def _client(scheme: str, host: str, **options: Any) -> urllib3.PoolManager:
-    """Return what sends requests to a host: through a proxy if one is named in the environment, as curl does."""
-    proxy = None if proxy_bypass(host) else getproxies().get(scheme)
-    return urllib3.PoolManager(1, **options) if proxy is None else urllib3.ProxyManager(proxy, 1, **options)
 
 
 def _structure(kind: type[_S], body: _Body) -> _S:

@@ -29,7 +29,7 @@ from ondisk.errors import (
     TokenForeign,
 )
 from ondisk.filesystem import is_denied
-from ondisk.replication import http_source
+from ondisk.replication import http_client, http_source
 from ondisk.replication.contents import Removed
 from ondisk.replication.feed import Kind
 from ondisk.replication.http_source import HttpSource
@@ -237,8 +237,12 @@ def test_many_numbers_are_fetched_in_parts(dataset, link, monkeypatch):
 
 
 @contextmanager
-def answering(*answers: bytes) -> Iterator[int]:
-    """Answer each connection with bytes, and with the last of them from then on; yield the port."""
+def answering(*answers: bytes, pause: float = 0.0) -> Iterator[int]:
+    """Answer each connection with bytes, and with the last of them from then on; yield the port.
+
+    Args:
+        pause: seconds after each byte.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -254,7 +258,10 @@ def answering(*answers: bytes) -> Iterator[int]:
                     request = connection.recv(65536)
                     if b"/describe " in request and not request.startswith(b"GET /dataset/hostile/describe HTTP/1.1"):
                         continue
-                    connection.sendall(left.pop(0) if len(left) > 1 else left[0])
+                    content = left.pop(0) if len(left) > 1 else left[0]
+                    for begin in range(0, len(content), 1 if pause else len(content) or 1):
+                        connection.sendall(content[begin : begin + 1] if pause else content)
+                        time.sleep(pause)
                     connection.shutdown(socket.SHUT_WR)
                     while connection.recv(65536):
                         pass
@@ -301,6 +308,7 @@ HOSTILE = {
     "no length": b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps(ABOUT).encode(),
     "deep": answer(b"[" * 1_000_000, b"content-digest: " + digest(b"[" * 1_000_000).encode()),
     "gzip": answer(b"\x1f\x8b" + b"\0" * 100, b"content-encoding: gzip"),
+    "gzip in gzip": answer(b"\x1f\x8b" + b"\0" * 100, *[b"content-encoding: " + b"gzip," * 12_000] * 20),
     "list": signed([1]),
     "types": signed({**ABOUT, "seq": "1"}),
     "no UUID": signed({**ABOUT, "uuid": "../" + UUID}),
@@ -336,6 +344,63 @@ def test_a_proxy_in_the_environment_is_used(monkeypatch):
         monkeypatch.setenv("no_proxy", "example.org")
         with HttpSource(asked, **QUICK) as source, pytest.raises(StorageError, match=r"archive\.example\.org"):
             source.seqs(1, 9)
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "all_proxy"])
+def test_a_proxy_may_have_a_password_and_no_scheme(monkeypatch, name):
+    monkeypatch.setenv(name, "user:pass%20word@127.0.0.1:9")
+    with HttpSource("http://archive.example.org/dataset/hostile", **QUICK) as source:
+        assert source._client.proxy.url == "http://127.0.0.1:9"
+        assert source._client.proxy_headers == {"proxy-authorization": "Basic dXNlcjpwYXNzIHdvcmQ="}
+        with pytest.raises(StorageError, match=r"the proxy 127\.0\.0\.1:9: .*refused") as caught:
+            source.describe()
+    assert "no_proxy" in caught.value.hint
+    assert "word" not in str(caught.value)
+
+
+@pytest.mark.parametrize("proxy", ["socks5://user:secret@127.0.0.1:1", "http://127.0.0.1:port", "http://[::1"])
+def test_a_proxy_that_cannot_be_used_is_an_error_that_says_where_it_is(monkeypatch, proxy):
+    monkeypatch.setenv("http_proxy", proxy)
+    with pytest.raises(InvalidInput, match="the proxy") as caught:
+        HttpSource("http://archive.example.org/dataset/hostile")
+    assert "http_proxy" in caught.value.hint
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8787", "[::1]:8787"])
+@pytest.mark.parametrize("named", ["127.0.0.1,::1", "127.0.0.1:8787,[::1]:8787"])
+def test_a_host_without_a_proxy_is_named_with_or_without_its_port(monkeypatch, host, named):
+    monkeypatch.setenv("http_proxy", "http://proxy.example.org:3128")
+    monkeypatch.setenv("no_proxy", named)
+    with HttpSource(f"http://{host}/dataset/hostile") as source:
+        assert source._client.proxy is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 1000,
+        b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 1000,
+        answer(b" " * 10_000),
+        answer(b"ODR1\x40\0\0\0" + b" " * 10_000),
+    ],
+    ids=["no head", "head", "JSON", "records"],
+)
+@pytest.mark.parametrize("what", ["describe", "changes"])
+def test_an_answer_that_comes_byte_by_byte_ends_at_the_limit(monkeypatch, content, what):
+    monkeypatch.setattr(http_client, "LONGEST", 0.1)
+    monkeypatch.setattr(http_source, "_TRIES", 1)
+    with answering(content, pause=0.01) as port, HttpSource(url(port, "hostile"), timeout=30) as source:
+        source._largest = 1_000_000
+        with pytest.raises(StorageError, match=r"longer than 0\.1 seconds"):
+            source.changes(None) if what == "changes" else source.describe()
+
+
+def test_an_answer_of_json_that_is_cut_is_an_error_of_the_connection():
+    with answering(signed(ABOUT)[:-10]) as port, HttpSource(url(port, "hostile"), **QUICK) as source:
+        with pytest.raises(StorageError) as caught:
+            source.describe()
+        assert caught.value.exit_code == 50
 
 
 def test_records_that_promise_much_take_no_memory():

@@ -395,7 +395,7 @@ def test_a_pull_waits_until_the_comparison_is_complete(source, path, monkeypatch
 
 
 def test_a_comparison_over_a_server_is_that_of_the_path(source, path):
-    pytest.importorskip("httpx")
+    pytest.importorskip("urllib3")
     from server.conftest import started
 
     from ondisk.replication.http_source import HttpSource
