@@ -567,13 +567,13 @@ def compression_of(head: bytes) -> str | None:
 
 def is_zeros(file: SegmentFile, position: int) -> bool:
     """Return whether the file has only zeros from a position on, which a power cut can leave in place of the bytes."""
-    return end_of_zeros(file, position) >= file.size()
+    return end_of_blank(file, position) >= file.size()
 
 
-def end_of_zeros(file: SegmentFile, position: int) -> int:
-    """Return the position of the first byte from a position on that is not zero; the size of the file without one."""
+def end_of_blank(file: SegmentFile, position: int, blank: bytes = b"\0") -> int:
+    """Return the position of the first byte from a position on that is not blank; the size of the file without one."""
     while piece := file.read(position, _PIECE):
-        if rest := piece.lstrip(b"\0"):
+        if rest := piece.lstrip(blank):
             return position + len(piece) - len(rest)
         position += len(piece)
     return position

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from ondisk.datum import Datum, microseconds
 from ondisk.errors import InvalidInput, LimitExceeded
-from ondisk.formats.base import BATCH_BYTES, Batch, Format, Readable, compression_of, end_of_zeros
+from ondisk.formats.base import BATCH_BYTES, Batch, Format, Readable, compression_of, end_of_blank
 from ondisk.segment import Damage, End, ScanResult, SegmentFile
 
 _SCANNED = 512 * 1024  # bytes of a segment that are read together
@@ -158,7 +158,7 @@ class LineFormat(Format):
                 yield batch
 
     def is_readable(self, file: SegmentFile) -> bool:
-        position, size = end_of_zeros(file, 0), _SCANNED  # mostly the first line is enough
+        position, size = end_of_blank(file, 0, b"\0\r\n"), _SCANNED  # mostly the first line is enough
         content = file.read(position, size)
         while len(content) == size <= self.config.max_datum_size and b"\n" not in content:  # the first line is long
             size *= 4

@@ -77,7 +77,7 @@ def mend(
 
     Durability: the new file is synced, and the old one has a name in quarantine, before the commit.
     Locks: the caller must hold the writers' lock.
-    Cost: reads and writes the segment, and requests all its data.
+    Cost: reads and writes the segment, and requests all its data. Deleted data are written once more.
     """
     directory, name, format = access.directory, segment.name, access.format(segment.format)
     committed = access.committed(segment)
@@ -99,7 +99,8 @@ def mend(
                 raise Unmended(f"{patch.left} of its data have no good copy elsewhere, and may be damaged, too")
             if format.begin().end.size:
                 raise Unmended("bytes between its data have changed, too")
-            _blank_deleted(access, transaction, segment, format.padding, staged)
+            if format.is_text:
+                _blank_deleted(access, transaction, segment, format.padding, staged)
             checksum = checksum_of(staged, segment.end.size, format.mutable)
         staged.sync()
         facts = facts_of(staged.stat(), tail_of(staged, segment.end.size, format.mutable), checksum)
@@ -171,7 +172,10 @@ def _pieces(access: Access, transaction: Transaction, segment: Segment) -> Itera
 def _blank_deleted(
     access: Access, transaction: Transaction, segment: Segment, padding: bytes, file: WritableFile
 ) -> None:
-    """Overwrite the bytes between data, which nobody has a good copy of, with blank lines: a scan skips them."""
+    """Overwrite the bytes between data with blank lines, which a scan skips.
+
+    Nobody has a good copy of them, nor knows which of them have changed.
+    """
     snapshot = Snapshot.inside(access.current().index, transaction.connection)
     end = 0
     for offset, size, _, _ in segment_rows.in_order_of_offset(snapshot, segment, INTEGER_MIN, INTEGER_MAX):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from replicas import FIRST, content, datum, numbered, pull, rot, wrong
 from worlds import lose_index
 
 import ondisk
-from ondisk import Dataset
+from ondisk import Dataset, Datum, formats
 from ondisk.replication import Replica
 from ondisk.replication.feed import Kind
 from ondisk.replication.heal import heal
@@ -172,6 +173,41 @@ def test_deleted_bytes_that_have_changed_do_not_stop_a_scan_after_a_heal(source,
         again.fix()
         assert not wrong(again)
     assert held(source.path) == before
+
+
+def test_data_after_many_blank_lines_are_found_by_a_scan(source, path):
+    source.append([datum(1, 1, "x" * 600_000), datum(1, 2, "2.5"), datum(1, 3, "3.5")])
+    source.delete("a: =1")
+    pull(path, source)
+    before = held(path)
+    rot(source.path / FIRST, b'"a":1', b'"a":}')
+    with Replica.open(path, source.path) as replica:
+        heal(replica, yes=True)
+    source.close()
+    lose_index(source.path)
+    with ondisk.open(source.path) as again:
+        again.fix()
+        assert not wrong(again)
+        assert again.append([datum(1, 4)]).imported == 1
+        again.delete("a: =4")
+    assert held(source.path) == before
+
+
+def test_a_segment_of_a_format_with_nothing_between_its_data_is_mended(tmp_path, path, monkeypatch):
+    monkeypatch.setitem(formats._BUILT_IN, "records", ("record_format", "Records"))
+    days = [datetime(2026, 11, 1, hour, tzinfo=UTC) for hour in range(3)]
+    with ondisk.create(tmp_path / "records", {"format": "records", "step": "daily"}) as made:
+        made.append(Datum(day, {}, b"payload-%d" % day.hour) for day in days)
+        made.delete("reftime: =2026-11-01 01:00")
+    pull(path, made.path)
+    for payload in (b"payload-1", b"payload-2"):
+        rot(made.path / "2026/11-01.records", payload, payload.upper())
+    with Replica.open(path, made.path) as replica:
+        assert heal(replica, yes=True).unreadable == 2
+        assert verify(replica).count == 0
+    with ondisk.open(made.path) as again:
+        assert [datum.data for datum in again.query()] == [b"payload-0", b"payload-2"]
+        assert not wrong(again)
 
 
 def test_data_that_the_replica_lacks_are_proven_by_the_checksum(source, path):
