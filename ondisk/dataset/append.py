@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.archived import Archived
+from ondisk.dataset.archived import Archived, Found
 from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
 from ondisk.dataset.destinations import ByTime, Destinations, InSequence
 from ondisk.datum import Datum
@@ -58,7 +58,8 @@ class AppendResult:
         refusals: position in the input, counted from 0, and reason, of the first 100 data that were refused.
         damage: the first 100 places in the input that are not data and were skipped.
         notes: other remarks about the input; nothing was lost.
-        kept: items in quarantine: data that were in the way, of somebody else or of an interrupted append.
+        kept: names of quarantine items: bytes of another program or of an interrupted append, found where this append
+            had to write.
         outcomes: one for each datum, in the order of the input; None unless requested.
         overwritten: data that were deleted because they matched what the append overwrites.
         skipped: marks of stages that were skipped because they were stored before; their data are not counted here.
@@ -85,7 +86,7 @@ class AppendResult:
 
     @property
     def count(self) -> int:
-        """How many data the input had."""
+        """The number of data that were imported, skipped as duplicates, stored in place of others, or refused."""
         return self.imported + self.duplicates + self.replaced + self.refused
 
     def add(self, batch: Batch, stored: Stored) -> None:
@@ -106,7 +107,7 @@ class AppendResult:
             self.outcomes += _outcomes(batch, stored)
 
     def extend(self, other: AppendResult) -> None:
-        """Add the result of the next append, except its `outcomes`."""
+        """Add the result of the next append, except `outcomes`, `overwritten` and `skipped`."""
         room, before = _REFUSALS - len(self.refusals), self.count
         self.refusals += [(before + position, reason) for position, reason in other.refusals[:room]]
         self.damage += other.damage[: _REFUSALS - len(self.damage)]
@@ -233,11 +234,21 @@ def store(
         archived: finds duplicates in the archive; None if there can be none.
         record: called before the commit, which then is made even if nothing is stored.
 
-    Durability: inserts rows (uncommitted) → writes bytes at the ends of concat segments, then the counts in headers,
-        and a file for each datum of a dir segment → syncs the segments, and the directories of new ones → commits. A
-        crash before the commit leaves bytes or files without rows, which no query reads; docs/architecture.md lists
-        what removes them. If an error occurs before the commit, the writes are undone.
+    Raises:
+        InvalidInput: the dataset is encrypted, and data of this format cannot be.
+        SegmentMissing: a segment that the index knows is not on disk, or the disk of its folder may not be mounted.
+        SegmentCorrupt, StateError: nothing can be appended to the file of a segment.
+        KeyMissing, AuthenticationFailed: a segment is encrypted, and the key is missing or wrong.
+        MustRewrite: a segment must be rewritten before anything can be appended to it.
+        DiskFull, DurabilityLost, StorageError: the disk is full, a sync has failed, or the disk cannot be written to.
 
+    Durability: inserts rows (uncommitted) → writes bytes at the ends of concat segments, then the counts in headers,
+        and a file for each datum of a dir segment → syncs the segments, and the directories of new ones → commits →
+        gives new segments their names. A crash before the commit leaves bytes or files without rows, which no query
+        reads; docs/architecture.md lists what removes them. A crash between the last two steps leaves new segments at
+        their hidden names, where queries find them. If an error occurs before the commit, the writes are undone.
+
+    Locks: the caller must hold the writers' lock.
     Cost: one commit, and a fixed number of system calls for each segment; in a dir segment, some for each datum, too.
     """
     stored = insert(batch, format, config, directory, transaction, trusted=trusted, archived=archived)
@@ -263,8 +274,14 @@ def insert(
     """Do what `store` does, up to the commit, which the caller makes after `check_space`.
 
     Args:
-        numbers: those of the data, ascending. In a replica, they are those at the source, and the data take the place
-            of others with the same unique fields. Else the data return after a loss, and do not.
+        numbers: the `seq` of each datum, ascending; None assigns new ones. In a replica they are those of the source,
+            and a datum replaces another one with the same unique fields. In another dataset, lost data return under
+            them, and a datum whose unique fields exist is a duplicate.
+
+    Raises: as `store`.
+
+    Durability: as `store`, up to the syncs; nothing is committed.
+    Locks: the caller must hold the writers' lock.
     """
     if not batch.payloads:
         return Stored()
@@ -285,7 +302,8 @@ def insert(
     sizes = list(map(len, batch.payloads))
     offsets = destinations.offsets(sizes)
     columns = (seqs, batch.reftimes, destinations.ids(), offsets, sizes, *transaction.columns(batch.metadata))
-    kept_out, replacing = (set(), set()) if archived is None else archived.find(batch.reftimes, batch.metadata)
+    found = Found() if archived is None else archived.find(batch.reftimes, batch.metadata)
+    kept_out, replacing = found.skipped | found.refused.keys(), found.replacing
     stored = Stored(imported=transaction.insert(_without(kept_out, columns)))
     payloads, beside = batch.payloads, batch.beside
     if stored.imported < len(payloads):
@@ -299,6 +317,7 @@ def insert(
             kept = [place for place, seq in enumerate(seqs) if seq in here]
             stored.duplicates.update({*range(len(seqs))}.difference(kept))
         if not kept:
+            _refuse(batch, stored, found.refused)
             return stored
         payloads = [payloads[place] for place in kept]
         beside = [beside[place] for place in kept if beside]
@@ -313,7 +332,18 @@ def insert(
         stored.imported -= len(replacing - stored.replaced)
         stored.replaced |= replacing
         archived.replace_with(transaction)
+    _refuse(batch, stored, found.refused)
     return stored
+
+
+def _refuse(batch: Batch, stored: Stored, reasons: dict[int, str]) -> None:
+    """Count some duplicates as refused: position → reason."""
+    if reasons:
+        kept = [place for place in range(len(batch.payloads)) if place not in reasons]
+        now = {place: at for at, place in enumerate(kept)}
+        stored.duplicates = {now[place] for place in stored.duplicates.difference(reasons)}
+        stored.replaced = {now[place] for place in stored.replaced}
+        batch.refuse(reasons)
 
 
 def _without(places: set[int], columns: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ondisk.config import DatasetConfig
@@ -11,7 +13,7 @@ from ondisk.dataset.archives import Archives
 from ondisk.dataset.known_archives import Unusable
 from ondisk.dataset.layout import LAST
 from ondisk.datum import canonical
-from ondisk.errors import SegmentMissing, command
+from ondisk.errors import command
 from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
 from ondisk.matcher import Expression, reftime_interval
 from ondisk.segments.generations import hidden
@@ -27,6 +29,22 @@ def archived_for(archives: Archives, config: DatasetConfig) -> Archived | None:
             return Away(archives, each, config)
     last = archives.last()
     return None if last is None else Archived(archives, last, config)
+
+
+@dataclass(slots=True)
+class Found:
+    """The data of a batch that the archive already has.
+
+    Attributes:
+        skipped: positions of duplicates.
+        replacing: positions of those that replace archived data.
+        refused: position → reason, of duplicates whose archived segment is not on disk: whoever is told that the
+            dataset has a datum may remove his own.
+    """
+
+    skipped: set[int] = field(default_factory=set)
+    replacing: set[int] = field(default_factory=set)
+    refused: dict[int, str] = field(default_factory=dict)
 
 
 class Archived:
@@ -57,33 +75,26 @@ class Archived:
             interval = segment_rows.span(snapshot)
         return interval if interval is None or "reftime" in self._config.unique else ALWAYS
 
-    def find(self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]) -> tuple[set[int], set[int]]:
-        """Find the data that the archive already has.
-
-        Returns:
-            The positions of the data to skip, and of those that replace archived data.
-
-        Raises:
-            SegmentMissing: the archived segment of one to skip is not on disk: whoever is told that the dataset has the
-                datum may remove his own.
-        """
-        skipped: set[int] = set()
-        replacing: set[int] = set()
-        generations: set[int] = set()
+    def find(self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]) -> Found:
+        """Find the data that the archive already has."""
+        found = Found()
+        missing: dict[int, str | None] = {}
         opened = self._last.current()
         with opened.index.snapshot() as snapshot:
             for place, row in of_same_key(snapshot, reftimes, metadata):
                 if row[0] in self._overwritten:
                     continue
                 if self._replaces(metadata[place], snapshot.metadata(row[5:])):
-                    replacing.add(place)
+                    found.replacing.add(place)
                     self._to_delete.add(row[0])
+                    continue
+                if row[2] not in missing:
+                    missing[row[2]] = self._problem_of(snapshot.segment(row[2]))
+                if (reason := missing[row[2]]) is None:
+                    found.skipped.add(place)
                 else:
-                    skipped.add(place)
-                    generations.add(row[2])
-            for generation in generations:
-                self._check_present(snapshot.segment(generation))
-        return skipped, replacing
+                    found.refused[place] = reason
+        return found
 
     def replace_with(self, transaction: Transaction) -> None:
         """Record in the dataset's index what is replaced. Its commit hides the data; then the archive deletes them."""
@@ -93,13 +104,20 @@ class Archived:
             transaction.note_archived(uuid, [sorted(self._to_delete)])
             transaction.after_commit(self._archives.complete_deletes_later)
 
-    def _check_present(self, segment: Segment) -> None:
+    def _problem_of(self, segment: Segment) -> str | None:
+        """Return what is wrong if a segment is not on disk, and what to do; None if it is there."""
         directory, name = self._last.directory, segment.name
-        if directory.stat(name) is None and directory.stat(hidden(name, segment.id)) is None:
-            how = f"{command('fix', directory.dataset, '--yes')} removes them from the archive's index, or says why not"
-            hint = f"Mount its disk, or restore it from a backup. If its data are lost, {how}; then append again."
-            message = f"{directory.path / name} is in the index of the archive but not on disk"
-            raise SegmentMissing(f"{message}, and data of this append are in it", hint=hint, segment=name)
+        is_dir = self._last.format(segment.format).is_dir
+        for each in (name, hidden(name, segment.id)):
+            there = directory.stat(each)
+            if there is None:
+                continue
+            is_file = stat.S_ISREG(there.st_mode) and there.st_size >= segment.end.size
+            if stat.S_ISDIR(there.st_mode) if is_dir else is_file:
+                return None
+        how = f"{command('fix', directory.dataset, '--yes')} removes them from the archive's index, or says why not"
+        problem = f"the archived segment {directory.path / name} is in the index, but not on disk"
+        return f"{problem}. Mount its disk, or restore it. If its data are lost, {how}."
 
     def _replaces(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
         name = self._config.version_field
@@ -129,7 +147,7 @@ class Away(Archived):
         mine = self._missing.interval
         return mine if mine is None or "reftime" in self._config.unique else ALWAYS
 
-    def find(self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]) -> tuple[set[int], set[int]]:
+    def find(self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]) -> Found:
         """Raise if the archive may already have some of the data.
 
         Raises:
@@ -138,7 +156,7 @@ class Away(Archived):
         interval = self.interval()
         if interval is not None and any(reftime in interval for reftime in reftimes):
             raise self._archives.record.problem(self._missing)
-        return set(), set()
+        return Found()
 
     def replace_with(self, transaction: Transaction) -> None:
         """Record nothing."""

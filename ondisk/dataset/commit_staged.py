@@ -18,7 +18,7 @@ from ondisk.dataset.layout import LAST
 from ondisk.dataset.query import Match, Query
 from ondisk.dataset.sequence import Roll, not_stored
 from ondisk.datum import FieldType, restored
-from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, StateError, StorageError, command
+from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, SegmentMissing, StateError, StorageError, command
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import Format
 from ondisk.index import Transaction, import_log
@@ -443,9 +443,11 @@ def _in_archive(incoming: Incoming, archived: Archived | None, config: DatasetCo
         return kept_out, replacing
     names = [name for name in config.fields if name in config.unique or name == config.version_field]
     for seqs, reftimes, metadata in incoming.keys(interval.begin, interval.end, names):
-        out, new = archived.find(reftimes, metadata)
-        kept_out.update(seqs[place] for place in out)
-        replacing.update(seqs[place] for place in new)
+        found = archived.find(reftimes, metadata)
+        for reason in found.refused.values():
+            raise SegmentMissing(f"nothing was stored: {reason}", hint=_AGAIN)
+        kept_out.update(seqs[place] for place in found.skipped)
+        replacing.update(seqs[place] for place in found.replacing)
     return kept_out, replacing
 
 

@@ -26,7 +26,6 @@ from ondisk.errors import (
     LimitExceeded,
     NotFound,
     SegmentCorrupt,
-    SegmentMissing,
     StorageError,
 )
 from ondisk.formats.vm2 import Vm2
@@ -906,12 +905,23 @@ def test_who_appends_what_only_a_missing_archived_segment_had_is_told_so(create,
     assert counts(dataset.append([old])) == (0, 1, 0, 0)
     archived = dataset.path / ".archive/last" / name
     archived.rename(archived.with_name("elsewhere"))
-    with pytest.raises(
-        SegmentMissing, match=r"index of the archive but not on disk, and data of this append"
-    ) as caught:
-        dataset.append([old])
-    assert caught.value.exit_code == 13
-    assert "fix" in str(caught.value.hint)
-    assert counts(dataset.append([new])) == (1, 0, 0, 0)
+    result = dataset.append([new, old, new, Datum(T.replace(day=22), data=payload)], outcomes=True)
+    assert counts(result) == (2, 1, 0, 1)
+    assert [each.status for each in result.outcomes] == ["imported", "refused", "duplicate", "imported"]
+    [(position, reason)] = result.refusals
+    assert position == 1
+    assert "the archived segment" in reason
+    assert "fix" in reason
     archived.with_name("elsewhere").rename(archived)
     assert counts(dataset.append([old])) == (0, 1, 0, 0)
+
+
+@pytest.mark.parametrize("accident", [lambda path: path.write_bytes(b""), lambda path: path.unlink() or path.mkdir(),
+                                      lambda path: path.unlink() or path.symlink_to("/nowhere")])  # fmt: skip
+def test_what_stands_in_the_place_of_an_archived_segment_is_not_taken_for_it(create, accident):
+    dataset = create("weather", step="daily", unique=["reftime"])
+    dataset.append([Datum(T, data={"n": 1})])
+    (name,) = (f"2026/{each}" for each in names(dataset.path / "2026"))
+    dataset.archive(name)
+    accident(dataset.path / ".archive/last" / name)
+    assert counts(dataset.append([Datum(T, data={"n": 1})])) == (0, 0, 0, 1)

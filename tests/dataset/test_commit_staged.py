@@ -18,7 +18,7 @@ from staging.stages import CONFIG, FORMATS, check_sound, commit, counts, stage
 from worlds import content, datum, fail, lose_index, sql
 
 import ondisk
-from ondisk.errors import DiskFull, DuplicateDatum, DurabilityLost, InvalidInput, NeedsCheck
+from ondisk.errors import DiskFull, DuplicateDatum, DurabilityLost, InvalidInput, NeedsCheck, SegmentMissing
 from ondisk.filesystem import Directory
 from ondisk.formats import find
 from ondisk.index import Transaction
@@ -259,6 +259,16 @@ def test_data_of_the_archive_are_duplicates_and_can_be_replaced_and_overwritten(
         commit(dataset, [datum(0, value=5)], overwrite="reftime: =2026-11-20")
         assert [each.data["value"] for each in dataset.query()] == [5, kept[-1]]
         check_sound(dataset)
+
+
+def test_nothing_is_stored_if_the_archived_segment_of_a_duplicate_is_not_on_disk(create):
+    dataset = create(**CONFIG, format="jsonl")
+    dataset.append([datum(0), datum(30)])
+    dataset.archive("2026/11-20.jsonl")
+    (dataset.path / ".archive/last/2026/11-20.jsonl").rename(dataset.path.parent / "away")
+    with pytest.raises(SegmentMissing, match=r"nothing was stored: the archived segment .* not on disk"):
+        commit(dataset, [datum(0), datum(31)])
+    assert [each.reftime for each in dataset.query("reftime: >=2026-11-21")] == [datum(30).reftime]
 
 
 def test_memory_does_not_grow_with_data_beside_those_that_replace_archived_ones(create):

@@ -6,7 +6,7 @@ import random
 import shutil
 
 import pytest
-from replicas import FIRST, content, datum, numbered, pull, rot, wrong
+from replicas import FIRST, SECOND, content, datum, numbered, pull, rot, wrong
 
 import ondisk
 from ondisk import Datum
@@ -146,6 +146,22 @@ def test_what_is_deleted_during_a_heal_stays_deleted(source, path, monkeypatch):
         done = heal(replica, yes=True)
     assert (done.lost, done.left) == (1, 1)
     assert "deleted" in done.reasons[0][1]
+
+
+def test_an_archived_segment_that_is_not_on_disk_does_not_keep_others_from_returning(source, path):
+    source.append([datum(1, 1), datum(2, 1)])
+    pull(path, source)
+    for each in (FIRST, SECOND):
+        (source.path / each).unlink()
+    source.fix(forget=True)
+    source.append([datum(1, 1, "again")])
+    source.archive(FIRST)
+    (source.path / ".archive/last" / FIRST).rename(source.path.parent / "away")
+    done = healed(path, source)
+    assert (done.lost, done.left) == (1, 1)
+    assert "not on disk" in done.reasons[0][1]
+    with ondisk.open(source.path) as again:
+        assert again.count("reftime: =2026-11-02") == 1
 
 
 def test_a_missing_segment_is_not_touched(source, path):
