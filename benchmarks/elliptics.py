@@ -25,6 +25,7 @@ import ondisk
 from ondisk.backends.elliptics import Backend, configuration
 from ondisk.backends.elliptics.packets import IO, NEED_ACK, Code, Header, Layout
 from ondisk.backends.elliptics.server import Server
+from ondisk.malloc import keep_freed
 
 LAYOUT = Layout()
 ROUNDS = 7
@@ -152,6 +153,7 @@ def over_loopback(folder: Path) -> Iterator[tuple[int, float, float]]:
 
 
 def main() -> None:
+    keep_freed()  # as the server does
     with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else ".") as name:
         print(f"{'size':>6}  {'':24} {'ondisk':>10} {'files':>10}  ratio")
         for title, size, group, count in (

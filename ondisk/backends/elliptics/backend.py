@@ -1,8 +1,9 @@
 """The backend: answers packets with a dataset.
 
-A packet is a transaction: a header, and commands that are executed in their order, up to the first error. Writes and
-deletes are collected and become durable in one commit, before a command that reads, or at the end of the packets that
-are given together. No reply is made before the commit.
+A packet is a transaction: a header, and commands that are executed in their order, up to the first error. Consecutive
+writes and deletes share a commit, also those of packets that are given together. It is made before a command that
+reads, at 64 MiB of data, when the replies are as long as the longest read, or at the end of the packets. No reply is
+made before the commit.
 """
 
 from __future__ import annotations
@@ -37,7 +38,6 @@ from ondisk.backends.elliptics.stat import stat_of
 from ondisk.dataset import Dataset
 from ondisk.datum import INTEGER_MAX
 from ondisk.errors import DiskFull, IntegrityError, InvalidInput, LockError, OndiskError, ReadOnly
-from ondisk.malloc import keep_freed
 
 _LOG = logging.getLogger("ondisk.backends.elliptics")
 _TRIES = 100
@@ -54,6 +54,7 @@ class Backend:
     Args:
         dataset: one with the configuration of `ondisk init --backend elliptics`; open for reading, or for writing.
         id_size: the size of ids in bytes.
+        limits: of memory; None for the defaults.
 
     Raises:
         ConfigError: the dataset has another configuration.
@@ -64,7 +65,6 @@ class Backend:
         check(dataset.config)
         if type(id_size) is not int or not 1 <= id_size <= 512:
             raise InvalidInput(f"id_size must be a whole number from 1 to 512, not {id_size!r}")
-        keep_freed()
         self.dataset = dataset
         self.layout = Layout(id_size)
         self.limits = limits or Limits()
@@ -85,8 +85,8 @@ class Backend:
     def process(self, packet: bytes) -> list[bytes]:
         """Execute the commands of a packet, and return the packets of the reply.
 
-        An error becomes the status of a reply. There is no reply to bytes that are not a packet, or are a reply; who
-        got them from a connection should close it.
+        An error becomes the status of a reply. There is no reply to bytes that are not a packet, or are a reply; a
+        caller that received them from a connection should close it.
 
         Durability: what a reply confirms survives power loss.
         """
@@ -95,7 +95,8 @@ class Backend:
     def process_all(self, packets: Sequence[bytes]) -> list[list[bytes]]:
         """Execute the commands of several packets in their order, and return the replies to each.
 
-        Writes and deletes that follow each other become durable in one commit.
+        Consecutive writes and deletes share a commit, which ends at 64 MiB of data, or when the replies are as long as
+        the longest read.
 
         Durability: as `process`.
         """
@@ -109,6 +110,8 @@ class Backend:
 
         Returns:
             The replies to each packet that was executed: at least one.
+
+        Durability: as `process`.
         """
         transactions: list[_Transaction | None] = []
         size = 0

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 from ondisk.backends.elliptics.backend import Backend
 from ondisk.backends.elliptics.packets import REPLY
+from ondisk.malloc import keep_freed
 
 _LOG = logging.getLogger("ondisk.backends.elliptics")
 _SLICE = 256 * 1024  # bytes that a connection must take within the time limit
@@ -61,6 +62,7 @@ async def serve(backend: Backend, host: str, port: int, started: Callable[[int],
     Raises:
         OSError: it cannot listen there.
     """
+    keep_freed()
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     async with Server(backend, host, port) as server:
         for number in (signal.SIGINT, signal.SIGTERM):
