@@ -55,8 +55,8 @@ class Aside:
     def seqs(self, found: Iterable[tuple[Any, ...]]) -> list[int]:
         """Return the seqs of data that a scan has found; a new one for each that the index did not know.
 
-        A datum is known by its reftime, size and fields. Each seq is returned once: of equal data, to the one that is
-        where the index has it.
+        A datum is known by its reftime, size and fields. Each seq is returned once: of equal data that are given
+        together, to the one that is where the index has it. Of others, to the first one; the rest get new ones.
 
         Args:
             found: offset in the new file, reftime, size and fields of each.
