@@ -556,7 +556,8 @@ class Dataset(Queryable):
             columns: names, such as `["reftime", "area", "data.temperature"]`; or names with types, as a mapping or a
                 `pyarrow.Schema`: `{"reftime": None, "data.temperature": "real"}`. None for reftime, the declared
                 fields, metadata that are not declared, and the content: each key of mappings, else `data`, the bytes.
-                Columns and types that are not given are those of the first 16,384 data.
+                Columns and types that are not given are those of the first 16,384 data, or of fewer if these exceed
+                16 MiB.
 
         Returns:
             A `pyarrow.RecordBatchReader` over one snapshot, taken now. Read it to its end, or delete it: while it

@@ -1,7 +1,7 @@
 """Export data: each becomes a file in a folder, with a name from its metadata.
 
-Nothing is overwritten, and nothing outside of the folder is touched. A file that is there with the same bytes is left:
-so an export that was interrupted is repeated. The bytes are copied, never linked: a hard link would let whoever edits
+Nothing is overwritten, and nothing outside of the folder is touched. An export skips a file that exists with the same
+bytes, so you can repeat an interrupted export. The bytes are copied, never linked: a hard link would let whoever edits
 the file change the segment, and after a repack a symbolic link would lead to another datum.
 """
 
@@ -75,14 +75,16 @@ def export(
         name: a template over reftime and metadata, such as `{reftime:%Y%m%d_%H%M}_{site}.jpg`; a slash makes folders.
 
     Raises:
-        InvalidInput: the template is not valid, two data would have the same name, or no datum has metadata that the
-            template names: then nothing was written.
+        InvalidInput: the template is not valid, two data would have the same name, no datum has metadata that the
+            template names, or the path of the folder is empty or inside a dataset: then nothing was written.
         AlreadyExists: the folder is a file.
-        DiskFull, ReadOnly, StorageError: a file cannot be written; `error.context["result"]` reports those before it.
-        Also the errors of `Dataset.query`.
+        DiskFull, ReadOnly, StorageError: a file cannot be written.
+        Also the errors of `Dataset.query`. Once the folder is open, `error.context["result"]` reports what was written
+        before the error; before that, it does not exist.
 
-    Durability: each file appears complete or not at all. When this returns, they survive power loss. A process that is
-        killed may leave the hidden file `.ondisk-PID` in one of the folders.
+    Durability: if the process is killed, each file is complete or absent, and the hidden file `.ondisk-PID` may stay in
+        one of the folders. Files survive a power cut once this returns. Before that, or after an error, a power cut may
+        leave incomplete files: delete these, and export again.
     Cost: two queries: the first one compares the names. It reads the data only if the template names metadata that are
         not declared. Memory: some MiB, or two data.
     """
@@ -200,7 +202,7 @@ class _Files:
             raise InvalidInput(error.message) from None
 
     def _compare(self, folder: Directory, name: str, content: bytes) -> None:
-        """Raise InvalidInput unless a file has some content."""
+        """Raise InvalidInput unless the file contains exactly `content`."""
         there = folder.open_to_read(name)
         if there.size() != len(content) or there.read(0, len(content)) != content:
             raise InvalidInput(f"{there.path} exists with other bytes, and is not overwritten")

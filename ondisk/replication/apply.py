@@ -30,7 +30,7 @@ class Applied:
         present: data skipped because the replica has them.
         old: data skipped because they are older than `delete_age` of the replica.
         lost: data that the source has lost, and that the replica keeps.
-        unreadable: data that cannot be read at the source, or not be stored here.
+        unreadable: data that the source cannot read, or that the replica cannot store.
         bytes: of the data that were read from the source.
     """
 
@@ -44,7 +44,7 @@ class Applied:
 
     @property
     def count(self) -> int:
-        """How many changes they were, about."""
+        """About how many changes were applied: deletions of data that are not here are not counted."""
         return self.stored + self.deleted + self.present + self.old + self.lost + self.unreadable
 
     def add(self, other: Applied) -> None:
@@ -66,7 +66,7 @@ def apply(
     Args:
         before: how far the replica had followed its source when they were requested.
         after: how far it has followed it with them.
-        requested: the changes are an answer to a request for these data, which the replica lacked; see `Source.fetch`.
+        requested: the numbers that were requested from `Source.fetch`; None if these are the next changes.
         before_commit: called when all is written, with the counts.
 
     Returns:
@@ -75,6 +75,8 @@ def apply(
     Raises:
         NeedsCheck: the replica's index may not know all data.
         MustRewrite: a segment must be rewritten before anything can be appended to it.
+        IntegrityError: the source has sent data in another form than this ondisk stores.
+        Also the errors of `Dataset.append`.
 
     Durability: as an append: bytes, synced, then one commit with the rows, the deletions and the token. Archives commit
         their deletions after it, as after a delete.
@@ -120,7 +122,7 @@ class _Change:
         replica.note_sessions(self.transaction, records.sessions)
 
     def complete(self, records: Records, requested: Sequence[int]) -> None:
-        """Store data that the replica lacked. Those that the source does not have any more are not missed."""
+        """Store data that the replica lacked. Data that the source no longer has are removed from the missing data."""
         replica.settle(self.transaction, [seq for seq in requested if seq <= records.token.offset])
         self.transaction.advance_seq(records.token.offset)
         self._add(records)

@@ -207,7 +207,11 @@ class _Body:
         self._answer = answer
 
     def read(self, size: int) -> bytes:
-        """Return up to so many bytes; none at the end."""
+        """Return up to `size` bytes; empty at the end.
+
+        Raises:
+            HTTPError: the connection fails, or the answer takes longer than 3,600 seconds.
+        """
         return self._answer.read(size, decode_content=False)  # a few bytes could become gigabytes
 
     def records(self, most: int) -> Records:

@@ -27,13 +27,16 @@ class SegmentWriter:
         name: of the segment.
         start: the end of the existing data, and the bytes to write before new data; None for a new segment.
         checksum: of the bytes before those of `start`, as in `Facts`; None if unknown.
-        base: the position of the segment's first byte in the file, if other bytes precede it. Such a file contains
-            data only, and no header.
+        base: in a file of staged data: the position in the file where this segment's data begin. No header is written
+            there.
         sealer: what encrypts a segment that is continued, or a file without a header.
         save_blocks: called with the new blocks, if the segment is compressed.
 
     Attributes:
         end: the present end of the segment.
+
+    Durability: none, until `seal` syncs the file, or the caller does. A crash before that leaves bytes after the
+        committed end, or an incomplete new file.
     """
 
     def __init__(
@@ -144,7 +147,7 @@ class SegmentWriter:
         """Return the facts of the segment so far. The caller has synced the file.
 
         Args:
-            is_touched: somebody else had touched the file before.
+            is_touched: another program had changed the file before.
         """
         tail = tail_of(self._file, self.end.size, self._layout.mutable)
         return facts_of(self._file.stat(), tail, self._checksum, is_touched=is_touched)

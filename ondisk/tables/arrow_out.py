@@ -139,8 +139,13 @@ class Table:
         schema: their names and types.
         from_index: those of the index, as columns of Arrow.
         has_data: data have to be read.
-        is_decoded: they also have to be decoded: not all of them are their bytes.
-        selected: what to select from the index, in SQL → its type; with data as bytes, their places come first.
+        is_decoded: data must also be decoded, because a column needs more than their bytes.
+        selected: SQL expression → Arrow type of what to select from the index. If data are read as bytes, segment,
+            offset and size come first.
+
+    Raises:
+        InvalidInput: a column of the index has another type than the caller wants, a type cannot have such values, or
+            a key of the content is a column although all data are bytes.
     """
 
     def __init__(
@@ -228,7 +233,7 @@ class _Part:
 
     Args:
         complete: checks that no column is missing; None if the caller chose them.
-        keyed: rows begin with those of `Snapshot.rows`, to merge them with those of other parts.
+        keyed: each row begins with the default columns of `Snapshot.rows`, to merge it with those of other parts.
     """
 
     def __init__(
@@ -309,7 +314,7 @@ class _Part:
     def _packed(self) -> Iterator[pa.RecordBatch]:
         """Yield what was selected for the table as columns c0, c1 …, for rows without keys.
 
-        A million rows may pass here, so they become bytes, 8 for each value, while they are few.
+        Pack a small list of rows at a time into bytes, 8 for each value: millions of rows pass here.
 
         Raises:
             IndexCorrupt: a value is not of the type of its column.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
+import subprocess
 import time
 from datetime import timedelta
 from itertools import count
@@ -361,6 +363,20 @@ def test_damaged_bytes_without_an_older_copy_are_kept_as_they_are(how, kept, cre
     (tmp_path / "dataset/2026/11-20.jsonl").write_bytes(whole)
     assert dataset.backup(target).problems == []
     assert restored(target) == content(dataset)
+
+
+def test_the_command_on_the_page_puts_the_newest_good_copy_back(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs/backup.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^\$ (cp .*)$", page, re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    copies, segment = Path("saved/segments/dataset/2026"), Path("weather/2026/11-18.vm2")
+    copies.mkdir(parents=True)
+    segment.parent.mkdir(parents=True)
+    good = ("4.900.ffffffff", "10.50.ffffffff", "10.200.00000000")
+    for name in (*good, "10.200.ffffffff.damaged", "12.900.ffffffff.damaged"):
+        (copies / f"{segment.name}.{name}").write_text(name)
+    subprocess.run(command, shell=True, check=True)
+    assert segment.read_text() == good[-1]
 
 
 def test_damage_that_a_fix_has_left_is_reported_by_each_run(create, tmp_path):

@@ -31,7 +31,7 @@ class Limits:
     Attributes:
         packet: bytes of a request after its header; the original nodes send 10 MiB of data at a time.
         reply: bytes of data in one packet of a reply; longer ones are divided.
-        read: bytes that one command returns; what is longer must be read in parts.
+        read: bytes that all READs of a packet return together; more must be read in parts, or in several packets.
         listed: ids that one LIST returns.
         cached: bytes of extents that are kept in memory.
         extents: extents whose places are kept in memory.

@@ -39,14 +39,16 @@ def test_the_limits_are_those_of_the_code():
     )
     limits, server = Limits(), ServerLimits()
     assert rows["a packet"] == f"{limits.packet // MIB} MiB after its header"
-    assert rows["a READ"] == f"{limits.read // MIB} MiB"
+    assert rows["all READs of a packet together"] == f"{limits.read // MIB} MiB"
     assert rows["connections"] == f"{server.connections:,}"
     assert rows["packets of one connection that are not answered"] == str(server.pipelined)
     assert rows["packets that are not answered, of all connections"] == f"{server.waiting // MIB} MiB"
     assert rows["replies that connections have not taken"] == f"{server.unsent // MIB} MiB"
     assert rows["a connection that sends nothing"] == f"{server.idle // 60:.0f} minutes"
     assert rows["the rest of a packet; a part of a reply"] == f"{server.stalled // 60:.0f} minute"
-    assert rows["extents in memory"] == f"{limits.cached // MIB} MiB of data, places of {limits.extents:,}"
+    assert rows["extents in memory"] == (
+        f"the data of extents up to {limits.cached // MIB} MiB; the offsets and sizes of {limits.extents:,} extents"
+    )
     assert f"at most {limits.reply // MIB} MiB" in PAGE
     assert f"at most {limits.listed:,}" in PAGE
     assert all(f"`{field}`" in PAGE for field in configuration().fields)
