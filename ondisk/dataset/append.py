@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.archived import Archived, Found
+from ondisk.dataset.archived import Archived, InArchive
 from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
 from ondisk.dataset.destinations import ByTime, Destinations, InSequence
 from ondisk.datum import Datum
@@ -302,7 +302,7 @@ def insert(
     sizes = list(map(len, batch.payloads))
     offsets = destinations.offsets(sizes)
     columns = (seqs, batch.reftimes, destinations.ids(), offsets, sizes, *transaction.columns(batch.metadata))
-    found = Found() if archived is None else archived.find(batch.reftimes, batch.metadata)
+    found = InArchive() if archived is None else archived.find(batch.reftimes, batch.metadata)
     kept_out, replacing = found.skipped | found.refused.keys(), found.replacing
     stored = Stored(imported=transaction.insert(_without(kept_out, columns)))
     payloads, beside = batch.payloads, batch.beside

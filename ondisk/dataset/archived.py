@@ -32,7 +32,7 @@ def archived_for(archives: Archives, config: DatasetConfig) -> Archived | None:
 
 
 @dataclass(slots=True)
-class Found:
+class InArchive:
     """The data of a batch that the archive already has.
 
     Attributes:
@@ -75,9 +75,9 @@ class Archived:
             interval = segment_rows.span(snapshot)
         return interval if interval is None or "reftime" in self._config.unique else ALWAYS
 
-    def find(self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]) -> Found:
+    def find(self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]) -> InArchive:
         """Find the data that the archive already has."""
-        found = Found()
+        found = InArchive()
         missing: dict[int, str | None] = {}
         opened = self._last.current()
         with opened.index.snapshot() as snapshot:
@@ -147,7 +147,7 @@ class Away(Archived):
         mine = self._missing.interval
         return mine if mine is None or "reftime" in self._config.unique else ALWAYS
 
-    def find(self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]) -> Found:
+    def find(self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]]) -> InArchive:
         """Raise if the archive may already have some of the data.
 
         Raises:
@@ -156,7 +156,7 @@ class Away(Archived):
         interval = self.interval()
         if interval is not None and any(reftime in interval for reftime in reftimes):
             raise self._archives.record.problem(self._missing)
-        return Found()
+        return InArchive()
 
     def replace_with(self, transaction: Transaction) -> None:
         """Record nothing."""

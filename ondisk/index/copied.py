@@ -10,7 +10,7 @@ from typing import TypeAlias
 from ondisk.filesystem import Directory
 from ondisk.index.built_for import revision_of
 from ondisk.index.connection import INDEX, connect_to_read, connect_to_write, sqlite_errors
-from ondisk.index.tide import TIDE, Mark, save
+from ondisk.index.tide import TIDE, TideMark, save
 from ondisk.segment import Facts
 
 Placed: TypeAlias = tuple[int, int, Facts]
@@ -101,4 +101,4 @@ def put_in_place(directory: Directory, name: str) -> None:
             writer.execute(statement)
         ((uuid, *numbers),) = reader.execute("SELECT uuid, seq, generation FROM dataset").fetchall()
     seq, generation = numbers
-    save(directory, Mark(uuid, seq, generation, (seq, generation)))
+    save(directory, TideMark(uuid, seq, generation, (seq, generation)))

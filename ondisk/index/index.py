@@ -39,7 +39,7 @@ from ondisk.index.connection import (
     sqlite_errors,
 )
 from ondisk.index.snapshot import Row, Segment, Snapshot
-from ondisk.index.tide import Mark
+from ondisk.index.tide import TideMark
 from ondisk.index.where import add_functions, check_fields, check_size, condition
 from ondisk.matcher import And, Compare, Expression
 
@@ -167,7 +167,7 @@ class Index:
                 connection.close()
         tide.announce(directory, new)
         directory.rename(NEW, INDEX)
-        tide.save(directory, Mark(new, seq, generation, (seq, generation)))
+        tide.save(directory, TideMark(new, seq, generation, (seq, generation)))
 
     def begin_session(self) -> None:
         """Begin another session."""

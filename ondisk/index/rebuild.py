@@ -36,7 +36,7 @@ from ondisk.index.connection import (
 from ondisk.index.migrations import upgrade
 from ondisk.index.swap import swap_in
 from ondisk.index.tables import DIALECT, Tables
-from ondisk.index.tide import Exchanged, Mark, Recorded
+from ondisk.index.tide import Exchanged, Recorded, TideMark
 from ondisk.segment import Facts
 
 _BACKUP = ".index.sqlite.before"
@@ -328,7 +328,7 @@ def renew(
     swap_in(directory, timeout, with_log=kept_as is None and not exchanged.is_log_foreign, kept_as=kept_as)
 
 
-def _note_unaccounted(copy: sqlite3.Connection, mark: Mark, forgotten: int) -> None:
+def _note_unaccounted(copy: sqlite3.Connection, mark: TideMark, forgotten: int) -> None:
     """Record the former UUID of an older state, and how many numbers the newest one had given out after it.
 
     They belong to data, which a fix finds in the segments, and to deletions.

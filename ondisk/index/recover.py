@@ -21,7 +21,7 @@ from ondisk.index.columns import FORMER, Columns
 from ondisk.index.connection import INDEX, NEW, SQLITE_ERRORS, connect_to_damaged, sqlite_errors
 from ondisk.index.swap import swap_in
 from ondisk.index.tables import Tables
-from ondisk.index.tide import HIGHEST, Mark
+from ondisk.index.tide import HIGHEST, TideMark
 
 DAMAGED = f"{INDEX}.damaged"
 """The name that a damaged index gets; `index.sqlite.damaged.2` … if that is taken."""
@@ -95,11 +95,11 @@ def recover(directory: Directory, config: DatasetConfig, timeout: float, *, gene
         swap_in(directory, timeout, with_log=False, kept_as=kept)
     finally:
         directory.discard(NEW, f"{NEW}-journal")
-    tide.save(directory, Mark(new, seq, generation, (seq, generation)))
+    tide.save(directory, TideMark(new, seq, generation, (seq, generation)))
     return kept
 
 
-def _is_ours(source: sqlite3.Connection, mark: Mark | None) -> bool:
+def _is_ours(source: sqlite3.Connection, mark: TideMark | None) -> bool:
     """Return whether an index is not that of another dataset, as far as it can be read."""
     return mark is None or all(map(mark.knows, _uuids(source)))
 

@@ -51,7 +51,7 @@ _TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TideMark:
     """The content of `.tide`.
 
     Attributes:
@@ -72,7 +72,7 @@ class Mark:
         return record + _CHECKSUM.pack(crc32(record))
 
     @classmethod
-    def decode(cls, content: bytes) -> Mark | None:
+    def decode(cls, content: bytes) -> TideMark | None:
         """Return the mark in a file's content; None if it has none."""
         record, checksum = content[: _RECORD.size], content[_RECORD.size :]
         if len(content) != _SIZE or _CHECKSUM.pack(crc32(record)) != checksum:
@@ -104,7 +104,7 @@ class Exchanged:
         is_log_foreign: the write-ahead log beside it does not belong to its main file.
     """
 
-    mark: Mark
+    mark: TideMark
     is_foreign: bool
     is_log_foreign: bool = False
 
@@ -174,7 +174,7 @@ class Tide:
         self._last = state
         if is_moved:
             self._moved = state[1:]
-        save(self._directory, Mark(*state, self._moved))
+        save(self._directory, TideMark(*state, self._moved))
         self._verified = self._main_file()
 
     def _main_file(self) -> tuple[int, int, int] | None:
@@ -183,10 +183,10 @@ class Tide:
         return None if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-def read(directory: Directory) -> Mark | None:
+def read(directory: Directory) -> TideMark | None:
     """Return the tide mark; None if it says nothing: it is missing, damaged, or not a regular file."""
     try:
-        return Mark.decode(directory.read(TIDE, _SIZE))
+        return TideMark.decode(directory.read(TIDE, _SIZE))
     except (OndiskError, FileNotFoundError):
         return None
 
@@ -210,7 +210,7 @@ def announce(directory: Directory, uuid: str) -> None:
         _write(directory, replace(mark, next=uuid), durable=True)
 
 
-def save(directory: Directory, mark: Mark) -> None:
+def save(directory: Directory, mark: TideMark) -> None:
     """Write the mark if that is possible.
 
     Durability: none. It is one write of less than a block, so it is there completely or, after a power cut, not at all.
@@ -220,7 +220,7 @@ def save(directory: Directory, mark: Mark) -> None:
         _write(directory, mark)
 
 
-def _write(directory: Directory, mark: Mark, *, durable: bool = False) -> None:
+def _write(directory: Directory, mark: TideMark, *, durable: bool = False) -> None:
     content = mark.encode()
     with _opened(directory) as file:
         file.write(0, content)
@@ -246,7 +246,9 @@ def _opened(directory: Directory) -> WritableFile:
     return file
 
 
-def _compared(directory: Directory, mark: Mark, whole: Callable[[], State | None], *, alone: bool) -> Exchanged | None:
+def _compared(
+    directory: Directory, mark: TideMark, whole: Callable[[], State | None], *, alone: bool
+) -> Exchanged | None:
     found = _main_compared(directory, mark) if alone else None
     if found is not None:
         return found
@@ -256,7 +258,7 @@ def _compared(directory: Directory, mark: Mark, whole: Callable[[], State | None
     return Exchanged(mark, not mark.knows(state[0]))
 
 
-def _main_compared(directory: Directory, mark: Mark) -> Exchanged | None:
+def _main_compared(directory: Directory, mark: TideMark) -> Exchanged | None:
     main = read_main(directory)
     if main is None:
         return None

@@ -192,7 +192,7 @@ def wrong_with(access: Access, name: str, *, apart: bool = False) -> str | None:
     return None if content is None else content.wrong
 
 
-def _read(access: Access, name: str, *, apart: bool = False) -> tuple[Segment | None, Content | None]:
+def _read(access: Access, name: str, *, apart: bool = False) -> tuple[Segment | None, FileContent | None]:
     """Read the data of a segment; return the row of the generation that was read, and the result."""
     with access.current().index.snapshot() as snapshot:
         segment = snapshot.segment_named(name)
@@ -209,7 +209,7 @@ def with_result(diagnosis: Diagnosis, wrong: Wrong) -> Diagnosis:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class FileContent:
     """The result of reading the file of a segment.
 
     Attributes:
@@ -223,10 +223,10 @@ class Content:
     is_read: bool
 
 
-_WHOLE = Content(None, is_whole=True, is_read=True)
+_WHOLE = FileContent(None, is_whole=True, is_read=True)
 
 
-def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart: bool = False) -> Content:
+def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart: bool = False) -> FileContent:
     """Read the file of a segment that the index knows, and compare its data with the index.
 
     Args:
@@ -262,20 +262,20 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
             left = file.size() - found.end.size
     except (KeyMissing, AuthenticationFailed):
         if is_changed:
-            return Content(wrong_checksum(segment).message, is_whole=False, is_read=False)
+            return FileContent(wrong_checksum(segment).message, is_whole=False, is_read=False)
         raise
     except (IntegrityError, SegmentMissing, StorageError) as error:
         if is_denied(error):
             raise
-        return Content(error.message, is_whole=False, is_read=False)
+        return FileContent(error.message, is_whole=False, is_read=False)
     for offset, *_ in rows.rest():
         wrong.add(offset, reason_at(found, offset))
     if is_whole and not wrong.count:
         for offset in (*displaced, *blocks):
             wrong.add(offset, "the position of its block is missing or wrong in the index")
     if is_changed and not wrong.count:
-        return Content(wrong_checksum(segment).message, is_whole=False, is_read=True)
-    return Content(str(wrong) if wrong.count else None, is_whole, left in (0, len(format.seal(found.end))))
+        return FileContent(wrong_checksum(segment).message, is_whole=False, is_read=True)
+    return FileContent(str(wrong) if wrong.count else None, is_whole, left in (0, len(format.seal(found.end))))
 
 
 class _Wrong:

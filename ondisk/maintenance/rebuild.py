@@ -15,7 +15,7 @@ from ondisk.formats import find
 from ondisk.index import INDEX, tide
 from ondisk.index.rebuild import renew
 from ondisk.index.recover import damage_of, free_name, recover
-from ondisk.index.tide import HIGHEST, Exchanged, Mark
+from ondisk.index.tide import HIGHEST, Exchanged, TideMark
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.states import Done, Report, State
 from ondisk.segment import Facts
@@ -101,12 +101,12 @@ def _rebuilt(access: Access, *, is_sound: bool) -> str:
         return recover(directory, access.config, timeout, generation=generation, seq=seq)
     if mark is not None:
         generation, seq = max(generation, mark.generation), max(seq, mark.seq)
-    kept, exchanged = free_name(directory), Exchanged(Mark(uuid, seq, generation), is_foreign=False)
+    kept, exchanged = free_name(directory), Exchanged(TideMark(uuid, seq, generation), is_foreign=False)
     renew(directory, exchanged, timeout, lambda each: each if each.generation in only_known else None, kept_as=kept)
     return kept
 
 
-def _only_known(access: Access, mark: Mark | None) -> tuple[str, set[int]]:
+def _only_known(access: Access, mark: TideMark | None) -> tuple[str, set[int]]:
     """Return the UUID of an index, and its segments that are missing or changed: only the index knows their data.
 
     No segments, if the index is of another revision, configuration or dataset, or has numbers that cannot be.

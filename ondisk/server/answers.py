@@ -102,7 +102,7 @@ def error_as_json(error: OndiskError) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class Body:
     """What an answer consists of.
 
     Attributes:
@@ -129,7 +129,7 @@ class Stream(Response):
         self,
         work: Work,
         served: Served,
-        make: Callable[[Dataset], Content],
+        make: Callable[[Dataset], Body],
         media_type: str,
         last: Callable[[OndiskError], bytes] | None = None,
         *,

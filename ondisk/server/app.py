@@ -41,7 +41,7 @@ from ondisk.replication.contents import contents_of, removed_of
 from ondisk.replication.records import Records, encode
 from ondisk.replication.source import described, fetched, numbers, records
 from ondisk.replication.wire import RECORDS, Structure, digest, to_json
-from ondisk.server.answers import Content, Json, Refused, Stream, doubts_of, error_as_json, of_error
+from ondisk.server.answers import Body, Json, Refused, Stream, doubts_of, error_as_json, of_error
 from ondisk.server.asked import ChangesAsked, DataAsked, FetchAsked, QueryAsked, SeqsAsked, SummaryAsked
 from ondisk.server.datasets import Served, is_readable
 from ondisk.server.door import Door
@@ -120,12 +120,12 @@ class Endpoints:
     async def query(self, request: Request) -> Response:
         asked = QueryAsked.of(await _body(request))
 
-        def lines(dataset: Dataset) -> Content:
+        def lines(dataset: Dataset) -> Body:
             fields = names_of(asked.fields, dataset.fields)
-            return Content(lines_of_data(dataset.query(asked.match, sort=asked.sort, limit=asked.limit), fields))
+            return Body(lines_of_data(dataset.query(asked.match, sort=asked.sort, limit=asked.limit), fields))
 
-        def stored(dataset: Dataset) -> Content:
-            return Content(dataset.payloads(asked.match, sort=asked.sort, limit=asked.limit))
+        def stored(dataset: Dataset) -> Body:
+            return Body(dataset.payloads(asked.match, sort=asked.sort, limit=asked.limit))
 
         served = self._of(request)
         if asked.style == "data":
@@ -166,9 +166,9 @@ class Endpoints:
         return await self._structure(request, lambda access: removed_of(access, asked.seqs))
 
     def _records(self, request: Request, read: Callable[[DatasetAccess], Records]) -> Response:
-        def encoded(dataset: Dataset) -> Content:
+        def encoded(dataset: Dataset) -> Body:
             size, pieces = encode(read(dataset._access))
-            return Content(pieces, size)
+            return Body(pieces, size)
 
         return Stream(self._work(), self._of(request), encoded, RECORDS, doubts=False)
 

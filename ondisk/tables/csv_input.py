@@ -21,10 +21,10 @@ from ondisk.formats.base import BATCH_BYTES, Batch, Format, JoinsParts, Readable
 from ondisk.tables import csv_reader
 from ondisk.tables.batches import joined, with_refused
 from ondisk.tables.columns import CONTENT
-from ondisk.tables.csv_reader import Records
+from ondisk.tables.csv_reader import CsvRecords
 from ondisk.tables.options import REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
-from ondisk.tables.values import Contents, Metadata, Parts, Refused
+from ondisk.tables.values import CellValues, Metadata, Parts, Refused
 
 _NOT_WORD = re.compile(r"[^a-z0-9_]+")
 _NAMED = 20  # columns in a message
@@ -77,28 +77,28 @@ def field_name(column: str) -> str:
 
 
 def _begun(
-    records: Records, config: DatasetConfig, format: Format, options: TableOptions, delimiter: str
-) -> tuple[_Columns, Records]:
+    records: CsvRecords, config: DatasetConfig, format: Format, options: TableOptions, delimiter: str
+) -> tuple[_Columns, CsvRecords]:
     """Return the columns that the first record names, and the other records."""
     first = min([*records.lines[:1], *records.refused])
     if first in records.refused:
         raise InvalidInput(f"line {first}: {records.refused[first]}")
     names = [name.strip() for name in records.rows[0]]
     columns = _Columns(names, config, format, options, delimiter)
-    return columns, Records(records.rows[1:], records.lines[1:], records.refused)
+    return columns, CsvRecords(records.rows[1:], records.lines[1:], records.refused)
 
 
-def _between(records: Records, lines: Sequence[int]) -> Records:
+def _between(records: CsvRecords, lines: Sequence[int]) -> CsvRecords:
     """Return the records of consecutive lines."""
     if len(lines) == len(records.lines) + len(records.refused):
         return records
     if records.columns is not None:
         begin = lines[0] - records.lines[0]
-        return Records((), lines, {}, [column[begin : begin + len(lines)] for column in records.columns])
+        return CsvRecords((), lines, {}, [column[begin : begin + len(lines)] for column in records.columns])
     wanted = {*lines}
     kept = [place for place, line in enumerate(records.lines) if line in wanted]
     refused = {line: reason for line, reason in records.refused.items() if line in wanted}
-    return Records([records.rows[place] for place in kept], [records.lines[place] for place in kept], refused)
+    return CsvRecords([records.rows[place] for place in kept], [records.lines[place] for place in kept], refused)
 
 
 class _Columns:
@@ -148,12 +148,12 @@ class _Columns:
         if REFTIME in self._keys:
             hint = f"Rename it, or remove it; the reftime is {shown(wanted)}."
             raise InvalidInput(f"a column of the content cannot be called {REFTIME}", hint=hint)
-        self._contents = Contents(options.null)
+        self._contents = CellValues(options.null)
         self._joining = format if isinstance(format, JoinsParts) and format.joins_parts else None
         part_of = [] if self._joining is None else [partial(self._joining.content_part, key) for key in self._keys]
         self._parts = [Parts(each, options.null) for each in part_of]
 
-    def encode(self, records: Records) -> Batch:
+    def encode(self, records: CsvRecords) -> Batch:
         """Return records as data; refuse those that are not."""
         rows, lines, refused = records.rows, records.lines, dict(records.refused)
         width = len(self._names) + self._is_ended
@@ -177,7 +177,7 @@ class _Columns:
                     wrong[line] = found
         if wrong:
             rows = rows or [*zip(*cells, strict=True)]
-            return self.encode(Records(*_without(rows, lines, wrong), refused | wrong))
+            return self.encode(CsvRecords(*_without(rows, lines, wrong), refused | wrong))
         batch = self._encoded(times, metadata, cells) if times else Batch()  # type: ignore[arg-type]
         return with_refused(batch, lines, refused)
 

@@ -30,7 +30,7 @@ _SAVE = "Save it as UTF-8, for example with iconv."
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class CsvRecords:
     """Some records, and what was not one.
 
     Attributes:
@@ -46,7 +46,7 @@ class Records:
     columns: Sequence[Sequence[str]] | None = None
 
 
-def read(stream: Readable, delimiter: str, *, in_columns: bool = False) -> Iterator[Records]:
+def read(stream: Readable, delimiter: str, *, in_columns: bool = False) -> Iterator[CsvRecords]:
     """Yield the records of a stream, some thousands at a time.
 
     Args:
@@ -70,7 +70,7 @@ def read(stream: Readable, delimiter: str, *, in_columns: bool = False) -> Itera
         if len(held) < size and not is_last:  # to read a long record again with each piece would take too long
             continue
         if width and not is_odd and (columns := _columns(held, delimiter, width)):
-            yield Records((), range(line, line + len(columns[0])), {}, columns)
+            yield CsvRecords((), range(line, line + len(columns[0])), {}, columns)
             line, held, size = line + len(columns[0]), "", 0
             continue
         found, held, following = _parsed(held, line, delimiter, is_last=is_last)
@@ -106,7 +106,7 @@ def _whole_lines(stream: Readable) -> Iterator[tuple[bytes, bool]]:
     yield b"".join(pieces), True
 
 
-def _parsed(text: str, line: int, delimiter: str, *, is_last: bool) -> tuple[Records, str, int]:
+def _parsed(text: str, line: int, delimiter: str, *, is_last: bool) -> tuple[CsvRecords, str, int]:
     """Return the records in whole lines; the text of a last record that is not complete; and the number of its line.
 
     Args:
@@ -165,15 +165,15 @@ def _plain(text: str, line: int, delimiter: str) -> Iterator[list[str]]:
         raise _too_long(line + reader.line_num - 1, _long_cell()) from None
 
 
-def _without_blank(rows: Sequence[Sequence[str]], lines: Sequence[int], refused: dict[int, str]) -> Records:
+def _without_blank(rows: Sequence[Sequence[str]], lines: Sequence[int], refused: dict[int, str]) -> CsvRecords:
     """Return records without those of blank lines."""
     if rows and min(map(len, rows)) < 2:
         kept = [place for place, row in enumerate(rows) if len(row) > 1 or (row and row[0].strip())]
         rows, lines = [rows[place] for place in kept], [lines[place] for place in kept]
-    return Records(rows, lines, refused)
+    return CsvRecords(rows, lines, refused)
 
 
-def _without_odd(found: Records) -> Records:
+def _without_odd(found: CsvRecords) -> CsvRecords:
     """Refuse records with bytes that are not UTF-8, or with NUL bytes."""
     kept: list[int] = []
     refused = dict(found.refused)
@@ -187,7 +187,7 @@ def _without_odd(found: Records) -> Records:
             refused[found.lines[place]] = f"column {number}: {shown(raw)} is not UTF-8"
         else:
             kept.append(place)
-    return Records([found.rows[place] for place in kept], [found.lines[place] for place in kept], refused)
+    return CsvRecords([found.rows[place] for place in kept], [found.lines[place] for place in kept], refused)
 
 
 def _check_text(head: bytes) -> None:

@@ -36,7 +36,7 @@ _INFINITE = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE)
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 
 
-class Contents(dict[str, Any]):
+class CellValues(dict[str, Any]):
     """Texts of cells → values of the content; None for those that mean that there is no value.
 
     Args:

@@ -18,9 +18,9 @@ from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import EXIT_FINDINGS, NeedsCheck
 from ondisk.filesystem import Directory
 from ondisk.index import INDEX
-from ondisk.index.import_log import Mark as Done
+from ondisk.index.import_log import TideMark as Done
 from ondisk.index.import_log import save
-from ondisk.index.tide import TIDE, Mark, announce, read
+from ondisk.index.tide import TIDE, TideMark, announce, read
 from ondisk.maintenance.maintain import maintain
 from ondisk.step import DAY
 from ondisk.testing.crashes import Killed, killed_at
@@ -132,21 +132,21 @@ WAYS = ["cp", "mv", "mv without log", "restore"]
 
 
 def test_a_mark_is_read_as_it_was_written():
-    mark = Mark("0" * 36, 2**40, 7, (2**39, 6), "1" * 36)
-    assert Mark.decode(mark.encode()) == mark
-    assert Mark.decode(Mark("a" * 36, 0, 0).encode()) == Mark("a" * 36, 0, 0)
+    mark = TideMark("0" * 36, 2**40, 7, (2**39, 6), "1" * 36)
+    assert TideMark.decode(mark.encode()) == mark
+    assert TideMark.decode(TideMark("a" * 36, 0, 0).encode()) == TideMark("a" * 36, 0, 0)
     assert len(mark.encode()) == 8 + 36 + 36 + 4 * 8 + 4
 
 
 def test_a_damaged_mark_says_nothing():
-    content = Mark("0" * 36, 5, 7, (3, 6)).encode()
+    content = TideMark("0" * 36, 5, 7, (3, 6)).encode()
     for at in range(len(content)):
-        assert Mark.decode(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]) is None
-        assert Mark.decode(content[:at]) is None
-    assert Mark.decode(content + b"\0") is None
+        assert TideMark.decode(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]) is None
+        assert TideMark.decode(content[:at]) is None
+    assert TideMark.decode(content + b"\0") is None
     for numbers in ((2**62, 0, 0, 0), (0, 2**63 - 1, 0, 0), (0, 0, -1, 0)):
         record = struct.pack("<8s36s36sqqqq", b"ONDTIDE1", b"0" * 36, b"", *numbers)
-        assert Mark.decode(record + struct.pack("<I", zlib.crc32(record))) is None
+        assert TideMark.decode(record + struct.pack("<I", zlib.crc32(record))) is None
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_damaged_mark_says_nothing():
     ],
 )
 def test_an_index_with_another_uuid_or_lower_numbers_was_exchanged(state, reaches):
-    assert Mark("a", 5, 7, next="b").is_reached_by(state) is reaches
+    assert TideMark("a", 5, 7, next="b").is_reached_by(state) is reaches
 
 
 # What writes it

@@ -23,7 +23,7 @@ _NUMBERS = ("flags", "offset", "size", "version")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Commit:
     """What one commit changes.
 
     Attributes:
@@ -177,7 +177,7 @@ class Objects:
         parts.append(bytes(end - at))
         return b"".join(part for part in parts if part)
 
-    def commit(self, change: Change) -> bool:
+    def commit(self, change: Commit) -> bool:
         """Make a change durable, unless somebody else has changed the dataset: then return False.
 
         Durability: one commit, see `Dataset.exchange`.
@@ -274,10 +274,10 @@ class Changes:
         """The objects that are changed."""
         return [*self._extents]
 
-    def change(self) -> Change:
+    def change(self) -> Commit:
         """Return the change."""
         store = [(parent, extent, data) for (parent, _), (extent, data) in self._new.items()]
-        return Change([*self._deletes()], store, self.parents)
+        return Commit([*self._deletes()], store, self.parents)
 
     def _deletes(self) -> Iterator[Expression]:
         for parent, gone in self._gone.items():
