@@ -18,7 +18,7 @@ from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import EXIT_FINDINGS, NeedsCheck
 from ondisk.filesystem import Directory
 from ondisk.index import INDEX
-from ondisk.index.import_log import TideMark as Done
+from ondisk.index.import_log import Mark as Done
 from ondisk.index.import_log import save
 from ondisk.index.tide import TIDE, TideMark, announce, read
 from ondisk.maintenance.maintain import maintain

@@ -283,7 +283,7 @@ class Backend:
             self._objects.refresh()
             self._objects.learn(each.parent for each in collected)
             changes = Changes(self._objects)
-            statuses = [each.apply(changes) for each in collected]
+            statuses = _applied(collected, changes)
             change = changes.change()
             if not (change.delete or change.store) or self._objects.commit(change):
                 for each, status in zip(collected, statuses, strict=True):
@@ -305,6 +305,17 @@ class Backend:
             case IntegrityError():
                 return -errno.EILSEQ
         return -errno.EIO
+
+
+def _applied(collected: Sequence[_Change], changes: Changes) -> list[int]:
+    """Add changes to those of a commit, up to the first error of each transaction; return their statuses."""
+    statuses, failed = [], set[_Transaction]()
+    for each in collected:
+        status = 0 if each.transaction in failed else each.apply(changes)
+        if status:
+            failed.add(each.transaction)
+        statuses.append(status)
+    return statuses
 
 
 class _Change:

@@ -75,6 +75,16 @@ def test_a_read_returns_one_state_of_an_object_that_another_process_changes_mean
     assert content(replies) == (expected or b"")
 
 
+def test_nothing_after_the_first_error_of_a_packet_is_executed(client):
+    write_a, write_b = (io_command(Code.WRITE, IO(each, each, 0, 0, 3), b"abc") for each in (A, B))
+    missing = io_command(Code.DEL, IO(C, C, 0, 0, 0))
+    replies = client.backend.process_all([request(A, Code.DEL, write_a, missing, write_b), write(C, b"next")])
+    assert [*map(status, replies)] == [-errno.ENOENT, 0]
+    assert client.read(A) == b"abc"
+    assert client.read(B) == -errno.ENOENT
+    assert client.read(C) == b"next"
+
+
 class TestWrite:
     def test_a_write_at_offset_0_replaces_the_object(self, client):
         client.write(A, b"long content")
