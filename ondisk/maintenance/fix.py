@@ -25,7 +25,7 @@ from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.follow import follow
 from ondisk.maintenance.inspect import Inspection, unusable_archives, wrong_position
 from ondisk.maintenance.kinds import kind_of
-from ondisk.maintenance.promised import moved_position, promised
+from ondisk.maintenance.promised import CHANGED, moved_position, promised
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, Misnamed, NeedsRewrite, Rescan, commit
 from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
 from ondisk.maintenance.scanned import Scanned
@@ -38,7 +38,6 @@ from ondisk.step import NOTHING
 
 # A commit reads up to so many bytes of segments into the index; each segment counts as so many bytes or more.
 _GROUP, _SMALLEST = 8 * 1024 * 1024, 64 * 1024
-_OTHER_BYTES = "its bytes are not those that the index describes: another program has changed them"
 _LOST = f"{REMEDY}; if they are gone for good, fix --acknowledge ends the alarm"
 _ALONE = State.MISSING | State.CORRUPTED
 _Waiting: TypeAlias = tuple[Diagnosis, Scanned | None]
@@ -457,7 +456,7 @@ def _fixed(
         if is_believed := rescan.renew_facts():
             commit(transaction, access.directory, [rescan])
             return _left_alone(diagnosis)
-        diagnosis = replace(diagnosis, state=State.UNALIGNED, reasons=(*diagnosis.reasons, _OTHER_BYTES))
+        diagnosis = replace(diagnosis, state=State.UNALIGNED, reasons=(*diagnosis.reasons, CHANGED))
     if State.MISSING in diagnosis.state:
         assert known is not None
         generations.set_aside(access.directory, name, known.segment.id, verb="fix")
@@ -528,7 +527,7 @@ def _checked_again(
         else:
             rescan.in_place()
             commit(transaction, access.directory, [rescan])
-        return rescan.done(replace(diagnosis, state=State.UNALIGNED, reasons=(_OTHER_BYTES,)))
+        return rescan.done(replace(diagnosis, state=State.UNALIGNED, reasons=(CHANGED,)))
     with access.current().index.snapshot() as snapshot:
         content = read_content(access, snapshot, known.segment)
     if diagnosis.noted and not content.is_whole and not known.damage.endswith(REMEDY):

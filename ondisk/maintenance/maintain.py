@@ -89,7 +89,7 @@ def maintain(
     Errors are returned, not raised, so that a caller can continue with other datasets.
 
     Args:
-        dry_run: change nothing, and read no data: only check.
+        dry_run: change nothing; report what would be done.
         max_duration: seconds in which data are read and checked. Segments that were not read for the longest time are
             read first; see `ondisk.maintenance.check`.
         progress: is called with the name of each segment.

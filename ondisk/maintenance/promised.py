@@ -1,12 +1,14 @@
-"""What a fix or a repack would do: a check that also tries whether the keys of this process decrypt what is to be read.
+"""What a fix or a repack would do: a check that also compares the bytes of files that other programs have touched, and
+tries whether the keys of this process decrypt what is to be read.
 
-Only one datum of a segment is tried, or the beginning of its file, so a dry run stays fast. Others may need other keys.
+Of an encrypted segment only one datum is tried, or the beginning of its file. Others may need other keys.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -24,7 +26,9 @@ from ondisk.maintenance.check import check
 from ondisk.maintenance.concat_segments import scan
 from ondisk.maintenance.inspect import UNREAD, not_rewritten
 from ondisk.maintenance.kinds import kind_of
-from ondisk.maintenance.states import Diagnosis, Done, Report, State
+from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State
+
+CHANGED = "its bytes are not those that the index describes: another program has changed them"
 
 
 def promised(dataset: DatasetAccess, *actions: str, rewrite: bool = False) -> Report:
@@ -39,7 +43,8 @@ def promised(dataset: DatasetAccess, *actions: str, rewrite: bool = False) -> Re
         KeyMissing, AuthenticationFailed, StateError: the error of the first such segment. As from `check`, the error's
             report has all segments.
 
-    Cost: opens each segment with such an action, and reads one datum of those that are encrypted. Of a queue, reads the
+    Cost: reads the segments that other programs have touched, if a fix is planned, which would read them, too. Opens
+        each segment with such an action, and reads one datum of those that are encrypted. Of a queue, reads the
         beginning of those that the consumer still has to read; the one at its position, up to there.
     """
     errors: list[OndiskError] = []
@@ -53,10 +58,14 @@ def promised(dataset: DatasetAccess, *actions: str, rewrite: bool = False) -> Re
     with report.attached(errors):
         archive, *_ = [each for each in dataset.archives.maintained() if each.prefix] or [dataset]
         for at, each in enumerate(report.segments):
-            if not isinstance(each, Diagnosis) or each.action is None or not {*each.action.split(" and ")} & {*actions}:
+            if not isinstance(each, Diagnosis):
                 continue
             access = archive if each.segment.startswith(archive.prefix) else dataset
             name = each.segment.removeprefix(access.prefix)
+            if each.is_touched and "rescan" in actions:
+                each = report.segments[at] = _compared(access, name, each)
+            if each.action is None or not {*each.action.split(" and ")} & {*actions}:
+                continue
             format = access.format_of(name)
             read = partial(_read_one, access, name) if State.DIRTY in each.state else None
             report.segments[at] = tried(access.directory, name, format, each, errors, read)
@@ -66,6 +75,18 @@ def promised(dataset: DatasetAccess, *actions: str, rewrite: bool = False) -> Re
             if "rescan" in actions:
                 report.segments += wrong_when_read(report, dataset.directory, dataset.format("seg"))
     return report
+
+
+def _compared(access: Access, name: str, diagnosis: Diagnosis) -> Diagnosis:
+    """Return the diagnosis of a segment that another program has touched, after all its bytes were compared."""
+    with access.current().index.snapshot() as snapshot:
+        segment = snapshot.segment_named(name)
+    if diagnosis.state & (FIXED | State.CORRUPTED) or segment is None or access.is_dir_segment(name, segment):
+        return diagnosis
+    with contextlib.suppress(IntegrityError, SegmentMissing):
+        if access.committed(segment).is_whole_in(access.current().reader.file_of(segment)) is False:
+            return replace(diagnosis, state=State.UNALIGNED, reasons=(*diagnosis.reasons, CHANGED))
+    return diagnosis
 
 
 def moved_position(at: Position | None) -> Iterator[Done]:

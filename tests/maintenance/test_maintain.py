@@ -112,6 +112,24 @@ def test_a_dry_run_changes_nothing(dataset):
     assert sorted(dataset.path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("touch", [False, True], ids=["changed", "touched"])
+def test_a_dry_run_reads_files_that_other_programs_have_touched_as_a_fix_does(create, touch):
+    dataset = create(fields={"n": "integer"})
+    dataset.append([ondisk.Datum(NOW, {"n": n}, {"text": "x" * 1000}) for n in range(9)])
+    (segment,) = dataset.path.glob("2*/*.jsonl")
+    content = segment.read_bytes()
+    segment.write_bytes(content if touch else content.replace(b'"n":2', b'"n":7'))
+    assert [each.state for each in dataset.check() if each.state] == []
+    result = maintain(dataset.path, dry_run=True)
+    planned = [(each.state, each.action) for each in dataset.fix(dry_run=True) if each.state]
+    if touch:
+        assert (result.exit_code, planned) == (0, [])
+    else:
+        assert (result.exit_code, planned) == (9, [(State.UNALIGNED, "rescan")])
+        assert "another program has changed them" in result.findings[0].reasons[-1]
+    assert maintain(dataset.path).exit_code == (0 if touch else 8)
+
+
 def test_with_a_duration_it_reads_data_too_and_repacks_nothing_that_is_damaged(dataset):
     (segment,) = dataset.path.glob("2*/*.jsonl")
     content = segment.read_bytes().replace(b'"n":2', b'"n":5')
