@@ -26,6 +26,7 @@ from ondisk.cli.streams import complain, discard_stdout, fill_closed_streams, qu
 from ondisk.dataset.layout import CONFIG
 from ondisk.errors import EXIT_INTERRUPTED, EXIT_OUT_OF_MEMORY, EXIT_TERMINATED, InvalidInput, OndiskError
 
+_SIMILAR = 0.7  # more than select and delete are
 COMMANDS = {
     "init": "create an empty dataset",
     "adopt": "make a disk queue of Beats a dataset, in place; a dry run without --yes",
@@ -183,7 +184,7 @@ def _similar(text: str, known: Iterable[str]) -> str:
     """Return a question for the name that was meant, if one is similar."""
     import difflib  # here, because only mistakes need it
 
-    found = difflib.get_close_matches(text, known, 1)
+    found = difflib.get_close_matches(text.lower(), known, 1, _SIMILAR)
     return f"; did you mean {found[0]}?" if found else ""
 
 

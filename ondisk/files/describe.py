@@ -67,6 +67,10 @@ class Describe:
         self._time = None if kind == "mtime" else TimeInText(form, kind, tz)
         if "reftime" in sources:
             raise InvalidInput("reftime is the time of a file, and no field", hint="Say with the time where it is.")
+        for name in sources:
+            same = next((each for each in fields if each.lower() == name.lower()), name)
+            if name not in fields and same != name:
+                raise InvalidInput(f"there is no field {shown(name)}", hint=f"Did you mean {same}?")
         self._fields = {name: _field(name, source, fields.get(name)) for name, source in sources.items()}
         if PATH not in sources:
             self._fields[PATH] = _field(PATH, PATH, fields.get(PATH))

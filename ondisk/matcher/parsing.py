@@ -9,7 +9,7 @@ from ondisk.errors import MatchError
 from ondisk.matcher.tree import METADATA, And, Compare, Everything, Expression, OneOf, Or, Scalar
 
 _QUOTED_IN_ERRORS = 60
-NOT_DECLARED = f" Metadata that are not declared are written `{METADATA}NAME`."
+NOT_DECLARED = f" Metadata that are not declared are written `{METADATA}NAME`. The content of data cannot be matched."
 """What the hint for an unknown field ends with."""
 
 

@@ -7,12 +7,13 @@ NAME.bad, NAME.bad.2 …   damaged files, which were set aside
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from itertools import chain, count
 from pathlib import Path
 
-from ondisk.errors import IntegrityError, InvalidInput, NotFound
+from ondisk.errors import IntegrityError, InvalidInput, NotFound, OndiskError
 from ondisk.filesystem import Directory
 from ondisk.replication.fields import LARGEST
 from ondisk.replication.token import Entry, TokenFile, decode, encode
@@ -53,6 +54,7 @@ def update(path: str | os.PathLike[str], entries: Iterable[Entry]) -> str | None
 
     Raises:
         VersionTooNew: a newer ondisk wrote the file. It is left as it is.
+        InvalidInput: it is a text. It is left as it is.
         DiskFull, StorageError: it cannot be written. The old one is there.
 
     Durability: writes a hidden file, syncs it, renames it, syncs the directory. A crash leaves the old file or the new
@@ -65,12 +67,23 @@ def update(path: str | os.PathLike[str], entries: Iterable[Entry]) -> str | None
     except NotFound:
         pass
     except (IntegrityError, InvalidInput) as error:
+        if _is_text(path):
+            message = f"{os.fspath(path)} is a text and no token file; it is left as it is"
+            raise InvalidInput(message, hint="The token of a server is passed with --server-token.") from error
         aside = f"{error.message}; it is {_set_aside(path)} now"
     content = encode(TokenFile(TokenFile([*before, *entries]).latest()))
     with Directory.above(path) as directory:
         name = _name(path)
         directory.replace(name, content, staged=f".{name}.{os.getpid()}")
     return aside
+
+
+def _is_text(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file that is no token file is a text: these have no NUL bytes, which all token files have."""
+    with contextlib.suppress(OndiskError):
+        content = content_of(path)
+        return content != b"" and content.isascii() and b"\0" not in content
+    return False
 
 
 def _set_aside(path: str | os.PathLike[str]) -> Path:

@@ -117,6 +117,8 @@ def test_the_version_is_that_of_the_library(start, option):
     [
         (["qery"], "there is no command 'qery'; did you mean query?"),
         (["help", "repak"], "there is no command 'repak'; did you mean repack?"),
+        (["QUERY"], "there is no command 'QUERY'; did you mean query?"),
+        (["select"], "there is no command 'select'\n"),
         (["xyzzy"], "there is no command 'xyzzy'\n"),
         (["query", "weather", "--limt=3"], "unrecognized arguments: --limt=3; did you mean --limit?"),
         (["query", "weather", "--xyzzy"], "unrecognized arguments: --xyzzy\n"),

@@ -175,6 +175,13 @@ def test_reftime_is_no_field():
         Describe("mtime", {"reftime": "path:1"}, None, {})
 
 
+def test_a_field_that_differs_by_case_only_is_a_mistake():
+    with pytest.raises(InvalidInput, match=r"there is no field .Site") as error:
+        Describe("mtime", {"Site": "path:1"}, None, {"site": FieldType.TEXT})
+    assert error.value.hint == "Did you mean site?"
+    assert Describe("mtime", {"Site": "path:1"}, None, {})("north/x", 0)[1]["Site"] == "north"
+
+
 def test_the_path_is_kept_unless_a_field_has_its_name():
     assert Describe("mtime", {}, None, {})("north/x", 0)[1] == {"path": "north/x"}
     assert Describe("mtime", {"path": "name"}, None, {})("north/x", 0)[1] == {"path": "x"}

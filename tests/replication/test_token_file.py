@@ -33,13 +33,22 @@ def test_a_file_is_created_and_then_updated(file):
 
 def test_a_damaged_file_is_set_aside_and_nothing_set_aside_is_lost(file):
     for number, name in enumerate(("replica.tokens.bad", "replica.tokens.bad.2"), 1):
-        file.write_bytes(b"damaged %d" % number)
+        file.write_bytes(b"damaged\0%d" % number)
         said = token_file.update(file, [ENTRY])
         assert said is not None
         assert said.startswith(f"{file} is damaged: ")
         assert said.endswith(f"; it is {file.parent / name} now")
-        assert (file.parent / name).read_bytes() == b"damaged %d" % number
+        assert (file.parent / name).read_bytes() == b"damaged\0%d" % number
         assert token_file.read(file) == [ENTRY]
+
+
+def test_a_text_is_no_token_file_and_is_left(file):
+    file.write_bytes(b"0123456789abcdef\n")
+    with pytest.raises(InvalidInput, match="is a text and no token file") as caught:
+        token_file.update(file, [ENTRY])
+    assert "--server-token" in caught.value.hint
+    assert file.read_bytes() == b"0123456789abcdef\n"
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
 def test_a_file_that_is_too_large_is_set_aside(file):

@@ -9,6 +9,7 @@ from hashlib import sha512
 from typing import Self
 
 from ondisk.backends.elliptics.packets import APPEND, ID_SIZE, IO, MORE, NEED_ACK, REPLY, Code, Header, Layout
+from ondisk.datum import INTEGER_MAX
 from ondisk.errors import (
     DiskFull,
     IntegrityError,
@@ -18,6 +19,7 @@ from ondisk.errors import (
     OndiskError,
     ReadOnly,
     StorageError,
+    shown,
 )
 
 _PART = 4 * 1024 * 1024  # bytes of one read or write
@@ -84,7 +86,10 @@ class Client:
         Durability: when it returns, the data survive power loss. Data of more than 4 MiB are written in several
             transactions, each of them whole.
         """
+        if not isinstance(data, bytes):
+            raise InvalidInput(f"the data of an object are bytes, not {type(data).__name__}")
         id = self._id(name)
+        _check(offset, len(data))
         for begin in range(0, max(1, len(data)), _PART):
             part = data[begin : begin + _PART]
             io = IO(id, id, APPEND if append else 0, offset + begin, len(part))
@@ -94,9 +99,11 @@ class Client:
         """Return `size` bytes of an object from an offset on, or fewer at its end; with size 0 all of them.
 
         Raises:
+            InvalidInput: offset and size are not those of bytes of an object.
             NotFound: there is no such object.
             IntegrityError, LockError, StorageError: it cannot be read.
         """
+        _check(offset, size)
         id, parts, end = self._id(name), [], offset + size
         while True:
             wanted = min(_PART, end - offset) if size else _PART
@@ -153,3 +160,9 @@ class Client:
 
     def _error(self, number: int) -> OndiskError:
         return _ERRORS.get(number, StorageError)(f"the server answers: {os.strerror(number)}", status=-number)
+
+
+def _check(offset: int, size: int) -> None:
+    """Raise InvalidInput unless bytes of an object may be there."""
+    if type(offset) is not int or type(size) is not int or min(offset, size) < 0 or offset + size > INTEGER_MAX:
+        raise InvalidInput(f"an object has no bytes at offset {shown(offset)} with size {shown(size)}")

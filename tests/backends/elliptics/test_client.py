@@ -59,8 +59,13 @@ def test_errors_are_raised_and_the_connection_stays(client):
     client.delete("text")
     with pytest.raises(NotFound):
         client.delete("text")
-    with pytest.raises(InvalidInput, match="File too large"):
+    for offset, size in ((2**63, 1), (-1, 4), (0, -4), (1.5, 2)):
+        with pytest.raises(InvalidInput, match="an object has no bytes at offset"):
+            client.get("text", offset, size)
+    with pytest.raises(InvalidInput, match="an object has no bytes at offset"):
         client.put("text", b"abc", 2**63)
+    with pytest.raises(InvalidInput, match="are bytes, not str"):
+        client.put("text", "abc")
     with pytest.raises(InvalidInput, match="an id has 64 bytes, not 3"):
         client.get(b"abc")
     client.put("text", b"abc")
