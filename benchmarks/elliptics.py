@@ -157,7 +157,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else ".") as name:
         print(f"{'size':>6}  {'':24} {'ondisk':>10} {'files':>10}  ratio")
         for title, size, group, count in (
-            ("4 KiB", 4 * KIB, 1, 64),
+            ("4 KiB", 4 * KIB, 1, 256),
             ("4 KiB", 4 * KIB, 16, 256),
             ("4 KiB", 4 * KIB, 256, 512),
             ("1 MiB", MIB, 16, 32),
