@@ -157,12 +157,15 @@ class ReplicatedMachine(DatasetMachine):
                 found = verify(replica)
             assert (found.differs, held(self.copy)) == (0, before)
             if self.config.format in ("vm2", "jsonl") and not found.lost:  # the model would not know what returns
-                self._again(heal, call)
+                healed = self._again(heal, call)
                 with Replica.open(self.copy, self.path) as replica:
-                    assert verify(replica).unreadable == 0
-                self._check_states(accurate=True)
-                self._check_content()
-                self.repack()  # blank lines may be where bytes of deleted data had changed
+                    assert verify(replica).unreadable == healed.left
+                if healed.left:  # the segment has a datum that the replica cannot keep: one in an archive has its key
+                    assert found.missing
+                else:
+                    self._check_states(accurate=True)
+                    self._check_content()
+                    self.repack()  # blank lines may be where bytes of deleted data had changed
         self._pull(1024 * 1024)
         self._compare()
 
@@ -217,13 +220,13 @@ class ReplicatedMachine(DatasetMachine):
         if done.extra:
             shutil.rmtree(self.copy)
 
-    def _again(self, act: Callable[..., object], call: int | None) -> None:
-        """Reconcile or heal, and before that kill it at a call."""
+    def _again(self, act: Callable[..., Any], call: int | None) -> Any:
+        """Reconcile or heal, and before that kill it at a call; return what the second one has done."""
         if call is not None:
             with Replica.open(self.copy, self.path) as replica, contextlib.suppress(Killed), killed_at(call):
                 act(replica, yes=True)
         with Replica.open(self.copy, self.path) as replica:
-            act(replica, yes=True)
+            return act(replica, yes=True)
 
     def _file_of_a_datum(self, data: st.DataObject, path: Path) -> Path:
         """Return a file of the dataset at a path that contains data."""
