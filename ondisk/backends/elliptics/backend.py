@@ -14,7 +14,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from ondisk.backends.elliptics.extents import Extent
+from ondisk.backends.elliptics.extents import FIRST, Extent
 from ondisk.backends.elliptics.objects import Changes, Objects
 from ondisk.backends.elliptics.packets import (
     APPEND,
@@ -37,7 +37,16 @@ from ondisk.backends.elliptics.settings import BESIDE, Limits, check
 from ondisk.backends.elliptics.stat import stat_of
 from ondisk.dataset import Dataset
 from ondisk.datum import INTEGER_MAX
-from ondisk.errors import DiskFull, IntegrityError, InvalidInput, LockError, OndiskError, ReadOnly
+from ondisk.errors import (
+    ConfigError,
+    DiskFull,
+    IntegrityError,
+    InvalidInput,
+    LockError,
+    OndiskError,
+    ReadOnly,
+    StateError,
+)
 
 _LOG = logging.getLogger("ondisk.backends.elliptics")
 _TRIES = 100
@@ -57,7 +66,7 @@ class Backend:
         limits: of memory; None for the defaults.
 
     Raises:
-        ConfigError: the dataset has another configuration.
+        ConfigError: the dataset has another configuration, or ids of another size.
         InvalidInput: `id_size` is not between 1 and 512.
     """
 
@@ -72,6 +81,7 @@ class Backend:
         self._collected: list[_Change] = []
         self._weight = 0
         self._is_fresh = False  # whether the dataset was looked at since the packets were given
+        self._check_ids()
         self._together: Sequence[bytes] = ()  # the packets, until a read needs what is not in memory
         self._lock = threading.Lock()
         self._commands: dict[int, Callable[[_Transaction, Attribute, memoryview], None]] = {
@@ -81,6 +91,17 @@ class Backend:
             Code.LIST: self._list,
             Code.STAT: self._stat,
         }
+
+    def _check_ids(self) -> None:
+        """Raise ConfigError if the objects of the dataset have ids of another size."""
+        with contextlib.suppress(StateError, IntegrityError):  # each command says so
+            for datum in self.dataset.query(limit=1, with_data=False):
+                parent = datum.metadata.get("parent")
+                if isinstance(parent, bytes) and len(parent) != self.layout.id_size:
+                    message = f"the ids in {self.dataset.path} have {len(parent)} bytes, not {self.layout.id_size}"
+                    raise ConfigError(
+                        message, hint=f"Pass --id-size {len(parent)}, or id_size={len(parent)} in Python."
+                    )
 
     def process(self, packet: bytes) -> list[bytes]:
         """Execute the commands of a packet, and return the packets of the reply.
@@ -148,7 +169,9 @@ class Backend:
             return None
         transaction = _Transaction(self.layout, header)
         try:
-            for attribute, content in self.layout.attributes(packet, header):
+            for number, (attribute, content) in enumerate(self.layout.attributes(packet, header)):
+                if number == self.limits.commands:
+                    raise Refused(errno.E2BIG)
                 command = self._commands.get(attribute.command)
                 if command is None:
                     is_known = attribute.command in set(Code)
@@ -174,7 +197,7 @@ class Backend:
             raise Refused(errno.EFBIG)
         self._check_writable()
         id = io.parent if attribute.flags & DIRECT_TRANSACTION else io.id
-        extent = Extent(0, id, io.flags, io.offset, io.size, transaction.header.version)
+        extent = Extent(0, id, io.flags & ~FIRST, io.offset, io.size, transaction.header.version)
         self._collect(_Change(transaction, io.parent, extent, bytes(data)), len(data))
 
     def _delete(self, transaction: _Transaction, attribute: Attribute, content: memoryview) -> None:
@@ -236,17 +259,23 @@ class Backend:
 
     def _entry(self, extent: Extent) -> bytes:
         seconds, rest = divmod(extent.time, _SECOND)
-        return self.layout.history.pack(extent.id, extent.flags, seconds, 1000 * rest, extent.offset, extent.size)
+        flags = extent.flags & ~FIRST
+        return self.layout.history.pack(extent.id, flags, seconds, 1000 * rest, extent.offset, extent.size)
 
     def _list(self, transaction: _Transaction, attribute: Attribute, content: memoryview) -> None:
         if self._begin_to_read(transaction):
-            transaction.reply(Code.LIST, b"".join(self._objects.parents(transaction.header.id)))
+            self._reply(transaction, Code.LIST, b"".join(self._objects.parents(transaction.header.id)))
 
     def _stat(self, transaction: _Transaction, attribute: Attribute, content: memoryview) -> None:
-        transaction.reply(Code.STAT, stat_of(self.dataset.path))
+        self._reply(transaction, Code.STAT, stat_of(self.dataset.path))
+
+    def _reply(self, transaction: _Transaction, command: int, data: bytes) -> None:
+        if transaction.size + len(data) > self.limits.read:
+            raise Refused(errno.E2BIG)
+        transaction.reply(command, data)
 
     def _check_writable(self) -> None:
-        if self.dataset.read_only:
+        if self.dataset.read_only or self.dataset.config.replica:
             raise Refused(errno.EROFS)
 
     def _begin_to_read(self, transaction: _Transaction) -> bool:

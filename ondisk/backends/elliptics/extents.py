@@ -8,6 +8,13 @@ from typing import NamedTuple
 
 from ondisk.backends.elliptics.packets import APPEND
 
+FIRST = 1 << 31
+"""The flag of a stored extent that begins an object, unless it replaces anyway.
+
+A rebuilt index may know earlier ones again, which were deleted with the object before. So it stays while the object
+exists, even if others cover it.
+"""
+
 
 class Extent(NamedTuple):
     """One write of an object, stored as one datum.
@@ -15,7 +22,7 @@ class Extent(NamedTuple):
     Attributes:
         time: the datum's reftime, in microseconds since 1970. Each write of an object has a later one.
         id: of the transaction.
-        flags: of the write's io attribute.
+        flags: of the write's io attribute; and `FIRST`.
         offset: of its first byte in the object.
         size: in bytes.
         version: from the header of the write.
@@ -30,8 +37,8 @@ class Extent(NamedTuple):
 
     @property
     def replaces(self) -> bool:
-        """Whether the write replaced the object."""
-        return self.offset == 0 and not self.flags & APPEND
+        """Whether the write replaced or began the object."""
+        return bool(self.flags & FIRST) or (self.offset == 0 and not self.flags & APPEND)
 
 
 class Piece(NamedTuple):
@@ -121,6 +128,8 @@ class Extents:
             self._shown[piece.extent.time] -= 1
             if not self._shown[piece.extent.time]:
                 del self._shown[piece.extent.time]
+                if piece.extent.flags & FIRST:
+                    continue
                 self._covered.append(self._extents.pop(piece.extent.time))
 
     def _between(self, begin: int, end: int) -> tuple[int, int]:

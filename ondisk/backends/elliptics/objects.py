@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import cast
 
-from ondisk.backends.elliptics.extents import Extent, Extents
+from ondisk.backends.elliptics.extents import FIRST, Extent, Extents
 from ondisk.backends.elliptics.settings import FIELDS, Limits
 from ondisk.dataset import Dataset
+from ondisk.dataset.exchange import State
+from ondisk.dataset.layout import untrusted
 from ondisk.datum import Datum, from_microseconds, microseconds
 from ondisk.errors import IntegrityError, SegmentCorrupt, SegmentMissing
 from ondisk.matcher import And, Compare, Expression, OneOf
@@ -53,9 +55,16 @@ class Objects:
         self._count = 0  # their sum
         self._contents: OrderedDict[tuple[bytes, int], bytes] = OrderedDict()
         self._size = 0
+        self._listed: tuple[State, bytes, list[bytes]] | None = None
 
     def refresh(self) -> None:
-        """Forget all objects if others have changed the dataset."""
+        """Forget all objects if others have changed the dataset.
+
+        Raises:
+            NeedsCheck: its index may not know all extents.
+        """
+        if self._dataset.needs_check:
+            raise untrusted(self._dataset.path)
         state = self._dataset.state()
         if state != self._state:
             self._state = state
@@ -136,8 +145,10 @@ class Objects:
     def parents(self, first: bytes) -> list[bytes]:
         """Return the ids of objects in ascending order, from `first` on: as many as a LIST returns.
 
-        Cost: reads the rows of all extents.
+        Cost: reads the rows of all extents, unless nothing has changed since the same was asked.
         """
+        if self._listed is not None and self._listed[:2] == (self._state, first):
+            return self._listed[2]
         found: set[bytes] = set()
         for datum in self._dataset.query(with_data=False):
             parent = datum.metadata.get("parent")
@@ -145,7 +156,9 @@ class Objects:
                 found.add(parent)
                 if len(found) > 2 * self._limits.listed:
                     found = {*sorted(found)[: self._limits.listed]}
-        return sorted(found)[: self._limits.listed]
+        parents = sorted(found)[: self._limits.listed]
+        self._listed = self._state, first, parents
+        return parents
 
     def read(self, parent: bytes, extents: Extents, begin: int, end: int) -> bytes | None:
         """Return the bytes `begin` to `end` - 1 of an object; those that were never written are zeros.
@@ -258,6 +271,8 @@ class Changes:
     def write(self, parent: bytes, extent: Extent, data: bytes) -> None:
         """Write an extent; its `time` is set here, later than that of the extents before it."""
         extents = self.extents(parent)
+        if not extents and not extent.replaces:
+            extent = extent._replace(flags=extent.flags | FIRST)
         extent = extent._replace(time=max(self._now, extents.last + 1))
         extents.add(extent)
         self._new[parent, extent.time] = extent, data

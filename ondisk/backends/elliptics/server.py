@@ -13,12 +13,13 @@ There is no authentication: whoever can connect can read and change all objects.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 from ondisk.backends.elliptics.backend import Backend
 from ondisk.backends.elliptics.packets import REPLY
@@ -41,6 +42,7 @@ class ServerLimits:
         together: packets that are given to the backend together.
         idle: seconds until a connection that sends nothing is closed.
         stalled: seconds for the rest of a packet, or until a connection takes a part of a reply.
+        crowded: seconds for that part while the backend waits because of `unsent`.
     """
 
     connections: int = 1024
@@ -50,6 +52,7 @@ class ServerLimits:
     together: int = 4096
     idle: float = 600
     stalled: float = 60
+    crowded: float = 5
 
 
 async def serve(backend: Backend, host: str, port: int, started: Callable[[int], object]) -> None:
@@ -115,6 +118,23 @@ class _Waiting:
         return sum(map(len, self.replies.result() or ())) if is_there else 0
 
 
+@dataclass(slots=True)
+class _Connection:
+    """A connection that is served.
+
+    Attributes:
+        since: when it last took a part of a reply that is being sent, in the loop's time; None while none is.
+    """
+
+    writer: asyncio.StreamWriter
+    pipelined: InitVar[int]
+    pipeline: asyncio.Queue[_Waiting | None] = field(init=False)
+    since: float | None = None
+
+    def __post_init__(self, pipelined: int) -> None:
+        self.pipeline = asyncio.Queue(pipelined)
+
+
 class Server:
     """Answers the packets of connections with a backend. Use it as an asynchronous context manager.
 
@@ -137,7 +157,7 @@ class Server:
         self._has_waiting = asyncio.Event()
         self._packets = _Room(self._limits.waiting)
         self._unsent = _Room(self._limits.unsent)
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], _Connection] = {}
         self._thread = ThreadPoolExecutor(1, "elliptics")
 
     async def __aenter__(self) -> Server:
@@ -160,7 +180,7 @@ class Server:
         """Give the backend what waits, and hand out the replies."""
         loop = asyncio.get_running_loop()
         while await self._has_waiting.wait():
-            await self._unsent.wait_for(0)
+            await self._wait_for_room()
             some = self._waiting[: self._limits.together]
             answers: list[list[bytes] | None]
             try:
@@ -178,29 +198,44 @@ class Server:
                     each.replies.set_result(answer)
                     self._unsent.take(each.size)
 
+    async def _wait_for_room(self) -> None:
+        """Wait until connections have taken enough replies; close those that keep others waiting and take nothing."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.crowded / 4):
+                    return await self._unsent.wait_for(0)
+            before = asyncio.get_running_loop().time() - self._limits.crowded
+            for each in self._connections.values():
+                if each.since is not None and each.since < before:
+                    each.writer.transport.abort()
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection, until it ends or breaks a rule."""
         task = asyncio.current_task()
         assert task is not None
-        pipeline: asyncio.Queue[_Waiting | None] = asyncio.Queue(self._limits.pipelined)
-        try:
+        with contextlib.suppress(asyncio.CancelledError):  # the server ends; asyncio of Python 3.11 would log it
             if len(self._connections) < self._limits.connections:
-                self._connections.add(task)
-                async with asyncio.TaskGroup() as both:
-                    both.create_task(self._receive(reader, pipeline))
-                    both.create_task(self._send(pipeline, writer))
-                writer.write_eof()
+                self._connections[task] = connection = _Connection(writer, self._limits.pipelined)
+                await self._serve(reader, connection)
+        self._connections.pop(task, None)
+        writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, connection: _Connection) -> None:
+        """Serve one connection, until it ends or breaks a rule."""
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._receive(reader, connection))
+                both.create_task(self._send(connection))
+            connection.writer.write_eof()
         except* (OSError, EOFError, _Closed):  # OSError: also a time limit
             pass
         finally:
-            while not pipeline.empty():
-                self._settle(pipeline.get_nowait())
-            self._connections.discard(task)
-            writer.close()
+            while not connection.pipeline.empty():
+                self._settle(connection.pipeline.get_nowait())
 
-    async def _receive(self, reader: asyncio.StreamReader, pipeline: asyncio.Queue[_Waiting | None]) -> None:
+    async def _receive(self, reader: asyncio.StreamReader, connection: _Connection) -> None:
         """Read packets until the connection's end."""
-        layout, limits = self._backend.layout, self._limits
+        layout, limits, pipeline = self._backend.layout, self._limits, connection.pipeline
         while True:
             async with asyncio.timeout(limits.idle):
                 try:
@@ -231,19 +266,23 @@ class Server:
             await pipeline.put(waiting)
         await pipeline.put(None)
 
-    async def _send(self, pipeline: asyncio.Queue[_Waiting | None], writer: asyncio.StreamWriter) -> None:
+    async def _send(self, connection: _Connection) -> None:
         """Send the replies to packets, in their order."""
-        while (waiting := await pipeline.get()) is not None:
+        writer, now = connection.writer, asyncio.get_running_loop().time
+        while (waiting := await connection.pipeline.get()) is not None:
             try:
                 replies = await waiting.replies
                 if replies is None:
                     raise _Closed
+                connection.since = now()
                 for reply in replies:
                     for begin in range(0, len(reply), _SLICE):
                         writer.write(reply if len(reply) <= _SLICE else memoryview(reply)[begin : begin + _SLICE])
                         async with asyncio.timeout(self._limits.stalled):
                             await writer.drain()
+                        connection.since = now()
             finally:
+                connection.since = None
                 self._settle(waiting)
 
     def _settle(self, waiting: _Waiting | None) -> None:

@@ -31,7 +31,8 @@ class Limits:
     Attributes:
         packet: bytes of a request after its header; the original nodes send 10 MiB of data at a time.
         reply: bytes of data in one packet of a reply; longer ones are divided.
-        read: bytes that all READs of a packet return together; more must be read in parts, or in several packets.
+        commands: of a packet.
+        read: bytes that all commands of a packet return together; more must be read in parts, or in several packets.
         listed: ids that one LIST returns.
         cached: bytes of extents that are kept in memory.
         extents: extents whose places are kept in memory.
@@ -39,6 +40,7 @@ class Limits:
 
     packet: int = 16 * 1024 * 1024
     reply: int = 10 * 1024 * 1024
+    commands: int = 1000
     read: int = 64 * 1024 * 1024
     listed: int = 100_000
     cached: int = 64 * 1024 * 1024

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from worlds import lose_index
 
 import ondisk
 from ondisk.backends.elliptics import Backend, Limits, configuration
@@ -27,6 +28,7 @@ from ondisk.backends.elliptics.packets import (
 )
 from ondisk.backends.elliptics.stat import STAT
 from ondisk.errors import ConfigError, InvalidInput
+from ondisk.replication import Replica
 
 from .conftest import LAYOUT, Client, command, content, io_command, name, read, request, status, write
 
@@ -83,6 +85,84 @@ def test_nothing_after_the_first_error_of_a_packet_is_executed(client):
     assert client.read(A) == b"abc"
     assert client.read(B) == -errno.ENOENT
     assert client.read(C) == b"next"
+
+
+def test_a_packet_has_a_limited_number_of_commands(client):
+    listed = LAYOUT.attribute_of(Code.LIST, 0)
+    assert status(client.backend.process(request(A, Code.LIST, *[listed] * 1000))) == 0
+    assert status(client.backend.process(request(A, Code.LIST, *[listed] * 1001))) == -errno.E2BIG
+
+
+def test_what_a_packet_lists_is_limited(path):
+    with ondisk.open(path) as dataset:
+        backend = Backend(dataset, limits=Limits(read=500))
+        for number in range(3):
+            backend.process(write(name(number), b"abc"))
+        listed = LAYOUT.attribute_of(Code.LIST, 0)
+        assert status(backend.process(request(bytes(64), Code.LIST, *[listed] * 2))) == 0
+        assert status(backend.process(request(bytes(64), Code.LIST, *[listed] * 3))) == -errno.E2BIG
+        backend.process(write(name(9), b"abc"))
+        assert len(backend.process(request(bytes(64), Code.LIST, listed))[0]) == 120 + 4 * 64
+
+
+def lose(client, path):
+    """Return a client after the index was lost."""
+    client.dataset.close()
+    lose_index(path)
+    return Client(path)
+
+
+def test_nothing_is_answered_while_the_index_may_not_know_all_objects(client, path):
+    client.write(A, b"0123456789")
+    again = lose(client, path)
+    with again.dataset:
+        assert again.read(A) == -errno.EIO
+        assert again.delete(A) == -errno.EIO
+        assert again.write(A, b"XY", 0, APPEND) == -errno.EIO
+        assert status(again.backend.process(command(bytes(64), Code.LIST))) == -errno.EIO
+        again.dataset.fix()
+        assert again.write(A, b"XY", 0, APPEND) == 0
+        assert again.read(A) == b"0123456789XY"
+
+
+@pytest.mark.parametrize(
+    ("writes", "expected"),
+    [
+        ([(b"bb", 0, APPEND)], b"bb"),
+        ([(b"x", 5, 0)], b"\0\0\0\0\0x"),
+        ([(b"x", 5, 0), (b"yyy", 4, 0)], b"\0\0\0\0yyy"),
+        ([(b"x", 5, 0), (b"yyy", 4, 0), (b"zz", 0, 0)], b"zz"),
+    ],
+)
+def test_bytes_of_a_deleted_object_do_not_return_into_its_successor(client, path, writes, expected):
+    client.write(A, b"AAAAAAAAAA")
+    client.delete(A)
+    for data, offset, flags in writes:
+        assert client.write(A, data, offset, flags) == 0
+    assert client.read(A) == expected
+    again = lose(client, path)
+    with again.dataset:
+        again.dataset.fix()
+        assert again.read(A) == expected
+        history = content(again.backend.process(read(A, 0, 0, HISTORY)))
+        flags = {entry[1] for entry in LAYOUT.history.iter_unpack(history)}
+        assert flags <= {0, APPEND}
+
+
+def test_ids_of_another_size_are_an_error_at_once(client):
+    client.write(A, b"abc")
+    with pytest.raises(ConfigError, match="have 64 bytes, not 20") as caught:
+        Backend(client.dataset, id_size=20)
+    assert "--id-size 64" in caught.value.hint
+
+
+def test_a_replica_takes_no_writes(client, path, tmp_path):
+    client.write(A, b"abc")
+    with Replica.create(tmp_path / "replica", path) as replica:
+        replica.pull()
+        backend = Backend(replica.dataset)
+        assert status(backend.process(write(A, b"x"))) == -errno.EROFS
+        assert content(backend.process(read(A))) == b"abc"
 
 
 class TestWrite:

@@ -39,7 +39,8 @@ def test_the_limits_are_those_of_the_code():
     )
     limits, server = Limits(), ServerLimits()
     assert rows["a packet"] == f"{limits.packet // MIB} MiB after its header"
-    assert rows["all READs of a packet together"] == f"{limits.read // MIB} MiB"
+    assert rows["commands of a packet"] == f"{limits.commands:,}"
+    assert rows["what a packet reads and lists"] == f"{limits.read // MIB} MiB"
     assert rows["connections"] == f"{server.connections:,}"
     assert rows["packets of one connection that are not answered"] == str(server.pipelined)
     assert rows["packets that are not answered, of all connections"] == f"{server.waiting // MIB} MiB"

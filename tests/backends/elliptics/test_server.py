@@ -205,6 +205,41 @@ def test_who_takes_no_replies_is_closed_and_others_are_served(path):
         until(lambda: not running.server._packets._taken)
 
 
+def test_several_that_take_no_replies_do_not_keep_others_waiting(path):
+    with Running(path, ServerLimits(stalled=60, unsent=1_000_000, crowded=0.2)) as running:
+        assert status(running.backend.process(write(A, bytes(8_000_000)))) == 0
+        is_done = []
+
+        async def greedy(reader, writer):
+            for _ in range(20):
+                writer.write(read(A))
+            while not is_done:
+                await asyncio.sleep(0.05)
+
+        async def modest(reader, writer):
+            await asyncio.sleep(0.3)
+            for _ in range(5):
+                writer.write(read(A, 0, 10))
+                assert content([await receive(reader)]) == bytes(10)
+                await receive(reader)  # the acknowledgement
+            is_done.append(True)
+
+        running.run(*[greedy] * 5, modest)
+
+
+def test_the_end_of_a_server_with_connections_is_quiet(path, caplog):
+    with Running(path) as running:
+
+        async def stay(reader, writer):
+            writer.write(read(A))
+            await receive(reader)
+            running._loop.call_soon_threadsafe(running._stop.set)
+            await rest(reader)
+
+        running.run(stay)
+    assert [each.message for each in caplog.records if each.name == "asyncio"] == []
+
+
 def until(condition):
     """Wait for what another thread will do."""
     deadline = time.monotonic() + 30
