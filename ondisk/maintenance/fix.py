@@ -18,7 +18,7 @@ from ondisk.dataset.position import begin_again, leave_removed, numbers_in, posi
 from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, StateError
 from ondisk.filesystem import Directory
 from ondisk.formats.diskqueue.state import State as Position
-from ondisk.index import INDEX, Copies, Segment, Transaction, segment_rows
+from ondisk.index import INDEX, Copies, Segment, Transaction, replica, segment_rows
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
@@ -89,6 +89,7 @@ def fix(
     with report.attached(errors):
         check_salvageable(dataset, salvage)  # all of them, before anything is done
         if forget_archive is not None:
+            _distrust(dataset)
             lost = dataset.archives.record.forget(forget_archive)
             report.segments.append(_forgotten(forget_archive, lost, "are lost"))
         for name in salvage:
@@ -98,12 +99,15 @@ def fix(
                 with access.transaction("fix") as transaction:
                     if transaction.acknowledge():
                         transaction.commit()
+            if access is not dataset and access.needs_check():  # its data get other numbers
+                _distrust(dataset)
             report.add(
                 access.prefix, _fix(access, dataset.archives, now, progress, scan_all, errors, ages, forget=forget)
             )
             report.needs_check |= access.needs_check()
             if access is not dataset:
                 dataset.archives.record.accept(access)
+                _request_again(dataset, access)
         if lost := dataset.archives.record.update():
             reason = f"the index of an archive was replaced by an older one, and {lost} data are not in it any more"
             report.add("", [Done(ARCHIVE, State.MISSING, (f"{reason}; {_LOST}",), "forget", 0, lost)])
@@ -112,6 +116,32 @@ def fix(
         report.segments += _unaccounted(dataset, report)
         report.segments += [_left_alone(each) for each in unusable_archives(dataset)]
     return report
+
+
+def _distrust(dataset: DatasetAccess) -> None:
+    """Let the next pull of a replica compare it with its source."""
+    if dataset.config.replica:
+        with dataset.transaction("fix") as transaction:
+            replica.distrust(transaction)
+            transaction.commit()
+
+
+def _request_again(dataset: DatasetAccess, archive: Access) -> None:
+    """Let the next pull of a replica request the data again that its archive has lost: it asks the dataset for them.
+
+    Durability: the dataset commits first. After a crash, the next fix does it again.
+    """
+    if not dataset.config.replica:
+        return
+    with archive.current().index.snapshot() as snapshot:
+        lost = replica.differences(snapshot, replica.UNREADABLE)
+    if lost:
+        with dataset.transaction("fix") as transaction:
+            replica.differ(transaction, lost)
+            transaction.commit()
+        with archive.transaction("fix") as transaction:
+            replica.settle(transaction, [each.seq for each in lost])
+            transaction.commit()
 
 
 def planned(

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from ondisk.dataset.append import insert
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.dataset.layout import untrusted
 from ondisk.errors import IntegrityError
 from ondisk.formats import Batch
 from ondisk.index import Transaction, replica, segment_rows
@@ -83,8 +82,7 @@ def apply(
     Locks: the writers' lock, and that of each archive with data to delete.
     """
     with access.transaction("replicate") as transaction, contextlib.ExitStack() as stack:
-        if access.needs_check():
-            raise untrusted(access.path)
+        access.archives.check_trusted()
         if replica.followed(transaction) != before:
             return None
         change = _Change(access, transaction, stack)

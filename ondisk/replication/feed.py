@@ -234,9 +234,11 @@ def _passed(main: Snapshot, begin: Token, reached: int) -> Token:
 def _streams(parts: Parts, begin: Token, last: int, *, whole: bool) -> Iterator[Stream]:
     """Yield the new data and the deletions of each index after a token, up to a number."""
     first = max(begin.offset, begin.index_start)
+    # A replica may have followed further before it was restored, and replicas of it have data that it has not now.
+    up_to = begin.offset if whole or not begin.offset else changes.OWN
     for part, (_, snapshot) in enumerate(parts):
         yield Stream(part, changes.data_between(snapshot, begin.offset, last, whole=whole), is_new=True)
-        yield Stream(part, changes.deletions_between(snapshot, first, last, begin.offset), is_new=False)
+        yield Stream(part, changes.deletions_between(snapshot, first, last, up_to), is_new=False)
 
 
 def read_some(

@@ -20,7 +20,7 @@ from typing import Self
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.layout import CONFIG, read_config, untrusted
+from ondisk.dataset.layout import CONFIG, read_config
 from ondisk.errors import (
     ConfigError,
     DatasetExists,
@@ -242,8 +242,7 @@ class Replica:
             TokenForeign: the index is not the one that has recorded the source.
         """
         access = self.dataset._access
-        if access.needs_check():
-            raise untrusted(access.path)
+        access.archives.check_trusted()
         with self._snapshot() as snapshot:
             mine, now = snapshot.dataset(), replica.followed(snapshot)
             is_empty = not mine["seq"] and not snapshot.segments()

@@ -26,8 +26,10 @@ from ondisk.errors import (
 from ondisk.index import Transaction
 from ondisk.replication import token_file
 from ondisk.replication.feed import Kind
+from ondisk.replication.reconcile import reconcile
 from ondisk.replication.replica import Replica, promote
 from ondisk.replication.source import PathSource
+from ondisk.replication.verify import verify
 
 
 def test_a_replica_has_the_data_of_its_source_under_their_numbers(source, path):
@@ -517,3 +519,76 @@ def test_the_hint_for_a_full_disk_is_no_delete(source, path, monkeypatch):
             replica.pull()
     assert "delete " not in caught.value.hint
     assert f"ondisk repack {path} --yes" in caught.value.hint
+
+
+def archived(source, path):
+    """Return where the archive of a replica is, after its first segment was archived."""
+    source.append([datum(1, 1), datum(1, 2), datum(2, 1)])
+    pull(path, source)
+    with ondisk.open(path) as replica:
+        replica.archive(FIRST)
+    return path / ".archive/last"
+
+
+def test_a_lost_index_of_the_archive_of_a_replica_is_compared_before_anything_is_deleted(source, path):
+    place = archived(source, path)
+    for each in place.glob("index.sqlite*"):
+        each.unlink()
+    source.delete("a: =2")
+    with Replica.open(path, source.path) as replica, pytest.raises(NeedsCheck):
+        replica.pull()
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+    with Replica.open(path, source.path) as replica, pytest.raises(TokenForeign):
+        replica.pull()
+    with Replica.open(path, source.path) as replica:
+        reconcile(replica, yes=True)
+        replica.pull()
+        assert verify(replica).missing == 0
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_data_that_the_archive_of_a_replica_has_lost_are_fetched_again(source, path, is_killed, monkeypatch):
+    place = archived(source, path)
+    (place / FIRST).unlink()
+    if is_killed:  # between the fix of the archive and the note for the next pull
+        with monkeypatch.context() as patch:
+            patch.setattr("ondisk.maintenance.fix._request_again", lambda *_: None)
+            with ondisk.open(path) as dataset:
+                dataset.fix()
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+    with Replica.open(path, source.path) as replica:
+        assert replica.pull().stored == 2
+        assert verify(replica).count == 0
+
+
+def test_a_forgotten_archive_of_a_replica_is_compared(source, path):
+    place = archived(source, path)
+    shutil.rmtree(place)
+    with ondisk.open(path) as dataset:
+        dataset.fix(forget_archive="last")
+    with Replica.open(path, source.path) as replica, pytest.raises(TokenForeign):
+        replica.pull()
+    with Replica.open(path, source.path) as replica:
+        reconcile(replica, yes=True)
+        replica.pull()
+        assert verify(replica).count == 0
+
+
+def test_a_replica_of_a_replica_that_was_restored_deletes_what_the_middle_never_had(source, path, tmp_path):
+    last = tmp_path / "last"
+    source.append([datum(1, 1)])
+    pull(path, source)
+    pull(last, path)
+    shutil.copytree(path, tmp_path / "backup")
+    source.append([datum(2, 1), datum(2, 2)])
+    pull(path, source)
+    pull(last, path)
+    shutil.rmtree(path)
+    (tmp_path / "backup").rename(path)
+    source.delete("reftime: =2026-11-02")
+    pull(path, source)
+    pull(last, path)
+    with Replica.open(last, path) as replica:
+        assert verify(replica).count == 0
