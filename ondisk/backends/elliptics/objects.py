@@ -50,6 +50,7 @@ class Objects:
         self._dataset = dataset
         self._limits = limits
         self._state = dataset.state()
+        self._trusted: State | None = None
         self._known: OrderedDict[bytes, Extents] = OrderedDict()
         self._counts: dict[bytes, int] = {}
         self._count = 0  # their sum
@@ -63,9 +64,11 @@ class Objects:
         Raises:
             NeedsCheck: its index may not know all extents.
         """
-        if self._dataset.needs_check:
-            raise untrusted(self._dataset.path)
         state = self._dataset.state()
+        if state != self._trusted:  # an index that was lost, or put back, has another state
+            if self._dataset.needs_check:
+                raise untrusted(self._dataset.path)
+            self._trusted = state
         if state != self._state:
             self._state = state
             self.forget([*self._known])
