@@ -16,26 +16,27 @@ from urllib3.util import Url, make_headers, parse_url
 
 from ondisk.errors import InvalidInput
 
-LONGEST = 3600.0
-"""Seconds from a request to the end of its answer."""
+LONGEST_HEAD, LONGEST = 60.0, 3600.0
+"""Seconds from a request to the end of the head of its answer, and to its end."""
 
 _WHERE = "It is in the environment: http_proxy, https_proxy or all_proxy. no_proxy names hosts that need none."
 
 
 class _Limited(io.RawIOBase):
-    """The bytes that a server sends, up to a point in time."""
+    """The bytes that a server sends, for some seconds."""
 
     def __init__(self, raw: io.RawIOBase) -> None:
         self._raw = raw
-        self._end = time.monotonic() + LONGEST
+        self._begin = time.monotonic()
+        self.seconds = LONGEST_HEAD
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
         # A timeout of the socket begins again with each byte.
-        if time.monotonic() > self._end:
-            raise TimeoutError(f"the answer takes longer than {LONGEST:g} seconds")
+        if time.monotonic() > self._begin + self.seconds:
+            raise TimeoutError(f"the answer takes longer than {self.seconds:g} seconds")
         return cast("int | None", self._raw.readinto(buffer))
 
     def close(self) -> None:
@@ -46,7 +47,12 @@ class _Limited(io.RawIOBase):
 class _Answer(http.client.HTTPResponse):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.fp = io.BufferedReader(_Limited(cast("Any", self.fp).detach()))
+        self._limited = _Limited(cast("Any", self.fp).detach())
+        self.fp = io.BufferedReader(self._limited)
+
+    def begin(self) -> None:
+        super().begin()
+        self._limited.seconds = LONGEST
 
 
 class _Connection(HTTPConnection):

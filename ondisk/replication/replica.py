@@ -12,10 +12,12 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import Thread
+from types import TracebackType
 from typing import Self
 
 from ondisk.config import DatasetConfig
@@ -203,7 +205,7 @@ class Replica:
             Each answer, the counts of its changes, and the seconds that it took.
         """
         now, until = self._now(), None
-        with ThreadPoolExecutor(1, "ondisk-source") as ahead:  # the source reads the next answer meanwhile
+        with _Ahead() as ahead:  # the source reads the next answer meanwhile
             request: Future[Records] | None = ahead.submit(self._changes, now, max_bytes)
             while request is not None:
                 began, records = time.monotonic(), request.result()
@@ -343,6 +345,36 @@ class Replica:
         pulled.source, pulled.offset = now.uuid, now.offset
         pulled.missing, pulled.kept = counts.get(UNREADABLE, 0), counts.get(LOST, 0)
         return pulled
+
+
+class _Ahead:
+    """Requests the next answer in a thread, for the length of a block. An interrupt does not wait for the answer."""
+
+    def __init__(self) -> None:
+        self._thread: Thread | None = None
+
+    def submit(self, function: Callable[[Followed, int], Records], now: Followed, max_bytes: int) -> Future[Records]:
+        """Call a function; the one before it has returned."""
+        future: Future[Records] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(function(now, max_bytes))
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._thread = Thread(target=run, name="ondisk-source", daemon=True)
+        self._thread.start()
+        return future
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread is not None and (kind is None or issubclass(kind, Exception)):
+            self._thread.join()
 
 
 def check_replica(dataset: Dataset) -> None:

@@ -90,7 +90,7 @@ def test_the_token_file_is_an_export(run, source):
     assert run("replicate", "source", "copy", "--create", "--token-file", "tokens").code == 0
     (entry,) = token_file.read("tokens")
     assert entry.token.offset == 2
-    Path("tokens").write_bytes(b"damaged")
+    Path("tokens").write_bytes(b"damaged\0")
     done = run("replicate", "source", "copy", "--token-file", "tokens")
     assert done.code == 0
     assert "tokens.bad now" in done.err

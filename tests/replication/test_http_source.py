@@ -377,18 +377,18 @@ def test_a_host_without_a_proxy_is_named_with_or_without_its_port(monkeypatch, h
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("limit", "content"),
     [
-        b"HTTP/1.1 100 Continue\r\n\r\n" * 1000,
-        b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 1000,
-        answer(b" " * 10_000),
-        answer(b"ODR1\x40\0\0\0" + b" " * 10_000),
+        ("LONGEST_HEAD", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
+        ("LONGEST_HEAD", b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 1000),
+        ("LONGEST", answer(b" " * 10_000)),
+        ("LONGEST", answer(b"ODR1\x40\0\0\0" + b" " * 10_000)),
     ],
     ids=["no head", "head", "JSON", "records"],
 )
 @pytest.mark.parametrize("what", ["describe", "changes"])
-def test_an_answer_that_comes_byte_by_byte_ends_at_the_limit(monkeypatch, content, what):
-    monkeypatch.setattr(http_client, "LONGEST", 0.1)
+def test_an_answer_that_comes_byte_by_byte_ends_at_the_limit(monkeypatch, limit, content, what):
+    monkeypatch.setattr(http_client, limit, 0.1)
     monkeypatch.setattr(http_source, "_TRIES", 1)
     with answering(content, pause=0.01) as port, HttpSource(url(port, "hostile"), timeout=30) as source:
         source._largest = 1_000_000

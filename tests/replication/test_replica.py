@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from ondisk.errors import (
     InvalidInput,
     NeedsCheck,
     StateError,
+    StorageError,
     TokenExpired,
     TokenForeign,
 )
@@ -592,3 +596,25 @@ def test_a_replica_of_a_replica_that_was_restored_deletes_what_the_middle_never_
     pull(last, path)
     with Replica.open(last, path) as replica:
         assert verify(replica).count == 0
+
+
+def test_an_interrupt_does_not_wait_for_an_answer(source, path):
+    source.append([datum(1, 1)])
+    asked, answered = threading.Event(), threading.Event()
+
+    class Silent(PathSource):
+        def changes(self, token, max_bytes):
+            asked.set()
+            answered.wait(60)
+            raise StorageError("nobody waits for this")
+
+    def interrupt():
+        asked.wait(60)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with Silent(source.path) as silent, Replica.create(path, silent) as replica:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            replica.pull()
+        assert not answered.is_set()
+        answered.set()
