@@ -205,7 +205,7 @@ class Replica:
             Each answer, the counts of its changes, and the seconds that it took.
         """
         now, until = self._now(), None
-        with _Ahead() as ahead:  # the source reads the next answer meanwhile
+        with _Ahead(self._source) as ahead:  # the source reads the next answer meanwhile
             request: Future[Records] | None = ahead.submit(self._changes, now, max_bytes)
             while request is not None:
                 began, records = time.monotonic(), request.result()
@@ -348,9 +348,14 @@ class Replica:
 
 
 class _Ahead:
-    """Requests the next answer in a thread, for the length of a block. An interrupt does not wait for the answer."""
+    """Requests the next answer in a thread, for the length of a block.
 
-    def __init__(self) -> None:
+    An interrupt does not wait for the answer of a server. It waits for that of a source at a path, which takes no
+    longer than reading it: nobody may close an index that a thread reads.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._is_remote = source.address[0] != ""
         self._thread: Thread | None = None
 
     def submit(self, function: Callable[[Followed, int], Records], now: Followed, max_bytes: int) -> Future[Records]:
@@ -373,7 +378,8 @@ class _Ahead:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._thread is not None and (kind is None or issubclass(kind, Exception)):
+        is_interrupt = kind is not None and not issubclass(kind, Exception)
+        if self._thread is not None and not (is_interrupt and self._is_remote):
             self._thread.join()
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -598,11 +599,13 @@ def test_a_replica_of_a_replica_that_was_restored_deletes_what_the_middle_never_
         assert verify(replica).count == 0
 
 
-def test_an_interrupt_does_not_wait_for_an_answer(source, path):
+def test_an_interrupt_does_not_wait_for_the_answer_of_a_server(source, path):
     source.append([datum(1, 1)])
     asked, answered = threading.Event(), threading.Event()
 
     class Silent(PathSource):
+        address = ("server", 1)
+
         def changes(self, token, max_bytes):
             asked.set()
             answered.wait(60)
@@ -618,3 +621,34 @@ def test_an_interrupt_does_not_wait_for_an_answer(source, path):
             replica.pull()
         assert not answered.is_set()
         answered.set()
+
+
+def test_an_interrupt_waits_until_nobody_reads_a_source_at_a_path(source, path):
+    source.append([datum(1, 1)])
+    asked, is_read = threading.Event(), threading.Event()
+
+    class Slow(PathSource):
+        def changes(self, token, max_bytes):
+            asked.set()
+            is_interrupted.wait(60)
+            time.sleep(0.2)
+            found = super().changes(token, max_bytes)
+            is_read.set()
+            return found
+
+        def close(self):
+            assert is_read.is_set()
+            super().close()
+
+    is_interrupted = threading.Event()
+
+    def interrupt():
+        asked.wait(60)
+        os.kill(os.getpid(), signal.SIGINT)
+        is_interrupted.set()
+
+    with Slow(source.path) as slow, Replica.create(path, slow) as replica:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            replica.pull()
+    assert is_read.is_set()
