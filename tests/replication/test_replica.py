@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import threading
@@ -613,7 +612,8 @@ def test_an_interrupt_does_not_wait_for_the_answer_of_a_server(source, path):
 
     def interrupt():
         asked.wait(60)
-        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.3)  # until the pull waits
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     with Silent(source.path) as silent, Replica.create(path, silent) as replica:
         threading.Thread(target=interrupt).start()
@@ -644,7 +644,8 @@ def test_an_interrupt_waits_until_nobody_reads_a_source_at_a_path(source, path):
 
     def interrupt():
         asked.wait(60)
-        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.3)  # until the pull waits
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         is_interrupted.set()
 
     with Slow(source.path) as slow, Replica.create(path, slow) as replica:
