@@ -1,7 +1,7 @@
 """Measurements of replication: a pull over loopback HTTP against `cp` of the same segments and a rebuild of the index.
 
-The server is a process of its own; both share the machine with the puller. The floor has no server, and notices no
-change of the source while it copies. Both ways end when the data are on disk.
+The server is a process of its own; both share the machine with the puller. The floor has no server, does not sync, and
+notices no change of the source while it copies.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 import observations
-from measure import Bench, best, silent
+from measure import Bench, best
 from server import started
 
 import ondisk
@@ -52,7 +52,6 @@ class ReplicateBench(Bench):
                 subprocess.run(["cp", "-r", source, target], check=True)
                 for each in target.glob("index.sqlite*"):
                     each.unlink()
-                silent(["sync", "--file-system", str(target)])
                 with ondisk.open(target) as copy:
                     copy.fix()
                     assert copy.info()["count"] == count
