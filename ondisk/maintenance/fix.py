@@ -89,6 +89,7 @@ def fix(
     with report.attached(errors):
         check_salvageable(dataset, salvage)  # all of them, before anything is done
         if forget_archive is not None:
+            dataset.archives.record.forgettable(forget_archive)  # raises before anything is done
             _distrust(dataset)
             lost = dataset.archives.record.forget(forget_archive)
             report.segments.append(_forgotten(forget_archive, lost, "are lost"))

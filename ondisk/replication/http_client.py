@@ -101,7 +101,7 @@ def proxy_in(client: urllib3.PoolManager) -> str | None:
 
 
 def _proxy_of(url: Url) -> str | None:
-    """Return the URL of the proxy that the environment names for a host; None if there is none."""
+    """Return the URL of the proxy that the environment names for a host, or None."""
     host, proxies = url.host or "", getproxies()
     proxy = proxies.get(url.scheme or "") or proxies.get("all")
     if not proxy or proxy_bypass(host.strip("[]")) or proxy_bypass(url.netloc or ""):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import threading
@@ -22,6 +23,7 @@ from ondisk.errors import (
     DiskFull,
     InvalidInput,
     NeedsCheck,
+    NotFound,
     StateError,
     StorageError,
     TokenExpired,
@@ -580,6 +582,15 @@ def test_a_forgotten_archive_of_a_replica_is_compared(source, path):
         assert verify(replica).count == 0
 
 
+def test_an_archive_that_is_not_missing_cannot_be_forgotten_and_the_replica_goes_on(source, path):
+    archived(source, path)
+    with ondisk.open(path) as dataset, pytest.raises(NotFound):
+        dataset.fix(forget_archive="lats")
+    source.append([datum(3, 1)])
+    with Replica.open(path, source.path) as replica:
+        assert replica.pull().stored == 1
+
+
 def test_a_replica_of_a_replica_that_was_restored_deletes_what_the_middle_never_had(source, path, tmp_path):
     last = tmp_path / "last"
     source.append([datum(1, 1)])
@@ -598,6 +609,21 @@ def test_a_replica_of_a_replica_that_was_restored_deletes_what_the_middle_never_
         assert verify(replica).count == 0
 
 
+@contextlib.contextmanager
+def interrupted(asked, is_interrupted=None):
+    """Interrupt the block once the source was asked."""
+
+    def interrupt():
+        asked.wait(60)
+        time.sleep(0.3)  # until the pull waits
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        if is_interrupted is not None:
+            is_interrupted.set()
+
+    threading.Thread(target=interrupt).start()
+    yield
+
+
 def test_an_interrupt_does_not_wait_for_the_answer_of_a_server(source, path):
     source.append([datum(1, 1)])
     asked, answered = threading.Event(), threading.Event()
@@ -610,14 +636,8 @@ def test_an_interrupt_does_not_wait_for_the_answer_of_a_server(source, path):
             answered.wait(60)
             raise StorageError("nobody waits for this")
 
-    def interrupt():
-        asked.wait(60)
-        time.sleep(0.3)  # until the pull waits
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
     with Silent(source.path) as silent, Replica.create(path, silent) as replica:
-        threading.Thread(target=interrupt).start()
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt), interrupted(asked):
             replica.pull()
         assert not answered.is_set()
         answered.set()
@@ -625,7 +645,7 @@ def test_an_interrupt_does_not_wait_for_the_answer_of_a_server(source, path):
 
 def test_an_interrupt_waits_until_nobody_reads_a_source_at_a_path(source, path):
     source.append([datum(1, 1)])
-    asked, is_read = threading.Event(), threading.Event()
+    asked, is_interrupted, is_read = threading.Event(), threading.Event(), threading.Event()
 
     class Slow(PathSource):
         def changes(self, token, max_bytes):
@@ -640,16 +660,11 @@ def test_an_interrupt_waits_until_nobody_reads_a_source_at_a_path(source, path):
             assert is_read.is_set()
             super().close()
 
-    is_interrupted = threading.Event()
-
-    def interrupt():
-        asked.wait(60)
-        time.sleep(0.3)  # until the pull waits
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        is_interrupted.set()
-
-    with Slow(source.path) as slow, Replica.create(path, slow) as replica:
-        threading.Thread(target=interrupt).start()
-        with pytest.raises(KeyboardInterrupt):
-            replica.pull()
+    with (
+        pytest.raises(KeyboardInterrupt),
+        Slow(source.path) as slow,
+        Replica.create(path, slow) as replica,
+        interrupted(asked, is_interrupted),
+    ):
+        replica.pull()
     assert is_read.is_set()
