@@ -210,6 +210,7 @@ class _Complaints:
         refusals: file and reason, of the first 100 refused data.
         refused: how many lines `refusals` would have with all refused data.
         damage: file and place, the first 100.
+        warnings: file and warning.
         notes: file and note.
         printed: how many of the notes were printed before the end.
     """
@@ -219,6 +220,7 @@ class _Complaints:
         self.refusals: list[tuple[str, str]] = []
         self.refused = 0
         self.damage: list[tuple[str, Damage]] = []
+        self.warnings: list[tuple[str, str]] = []
         self.notes: list[tuple[str, str]] = []
         self.printed = 0
         self._room = _NAMED
@@ -230,7 +232,8 @@ class _Complaints:
             name: of the file; "" for many, whose names are in the reasons and the notes.
         """
         self.damage += [(name, each) for each in result.damage[: _NAMED - len(self.damage)]]
-        self.notes += [_of_file(note, self._files) if name == "" else (name, note) for note in result.notes]
+        for kept, remarks in ((self.warnings, result.warnings), (self.notes, result.notes)):
+            kept += [_of_file(remark, self._files) if name == "" else (name, remark) for remark in remarks]
         nothing_stored = result.refused == result.count and name != ""
         reasons = result.refusals[: min(_FIRST, self._room) if nothing_stored else self._room]
         self.refusals += [(name, reason) for _, reason in reasons]
@@ -243,19 +246,18 @@ class _Complaints:
 
     def print_notes(self) -> None:
         """Print the notes that were not printed yet, without waiting for the end."""
-        complain_of_input([], 0, [], 0, self.notes[self.printed :])
+        complain_of_input([], 0, [], 0, [], self.notes[self.printed :])
         self.printed = len(self.notes)
 
 
-def _of_file(note: str, files: Sequence[str]) -> tuple[str, str]:
-    """Return the file that a note names first, and the rest of the note."""
-    name = next((each for each in files if note.startswith(f"{each}: ")), "")
-    return name, note.removeprefix(f"{name}: ")
+def _of_file(remark: str, files: Sequence[str]) -> tuple[str, str]:
+    """Return the file that a remark names first, and the rest of it."""
+    name = next((each for each in files if remark.startswith(f"{each}: ")), "")
+    return name, remark.removeprefix(f"{name}: ")
 
 
 def _report(total: AppendResult, complaints: _Complaints, output: Output) -> None:
-    output.appended(total, complaints.damage, complaints.notes)
-    damage = complaints.damage
-    complain_of_input(
-        complaints.refusals, complaints.refused, damage, len(damage), complaints.notes[complaints.printed :]
-    )
+    damage, warnings = complaints.damage, complaints.warnings
+    output.appended(total, damage, warnings, complaints.notes)
+    notes = complaints.notes[complaints.printed :]
+    complain_of_input(complaints.refusals, complaints.refused, damage, len(damage), warnings, notes)

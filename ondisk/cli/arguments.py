@@ -85,11 +85,12 @@ def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
     parser.add_argument(
         "--delimiter", metavar="C", help="the character between cells; default: a comma, or a tab in a .tsv"
     )
+    parser.add_argument("--decimal", metavar="C", help="the decimal mark of numbers in CSV, . or ,; default: a point")
 
 
 def table_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options of `add_table` that were given, as arguments of `append_file`."""
-    names = ("time", "time_format", "tz", "null", "delimiter")
+    names = ("time", "time_format", "tz", "null", "delimiter", "decimal")
     return {name: value for name in names if (value := getattr(arguments, name)) not in (None, [])}
 
 

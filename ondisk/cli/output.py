@@ -26,6 +26,7 @@ def complain_of_input(
     refused: int,
     damage: Sequence[tuple[str, Damage]],
     damaged: int,
+    warnings: Sequence[tuple[str, str]],
     notes: Sequence[tuple[str, str]],
 ) -> None:
     """Print what was not stored of input files, and why. `refused` and `damaged` are totals, listed or not.
@@ -41,5 +42,7 @@ def complain_of_input(
         complain("damaged", printable(f"{name}: at byte {each.offset}: {each.reason}; {each.size} bytes skipped"))
     if damaged > len(damage):
         complain("damaged", f"and {damaged - len(damage)} more places")
+    for name, warning in warnings:
+        complain("warning", printable(f"{name}: {warning}" if name else warning))
     for name, note in notes:
         complain("note", printable(f"{name}: {note}" if name else note))

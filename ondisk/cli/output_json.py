@@ -53,10 +53,15 @@ class JsonOutput:
         _print({"datasets": dict(urls), "host": host, "port": port})
 
     def appended(
-        self, result: AppendResult, damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple[str, str]]
+        self,
+        result: AppendResult,
+        damage: Sequence[tuple[str, Damage]],
+        warnings: Sequence[tuple[str, str]],
+        notes: Sequence[tuple[str, str]],
     ) -> None:
         keys = ("imported", "duplicates", "replaced", "refused", "segments", "bytes")
-        _print(_values(result, *keys) | _damage_and_notes(damage, notes) | {"kept": as_json(result.kept)})
+        warned = {"warnings": [{"file": name, "warning": warning} for name, warning in warnings]}
+        _print(_values(result, *keys) | warned | _damage_and_notes(damage, notes) | {"kept": as_json(result.kept)})
 
     def imported(self, report: PipelineReport) -> None:
         keys = ("imported", "duplicates", "replaced", "refused")

@@ -77,7 +77,11 @@ class TextOutput:
         _print_lines(f"serving {name} on {url}" for name, url in urls.items())
 
     def appended(
-        self, result: AppendResult, damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple[str, str]]
+        self,
+        result: AppendResult,
+        damage: Sequence[tuple[str, Damage]],
+        warnings: Sequence[tuple[str, str]],
+        notes: Sequence[tuple[str, str]],
     ) -> None:
         counts = f"{result.imported} imported, {_many(result.duplicates, 'duplicate')}, "
         counts += f"{result.replaced} replaced, " * bool(result.replaced) + f"{result.refused} refused"

@@ -80,4 +80,4 @@ def _complain_of(report: PipelineReport) -> None:
         complain("note", f"{printable(name)}: it changed while it was read; the next run imports it")
     for item in report.kept:
         complain("warning", f"data were in the way, and are kept in quarantine: {item}")
-    complain_of_input(report.refusals, report.refused, report.damage, report.damaged, report.notes)
+    complain_of_input(report.refusals, report.refused, report.damage, report.damaged, [], report.notes)

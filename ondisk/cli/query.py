@@ -168,7 +168,7 @@ def _export(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: di
         output.files_written(result, arguments.to)
         if not (result.exported or result.present or result.refused):
             note_mistakes(dataset, arguments.match)
-        complain_of_input([("", reason) for _, reason in result.refusals], result.refused, [], 0, [])
+        complain_of_input([("", reason) for _, reason in result.refusals], result.refused, [], 0, [], [])
         return result.refused
 
     if arguments.name is not None:

@@ -57,6 +57,7 @@ class AppendResult:
         bytes: bytes of the stored data, without padding.
         refusals: position in the input, counted from 0, and reason, of the first 100 data that were refused.
         damage: the first 100 places in the input that are not data and were skipped.
+        warnings: why data were not stored that perhaps should be.
         notes: other remarks about the input; nothing was lost.
         kept: names of quarantine items: bytes of another program or of an interrupted append, found where this append
             had to write.
@@ -72,6 +73,7 @@ class AppendResult:
     bytes: int = 0
     refusals: list[tuple[int, str]] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     outcomes: list[Outcome] | None = None
@@ -111,6 +113,7 @@ class AppendResult:
         room, before = _REFUSALS - len(self.refusals), self.count
         self.refusals += [(before + position, reason) for position, reason in other.refusals[:room]]
         self.damage += other.damage[: _REFUSALS - len(self.damage)]
+        self.warnings += other.warnings
         self.notes += other.notes
         self.kept += other.kept
         self.imported += other.imported
@@ -186,8 +189,8 @@ def unidentified(batch: Batch, stored: Stored, unique: Sequence[str]) -> int:
     return sum(others.isdisjoint(batch.metadata[place]) for place in (*stored.duplicates, *stored.replaced))
 
 
-def unidentified_note(count: int, unique: Sequence[str]) -> str:
-    """Return a note about the data that `unidentified` has counted."""
+def unidentified_warning(count: int, unique: Sequence[str]) -> str:
+    """Return a warning about the data that `unidentified` has counted."""
     names = [name for name in unique if name != "reftime"]
     without = "it" if len(names) == 1 else "them"
     each = " for each reftime" if "reftime" in unique else ""

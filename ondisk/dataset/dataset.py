@@ -21,7 +21,7 @@ from ondisk.dataset.append import (
     refuse_old,
     store,
     unidentified,
-    unidentified_note,
+    unidentified_warning,
 )
 from ondisk.dataset.append_queue import append_queue
 from ondisk.dataset.archived import archived_for
@@ -261,6 +261,7 @@ class Dataset(Queryable):
         tz: str | None = None,
         null: Sequence[str] = (),
         delimiter: str | None = None,
+        decimal: str | None = None,
         batch_size: int = BATCH_SIZE,
     ) -> AppendResult:
         """Store the data of a file: lines and frames byte for byte, rows of tables in the dataset's format.
@@ -278,6 +279,7 @@ class Dataset(Queryable):
             tz: the zone of times without an offset, such as Europe/Rome, UTC or +01:00.
             null: texts in CSV that mean that there is no value; an empty cell always does.
             delimiter: between the cells of CSV; None for a comma, or a tab in a `.tsv`.
+            decimal: the mark before the decimals of numbers in CSV, `.` or `,`; None for a point.
             batch_size: data in a batch; a batch also ends at 64 MiB.
 
         Raises:
@@ -289,7 +291,7 @@ class Dataset(Queryable):
         """
         from ondisk.tables.options import TableOptions
 
-        options = TableOptions(time, time_format, tz, null, delimiter)
+        options = TableOptions(time, time_format, tz, null, delimiter, decimal)
         with parsed(self._access, source, format, checked_batch_size(batch_size), options) as (chosen, read):
             return self._append(read, chosen, outcomes=outcomes)
 
@@ -910,7 +912,7 @@ class Dataset(Queryable):
             if waiting:
                 access.checkpoint()
             if unknown:
-                result.notes.append(unidentified_note(unknown, self.config.unique))
+                result.warnings.append(unidentified_warning(unknown, self.config.unique))
         except OndiskError as error:
             error.context["result"] = result
             raise

@@ -143,7 +143,7 @@ class Stream(Response):
         self._last = last
         self._doubts = doubts
         self._stack = contextlib.ExitStack()
-        self._pieces: Iterator[bytes | memoryview] = iter(())
+        self._pieces: Iterator[bytes] = iter(())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -151,7 +151,8 @@ class Stream(Response):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             try:
                 while piece is not None:
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    for part in _parts(piece):
+                        await send({"type": "http.response.body", "body": part, "more_body": True})
                     piece = await self._work.call(next, self._pieces, None)
             except OndiskError as error:
                 _LOG.error("%s: an answer was cut: %s", scope["path"], error)
@@ -162,7 +163,7 @@ class Stream(Response):
         finally:
             await self._work.call(self._stack.close)
 
-    def _begin(self) -> bytes | memoryview | None:
+    def _begin(self) -> bytes | None:
         dataset = self._stack.enter_context(self._served.opened())
         content = self._make(dataset)
         self._stack.callback(getattr(content.pieces, "close", lambda: None))
@@ -182,8 +183,8 @@ def doubts_of(dataset: Dataset, *, offline: bool = True) -> dict[str, str]:
     return {"ondisk-warning": text} if doubts else {}
 
 
-def in_pieces(items: Iterable[bytes]) -> Iterator[bytes | memoryview]:
-    """Yield the same bytes in pieces of a size that is sent well. Large items are not copied."""
+def in_pieces(items: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes, small items joined, large ones as they are: a thread that makes each has enough to do."""
     held: list[bytes] = []
     size = 0
     for item in items:
@@ -191,10 +192,15 @@ def in_pieces(items: Iterable[bytes]) -> Iterator[bytes | memoryview]:
             yield b"".join(held)
             held, size = [], 0
         if len(item) > _PIECE:
-            whole = memoryview(item)
-            yield from (whole[begin : begin + _PIECE] for begin in range(0, len(item), _PIECE))
+            yield item
         else:
             held.append(item)
             size += len(item)
     if held:
         yield b"".join(held)
+
+
+def _parts(piece: bytes) -> Iterator[memoryview]:
+    """Yield the same bytes, as many at a time as are sent well. They are not copied."""
+    whole = memoryview(piece)
+    return (whole[begin : begin + _PIECE] for begin in range(0, len(piece), _PIECE))

@@ -22,11 +22,20 @@ from ondisk.tables import csv_reader
 from ondisk.tables.batches import joined, with_refused
 from ondisk.tables.columns import CONTENT
 from ondisk.tables.csv_reader import CsvRecords
-from ondisk.tables.options import REFTIME, TableOptions
+from ondisk.tables.options import COMMA, REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
-from ondisk.tables.values import CellValues, Metadata, Parts, Refused
+from ondisk.tables.values import (
+    USE_COMMA,
+    CellValues,
+    Metadata,
+    Parts,
+    Refused,
+    has_decimal_commas,
+    numbers_by,
+)
 
 _NOT_WORD = re.compile(r"[^a-z0-9_]+")
+_LOOKED_AT = 1000  # rows
 _NAMED = 20  # columns in a message
 
 
@@ -51,13 +60,19 @@ def _parsed(
 ) -> Iterator[Batch]:
     delimiter = options.delimiter or ","
     columns: _Columns | None = None
+    is_first = True
     for records in csv_reader.read(stream, delimiter, in_columns=True):
         if columns is None:
             columns, records = _begun(records, config, format, options, delimiter)
         lines = sorted([*records.lines, *records.refused]) if records.refused else records.lines
         count = min(batch_size, columns.together)
         for begin in range(0, len(lines), count):
-            yield columns.encode(_between(records, lines[begin : begin + count]))
+            some = _between(records, lines[begin : begin + count])
+            batch = columns.encode(some)
+            if is_first:
+                batch.notes += columns.notes(some)
+                is_first = False
+            yield batch
 
 
 def check_takes_rows(format: Format) -> None:
@@ -139,7 +154,7 @@ class _Columns:
         self._times = iso if options.time_format is None else Times(options.time_format, zone)
         self._fields = [*fields.values()]
         described = [(name, config.fields[name], shown(names[place])) for name, place in fields.items()]
-        self._metadata = Metadata(described, options.null, self._times, iso)
+        self._metadata = Metadata(described, options.null, self._times, iso, options.decimal)
         self._others = [place for place in range(len(names)) if place != self._time and place not in self._fields]
         self._keys = [names[place].removeprefix(CONTENT) or CONTENT for place in self._others]
         # Each datum has the names of its keys, which may be far longer than its cells.
@@ -148,10 +163,21 @@ class _Columns:
         if REFTIME in self._keys:
             hint = f"Rename it, or remove it; the reftime is {shown(wanted)}."
             raise InvalidInput(f"a column of the content cannot be called {REFTIME}", hint=hint)
-        self._contents = CellValues(options.null)
+        self._null, self._decimal = {"", *options.null}, options.decimal
+        value_of = numbers_by(options.decimal)
+        self._contents = CellValues(options.null, value_of)
         self._joining = format if isinstance(format, JoinsParts) and format.joins_parts else None
         part_of = [] if self._joining is None else [partial(self._joining.content_part, key) for key in self._keys]
-        self._parts = [Parts(each, options.null) for each in part_of]
+        self._parts = [Parts(each, options.null, value_of) for each in part_of]
+
+    def notes(self, records: CsvRecords) -> Iterator[str]:
+        """Yield what the first records show that is perhaps not what the user wants."""
+        cells = records.columns or [*zip(*records.rows, strict=False)]
+        for key, place in zip(self._keys, self._others, strict=True):
+            texts = {*cells[place][:_LOOKED_AT]} - self._null if place < len(cells) else {*()}
+            if self._decimal is None and has_decimal_commas(texts):
+                text = next(each for each in cells[place] if COMMA in each)
+                yield f"{shown(text)} in column {shown(key)} is stored as a text; {USE_COMMA}"
 
     def encode(self, records: CsvRecords) -> Batch:
         """Return records as data; refuse those that are not."""

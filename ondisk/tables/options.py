@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from ondisk.errors import InvalidInput, shown
 
 REFTIME = "reftime"
+CSV_ONLY = ("null", "delimiter", "decimal")
+"""The options that no other table has."""
+DECIMALS = (POINT, COMMA) = (".", ",")
 _TABS = frozenset({"tab", "\\t"})  # how a shell's user writes it
 _DELIMITERS = frozenset(",;|:!#$%&*/<=>?@^_`~ ") | {"\t"}
 
@@ -22,9 +25,10 @@ class TableOptions:
         tz: the zone of times without an offset: a name such as Europe/Rome, UTC, or an offset such as +01:00.
         null: texts of cells that mean that there is no value; an empty cell always does. For CSV only.
         delimiter: the character between cells; None for a comma, or a tab in a `.tsv`. For CSV only.
+        decimal: the mark before the decimals of numbers, a point or a comma; None for a point. For CSV only.
 
     Raises:
-        InvalidInput: `null` or `delimiter` is not valid.
+        InvalidInput: `null`, `delimiter` or `decimal` is not valid.
     """
 
     time: str | None = None
@@ -32,6 +36,7 @@ class TableOptions:
     tz: str | None = None
     null: Sequence[str] = ()
     delimiter: str | None = None
+    decimal: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("time", "time_format", "tz"):
@@ -49,6 +54,8 @@ class TableOptions:
         if self.delimiter is not None and self.delimiter not in _DELIMITERS:
             problem = f"the delimiter must be one character such as , or ; or a tab, not {shown(self.delimiter)}"
             raise InvalidInput(problem, hint="Write tab for a tab.")
+        if self.decimal not in (None, *DECIMALS):
+            raise InvalidInput(f"decimal must be a point or a comma, not {shown(self.decimal)}")
 
     @property
     def given(self) -> list[str]:

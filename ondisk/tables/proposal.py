@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import PurePath
@@ -25,9 +25,9 @@ from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
 from ondisk.tables import csv_reader
 from ondisk.tables.csv_input import check_names, field_name
-from ondisk.tables.options import REFTIME, TableOptions
+from ondisk.tables.options import COMMA, REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
-from ondisk.tables.values import number_or_text
+from ondisk.tables.values import has_decimal_commas, number_or_text, numbers_by
 
 SAMPLE = 10_000
 """How many rows are looked at."""
@@ -118,12 +118,13 @@ def proposed(
     tz: str | None = None,
     null: Sequence[str] = (),
     delimiter: str | None = None,
+    decimal: str | None = None,
 ) -> str:
     """Return the text of a `dataset.toml` for a file of CSV or of JSON lines, with comments.
 
     Args:
         source: a path, or a stream of bytes, perhaps compressed.
-        time, time_format, tz, null, delimiter: as in `Dataset.append_file`; what is not given is proposed, too.
+        time, time_format, tz, null, delimiter, decimal: as in `Dataset.append_file`; what is not given is proposed.
 
     Raises:
         InvalidInput: it has no rows, or no column with times; or an option is not valid.
@@ -131,7 +132,7 @@ def proposed(
 
     Cost: reads some megabytes, whatever the size of the file.
     """
-    options = TableOptions(time, time_format, tz, null, delimiter)
+    options = TableOptions(time, time_format, tz, null, delimiter, decimal)
     with open_source(source) as opened:
         begun = Begun.of(opened)
         if table := table_of(begun.head):
@@ -166,12 +167,18 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     is_whole, table = len(found) <= SAMPLE, [row for row in found[:SAMPLE] if len(row) >= len(names)]
     size = sum(sum(map(len, row)) + len(row) for row in table)
     columns = dict(zip(names, zip(*table, strict=False), strict=False)) if table else {}
-    nulls = {text for texts in columns.values() for text in _nulls(texts)} | {*options.null}
+    decimal = options.decimal or _decimal(columns.values(), {"", *_NULLS, *options.null})
+    value_of = numbers_by(decimal)
+    nulls = {text for texts in columns.values() for text in _nulls(texts, value_of)} | {*options.null}
     rows = [
-        {key: _value(text) for key, text in zip(names, row, strict=False) if text and text not in nulls}
+        {
+            key: _BOOLEANS.get(text.lower(), value_of(text))
+            for key, text in zip(names, row, strict=False)
+            if text and text not in nulls
+        }
         for row in table
     ]
-    options = replace(options, null=sorted(nulls), delimiter=None if delimiter == "," else delimiter)
+    options = replace(options, null=sorted(nulls), delimiter=None if delimiter == "," else delimiter, decimal=decimal)
     return _proposed(_Sample(rows, size, is_whole), names, name, options, "seg")
 
 
@@ -309,6 +316,8 @@ def _append(name: str, options: TableOptions) -> str:
         words += ["--null", f",{texts}" if texts.startswith("--") else texts]  # else it would end the options
     if options.delimiter is not None and not (options.delimiter == "\t" and ".tsv" in name):
         words += ["--delimiter", "tab" if options.delimiter == "\t" else options.delimiter]
+    if options.decimal is not None:
+        words += ["--decimal", options.decimal]
     return shlex.join(words)
 
 
@@ -317,16 +326,19 @@ def _delimiter(head: bytes) -> str:
     return max(_DELIMITERS, key=line.count)
 
 
-def _nulls(texts: Sequence[str]) -> set[str]:
+def _decimal(columns: Iterable[Sequence[str]], nulls: set[str]) -> str | None:
+    """Return a comma if numbers have a decimal comma, and none has a point."""
+    values = [{*texts} - nulls for texts in columns]
+    has_point = any(isinstance(number_or_text(text), float) for texts in values for text in texts)
+    return COMMA if not has_point and any(map(has_decimal_commas, values)) else None
+
+
+def _nulls(texts: Sequence[str], value_of: Callable[[str], int | float | str]) -> set[str]:
     """Return which texts of a column of numbers mean that there is no value."""
     found = {*texts} & {*_NULLS}
-    if found and all(not isinstance(number_or_text(text), str) for text in {*texts} - found - {""}):
+    if found and all(not isinstance(value_of(text), str) for text in {*texts} - found - {""}):
         return found
     return set()
-
-
-def _value(text: str) -> Any:
-    return _BOOLEANS.get(text.lower(), number_or_text(text))
 
 
 def _column(name: str, values: list[Any], format: str) -> _Column:

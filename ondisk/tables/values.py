@@ -7,7 +7,7 @@ In the content of a datum, a text is a number if it is written as programs write
 
 Everything else stays a text, as it is: `007`, `+39`, `1e5`, `12E4` are codes or telephone numbers more often than
 numbers; longer integers would lose digits in other programs; `nan` and `inf` are not finite. Blanks around a number do
-not matter.
+not matter. With a decimal comma, numbers are written with a comma instead of the point, and one with a point is a text.
 
 A declared field has a type, and its texts are read by it: `007` is 7 in an integer, and `007` in a text.
 """
@@ -17,12 +17,13 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN, FieldType, Value, from_microseconds
 from ondisk.errors import InvalidInput, shown
+from ondisk.tables.options import COMMA, POINT
 from ondisk.tables.times import Times
 
 _CACHED, _LONG = 50_000, 64
@@ -33,7 +34,11 @@ _REAL = re.compile(
 _ANY_INTEGER = re.compile(r"[+-]?[0-9]{1,100}(?:\.0*)?")
 _ANY_REAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _INFINITE = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE)
+_THOUSANDS = re.compile(r"-?[1-9][0-9]{0,2},[0-9]{3}")
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
+
+
+USE_COMMA = "if that is a decimal comma, pass decimal (--decimal ,)"
 
 
 class CellValues(dict[str, Any]):
@@ -41,15 +46,17 @@ class CellValues(dict[str, Any]):
 
     Args:
         null: such texts, besides the empty one.
+        value_of: returns the value of another text.
     """
 
-    def __init__(self, null: Iterable[str]) -> None:
+    def __init__(self, null: Iterable[str], value_of: Callable[[str], int | float | str]) -> None:
         super().__init__()
+        self._value_of = value_of
         self._null = dict.fromkeys(["", *null])
         self.update(self._null)
 
     def __missing__(self, text: str) -> Any:
-        value = number_or_text(text)
+        value = self._value_of(text)
         if len(text) <= _LONG:
             self[text] = value
         return value
@@ -66,17 +73,20 @@ class Parts(dict[str, bytes]):
 
     Args:
         part_of: returns the part of a value.
-        null: such texts, besides the empty one.
+        null, value_of: as in `CellValues`.
     """
 
-    def __init__(self, part_of: Callable[[Any], bytes], null: Iterable[str]) -> None:
+    def __init__(
+        self, part_of: Callable[[Any], bytes], null: Iterable[str], value_of: Callable[[str], int | float | str]
+    ) -> None:
         super().__init__()
+        self._value_of = value_of
         self._part_of = part_of
         self._null = dict.fromkeys(["", *null], b"")
         self.update(self._null)
 
     def __missing__(self, text: str) -> bytes:
-        part = self._part_of(number_or_text(text))
+        part = self._part_of(self._value_of(text))
         if len(text) <= _LONG:
             self[text] = part
         return part
@@ -100,6 +110,24 @@ def number_or_text(text: str) -> int | float | str:
     return text
 
 
+def number_with_comma_or_text(text: str) -> int | float | str:
+    """Return the number that a text with a decimal comma is, or the text."""
+    number = text if POINT in text else number_or_text(text.replace(COMMA, POINT))
+    return text if isinstance(number, str) else number
+
+
+def numbers_by(decimal: str | None) -> Callable[[str], int | float | str]:
+    """Return the function that finds numbers in texts with a decimal mark."""
+    return number_with_comma_or_text if decimal == COMMA else number_or_text
+
+
+def has_decimal_commas(texts: Collection[str]) -> bool:
+    """Return whether texts are numbers, and some of them can only have a decimal comma: `1,234` may be a thousand."""
+    return all(not isinstance(number_with_comma_or_text(each), str) for each in texts) and any(
+        COMMA in each and _THOUSANDS.fullmatch(each.strip()) is None for each in texts
+    )
+
+
 class Refused(str):
     """Why a cell has no value of its field; names column and text."""
 
@@ -114,14 +142,20 @@ class Metadata(dict[tuple[str, ...], Mapping[str, Any] | Refused]):
         null: texts that mean that there is no value, besides the empty one.
         times: reads timestamps that are written as the reftime.
         iso: reads timestamps in ISO 8601.
+        decimal: the mark before the decimals of numbers.
     """
 
     def __init__(
-        self, fields: Sequence[tuple[str, FieldType, str]], null: Iterable[str], times: Times, iso: Times
+        self,
+        fields: Sequence[tuple[str, FieldType, str]],
+        null: Iterable[str],
+        times: Times,
+        iso: Times,
+        decimal: str | None,
     ) -> None:
         super().__init__()
-        self._null = frozenset(["", *null])
-        self._readers = [(name, column, reader(kind, times, iso)) for name, kind, column in fields]
+        self._null, self._decimal = frozenset(["", *null]), decimal
+        self._readers = [(name, column, reader(kind, times, iso, decimal)) for name, kind, column in fields]
 
     def __missing__(self, texts: tuple[str, ...]) -> Mapping[str, Any] | Refused:
         metadata: dict[str, Any] = {}
@@ -131,7 +165,8 @@ class Metadata(dict[tuple[str, ...], Mapping[str, Any] | Refused]):
             try:
                 metadata[name] = read(text)
             except InvalidInput as error:
-                return Refused(f"column {column}: {error.message}")
+                may_have_comma = self._decimal is None and has_decimal_commas([text])
+                return Refused(f"column {column}: {error.message}{f'; {USE_COMMA}' if may_have_comma else ''}")
         if len(self) >= _CACHED:
             self.clear()
         if sum(map(len, texts)) <= _LONG * len(texts):
@@ -139,12 +174,14 @@ class Metadata(dict[tuple[str, ...], Mapping[str, Any] | Refused]):
         return metadata
 
 
-def reader(kind: FieldType, times: Times, iso: Times) -> Callable[[str], Value]:
+def reader(kind: FieldType, times: Times, iso: Times, decimal: str | None = None) -> Callable[[str], Value]:
     """Return a function that reads the text of a cell as a value of a type; it raises InvalidInput.
 
     Args:
-        times, iso: as in `Metadata`.
+        times, iso, decimal: as in `Metadata`.
     """
+    if decimal == COMMA and kind in _WITH_COMMA:
+        return _WITH_COMMA[kind]
     if kind is FieldType.TIMESTAMP:
         return lambda text: _timestamp(text, times, iso)
     return _READERS[kind]
@@ -170,6 +207,21 @@ def _real(text: str) -> float:
     if not isfinite(real):
         raise InvalidInput(f"{shown(text)} is too large for a real")
     return real
+
+
+def _integer_with_comma(text: str) -> int:
+    return _integer(_pointed(text))
+
+
+def _real_with_comma(text: str) -> float:
+    return _real(_pointed(text))
+
+
+def _pointed(text: str) -> str:
+    """Return a number with a decimal comma as one with a point."""
+    if POINT in text:
+        raise InvalidInput(f"{shown(text)} is not a number with a decimal comma")
+    return text.replace(COMMA, POINT)
 
 
 def _boolean(text: str) -> bool:
@@ -201,4 +253,8 @@ _READERS: dict[FieldType, Callable[[str], Value]] = {
     FieldType.TEXT: lambda text: text,
     FieldType.BOOLEAN: _boolean,
     FieldType.BYTES: _bytes,
+}
+_WITH_COMMA: dict[FieldType, Callable[[str], Value]] = {
+    FieldType.INTEGER: _integer_with_comma,
+    FieldType.REAL: _real_with_comma,
 }

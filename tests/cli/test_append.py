@@ -24,7 +24,7 @@ TOTALS = ("imported", "duplicates", "replaced", "refused", "segments", "bytes")
 
 
 def totals(*counts: int) -> dict[str, object]:
-    return {**dict(zip(TOTALS, counts, strict=True)), "damage": [], "notes": [], "kept": []}
+    return {**dict(zip(TOTALS, counts, strict=True)), "damage": [], "warnings": [], "notes": [], "kept": []}
 
 
 def test_files_are_stored_and_counted_together(run, vm2):
@@ -204,6 +204,17 @@ def test_a_frame_count_that_is_too_high_is_a_note_and_not_an_error(run, vm2):
     assert (done.code, done.lines[0]["imported"], done.lines[0]["damage"]) == (0, 1, [])
     assert done.lines[0]["notes"] == [{"file": "high.seg", "note": "its header counts 5 frames, 1 are whole"}]
     assert "ondisk: note: high.seg: its header counts 5 frames, 1 are whole" in done.err
+
+
+def test_duplicates_that_lack_what_unique_names_are_warned_about_also_when_quiet(run):
+    ondisk.create(
+        "typo", {"format": "jsonl", "step": "daily", "fields": {"sensor": "text"}, "unique": ["sensor"]}
+    ).close()
+    Path("a.jsonl").write_text("".join(f'{{"reftime":"2026-11-20T0{hour}:00:00Z"}}\n' for hour in range(4)))
+    warning = "{} duplicates lack sensor, which `unique` names: only one datum without it is stored"
+    assert run("append", "typo", "a.jsonl", "--quiet").err == f"ondisk: warning: a.jsonl: {warning.format(3)}\n"
+    done = run("append", "typo", "a.jsonl", "--json")
+    assert done.json["warnings"] == [{"file": "a.jsonl", "warning": warning.format(4)}]
 
 
 def test_a_segment_of_an_unknown_version_is_named(run, vm2):

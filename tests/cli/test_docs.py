@@ -29,7 +29,7 @@ ITEM = "2026/.quarantine/20261122T141307.123456Z-11-22.vm2"
 COMMAND_LINES = {
     "query": "query weather",
     "query --also": "query weather --also pulled",
-    "append": "append weather obs.vm2 cut.seg",
+    "append": "append typo cut.seg cut.seg",
     "summary": "summary weather",
     "summary --by": "summary weather --by day --min-max reftime",
     "summary --plot": "summary weather --by day --plot days.svg",
@@ -67,7 +67,18 @@ COMMAND_LINES = {
     "token verify": "token verify replica.tokens",
     "migrate": "migrate changed",
 }
-LISTS = ("damage", "problems", "notes", "done", "findings", "remaining", "offenders", "differences", "stored")
+LISTS = (
+    "warnings",
+    "damage",
+    "problems",
+    "notes",
+    "done",
+    "findings",
+    "remaining",
+    "offenders",
+    "differences",
+    "stored",
+)
 TYPES = {
     "integer": int,
     "number": float,
@@ -228,8 +239,18 @@ def queue(folder):
         dataset.append_file(ROOT / "sample_datasets/beats-queue/2.seg")
 
 
+@pytest.fixture
+def typo(folder):
+    """Create a dataset whose data lack what `unique` names."""
+    ondisk.create(
+        "typo", {"format": "seg", "step": "daily", "fields": {"sensor": "text"}, "unique": ["sensor"]}
+    ).close()
+
+
 @pytest.mark.parametrize("title", COMMAND_LINES)
-@pytest.mark.usefixtures("queue", "spool", "damaged", "broken", "archived", "changed", "kept", "tokens", "replica")
+@pytest.mark.usefixtures(
+    "queue", "typo", "spool", "damaged", "broken", "archived", "changed", "kept", "tokens", "replica"
+)
 def test_the_shapes_are_what_the_command_prints(run, title):
     Path("cut.seg").write_bytes(CUT[:4] + b"\x15" + CUT[5:])  # and its frame count is too high
     rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section(SHAPES, title), re.MULTILINE)

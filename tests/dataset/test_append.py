@@ -168,7 +168,7 @@ def test_reftime_counts_only_where_it_is_listed(create):
 
 
 @pytest.mark.parametrize(
-    ("unique", "note"),
+    ("unique", "warnings"),
     [
         (["reftime"], []),
         (
@@ -182,10 +182,10 @@ def test_reftime_counts_only_where_it_is_listed(create):
     ],
 )
 @pytest.mark.parametrize("replace", ["no", "yes"])
-def test_duplicates_that_no_unique_field_tells_apart_are_noted(create, unique, note, replace):
+def test_duplicates_that_no_unique_field_tells_apart_are_warned_about(create, unique, warnings, replace):
     dataset = create(unique=unique, replace=replace, fields={"station": "integer", "product": "text"})
     first, later = data(1, 2, 3), [at(7), at(8, station=5), at(8, station=5)]
-    assert dataset.append([*first, *later], batch_size=2).notes == note
+    assert dataset.append([*first, *later], batch_size=2).warnings == warnings
 
 
 def test_a_duplicate_leaves_no_bytes_in_its_segment(create):

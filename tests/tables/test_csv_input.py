@@ -48,6 +48,35 @@ def test_fields_are_metadata_by_their_types_and_the_rest_is_the_content(dataset)
     assert append(dataset, text.replace("Station ID", "station"), time="when").duplicates == 2
 
 
+def test_numbers_with_a_decimal_comma_are_numbers_if_the_option_says_so(create):
+    head, rest = "reftime;level;temp;code\n", "2026-11-20;1,25;-0,5;007\n2026-11-21;2;1,5e-3;1.5\n"
+    for format in ("seg", "jsonl"):
+        dataset = create(format, format=format, fields={"level": "real"})
+        result = append(dataset, head + rest, delimiter=";", decimal=",", tz="UTC")
+        assert (result.imported, result.notes) == (2, [])
+        assert stored(dataset) == [
+            ("2026-11-20T00:00", {"level": 1.25}, {"temp": -0.5, "code": "007"}),
+            ("2026-11-21T00:00", {"level": 2.0}, {"temp": 0.0015, "code": "1.5"}),
+        ]
+        text = head + "2026-11-22;1.25;1.234,5;12,\n"
+        (refusal,) = append(dataset, text, delimiter=";", decimal=",", tz="UTC").refusals
+        assert refusal[1] == "line 2: column 'level': '1.25' is not a number with a decimal comma"
+
+
+def test_decimal_commas_without_the_option_are_noted_once_for_each_column(create):
+    dataset = create(format="seg", fields={"level": "real"})
+    rows = ["2026-11-20;1;1,5;1,234;7,x;;a", "2026-11-21;1,5;2;2,345;1,5;12,5;b", "2026-11-22;2;-0,5;3;1;13;1,5"]
+    text = "\n".join(["reftime;level;temp;thousands;code;rare;note", *rows])
+    for size in (1, 100):
+        result = append(dataset, text, delimiter=";", tz="UTC", batch_size=size)
+        assert result.refusals == [
+            (1, "line 3: column 'level': '1,5' is not a number; if that is a decimal comma, pass decimal (--decimal ,)")
+        ]
+        assert [note.split(" is ")[0] for note in result.notes][:1] == ["'1,5' in column 'temp'"]
+    assert [note.split(" is ")[0] for note in result.notes] == ["'1,5' in column 'temp'", "'12,5' in column 'rare'"]
+    assert append(dataset, text.replace("1,5;2", "1;2"), delimiter=";", decimal=".", tz="UTC").notes == []
+
+
 def test_a_field_of_each_type_is_read(create):
     fields = {name: name for name in ("integer", "real", "text", "boolean", "timestamp", "bytes")}
     for format in ("seg", "jsonl"):
@@ -154,7 +183,8 @@ def test_the_hint_for_another_delimiter_names_it(dataset):
 @pytest.mark.parametrize(
     "options",
     [{"time": ""}, {"time": 5}, {"tz": ""}, {"time_format": 5}, {"null": "NA"}, {"null": [5]}]
-    + [{"delimiter": each} for each in ("", ",,", '"', "\n", "a", ".", "\0")],
+    + [{"delimiter": each} for each in ("", ",,", '"', "\n", "a", ".", "\0")]
+    + [{"decimal": each} for each in ("", ";", ",,", "'", 1)],
 )  # fmt: skip
 def test_an_option_that_is_not_valid_is_refused(dataset, options):
     with pytest.raises(InvalidInput) as caught:

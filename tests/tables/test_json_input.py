@@ -84,7 +84,7 @@ def test_a_bad_line_is_refused_with_line_key_and_value_and_the_rest_is_stored(da
         assert part in reason
 
 
-@pytest.mark.parametrize("options", [{"null": ["NA"]}, {"delimiter": ";"}])
+@pytest.mark.parametrize("options", [{"null": ["NA"]}, {"delimiter": ";"}, {"decimal": ","}])
 def test_options_of_csv_are_refused(dataset, options):
     with pytest.raises(InvalidInput, match="is for CSV"):
         append(dataset, {"t": "2026-11-20"}, time="t", **options)

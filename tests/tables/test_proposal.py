@@ -90,6 +90,17 @@ def test_texts_for_no_value_and_the_delimiter_are_found():
     assert "--null ,-- -" in propose(text.replace("NA", "--"))[1]
 
 
+@pytest.mark.parametrize(
+    ("cells", "is_comma"),
+    [("1,5 2 -0,25", True), ("1,234 2,345", False), ("1,234 2,3", True), ("1,5 x", False), ("1,5 2.5", False)],
+)
+def test_a_decimal_comma_is_found(cells, is_comma):
+    rows = [f"2026-11-2{day};{cell}" for day, cell in enumerate([*cells.split(), "NA"])]
+    _, toml = propose("\n".join(["time;temp", *rows]))
+    assert ("--delimiter ';' --decimal ,\n" in toml) is is_comma
+    assert ("temp = " in toml) is False
+
+
 @pytest.mark.parametrize("pack", [lambda content: content, gzip.compress])
 def test_json_lines_stay_json_lines(pack):
     lines = [json.dumps({"reftime": f"{time}:00Z".replace(" ", "T"), "id": s, "Name": "x", "deep": [s]})

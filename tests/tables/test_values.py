@@ -49,7 +49,7 @@ def test_a_text_is_a_number_or_itself(text):
 
 
 def test_values_are_the_same_when_they_are_remembered():
-    contents = CellValues(["NA"])
+    contents = CellValues(["NA"], number_or_text)
     for _ in range(2):
         assert [contents[text] for text in ("", "NA", "na", "7", "x" * 100)] == [None, None, "na", 7, "x" * 100]
         contents.update({str(number): number for number in range(60_000)})
