@@ -113,6 +113,8 @@ def _syntax(text: str) -> str | None:
     """Return what a text probably contains by mistake: another group, or a wildcard."""
     if re.search(r"\sand\s", text, re.IGNORECASE):
         return "write `;` between groups, not `and`"
+    if text.startswith("!="):
+        return "the language has no `!=`; in Python, `~` negates a condition"
     if "*" in text:
         return "`*` is an ordinary character. A text matches by its first components, so omit those that may vary"
     if ":" in text:

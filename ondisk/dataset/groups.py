@@ -65,7 +65,11 @@ def check(by: str, of: str | None, known: Fields) -> tuple[str, str | None]:
     for what, given in {"by": by, **({} if of is None else {"min_max": of})}.items():
         if not isinstance(given, str):
             raise InvalidInput(f"{what} is a text, not {shown(given)}", hint='Write for example by="day".')
-    by = by if by in PERIODS else _declared(by, known)
+    try:
+        by = by if by in PERIODS else _declared(by, known)
+    except MatchError as error:
+        error.hint += f" The periods are {', '.join(PERIODS)}."
+        raise
     if of is None or of.startswith(CONTENT):
         return by, of
     try:

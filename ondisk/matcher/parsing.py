@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -9,6 +10,14 @@ from ondisk.errors import MatchError
 from ondisk.matcher.tree import METADATA, And, Compare, Everything, Expression, OneOf, Or, Scalar
 
 _QUOTED_IN_ERRORS = 60
+_FOREIGN = [
+    (re.compile(r'^[^"]*!='), "There is no `!=`: write `<5 or >5`, or use `~` in Python."),
+    (re.compile(r"^not\s", re.IGNORECASE), "There is no `not`: write for example `<5 or >5`, or use `~` in Python."),
+    (
+        re.compile(r'^(?:[^"]*\s)?and(?:\s|$)', re.IGNORECASE),
+        "There is no `and`: write `;` between groups, and `,` between two comparisons of one field.",
+    ),
+]
 NOT_DECLARED = f" Metadata that are not declared are written `{METADATA}NAME`. The content of data cannot be matched."
 """What the hint for an unknown field ends with."""
 
@@ -44,8 +53,12 @@ class Fragment:
             begin += len(text) + len(separator)
 
     def error(self, problem: str, hint: str) -> MatchError:
-        """Return the error with the problem of this fragment, its position and what to do."""
+        """Return the error with the problem of this fragment, its position and what to do.
+
+        If the fragment is written as in another language, the hint says how it is written here.
+        """
         message = f"{problem}, at character {self.start + 1} of the match expression"
+        hint = next((other for foreign, other in _FOREIGN if foreign.search(self.text)), hint)
         return MatchError(message, hint=hint, piece=self.text, position=self.start)
 
 

@@ -184,7 +184,9 @@ def _without_odd(found: CsvRecords) -> CsvRecords:
         elif _SURROGATE.search(joined):
             number = next(number for number, cell in enumerate(row, 1) if _SURROGATE.search(cell))
             raw = row[number - 1].encode(errors="surrogateescape")
-            refused[found.lines[place]] = f"column {number}: {shown(raw)} is not UTF-8"
+            refused[found.lines[place]] = (
+                f"column {number}: {shown(raw)} is not UTF-8; is it Latin-1? iconv -f latin1 -t utf-8 converts it"
+            )
         else:
             kept.append(place)
     return CsvRecords([found.rows[place] for place in kept], [found.lines[place] for place in kept], refused)

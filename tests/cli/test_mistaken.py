@@ -10,6 +10,7 @@ import ondisk
 
 MISTAKES = {
     "area: VM2,5 and product: VM2,1": "no datum has the area `VM2,5 and product: VM2,1`: write `;` between groups",
+    "area: !=VM2": "no datum has the area `!=VM2`: the language has no `!=`; in Python, `~` negates a condition",
     "area: VM2,*": "no datum has the area `VM2,*`: `*` is an ordinary character",
     "area: VM2,5 product: VM2,1": "no datum has the area `VM2,5 product: VM2,1`: write `;` between groups",
     "area: vm2,5": "no datum has the area `vm2,5`: case matters; there is `VM2,5`",

@@ -359,6 +359,14 @@ def test_a_real_rounds_no_integer_and_the_remedy_of_the_error_works(run, jsonl):
     assert pq.read_table("table")["data.x"].to_pylist() == ["1.5", "9007199254740993"]
 
 
+@pytest.mark.parametrize("option", [("--csv",), ("--parquet", "table")])
+def test_a_column_that_no_datum_has_is_noted(run, jsonl, option):
+    Path("a.jsonl").write_text('{"reftime":"2026-11-20T06:00:00Z","temp":1,"rain":2}\n')
+    run("append", jsonl, "a.jsonl")
+    done = run("query", jsonl, *option, "--columns", "reftime,data.Temp,data.rain")
+    assert (done.code, done.err) == (0, "ondisk: note: no datum has data.Temp; there is data.temp, data.rain\n")
+
+
 @pytest.mark.parametrize("also", [(), ("--also", "other")])
 @pytest.mark.parametrize("option", [("--csv",), ("--parquet", "table")])
 def test_a_column_that_is_not_the_field_of_its_name_is_noted(run, option, also):

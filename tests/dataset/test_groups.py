@@ -146,6 +146,11 @@ def test_what_cannot_be_grouped_is_an_error_before_anything_is_read(weather, by,
     assert problem in error.value.message
 
 
+def test_the_error_for_another_period_names_those_that_exist(weather):
+    with pytest.raises(MatchError, match="The periods are hour, day, month, year"):
+        weather.summary_by("week")
+
+
 TIMES = st.one_of(
     st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31, 23), timezones=st.just(UTC)),
     st.datetimes(datetime(1969, 12, 30), datetime(1970, 1, 3), timezones=st.just(UTC)),

@@ -147,6 +147,22 @@ def test_what_is_not_of_the_language_is_refused(text, says):
     assert says in refusal(text).message
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("station != 5", "no `!=`"),
+        ("station: !=5", "no `!=`"),
+        ("reftime: !=2026", "no `!=`"),
+        ("not station: 5", "no `not`"),
+        ("station: 5 and product: VM2", "no `and`"),
+        ("reftime: >=2026 AND <2027", "no `and`"),
+        ('product: "a and b', 'Close it with "'),
+    ],
+)
+def test_what_other_languages_have_is_named(text, says):
+    assert says in refusal(text).hint
+
+
 def test_an_error_says_where_it_is():
     error = refusal("station:5; product:VM2 or  ,,")
     assert error.context == {"piece": ",,", "position": 27}
