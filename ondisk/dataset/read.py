@@ -438,7 +438,8 @@ class DatasetReader:
         blocks = snapshot.blocks(segment.id, begin, begin + size)
         first, last = blocks[0], blocks[-1]
         if begin + size > last.offset + format.block_size:  # before memory is allocated for it
-            raise _no_blocks(snapshot, segment, begin + size)
+            problem = f"its blocks of {segment.name!r} near byte {begin + size} do not match the file"
+            raise snapshot.corrupt(problem, segment=segment.name)
         position = first.position
         stored = self._read(snapshot, segment, position, last.position + last.stored - position)
         view = memoryview(stored)
@@ -448,14 +449,14 @@ class DatasetReader:
             pieces, offset = [], first.offset
             for block in blocks:
                 if block.offset != offset:
-                    raise _no_blocks(snapshot, segment, block.offset)
+                    raise _other_size(segment, block.offset)
                 at = block.position - position
                 pieces.append(_unpacked(format, segment, block, view[at : at + block.stored]))
                 offset += len(pieces[-1])
             content = b"".join(pieces)
         content = content[begin - first.offset : begin - first.offset + size]
         if len(content) < size:
-            raise _no_blocks(snapshot, segment, begin + size)
+            raise _other_size(segment, begin + size)
         return content
 
     def _read(
@@ -545,9 +546,16 @@ def misplaced(snapshot: Snapshot, segment: Segment, begin: int) -> IndexCorrupt:
     return snapshot.corrupt(problem, segment=segment.name)
 
 
-def _no_blocks(snapshot: Snapshot, segment: Segment, offset: int) -> IndexCorrupt:
-    problem = f"its blocks of {segment.name!r} near byte {offset} do not match the file"
-    return snapshot.corrupt(problem, segment=segment.name)
+def _other_size(segment: Segment, offset: int) -> SegmentCorrupt:
+    """Return the error for a block that contains fewer or more bytes than the index says.
+
+    A changed byte may leave a block that can be decompressed: LZ4 has no checksum in these files.
+    """
+    hint = "Restore the segment from a backup. The data in its other blocks can still be read."
+    message = (
+        f"{segment.name}: a block near byte {offset} of the decompressed bytes has another size than the index says"
+    )
+    return SegmentCorrupt(message, hint=hint, segment=segment.name)
 
 
 def _located(error: FrameCorrupt, name: str, row: Row) -> FrameCorrupt:
@@ -569,7 +577,11 @@ def _runs(rows: Sequence[Row]) -> Iterator[list[Row]]:
 def _without_data(snapshot: Snapshot, rows: list[Row], prefix: str) -> list[Datum]:
     """Return the data of rows of one segment, from the index only."""
     segment = prefix + snapshot.segment(rows[0][1]).name
-    return [Datum.stored(from_microseconds(row[0]), snapshot.metadata(row[4:]), None, segment, row) for row in rows]
+    metadata = snapshot.metadata_of([row[4:] for row in rows])
+    return [
+        Datum.stored(from_microseconds(row[0]), each, None, segment, row)
+        for row, each in zip(rows, metadata, strict=True)
+    ]
 
 
 def _made(snapshot: Snapshot, rows: list[Row], content: bytes, base: int, prefix: str) -> list[Datum]:
@@ -577,20 +589,17 @@ def _made(snapshot: Snapshot, rows: list[Row], content: bytes, base: int, prefix
 
     A query may run the loop a million times, so it makes no calls that it can avoid.
     """
-    new, known = Datum.__new__, snapshot.known_metadata
+    new, metadata = Datum.__new__, snapshot.metadata_of([row[4:] for row in rows])
     segment = prefix + snapshot.segment(rows[0][1]).name
     reftime, time = None, EPOCH
     data = []
-    for row in rows:
+    for row, datum_metadata in zip(rows, metadata, strict=True):
         datum = new(Datum)
         if row[0] != reftime:
             reftime = row[0]
             time = from_microseconds(row[0])
         datum.reftime = time
-        try:
-            datum.metadata = known[row[4:]]
-        except KeyError:
-            datum.metadata = snapshot.metadata(row[4:])
+        datum.metadata = datum_metadata
         start = row[2] - base
         datum.data = content[start : start + row[3]]
         datum._segment = segment

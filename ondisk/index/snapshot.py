@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache, partial
@@ -34,6 +34,7 @@ ROWS = 200
 """Rows in a list: with more, the garbage collector visits live rows again and again (15 % of a query)."""
 
 _CACHED = 50_000
+_VALUES = "SELECT id, value FROM value WHERE id IN (SELECT value FROM json_each(?))"
 _UNREAD, _SHARED = 1, 8  # bits that are stored with those of `Copies`
 _FEW = 2  # blocks: most data are in one, and a large segment has thousands
 _TRUNCATED: dict[SortInterval, int | str] = {
@@ -132,14 +133,12 @@ class Snapshot:
     Attributes:
         columns: of the index.
         connection: for other queries, such as those of `segment_rows`.
-        known_metadata: the cache of `metadata`, for callers that cannot afford a call.
     """
 
     connection: Connection
 
     def __init__(self, index: Index) -> None:
         self.columns = index.columns
-        self.known_metadata = index.metadata
         self._excluded: tuple[str, str] | None = None
         self.index = index
         self._is_apart = False
@@ -363,20 +362,35 @@ class Snapshot:
 
     def metadata(self, key: Row) -> Mapping[str, Any]:
         """Turn the stored fields of a row into metadata, read-only and shared by rows with equal fields."""
-        known = self.index.metadata.get(key)
-        if known is not None:
-            return known
-        metadata: dict[str, Any] = {}
-        for (name, kind), stored in zip(self.columns.kinds.items(), key, strict=True):
-            if kind.interned:
-                if stored:
-                    metadata[name] = self._value(stored)
-            elif stored is not None:
-                metadata[name] = restored(stored, kind)
-        if len(self.index.metadata) >= _CACHED:
-            self.index.metadata.clear()
-        frozen = self.index.metadata[key] = MappingProxyType(metadata)
-        return frozen
+        (metadata,) = self.metadata_of([key])
+        return metadata
+
+    def metadata_of(self, keys: Sequence[Row]) -> list[Mapping[str, Any]]:
+        """Turn the stored fields of rows into metadata, as `metadata` does.
+
+        Cost: one query for all values that were not seen lately; none if all rows have the fields of others.
+        """
+        known = self.index.metadata
+        try:
+            return [known[key] for key in keys]
+        except KeyError:
+            unknown = {*keys}.difference(known)
+        if len(known) + len(unknown) > _CACHED:
+            known.clear()
+            unknown = {*keys}
+        kinds = [*self.columns.kinds.items()]
+        interned = [place for place, (_, kind) in enumerate(kinds) if kind.interned]
+        values = self._values({key[place] for key in unknown for place in interned} - {0, None})
+        for key in unknown:
+            metadata: dict[str, Any] = {}
+            for (name, kind), stored in zip(kinds, key, strict=True):
+                if kind.interned:
+                    if stored:
+                        metadata[name] = values[stored]
+                elif stored is not None:
+                    metadata[name] = restored(stored, kind)
+            known[key] = MappingProxyType(metadata)
+        return [known[key] for key in keys]
 
     def canonical(self, key: Row) -> Mapping[str, Any]:
         """Turn the stored fields of a row into canonical values, as in a batch."""
@@ -431,11 +445,15 @@ class Snapshot:
             return Condition(f"{held} AND ({where.sql})", [*self._excluded, *where.values])
         return Condition(f"({where.sql}) AND {held}", [*where.values, *self._excluded])
 
-    def _value(self, id: int) -> str | bytes:
-        row = self._row("SELECT value FROM value WHERE id = ?", (id,))
-        if row is None or not isinstance(row[0], str | bytes):
-            raise self.corrupt(f"the value {id} is missing")
-        return row[0]
+    def _values(self, ids: Collection[int]) -> dict[int, str | bytes]:
+        """Return the interned values with some ids."""
+        if not ids:
+            return {}
+        values: dict[int, Any] = dict(self.fetch(_VALUES, (json.dumps([*ids]),)))
+        for id in ids:
+            if not isinstance(values.get(id), str | bytes):
+                raise self.corrupt(f"the value {id} is missing")
+        return values
 
     def _order(self, sort: Sort) -> Iterator[str]:
         if sort.interval is not None:

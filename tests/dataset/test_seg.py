@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -31,6 +32,7 @@ from ondisk.errors import (
     DatumNotFound,
     DiskFull,
     FrameCorrupt,
+    IndexCorrupt,
     IntegrityError,
     InvalidInput,
     KeyMissing,
@@ -41,6 +43,7 @@ from ondisk.formats.diskqueue import blocks
 from ondisk.formats.diskqueue.cbor_payload import FIRST_KEY
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.index import INDEX, Transaction
+from ondisk.replication.feed import Kind
 from ondisk.testing import EVERY_TYPE, same, strategies
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
@@ -272,6 +275,21 @@ def test_a_flipped_byte_is_an_error_however_the_data_are_read(make, compression)
         [*dataset.query()]
     with pytest.raises(IntegrityError):
         dataset.read(whole[damaged].location)
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_a_changed_byte_is_damage_of_the_segment_and_not_of_the_index(make, compression):
+    """LZ4 decompresses some damaged blocks, to fewer or more bytes."""
+    dataset = make(compression=compression)
+    for n in range(3):
+        dataset.append([Datum(T + timedelta(hours=n), {}, b"x" * 50 + bytes([n]))])
+    content, whole = segment(dataset), [*dataset.query()]
+    for at in range(len(content)):
+        rot(dataset, content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
+        for change, datum in zip(dataset.changes().changes, whole, strict=True):
+            assert change.datum == datum or (change.kind is Kind.UNREADABLE and type(change.error) is not IndexCorrupt)
+        with contextlib.suppress(FrameCorrupt, SegmentCorrupt):
+            assert [*dataset.query()] == whole
 
 
 @pytest.mark.parametrize("variant", UNTOUCHED)
