@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from starlette.responses import Response
@@ -33,7 +34,7 @@ from ondisk.server.datasets import Served
 from ondisk.server.work import Work
 
 _LOG = logging.getLogger("ondisk.server")
-_PIECE = 512 * 1024  # bytes
+_PART = 512 * 1024  # bytes
 _LONGEST_HEADER = 4096
 
 STATUS: Mapping[type[OndiskError], int] = {
@@ -107,7 +108,7 @@ class Body:
 
     Attributes:
         pieces: yields its bytes.
-        size: how many they are; None if that is not known.
+        size: how many they are, if all are in memory; None if they are read while they are sent.
     """
 
     pieces: Iterator[bytes]
@@ -115,7 +116,7 @@ class Body:
 
 
 class Stream(Response):
-    """An answer whose pieces are made in threads while they are sent. It holds a snapshot until its end.
+    """An answer that is read in threads. If it is read while it is sent, it holds a snapshot until its end.
 
     If it cannot be continued, the connection is closed before the end of the answer.
 
@@ -143,17 +144,18 @@ class Stream(Response):
         self._last = last
         self._doubts = doubts
         self._stack = contextlib.ExitStack()
-        self._pieces: Iterator[bytes] = iter(())
+        self._is_ready = False  # all parts are in memory, and the snapshot is closed
+        self._parts: Iterator[bytes | memoryview] = iter(())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            piece = await self._work.call(self._begin)
+            parts = await self._work.call(self._begin)
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             try:
-                while piece is not None:
-                    for part in _parts(piece):
+                while parts:
+                    for part in parts:
                         await send({"type": "http.response.body", "body": part, "more_body": True})
-                    piece = await self._work.call(next, self._pieces, None)
+                    parts = [] if self._is_ready else await self._work.call(self._more)
             except OndiskError as error:
                 _LOG.error("%s: an answer was cut: %s", scope["path"], error)
                 if self._last is not None:
@@ -161,17 +163,26 @@ class Stream(Response):
                 return
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            await self._work.call(self._stack.close)
+            if not self._is_ready:
+                await self._work.call(self._stack.close)
 
-    def _begin(self) -> bytes | None:
+    def _begin(self) -> list[bytes | memoryview]:
+        """Read the content, or begin to, and return some of it."""
         dataset = self._stack.enter_context(self._served.opened())
         content = self._make(dataset)
         self._stack.callback(getattr(content.pieces, "close", lambda: None))
-        self._pieces = in_pieces(content.pieces)
-        if content.size is not None:
-            self.headers["content-length"] = str(content.size)
+        self._parts = in_parts(content.pieces)
         self.headers.update(doubts_of(dataset) if self._doubts else {})
-        return next(self._pieces, None)
+        if content.size is None:
+            return self._more()
+        self.headers["content-length"] = str(content.size)
+        parts = [*self._parts]  # in one step: each would take as long as sending a megabyte
+        self._stack.close()
+        self._is_ready = True
+        return parts
+
+    def _more(self) -> list[bytes | memoryview]:
+        return [*islice(self._parts, 1)]
 
 
 def doubts_of(dataset: Dataset, *, offline: bool = True) -> dict[str, str]:
@@ -183,24 +194,19 @@ def doubts_of(dataset: Dataset, *, offline: bool = True) -> dict[str, str]:
     return {"ondisk-warning": text} if doubts else {}
 
 
-def in_pieces(items: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes, small items joined, large ones as they are: a thread that makes each has enough to do."""
+def in_parts(items: Iterable[bytes]) -> Iterator[bytes | memoryview]:
+    """Yield the same bytes in parts of a size that is sent well. Large items are not copied."""
     held: list[bytes] = []
     size = 0
     for item in items:
-        if held and size + len(item) > _PIECE:
+        if held and size + len(item) > _PART:
             yield b"".join(held)
             held, size = [], 0
-        if len(item) > _PIECE:
-            yield item
+        if len(item) > _PART:
+            whole = memoryview(item)
+            yield from (whole[begin : begin + _PART] for begin in range(0, len(item), _PART))
         else:
             held.append(item)
             size += len(item)
     if held:
         yield b"".join(held)
-
-
-def _parts(piece: bytes) -> Iterator[memoryview]:
-    """Yield the same bytes, as many at a time as are sent well. They are not copied."""
-    whole = memoryview(piece)
-    return (whole[begin : begin + _PIECE] for begin in range(0, len(piece), _PIECE))
