@@ -249,7 +249,8 @@ class TextOutput:
 
     def reconciled(self, path: str, done: Reconciled, *, dry_run: bool) -> None:
         counts = ((done.renumbered, "renumbered"), (done.replaced, "replaced"), (done.kept, "kept for the source"),
-                  (done.extra, "only in the replica, kept"), (done.missing, "missing"))  # fmt: skip
+                  (done.extra, "only in the replica, kept without --delete-extra"),
+                  (done.missing, "missing"))  # fmt: skip
         parts = [f"{done.fetched} fetched", f"{done.deleted} deleted"]
         parts += [f"{count} {what}" for count, what in counts if count]
         for what, seqs in (("deleted", done.deletions), ("only in the replica", done.extras)):

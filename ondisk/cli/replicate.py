@@ -71,6 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="return to the source what it has lost or cannot read, and the replica has. A dry run without --yes",
     )
+    parser.add_argument(
+        "--delete-extra", action="store_true", help="with --reconcile: also delete the data that only the replica has"
+    )
     parser.add_argument("--yes", action="store_true", help="do what a dry run only prints")
     parser.add_argument(
         "--interval",
@@ -103,6 +106,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     compares = arguments.verify or arguments.reconcile or arguments.heal
     if compares and arguments.create:
         raise InvalidInput("--create cannot be combined with --verify, --reconcile and --heal", hint="Pull first.")
+    if arguments.delete_extra and not arguments.reconcile:
+        raise InvalidInput("--delete-extra is for --reconcile", hint="Write --reconcile --delete-extra.")
     opening = Replica.create if arguments.create else Replica.open
     with source_of(arguments.source, token) as source, opening(arguments.replica, source) as replica:
         if compares:
@@ -148,7 +153,7 @@ def _compare(replica: Replica, arguments: argparse.Namespace, output: Output) ->
             if arguments.yes:
                 return EXIT_DATA_SKIPPED if healed.left else EXIT_DONE
             return EXIT_FINDINGS if healed.has_work or healed.left else EXIT_DONE
-        done = reconcile(replica, yes=arguments.yes, on_range=progress)
+        done = reconcile(replica, yes=arguments.yes, delete_extra=arguments.delete_extra, on_range=progress)
     output.reconciled(str(replica.dataset.path), done, dry_run=not arguments.yes)
     if arguments.yes:
         return EXIT_DATA_SKIPPED if done.missing else EXIT_DONE

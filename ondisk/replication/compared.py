@@ -41,6 +41,8 @@ class Fate(IntEnum):
     """Nobody knows why the source does not have it."""
     REPLACED = 9
     """The source has other bytes under its number."""
+    UNWANTED = 10
+    """Nobody knows why the source does not have it, and the user wants to have it deleted."""
 
 
 NEITHER = f"fate = {Fate.DAMAGED:d} AND seq NOT IN (SELECT seq FROM theirs)"
@@ -93,6 +95,10 @@ class Compared:
     def decide(self, seqs: Iterable[int], fate: Fate) -> None:
         """Say what becomes of data of the replica."""
         self._db.executemany("UPDATE mine SET fate = ? WHERE seq = ?", ((int(fate), seq) for seq in seqs))
+
+    def decide_all(self, where: str, fate: Fate) -> None:
+        """Say what becomes of the data of the replica that match a condition."""
+        self._db.execute(f"UPDATE mine SET fate = {fate:d} WHERE {where}")
 
     def match(self) -> None:
         """Find the data that are equal, and have different numbers: each at most once, lower numbers first."""

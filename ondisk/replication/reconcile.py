@@ -86,7 +86,7 @@ class Reconciled:
         mode: `expired`, `foreign` or `valid`.
         fetched: data that the replica lacked, or had other bytes of.
         renumbered: data that were equal, and got the source's numbers.
-        deleted: data that the source has deleted.
+        deleted: data that the source has deleted; and those that only the replica has, with `delete_extra`.
         replaced: data that the source has with other bytes, which are fetched, too; and data that only the replica had,
             in whose place data of the source with the same unique fields came. A dry run does not count the latter.
         kept: data that the source has lost, removed by age or cannot read, and the replica keeps.
@@ -151,11 +151,18 @@ def situation(replicated: Replica) -> Situation:
     return replace(new, offset=now.offset, mode=mode, is_begun=is_begun)
 
 
-def reconcile(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _left: None) -> Reconciled:
+def reconcile(
+    replicated: Replica,
+    *,
+    yes: bool,
+    delete_extra: bool = False,
+    on_range: OnRange = lambda _done, _left: None,
+) -> Reconciled:
     """Compare all data of a replica and its source, and make them equal.
 
     Args:
         yes: do it; else only return what would be done.
+        delete_extra: also delete the data that only the replica has, nobody knows why.
         on_range: called with how many numbers were compared, and how many are left.
 
     Raises:
@@ -179,6 +186,8 @@ def reconcile(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _don
     with Compared() as found:
         _compare(replicated, now, first, last, found, on_range, dry_run=not yes)
         _check_readable(replicated.dataset._access, now, found)
+        if delete_extra:
+            found.decide_all(_EXTRA, Fate.UNWANTED)
         result = _planned(now, last, found)
         if yes:
             step = _Steps(replicated, now, last, session, found, result)
@@ -251,7 +260,7 @@ def _check_readable(access: DatasetAccess, now: Situation, found: Compared) -> N
 _DAMAGED = f"fate = {Fate.DAMAGED:d} AND seq IN (SELECT seq FROM theirs)"
 _UNREAD = "digest = x''"
 _REPLACED = f"fate = {Fate.REPLACED:d}"
-_DELETED = f"{ONLY} AND fate IN ({Fate.DELETED:d}, {Fate.GONE:d})"
+_DELETED = f"{ONLY} AND fate IN ({Fate.DELETED:d}, {Fate.GONE:d}, {Fate.UNWANTED:d})"
 _EXTRA = f"{ONLY} AND fate IN ({Fate.APART:d}, {Fate.UNKNOWN:d})"
 
 

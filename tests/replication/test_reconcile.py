@@ -227,6 +227,32 @@ def test_archives_of_both_sides_are_compared(source, path, tmp_path):
         reconciled(path, source.path)
 
 
+@pytest.mark.parametrize("delete_extra", [False, True])
+@pytest.mark.parametrize("fixes", [False, True])
+def test_deleted_data_that_a_fix_of_the_replica_reads_again_can_be_deleted(source, path, fixes, delete_extra):
+    source.append(datum(day, a, "x" * 50) for day in (1, 2) for a in range(5))
+    pull(path, source.path)
+    source.delete("a: =1 or 3")
+    pull(path, source.path)
+    file = path / FIRST
+    file.write_bytes(file.read_bytes().replace(b'"a":4', b'"a",4'))
+    if fixes:
+        with ondisk.open(path) as replica:
+            replica.fix()
+        pull(path, source.path)
+    with replica_of(path, source.path) as replica:
+        dry = reconcile(replica, yes=False, delete_extra=delete_extra)
+        done = reconcile(replica, yes=True, delete_extra=delete_extra)
+        assert (dry.extra, dry.deleted) == (done.extra, done.deleted)
+        found = verify(replica)
+    extra = 2 if fixes else 0
+    assert (done.extra, done.deleted) == ((0, extra) if delete_extra else (extra, 0))
+    assert (found.count, found.extra) == (done.extra, done.extra)
+    expected = content(source.path) + Counter(shown(datum(1, a, "x" * 50)) for a in (1, 3) if done.extra)
+    assert content(path) == expected
+    assert not fixes or done.extra or [*(path / "2026/.quarantine").iterdir()]
+
+
 def test_a_replica_of_the_replica_notices(source, path, tmp_path):
     last = tmp_path / "last"
     source.append(datum(day, a) for day in (3, 2, 1) for a in range(5))
