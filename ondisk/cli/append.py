@@ -232,8 +232,8 @@ class _Complaints:
             name: of the file; "" for many, whose names are in the reasons and the notes.
         """
         self.damage += [(name, each) for each in result.damage[: _NAMED - len(self.damage)]]
-        for kept, remarks in ((self.warnings, result.warnings), (self.notes, result.notes)):
-            kept += [_of_file(remark, self._files) if name == "" else (name, remark) for remark in remarks]
+        for listed, remarks in ((self.warnings, result.warnings), (self.notes, result.notes)):
+            listed += [_of_file(remark, self._files) if name == "" else (name, remark) for remark in remarks]
         nothing_stored = result.refused == result.count and name != ""
         reasons = result.refusals[: min(_FIRST, self._room) if nothing_stored else self._room]
         self.refusals += [(name, reason) for _, reason in reasons]

@@ -85,7 +85,9 @@ def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
     parser.add_argument(
         "--delimiter", metavar="C", help="the character between cells; default: a comma, or a tab in a .tsv"
     )
-    parser.add_argument("--decimal", metavar="C", help="the decimal mark of numbers in CSV, . or ,; default: a point")
+    parser.add_argument(
+        "--decimal", metavar="C", help="the decimal mark of numbers in CSV: a point (default) or a comma"
+    )
 
 
 def table_options(arguments: argparse.Namespace) -> dict[str, Any]:

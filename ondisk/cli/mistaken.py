@@ -11,6 +11,7 @@ from typing import TypeVar
 from ondisk import Dataset, Merged
 from ondisk.cli.streams import complain
 from ondisk.dataset.groups import CONTENT
+from ondisk.datum import Datum
 from ondisk.errors import MatchError, shown
 from ondisk.index.groups import Group
 from ondisk.matcher import METADATA, Compare, Components, Expression, Undeclared, parse
@@ -41,6 +42,29 @@ def note_mistakes(dataset: Dataset | Merged, match: str | None) -> None:
     with contextlib.suppress(MatchError):  # a field has different types in several datasets
         for note in dict.fromkeys(_mistakes(dataset, parse(match or "", fields))):
             complain("note", note)
+
+
+def noting_columns(data: Iterable[Datum], names: Iterable[str]) -> Iterator[Datum]:
+    """Yield data that match; then print a note for each column `data.NAME` that none of them has."""
+    lacking = {name.removeprefix(CONTENT): None for name in names if name.startswith(CONTENT)}
+    known: dict[str, None] = {}
+    is_any, found = False, iter(data)
+    for datum in found if lacking else ():
+        is_any = True
+        if isinstance(datum.data, Mapping):
+            for name in [*lacking]:
+                if name in datum.data:
+                    del lacking[name]
+            if len(known) < _SAMPLE:
+                known.update(dict.fromkeys(datum.data))
+        yield datum
+        if not lacking:
+            break
+    yield from found
+    for name in lacking if is_any else ():
+        others = [CONTENT + each for each in (_similar(name, known) or known)]
+        there_is = f": there is {', '.join(others[:_SHOWN])}{', …' * (len(others) > _SHOWN)}" if others else ""
+        complain("note", f"no datum that matches has {shown(CONTENT + name)}{there_is}")
 
 
 def noting_numbers(groups: Iterable[Group], dataset: Dataset | Merged, match: str | None, of: str) -> Iterator[Group]:
@@ -113,8 +137,8 @@ def _syntax(text: str) -> str | None:
     """Return what a text probably contains by mistake: another group, or a wildcard."""
     if re.search(r"\sand\s", text, re.IGNORECASE):
         return "write `;` between groups, not `and`"
-    if text.startswith("!="):
-        return "the language has no `!=`; in Python, `~` negates a condition"
+    if sign := re.match(r"!=|not\s", text, re.IGNORECASE):
+        return f"the language has no `{sign[0].strip()}`; in Python, `~` negates a condition"
     if "*" in text:
         return "`*` is an ordinary character. A text matches by its first components, so omit those that may vary"
     if ":" in text:

@@ -13,13 +13,13 @@ ondisk query stations 'reftime: =2026' --parquet stations.parquet
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from ondisk import Merged
 from ondisk.cli.arguments import add_also, add_dataset, add_keys, add_match, column_types, count, names, path
 from ondisk.cli.dataset import open_to_read
-from ondisk.cli.mistaken import note_mistakes, noting
+from ondisk.cli.mistaken import note_mistakes, noting, noting_columns
 from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.output_text import print_table
 from ondisk.cli.streams import complain, printable, write_stdout
@@ -31,9 +31,6 @@ from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidIn
 if TYPE_CHECKING:
     from ondisk import Dataset
     from ondisk.files import ExportResult
-
-_LOOKED_AT = 1000  # data in which the keys of columns are looked for
-_NAMED = 20  # keys in a note
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +92,8 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
         from ondisk.tables.to_csv import csv_lines  # here, as only few commands need it
 
         columns = None if arguments.columns is None else [*arguments.columns]
-        _note_columns(columns or (), dataset, arguments.match)
+        _note_columns(columns or (), dataset)
+        found = noting_columns(found, columns or ())
         write_stdout(csv_lines(found, columns, _config_of(dataset), several=isinstance(dataset, Merged)))
     elif arguments.table:
         known = [name for name in dataset.fields if name != "reftime"]
@@ -110,25 +108,15 @@ def _config_of(dataset: Dataset | Merged) -> DatasetConfig:
     return united(dataset.configs) if isinstance(dataset, Merged) else dataset.config
 
 
-def _note_columns(names: Collection[str], dataset: Dataset | Merged, match: str | None) -> None:
-    """Print a note for each column that is not the field with its name, or that the first data do not have."""
-    from ondisk.tables.columns import CONTENT, DATA, index_columns, keys_of
+def _note_columns(names: Iterable[str], dataset: Dataset | Merged) -> None:
+    """Print a note for each column that is not the field with its name."""
+    from ondisk.tables.columns import index_columns
 
     columns = index_columns(_config_of(dataset), several=isinstance(dataset, Merged))
     labels = {field: label for label, (field, _) in columns.items()}
     for name in names:
         if labels.get(name, name) != name:
             complain("note", f"the column {name} is not the field {name}, which is the column {labels[name]}")
-    wanted = [name for name in names if name.startswith(CONTENT)]
-    if not wanted:
-        return
-    data = [*dataset.query(match, limit=_LOOKED_AT)]
-    keys = keys_of(datum.data for datum in data if isinstance(datum.data, Mapping))
-    lack = f"the first {_LOOKED_AT} data have no" if len(data) == _LOOKED_AT else "no datum has"
-    known = ", ".join(CONTENT + key for key in keys[:_NAMED]) + ", …" * (len(keys) > _NAMED) or DATA
-    for name in wanted if data else ():
-        if name.removeprefix(CONTENT) not in keys:
-            complain("note", printable(f"{lack} {name}; there is {known}"))
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -165,7 +153,7 @@ def _write(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
     form: Literal["parquet", "arrow"] = "arrow" if arguments.parquet is None else "parquet"
     file = getattr(arguments, form)
     check_free(file, overwrite=arguments.overwrite)
-    _note_columns(arguments.columns or (), dataset, arguments.match)
+    _note_columns(arguments.columns or (), dataset)
     table = dataset.to_arrow(arguments.match, columns=arguments.columns, **choice)
     rows = write(table, file, form, overwrite=arguments.overwrite)
     if not rows:

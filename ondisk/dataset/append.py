@@ -57,7 +57,7 @@ class AppendResult:
         bytes: bytes of the stored data, without padding.
         refusals: position in the input, counted from 0, and reason, of the first 100 data that were refused.
         damage: the first 100 places in the input that are not data and were skipped.
-        warnings: why data were not stored that perhaps should be.
+        warnings: duplicates that may be different data.
         notes: other remarks about the input; nothing was lost.
         kept: names of quarantine items: bytes of another program or of an interrupted append, found where this append
             had to write.
@@ -195,7 +195,8 @@ def unidentified_warning(count: int, unique: Sequence[str]) -> str:
     without = "it" if len(names) == 1 else "them"
     each = " for each reftime" if "reftime" in unique else ""
     listed = " and ".join(names)
-    return f"{count} duplicates lack {listed}, which `unique` names: only one datum without {without} is stored{each}"
+    lack = "duplicate lacks" if count == 1 else "duplicates lack"
+    return f"{count} {lack} {listed}, which `unique` names: only one datum without {without} is stored{each}"
 
 
 def refuse_old(batch: Batch, config: DatasetConfig) -> None:

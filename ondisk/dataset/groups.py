@@ -65,11 +65,7 @@ def check(by: str, of: str | None, known: Fields) -> tuple[str, str | None]:
     for what, given in {"by": by, **({} if of is None else {"min_max": of})}.items():
         if not isinstance(given, str):
             raise InvalidInput(f"{what} is a text, not {shown(given)}", hint='Write for example by="day".')
-    try:
-        by = by if by in PERIODS else _declared(by, known)
-    except MatchError as error:
-        error.hint += f" The periods are {', '.join(PERIODS)}."
-        raise
+    by = by if by in PERIODS else _group(by, known)
     if of is None or of.startswith(CONTENT):
         return by, of
     try:
@@ -82,6 +78,15 @@ def check(by: str, of: str | None, known: Fields) -> tuple[str, str | None]:
         hint = "Name a field that is declared integer, real or timestamp."
         raise MatchError(f"{shown(of)} is declared {kind}, and has no lowest and highest value", hint=hint)
     return by, of
+
+
+def _group(name: str, known: Fields) -> str:
+    try:
+        known[name]
+    except MatchError:
+        hint = f"The periods are {', '.join(PERIODS)}. The fields are {', '.join(known)}."
+        raise MatchError(f"there is no period and no field {shown(name)}", hint=hint) from None
+    return _declared(name, known)
 
 
 def _declared(name: str, known: Fields) -> str:

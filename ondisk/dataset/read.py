@@ -30,6 +30,7 @@ from ondisk.segments import ConcatReader, DirReader
 from ondisk.segments.facts import Committed
 from ondisk.segments.whole import WholeFiles
 
+_OTHER_BLOCKS = "Restore the segment from a backup. The data in its other blocks can still be read."
 _SPAN = 1024 * 1024  # bytes of one read: in memory an event may take 70 times its bytes, and all of a read are alive
 _GAPS = 256 * 1024  # unwanted bytes in one read, above the wanted ones: cheaper than more reads
 TAIL = 4
@@ -438,7 +439,7 @@ class DatasetReader:
         blocks = snapshot.blocks(segment.id, begin, begin + size)
         first, last = blocks[0], blocks[-1]
         if begin + size > last.offset + format.block_size:  # before memory is allocated for it
-            problem = f"its blocks of {segment.name!r} near byte {begin + size} do not match the file"
+            problem = f"its rows of {segment.name!r} reach past the end of their block near byte {begin + size}"
             raise snapshot.corrupt(problem, segment=segment.name)
         position = first.position
         stored = self._read(snapshot, segment, position, last.position + last.stored - position)
@@ -535,9 +536,8 @@ def _unpacked(format: Format, segment: Segment, block: Block, stored: memoryview
     try:
         return format.unpack(stored)
     except SegmentCorrupt as error:
-        hint = "Restore the segment from a backup. The data in its other blocks can still be read."
         message = f"{segment.name}, at byte {block.position} of the file: {error.message}"
-        raise SegmentCorrupt(message, hint=hint, segment=segment.name, position=block.position) from None
+        raise SegmentCorrupt(message, hint=_OTHER_BLOCKS, segment=segment.name, position=block.position) from None
 
 
 def misplaced(snapshot: Snapshot, segment: Segment, begin: int) -> IndexCorrupt:
@@ -549,13 +549,12 @@ def misplaced(snapshot: Snapshot, segment: Segment, begin: int) -> IndexCorrupt:
 def _other_size(segment: Segment, offset: int) -> SegmentCorrupt:
     """Return the error for a block that contains fewer or more bytes than the index says.
 
-    A changed byte may leave a block that can be decompressed: LZ4 has no checksum in these files.
+    A changed byte may leave a block that can be decompressed: these blocks have no checksum.
     """
-    hint = "Restore the segment from a backup. The data in its other blocks can still be read."
-    message = (
-        f"{segment.name}: a block near byte {offset} of the decompressed bytes has another size than the index says"
+    where = f"{segment.name}: the block before byte {offset} of the decompressed bytes"
+    return SegmentCorrupt(
+        f"{where} does not have the size that the index says", hint=_OTHER_BLOCKS, segment=segment.name
     )
-    return SegmentCorrupt(message, hint=hint, segment=segment.name)
 
 
 def _located(error: FrameCorrupt, name: str, row: Row) -> FrameCorrupt:
@@ -577,7 +576,7 @@ def _runs(rows: Sequence[Row]) -> Iterator[list[Row]]:
 def _without_data(snapshot: Snapshot, rows: list[Row], prefix: str) -> list[Datum]:
     """Return the data of rows of one segment, from the index only."""
     segment = prefix + snapshot.segment(rows[0][1]).name
-    metadata = snapshot.metadata_of([row[4:] for row in rows])
+    metadata = snapshot.metadata_of_rows([row[4:] for row in rows])
     return [
         Datum.stored(from_microseconds(row[0]), each, None, segment, row)
         for row, each in zip(rows, metadata, strict=True)
@@ -589,7 +588,7 @@ def _made(snapshot: Snapshot, rows: list[Row], content: bytes, base: int, prefix
 
     A query may run the loop a million times, so it makes no calls that it can avoid.
     """
-    new, metadata = Datum.__new__, snapshot.metadata_of([row[4:] for row in rows])
+    new, metadata = Datum.__new__, snapshot.metadata_of_rows([row[4:] for row in rows])
     segment = prefix + snapshot.segment(rows[0][1]).name
     reftime, time = None, EPOCH
     data = []

@@ -362,35 +362,39 @@ class Snapshot:
 
     def metadata(self, key: Row) -> Mapping[str, Any]:
         """Turn the stored fields of a row into metadata, read-only and shared by rows with equal fields."""
-        (metadata,) = self.metadata_of([key])
+        (metadata,) = self.metadata_of_rows([key])
         return metadata
 
-    def metadata_of(self, keys: Sequence[Row]) -> list[Mapping[str, Any]]:
-        """Turn the stored fields of rows into metadata, as `metadata` does.
+    def metadata_of_rows(self, keys: Sequence[Row]) -> list[Mapping[str, Any]]:
+        """Turn the stored fields of rows into metadata, read-only and shared by rows with equal fields.
 
-        Cost: one query for all values that were not seen lately; none if all rows have the fields of others.
+        Raises:
+            IndexCorrupt: a value is missing.
+
+        Cost: one query for all rows that are not in the cache.
         """
-        known = self.index.metadata
+        known = self.index.metadata  # of all threads: another one may clear it at any time
         try:
             return [known[key] for key in keys]
         except KeyError:
-            unknown = {*keys}.difference(known)
-        if len(known) + len(unknown) > _CACHED:
-            known.clear()
-            unknown = {*keys}
+            found = {key: metadata for key in keys if (metadata := known.get(key)) is not None}
+        unknown = {*keys}.difference(found)
         kinds = [*self.columns.kinds.items()]
         interned = [place for place, (_, kind) in enumerate(kinds) if kind.interned]
         values = self._values({key[place] for key in unknown for place in interned} - {0, None})
         for key in unknown:
-            metadata: dict[str, Any] = {}
+            values_of: dict[str, Any] = {}
             for (name, kind), stored in zip(kinds, key, strict=True):
                 if kind.interned:
                     if stored:
-                        metadata[name] = values[stored]
+                        values_of[name] = values[stored]
                 elif stored is not None:
-                    metadata[name] = restored(stored, kind)
-            known[key] = MappingProxyType(metadata)
-        return [known[key] for key in keys]
+                    values_of[name] = restored(stored, kind)
+            found[key] = MappingProxyType(values_of)
+        if len(known) + len(unknown) > _CACHED:
+            known.clear()
+        known.update((key, found[key]) for key in unknown)
+        return [found[key] for key in keys]
 
     def canonical(self, key: Row) -> Mapping[str, Any]:
         """Turn the stored fields of a row into canonical values, as in a batch."""

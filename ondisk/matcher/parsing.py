@@ -10,12 +10,13 @@ from ondisk.errors import MatchError
 from ondisk.matcher.tree import METADATA, And, Compare, Everything, Expression, OneOf, Or, Scalar
 
 _QUOTED_IN_ERRORS = 60
-_FOREIGN = [
-    (re.compile(r'^[^"]*!='), "There is no `!=`: write `<5 or >5`, or use `~` in Python."),
-    (re.compile(r"^not\s", re.IGNORECASE), "There is no `not`: write for example `<5 or >5`, or use `~` in Python."),
+_NEGATION = "For numbers and times write `<5 or >5`; in Python, `~` negates a condition."
+_OTHER_LANGUAGES = [  # what is not in quotes
+    (re.compile(r'^[^"]*!='), f"The language has no `!=`. {_NEGATION}"),
+    (re.compile(r"^not\s", re.IGNORECASE), f"The language has no `not`. {_NEGATION}"),
     (
-        re.compile(r'^(?:[^"]*\s)?and(?:\s|$)', re.IGNORECASE),
-        "There is no `and`: write `;` between groups, and `,` between two comparisons of one field.",
+        re.compile(r'^[^"]*\sand\s', re.IGNORECASE),
+        "The language has no `and`. Write `;` between groups, and `,` between two comparisons of one field.",
     ),
 ]
 NOT_DECLARED = f" Metadata that are not declared are written `{METADATA}NAME`. The content of data cannot be matched."
@@ -58,7 +59,7 @@ class Fragment:
         If the fragment is written as in another language, the hint says how it is written here.
         """
         message = f"{problem}, at character {self.start + 1} of the match expression"
-        hint = next((other for foreign, other in _FOREIGN if foreign.search(self.text)), hint)
+        hint = next((other for pattern, other in _OTHER_LANGUAGES if pattern.search(self.text)), hint)
         return MatchError(message, hint=hint, piece=self.text, position=self.start)
 
 

@@ -7,16 +7,19 @@ NAME.bad, NAME.bad.2 …   damaged files, which were set aside
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable
 from itertools import chain, count
 from pathlib import Path
 
-from ondisk.errors import IntegrityError, InvalidInput, NotFound, OndiskError
+from ondisk.errors import IntegrityError, InvalidInput, NotFound
 from ondisk.filesystem import Directory
 from ondisk.replication.fields import LARGEST
 from ondisk.replication.token import Entry, TokenFile, decode, encode
+
+
+class _Text(InvalidInput):
+    """A file is a text, perhaps the secret of a server."""
 
 
 def content_of(path: str | os.PathLike[str]) -> bytes:
@@ -24,14 +27,18 @@ def content_of(path: str | os.PathLike[str]) -> bytes:
 
     Raises:
         NotFound: it does not exist.
-        InvalidInput: it is too large for a token file.
+        InvalidInput: it is too large for a token file, or a text.
         StorageError: it cannot be read, or is not a regular file.
     """
     with Directory.above(path) as directory:
         try:
-            return directory.read(_name(path), LARGEST)
+            content = directory.read(_name(path), LARGEST)
         except FileNotFoundError:
             raise NotFound(f"{os.fspath(path)}: no such file", hint="Check the name of the token file.") from None
+    if content and content.isascii() and b"\0" not in content:  # which all token files have
+        message = f"{os.fspath(path)} is a text and no token file; it is left as it is"
+        raise _Text(message, hint="The token of a server is passed with --server-token.")
+    return content
 
 
 def read(path: str | os.PathLike[str]) -> list[Entry]:
@@ -66,24 +73,15 @@ def update(path: str | os.PathLike[str], entries: Iterable[Entry]) -> str | None
         before = read(path)
     except NotFound:
         pass
+    except _Text:
+        raise
     except (IntegrityError, InvalidInput) as error:
-        if _is_text(path):
-            message = f"{os.fspath(path)} is a text and no token file; it is left as it is"
-            raise InvalidInput(message, hint="The token of a server is passed with --server-token.") from error
         aside = f"{error.message}; it is {_set_aside(path)} now"
     content = encode(TokenFile(TokenFile([*before, *entries]).latest()))
     with Directory.above(path) as directory:
         name = _name(path)
         directory.replace(name, content, staged=f".{name}.{os.getpid()}")
     return aside
-
-
-def _is_text(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file that is no token file is a text: these have no NUL bytes, which all token files have."""
-    with contextlib.suppress(OndiskError):
-        content = content_of(path)
-        return content != b"" and content.isascii() and b"\0" not in content
-    return False
 
 
 def _set_aside(path: str | os.PathLike[str]) -> Path:

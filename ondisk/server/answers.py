@@ -108,7 +108,7 @@ class Body:
 
     Attributes:
         pieces: yields its bytes.
-        size: how many they are, if all are in memory; None if they are read while they are sent.
+        size: how many they are. Give it only if all are in memory: then they are made before the first is sent.
     """
 
     pieces: Iterator[bytes]
@@ -120,9 +120,11 @@ class Stream(Response):
 
     If it cannot be continued, the connection is closed before the end of the answer.
 
+    Memory: of an answer in memory, twice its size.
+
     Args:
         make: returns the content.
-        last: returns what is sent after them if there is an error; None sends nothing.
+        last: returns what is sent last if there is an error; None sends nothing.
         doubts: whether to say why data may be missing, see `Dataset.doubts`.
     """
 
@@ -176,7 +178,7 @@ class Stream(Response):
         if content.size is None:
             return self._more()
         self.headers["content-length"] = str(content.size)
-        parts = [*self._parts]  # in one step: each would take as long as sending a megabyte
+        parts = [*self._parts]  # in one step: a step in a thread costs as much as sending a megabyte
         self._stack.close()
         self._is_ready = True
         return parts

@@ -30,7 +30,7 @@ from ondisk.tables.arrow_rows import RowsToData, with_refused
 from ondisk.tables.batches import joined
 from ondisk.tables.columns import CONTENT, DATA, PLACE, index_columns
 from ondisk.tables.csv_input import field_name
-from ondisk.tables.options import CSV_ONLY, REFTIME, TableOptions
+from ondisk.tables.options import REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
 
 _Converted: TypeAlias = tuple[pa.Array, dict[int, str]]
@@ -103,8 +103,7 @@ def batches(
         InvalidInput: a column does not exist, or has a type that cannot be stored; or the table cannot be read.
         LimitExceeded: a value is longer than `max_datum_size`, or the table needs too much memory.
     """
-    if {*options.given} & {*CSV_ONLY}:
-        raise InvalidInput(f"{', '.join(CSV_ONLY)} are for CSV only", hint="Omit them.")
+    options.refuse_those_of_csv("a table of Arrow or Parquet")
     with errors_of(name):  # names of columns may be other than UTF-8
         columns = _Columns(reader.schema, config, format, options)
     return joined(_parsed(reader, columns, config, format, batch_size, name), batch_size)

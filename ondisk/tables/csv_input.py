@@ -22,16 +22,16 @@ from ondisk.tables import csv_reader
 from ondisk.tables.batches import joined, with_refused
 from ondisk.tables.columns import CONTENT
 from ondisk.tables.csv_reader import CsvRecords
-from ondisk.tables.options import COMMA, REFTIME, TableOptions
+from ondisk.tables.options import COMMA, REFTIME, USE_COMMA, TableOptions
 from ondisk.tables.times import Times, Zone
 from ondisk.tables.values import (
-    USE_COMMA,
     CellValues,
     Metadata,
     Parts,
     Refused,
-    has_decimal_commas,
     numbers_by,
+    with_decimal_comma,
+    with_decimal_point,
 )
 
 _NOT_WORD = re.compile(r"[^a-z0-9_]+")
@@ -60,7 +60,6 @@ def _parsed(
 ) -> Iterator[Batch]:
     delimiter = options.delimiter or ","
     columns: _Columns | None = None
-    is_first = True
     for records in csv_reader.read(stream, delimiter, in_columns=True):
         if columns is None:
             columns, records = _begun(records, config, format, options, delimiter)
@@ -69,9 +68,7 @@ def _parsed(
         for begin in range(0, len(lines), count):
             some = _between(records, lines[begin : begin + count])
             batch = columns.encode(some)
-            if is_first:
-                batch.notes += columns.notes(some)
-                is_first = False
+            batch.notes += columns.notes(some) if batch.payloads else ()
             yield batch
 
 
@@ -164,6 +161,7 @@ class _Columns:
             hint = f"Rename it, or remove it; the reftime is {shown(wanted)}."
             raise InvalidInput(f"a column of the content cannot be called {REFTIME}", hint=hint)
         self._null, self._decimal = {"", *options.null}, options.decimal
+        self._unseen, self._noted = _LOOKED_AT, set[str]()
         value_of = numbers_by(options.decimal)
         self._contents = CellValues(options.null, value_of)
         self._joining = format if isinstance(format, JoinsParts) and format.joins_parts else None
@@ -171,13 +169,22 @@ class _Columns:
         self._parts = [Parts(each, options.null, value_of) for each in part_of]
 
     def notes(self, records: CsvRecords) -> Iterator[str]:
-        """Yield what the first records show that is perhaps not what the user wants."""
+        """Yield what the first rows of a file show that is perhaps not what the user wants, once for each column."""
+        left, self._unseen = self._unseen, max(0, self._unseen - len(records.lines))
+        if not left:
+            return
         cells = records.columns or [*zip(*records.rows, strict=False)]
         for key, place in zip(self._keys, self._others, strict=True):
-            texts = {*cells[place][:_LOOKED_AT]} - self._null if place < len(cells) else {*()}
-            if self._decimal is None and has_decimal_commas(texts):
-                text = next(each for each in cells[place] if COMMA in each)
-                yield f"{shown(text)} in column {shown(key)} is stored as a text; {USE_COMMA}"
+            if key in self._noted or place >= len(cells):
+                continue
+            texts = [text for text in dict.fromkeys(cells[place][:left]) if text not in self._null]
+            why = f"{USE_COMMA}, after you have deleted these data" if self._decimal is None else ""
+            found = with_decimal_comma(texts) if self._decimal is None else None
+            if self._decimal == COMMA:
+                found, why = with_decimal_point(texts), "with decimal (--decimal) a comma, no number has a point"
+            if found is not None:
+                self._noted.add(key)
+                yield f"{shown(found)} in column {shown(key)} is stored as a text; {why}"
 
     def encode(self, records: CsvRecords) -> Batch:
         """Return records as data; refuse those that are not."""

@@ -23,6 +23,7 @@ _CHUNK = 256 * 1024
 _BOM = b"\xef\xbb\xbf"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_CONVERT = "iconv -f windows-1252 -t utf-8 FILE"  # it has all of Latin-1 that is text
 _SHOWN = 200  # characters of a line
 # Parts of the messages of the module csv, which has one error for all.
 _FIELD_LIMIT, _OPEN_QUOTE, _LONE_CR = "field limit", "unexpected end", "new-line"
@@ -185,7 +186,7 @@ def _without_odd(found: CsvRecords) -> CsvRecords:
             number = next(number for number, cell in enumerate(row, 1) if _SURROGATE.search(cell))
             raw = row[number - 1].encode(errors="surrogateescape")
             refused[found.lines[place]] = (
-                f"column {number}: {shown(raw)} is not UTF-8; is it Latin-1? iconv -f latin1 -t utf-8 converts it"
+                f"column {number}: {shown(raw)} is not UTF-8; if the file is Latin-1: {_CONVERT}"
             )
         else:
             kept.append(place)

@@ -17,7 +17,7 @@ from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
 from ondisk.json_shapes import from_json
 from ondisk.tables.batches import joined, with_refused
-from ondisk.tables.options import CSV_ONLY, REFTIME, TableOptions
+from ondisk.tables.options import REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
 
 _TOGETHER = 10_000  # lines
@@ -53,9 +53,7 @@ class _Objects:
     """
 
     def __init__(self, config: DatasetConfig, format: JsonLines, options: TableOptions) -> None:
-        for name in CSV_ONLY:
-            if name in options.given:
-                raise InvalidInput(f"{name} is for CSV, and the file has JSON lines")
+        options.refuse_those_of_csv("JSON lines")
         zone = None if options.tz is None else Zone(options.tz)
         self._key = REFTIME if options.time is None else options.time
         self._times = Times(options.time_format, zone)

@@ -11,6 +11,8 @@ REFTIME = "reftime"
 CSV_ONLY = ("null", "delimiter", "decimal")
 """The options that no other table has."""
 DECIMALS = (POINT, COMMA) = (".", ",")
+USE_COMMA = "if that is a decimal comma, pass decimal (--decimal ,)"
+"""What to do about a cell with a decimal comma."""
 _TABS = frozenset({"tab", "\\t"})  # how a shell's user writes it
 _DELIMITERS = frozenset(",;|:!#$%&*/<=>?@^_`~ ") | {"\t"}
 
@@ -56,6 +58,16 @@ class TableOptions:
             raise InvalidInput(problem, hint="Write tab for a tab.")
         if self.decimal not in (None, *DECIMALS):
             raise InvalidInput(f"decimal must be a point or a comma, not {shown(self.decimal)}")
+
+    def refuse_those_of_csv(self, what: str) -> None:
+        """Raise if options are given that only CSV has.
+
+        Args:
+            what: what the input is instead.
+        """
+        for name in CSV_ONLY:
+            if name in self.given:
+                raise InvalidInput(f"{name} is for CSV only, and the input is {what}", hint="Omit it.")
 
     @property
     def given(self) -> list[str]:

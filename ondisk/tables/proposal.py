@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import PurePath
@@ -25,9 +25,10 @@ from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
 from ondisk.tables import csv_reader
 from ondisk.tables.csv_input import check_names, field_name
+from ondisk.tables.csv_reader import CsvRecords
 from ondisk.tables.options import COMMA, REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
-from ondisk.tables.values import has_decimal_commas, number_or_text, numbers_by
+from ondisk.tables.values import ValueOf, numbers_by, with_decimal_comma, with_decimal_point
 
 SAMPLE = 10_000
 """How many rows are looked at."""
@@ -64,6 +65,9 @@ _ZONE = "ZONE"
 _DAY = 24 * 3600 * 1_000_000
 _STEPS = (("yearly", 366, 64 * 2**20), ("monthly", 31, 2**30), ("daily", 1, None))
 """Steps, their days, and the most bytes that a segment should have."""
+
+_MOST_REFUSED = 0.1
+"""How many rows may be unreadable, for each that is not."""
 
 _MANY = 50  # values of a field, from which on an index of its own may help
 _MOST_FIELDS, _MOST_KEYS, _LONGEST = 12, 4, 64
@@ -163,16 +167,24 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     names = [each.strip() for each in first.rows[0]]
     names = names[:-1] if len(names) > 1 and names[-1] == "" else names
     check_names(names)
-    found = [*islice(chain(first.rows[1:], (row for each in records for row in each.rows)), SAMPLE + 1)]
+    refused = dict(first.refused)
+    found = [*islice(chain(first.rows[1:], _rows(records, refused)), SAMPLE + 1)]
+    if len(refused) > len(found) * _MOST_REFUSED:
+        line, reason = next(iter(refused.items()))
+        count = f"{len(refused):,} of the first {len(refused) + len(found):,} rows"
+        problem = f"{count} cannot be read, as line {line}: {reason}"
+        raise InvalidInput(problem, hint="Correct the file first: without these rows, the proposal would be wrong.")
     is_whole, table = len(found) <= SAMPLE, [row for row in found[:SAMPLE] if len(row) >= len(names)]
     size = sum(sum(map(len, row)) + len(row) for row in table)
     columns = dict(zip(names, zip(*table, strict=False), strict=False)) if table else {}
-    decimal = options.decimal or _decimal(columns.values(), {"", *_NULLS, *options.null})
-    value_of = numbers_by(decimal)
-    nulls = {text for texts in columns.values() for text in _nulls(texts, value_of)} | {*options.null}
+    # A comma in a time is no decimal comma.
+    others = {name: texts for name, texts in columns.items() if name.lower() not in {*_TIME_NAMES, options.time}}
+    decimal = options.decimal or _decimal(others.values(), {"", *_NULLS, *options.null})
+    value_of = {name: numbers_by(decimal if name in others else None) for name in names}
+    nulls = {text for name, texts in columns.items() for text in _nulls(texts, value_of[name])} | {*options.null}
     rows = [
         {
-            key: _BOOLEANS.get(text.lower(), value_of(text))
+            key: _BOOLEANS.get(text.lower(), value_of[key](text))
             for key, text in zip(names, row, strict=False)
             if text and text not in nulls
         }
@@ -184,6 +196,7 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
 
 def _proposed_json(stream: Readable, name: str, options: TableOptions) -> str:
     """Return the text of a `dataset.toml` for JSON lines; see `proposed`."""
+    options.refuse_those_of_csv("JSON lines")
     config = DatasetConfig.from_mapping({"format": "jsonl", "step": "daily"})
     format = JsonLines(config)
     rows: list[dict[str, Any]] = []
@@ -204,6 +217,13 @@ def _proposed_json(stream: Readable, name: str, options: TableOptions) -> str:
         raise InvalidInput(f"the file has no rows to look at{reason}")
     names = [*dict.fromkeys(key for row in rows for key in row)]
     return _proposed(_Sample(rows, size, is_whole), names, name, options, "jsonl")
+
+
+def _rows(records: Iterator[CsvRecords], refused: dict[int, str]) -> Iterator[Sequence[str]]:
+    """Yield the rows of records; collect why others are refused, by their lines."""
+    for each in records:
+        refused |= each.refused
+        yield from each.rows
 
 
 class _Joined:
@@ -329,11 +349,11 @@ def _delimiter(head: bytes) -> str:
 def _decimal(columns: Iterable[Sequence[str]], nulls: set[str]) -> str | None:
     """Return a comma if numbers have a decimal comma, and none has a point."""
     values = [{*texts} - nulls for texts in columns]
-    has_point = any(isinstance(number_or_text(text), float) for texts in values for text in texts)
-    return COMMA if not has_point and any(map(has_decimal_commas, values)) else None
+    has_point = any(with_decimal_point(texts) is not None for texts in values)
+    return COMMA if not has_point and any(with_decimal_comma(texts) is not None for texts in values) else None
 
 
-def _nulls(texts: Sequence[str], value_of: Callable[[str], int | float | str]) -> set[str]:
+def _nulls(texts: Sequence[str], value_of: ValueOf) -> set[str]:
     """Return which texts of a column of numbers mean that there is no value."""
     found = {*texts} & {*_NULLS}
     if found and all(not isinstance(value_of(text), str) for text in {*texts} - found - {""}):

@@ -17,13 +17,14 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import isfinite
-from typing import Any
+from typing import Any, TypeAlias
 
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN, FieldType, Value, from_microseconds
 from ondisk.errors import InvalidInput, shown
-from ondisk.tables.options import COMMA, POINT
+from ondisk.tables.options import COMMA, POINT, USE_COMMA
 from ondisk.tables.times import Times
 
 _CACHED, _LONG = 50_000, 64
@@ -38,7 +39,8 @@ _THOUSANDS = re.compile(r"-?[1-9][0-9]{0,2},[0-9]{3}")
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 
 
-USE_COMMA = "if that is a decimal comma, pass decimal (--decimal ,)"
+ValueOf: TypeAlias = Callable[[str], int | float | str]
+"""Returns the value of a text: a number, or the text."""
 
 
 class CellValues(dict[str, Any]):
@@ -49,7 +51,7 @@ class CellValues(dict[str, Any]):
         value_of: returns the value of another text.
     """
 
-    def __init__(self, null: Iterable[str], value_of: Callable[[str], int | float | str]) -> None:
+    def __init__(self, null: Iterable[str], value_of: ValueOf) -> None:
         super().__init__()
         self._value_of = value_of
         self._null = dict.fromkeys(["", *null])
@@ -76,9 +78,7 @@ class Parts(dict[str, bytes]):
         null, value_of: as in `CellValues`.
     """
 
-    def __init__(
-        self, part_of: Callable[[Any], bytes], null: Iterable[str], value_of: Callable[[str], int | float | str]
-    ) -> None:
+    def __init__(self, part_of: Callable[[Any], bytes], null: Iterable[str], value_of: ValueOf) -> None:
         super().__init__()
         self._value_of = value_of
         self._part_of = part_of
@@ -116,16 +116,35 @@ def number_with_comma_or_text(text: str) -> int | float | str:
     return text if isinstance(number, str) else number
 
 
-def numbers_by(decimal: str | None) -> Callable[[str], int | float | str]:
+def numbers_by(decimal: str | None) -> ValueOf:
     """Return the function that finds numbers in texts with a decimal mark."""
     return number_with_comma_or_text if decimal == COMMA else number_or_text
 
 
-def has_decimal_commas(texts: Collection[str]) -> bool:
-    """Return whether texts are numbers, and some of them can only have a decimal comma: `1,234` may be a thousand."""
-    return all(not isinstance(number_with_comma_or_text(each), str) for each in texts) and any(
-        COMMA in each and _THOUSANDS.fullmatch(each.strip()) is None for each in texts
-    )
+def with_decimal_comma(texts: Iterable[str]) -> str | None:
+    """Return the first text that can only be a number with a decimal comma, if all are numbers.
+
+    `1,234` may be a thousand and more.
+    """
+    found = None
+    for text in texts:
+        if isinstance(number_with_comma_or_text(text), str):
+            return None
+        if found is None and COMMA in text and _THOUSANDS.fullmatch(text.strip()) is None:
+            found = text
+    return found
+
+
+def with_decimal_point(texts: Iterable[str]) -> str | None:
+    """Return the first text that has a decimal point, if all are numbers."""
+    found = None
+    for text in texts:
+        number = number_or_text(text)
+        if isinstance(number, str):
+            return None
+        if found is None and isinstance(number, float) and POINT in text:
+            found = text
+    return found
 
 
 class Refused(str):
@@ -156,6 +175,7 @@ class Metadata(dict[tuple[str, ...], Mapping[str, Any] | Refused]):
         super().__init__()
         self._null, self._decimal = frozenset(["", *null]), decimal
         self._readers = [(name, column, reader(kind, times, iso, decimal)) for name, kind, column in fields]
+        self._real = {name for name, kind, _ in fields if kind is FieldType.REAL}
 
     def __missing__(self, texts: tuple[str, ...]) -> Mapping[str, Any] | Refused:
         metadata: dict[str, Any] = {}
@@ -165,8 +185,8 @@ class Metadata(dict[tuple[str, ...], Mapping[str, Any] | Refused]):
             try:
                 metadata[name] = read(text)
             except InvalidInput as error:
-                may_have_comma = self._decimal is None and has_decimal_commas([text])
-                return Refused(f"column {column}: {error.message}{f'; {USE_COMMA}' if may_have_comma else ''}")
+                is_comma = self._decimal is None and name in self._real and with_decimal_comma([text]) is not None
+                return Refused(f"column {column}: {error.message}{f'; {USE_COMMA}' * is_comma}")
         if len(self) >= _CACHED:
             self.clear()
         if sum(map(len, texts)) <= _LONG * len(texts):
@@ -180,8 +200,8 @@ def reader(kind: FieldType, times: Times, iso: Times, decimal: str | None = None
     Args:
         times, iso, decimal: as in `Metadata`.
     """
-    if decimal == COMMA and kind in _WITH_COMMA:
-        return _WITH_COMMA[kind]
+    if decimal == COMMA and kind in (FieldType.INTEGER, FieldType.REAL):
+        return partial(_with_comma, _READERS[kind])
     if kind is FieldType.TIMESTAMP:
         return lambda text: _timestamp(text, times, iso)
     return _READERS[kind]
@@ -209,19 +229,15 @@ def _real(text: str) -> float:
     return real
 
 
-def _integer_with_comma(text: str) -> int:
-    return _integer(_pointed(text))
-
-
-def _real_with_comma(text: str) -> float:
-    return _real(_pointed(text))
-
-
-def _pointed(text: str) -> str:
-    """Return a number with a decimal comma as one with a point."""
+def _with_comma(read: Callable[[str], Value], text: str) -> Value:
+    """Read a number with a decimal comma, with the function that reads one with a point."""
     if POINT in text:
         raise InvalidInput(f"{shown(text)} is not a number with a decimal comma")
-    return text.replace(COMMA, POINT)
+    pointed = text.replace(COMMA, POINT)
+    try:
+        return read(pointed)
+    except InvalidInput as error:
+        raise InvalidInput(error.message.replace(shown(pointed), shown(text))) from None
 
 
 def _boolean(text: str) -> bool:
@@ -253,8 +269,4 @@ _READERS: dict[FieldType, Callable[[str], Value]] = {
     FieldType.TEXT: lambda text: text,
     FieldType.BOOLEAN: _boolean,
     FieldType.BYTES: _bytes,
-}
-_WITH_COMMA: dict[FieldType, Callable[[str], Value]] = {
-    FieldType.INTEGER: _integer_with_comma,
-    FieldType.REAL: _real_with_comma,
 }

@@ -359,12 +359,23 @@ def test_a_real_rounds_no_integer_and_the_remedy_of_the_error_works(run, jsonl):
     assert pq.read_table("table")["data.x"].to_pylist() == ["1.5", "9007199254740993"]
 
 
-@pytest.mark.parametrize("option", [("--csv",), ("--parquet", "table")])
-def test_a_column_that_no_datum_has_is_noted(run, jsonl, option):
-    Path("a.jsonl").write_text('{"reftime":"2026-11-20T06:00:00Z","temp":1,"rain":2}\n')
+def test_a_column_that_no_datum_has_is_noted_at_the_end(run, jsonl):
+    lines = [
+        {"reftime": f"2026-11-20T0{n}:00:00Z", "station": n, "temp": 1} | ({"rain": 2} if n == 2 else {})
+        for n in range(3)
+    ]
+    Path("a.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     run("append", jsonl, "a.jsonl")
-    done = run("query", jsonl, *option, "--columns", "reftime,data.Temp,data.rain")
-    assert (done.code, done.err) == (0, "ondisk: note: no datum has data.Temp; there is data.temp, data.rain\n")
+    none = run("query", jsonl, "--csv", "--columns", "reftime,data.Temp,data.rain,data.x")
+    similar = "ondisk: note: no datum that matches has 'data.Temp': there is data.temp\n"
+    assert (none.code, none.text.count("\n")) == (0, 4)
+    assert none.err == similar + similar.replace("Temp", "x").replace("data.temp", "data.station, data.temp, data.rain")
+    assert run("query", jsonl, "--csv", "--columns", "data.rain").err == ""
+    assert (
+        "no datum that matches has 'data.rain'"
+        in run("query", jsonl, "--csv", "--limit", "2", "--columns", "data.rain").err
+    )
+    assert run("query", jsonl, "reftime: =2020", "--csv", "--columns", "data.x").err == ""
 
 
 @pytest.mark.parametrize("also", [(), ("--also", "other")])

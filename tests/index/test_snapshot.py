@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import google_crc32c
@@ -117,9 +119,24 @@ def test_metadata_hold_the_fields_that_are_there_and_are_shared_and_read_only(da
 
 def test_caches_of_metadata_are_dropped_before_they_grow_without_end(dataset, index, monkeypatch):
     monkeypatch.setattr("ondisk.index.snapshot._CACHED", 10)
-    dataset.append(Datum(T, {"station": n}) for n in range(1000))
-    assert [datum.metadata["station"] for datum in dataset.query(with_data=False)] == list(range(1000))
+    dataset.append(Datum(T, {"station": n, "product": f"p{n}"}) for n in range(1000))
+    expected = [{"station": n, "product": f"p{n}"} for n in range(1000)]
+    assert [datum.metadata for datum in dataset.query(with_data=False)] == expected
     assert len(index.metadata) <= ROWS
+
+
+def test_threads_share_the_cache_of_metadata(dataset, monkeypatch):
+    monkeypatch.setattr("ondisk.index.snapshot._CACHED", 10)
+    dataset.append(Datum(T, {"station": n, "product": f"p{n}"}) for n in range(1000))
+    expected = [{"station": n, "product": f"p{n}"} for n in range(1000)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            for read in [threads.submit(lambda: [*dataset.query(with_data=False)]) for _ in range(16)]:
+                assert [datum.metadata for datum in read.result()] == expected
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_totals_and_counts_are_those_of_what_matches(dataset, index):

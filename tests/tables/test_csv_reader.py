@@ -57,7 +57,7 @@ def test_a_byte_order_mark_is_skipped_at_the_beginning_only(piece):
         (b'1,"a"b"', "has a quote inside of a cell that begins with one"),
         (b"1,a\rb", "has a carriage return (CR) in the middle"),
         (b"1,a\0", "it contains NUL bytes"),
-        (b"1,\xff", "column 2: b'\\xff' is not UTF-8; is it Latin-1? iconv -f latin1 -t utf-8 converts it"),
+        (b"1,\xff", "column 2: b'\\xff' is not UTF-8; if the file is Latin-1: iconv -f windows-1252 -t utf-8 FILE"),
     ],
 )
 def test_a_line_that_is_not_csv_is_refused_and_the_next_ones_are_read(piece, line, why):

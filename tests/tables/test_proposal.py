@@ -101,6 +101,20 @@ def test_a_decimal_comma_is_found(cells, is_comma):
     assert ("temp = " in toml) is False
 
 
+def test_a_comma_in_a_time_is_no_decimal_comma():
+    with pytest.raises(InvalidInput, match="has times that are recognised"):
+        propose("time;temp\n1767225600,5;1,5\n")
+    assert "--decimal ," in propose("time;temp\n1767225600.5;1,5\n")[1]
+
+
+def test_nothing_is_proposed_from_the_few_rows_that_can_be_read():
+    rows = [f"2026-11-{day:02};{'Forlì' if day > 9 else 'Como'}".encode("latin-1") for day in range(1, 21)]
+    with pytest.raises(InvalidInput, match=r"11 of the first 20 rows cannot be read, as line 11: .*iconv"):
+        proposed(io.BytesIO(b"time;place\n" + b"\n".join(rows)))
+    with pytest.raises(InvalidInput, match="decimal is for CSV only"):
+        proposed(io.BytesIO(b'{"reftime":"2026-11-20T06:00:00Z"}\n'), decimal=",")
+
+
 @pytest.mark.parametrize("pack", [lambda content: content, gzip.compress])
 def test_json_lines_stay_json_lines(pack):
     lines = [json.dumps({"reftime": f"{time}:00Z".replace(" ", "T"), "id": s, "Name": "x", "deep": [s]})
