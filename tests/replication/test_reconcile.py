@@ -238,7 +238,7 @@ def test_deleted_data_that_a_fix_of_the_replica_reads_again_can_be_deleted(sourc
     file.write_bytes(file.read_bytes().replace(b'"a":4', b'"a",4'))
     if fixes:
         with ondisk.open(path) as replica:
-            replica.fix()
+            assert "--reconcile --delete-extra" in str(replica.fix())
         pull(path, source.path)
     with replica_of(path, source.path) as replica:
         dry = reconcile(replica, yes=False, delete_extra=delete_extra)

@@ -123,6 +123,8 @@ class Client:
         self._ask(self._id(name), self._layout.attribute_of(Code.DEL, 0))
 
     def _id(self, name: str | bytes) -> bytes:
+        if not isinstance(name, str | bytes):
+            raise InvalidInput(f"the name of an object is a text, or its id as bytes, not {type(name).__name__}")
         id = sha512(name.encode()).digest()[: self._layout.id_size] if isinstance(name, str) else name
         self._layout.check_id(id)
         return id
@@ -139,7 +141,7 @@ class Client:
             if header.trans != self._trans | REPLY:
                 raise StorageError(f"the server has answered transaction {header.trans & ~REPLY}, not {self._trans}")
             if header.status:
-                raise self._error(-header.status)
+                raise self._error(-header.status, id)
             for _, content in self._layout.attributes(packet, header):
                 data.append(bytes(self._layout.read_io(content)[1]))
             is_complete = not header.flags & MORE
@@ -158,8 +160,9 @@ class Client:
             raise ConnectionResetError(errno.ECONNRESET, "the server has closed the connection")
         return content
 
-    def _error(self, number: int) -> OndiskError:
-        return _ERRORS.get(number, StorageError)(f"the server answers: {os.strerror(number)}", status=-number)
+    def _error(self, number: int, id: bytes) -> OndiskError:
+        message = f"object {id.hex()[:16]}…: the server answers: {os.strerror(number)}"
+        return _ERRORS.get(number, StorageError)(message, status=-number)
 
 
 def _check(offset: int, size: int) -> None:
