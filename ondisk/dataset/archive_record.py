@@ -268,8 +268,7 @@ class ArchiveRecord:
                 # Data that the dataset has not numbered, or numbered otherwise, may have any number.
                 if old or not uuids.issubset(each.uuid for each in known):
                     transaction.expire_tokens()
-                if lost:
-                    transaction.count_lost(lost)
+                transaction.count_unnamed_lost(lost)
                 for each in new:
                     transaction.know_archive(each)
                 transaction.commit()
@@ -315,7 +314,7 @@ class ArchiveRecord:
         uuids, lost = self.forgettable(name)
         with self._main.transaction("fix") as transaction:
             transaction.forget_archives(uuids)
-            transaction.count_lost(lost)
+            transaction.count_unnamed_lost(lost)
             transaction.commit()
         return lost
 

@@ -127,8 +127,13 @@ def deletions_between(snapshot: Snapshot, first: int, last: int, up_to: int) -> 
     Yields:
         Rows: seq, datum, `forgotten`.
     """
-    sql = "SELECT seq, datum, forgotten FROM deletion WHERE seq > ? AND seq <= ? AND datum <= ? ORDER BY seq"
+    sql = "SELECT seq, datum, forgotten FROM deletion WHERE seq > ? AND seq <= ? AND datum BETWEEN 1 AND ? ORDER BY seq"
     return snapshot.select(sql, (first, last, up_to), _TOGETHER)
+
+
+def has_unnamed_losses(snapshot: Snapshot) -> bool:
+    """Return whether data were lost whose numbers nobody knows, as those of an archive."""
+    return bool(snapshot.fetch("SELECT 1 FROM deletion WHERE datum = 0 LIMIT 1"))
 
 
 def deletions_of(snapshot: Snapshot, seqs: Sequence[int]) -> list[tuple[int, int, int]]:

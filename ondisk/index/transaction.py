@@ -333,6 +333,15 @@ class Transaction(AtomicChange):
         if count:
             self._execute("UPDATE dataset SET lost = lost + ?", (count,))
 
+    def count_unnamed_lost(self, count: int) -> None:
+        """Count data as lost whose numbers nobody knows, and note that there are such data.
+
+        Once deletions are forgotten, a replica that compares itself with this dataset must not take them for deleted.
+        """
+        if count and not self.is_replica:
+            self._execute("INSERT INTO deletion (seq, datum, forgotten) VALUES (?, 0, 1)", (self.take_seqs(1).start,))
+        self.count_lost(count)
+
     def account_for(self, count: int | None = None) -> None:
         """Note that changes were found which an older index did not know when it was put back; None: all of them."""
         left = "0" if count is None else f"max(0, count - {count:d})"

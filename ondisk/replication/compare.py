@@ -95,7 +95,7 @@ def decide(access: DatasetAccess, source: Source, found: Compared, offset: int) 
         removed = source.removed(seqs)
         fates = {target: _fate(number, kind, offset) for target, number, kind in removed.notes}
         for seq in seqs:
-            forgotten = Fate.UNKNOWN if removed.is_replica or seq > removed.expired else Fate.GONE
+            forgotten = Fate.UNKNOWN if removed.is_partial or seq > removed.expired else Fate.GONE
             found.decide([seq], fates.get(seq, forgotten))
         if delete_age is not None:  # its notes may be forgotten, too
             found.decide(before(access, [seq for seq in seqs if seq not in fates], days_ago(delete_age)), Fate.AGED)

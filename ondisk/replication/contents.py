@@ -76,12 +76,13 @@ class Removed:
 
     Attributes:
         expired: the number up to which not all deletions are known any more.
-        is_replica: the dataset is a replica: it does not know which data it has lost itself.
+        is_partial: the dataset does not know of all data that it has lost which they are: it is a replica, or has lost
+            an archive.
         notes: of each datum whose removal is noted: its number, the number of the removal, and why it is gone.
     """
 
     expired: int
-    is_replica: bool
+    is_partial: bool
     notes: Sequence[tuple[int, int, Kind]]
 
 
@@ -112,12 +113,13 @@ def removed_of(access: DatasetAccess, seqs: Sequence[int]) -> Removed:
         raise InvalidInput(f"removed takes up to {MOST_REMOVED} numbers of data")
     found: dict[int, tuple[int, int, Kind]] = {}
     with feed.parts_of(access, 0) as parts:
-        expired = changes.expired(parts[-1][1])
+        main = parts[-1][1]
+        expired, is_partial = changes.expired(main), access.config.replica or changes.has_unnamed_losses(main)
         for _, snapshot in parts:
             for number, target, why in changes.deletions_of(snapshot, seqs):
                 if target not in found or found[target][1] < number:
                     found[target] = target, number, feed.kind_of(why)
-    return Removed(expired, access.config.replica, sorted(found.values()))
+    return Removed(expired, is_partial, sorted(found.values()))
 
 
 def listed(read: Callable[[int, int], Contents], first: int, last: int) -> Iterator[Entry]:

@@ -116,7 +116,7 @@ def opened(content: bytes, name: str) -> Reader:
     """
     if len(content) < CHECKSUM_SIZE + 2:
         raise damaged(name, f"it has {len(content)} bytes")
-    body, stored = content[:-CHECKSUM_SIZE], int.from_bytes(content[-CHECKSUM_SIZE:], signed=True)
+    body, stored = content[:-CHECKSUM_SIZE], int.from_bytes(content[-CHECKSUM_SIZE:])
     if (computed := crc32(body)) != stored:
         raise damaged(name, f"its checksum is {stored:#x}, that of its bytes is {computed:#x}")
     return Reader(body, name)

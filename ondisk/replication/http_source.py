@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from http.client import BadStatusLine
 from typing import Any, Self, TypeVar
 
 import urllib3
@@ -35,7 +36,7 @@ _PAUSE, _SLOWER = 0.2, 4  # seconds before the second try; how much longer each 
 _TIMEOUT = 30.0  # seconds
 _ERROR_BYTES, _JSON_BYTES = 64 * 1024, 8 * 1024 * 1024
 _SEQS = 30_000  # numbers in a request, which then has less than 1 MiB
-_LONGEST_TEXT = 2000  # characters of a message
+_LONGEST_TEXT, _BEGIN = 2000, 40  # characters of a message, and of an answer that is not HTTP
 _NOBODY = "Does `ondisk serve` run there, and is the address right?"
 _PROXY = "Is the proxy that the environment names right? no_proxy names hosts that need none."
 _CERTIFICATE = "If you trust it, set SSL_CERT_FILE to a file with the server's certificate."
@@ -113,12 +114,12 @@ class HttpSource:
 
     def removed(self, seqs: Sequence[int]) -> Removed:
         notes: list[tuple[int, int, Kind]] = []
-        found = Removed(0, is_replica=False, notes=())
+        found = Removed(0, is_partial=False, notes=())
         for begin in range(0, max(1, len(seqs)), _SEQS):
             asked = {"seqs": [*seqs[begin : begin + _SEQS]]}
             found = self._ask("removed", asked, partial(_structure, Removed))
             notes += found.notes
-        return Removed(found.expired, found.is_replica, notes)
+        return Removed(found.expired, found.is_partial, notes)
 
     def _records(self, what: str, asked: dict[str, Any], max_bytes: int) -> Records:
         if self._largest is None:
@@ -158,6 +159,8 @@ class HttpSource:
                 return found
         except HTTPError as error:
             problem = _printable(str(error.__context__ or error) or type(error).__name__)
+            if isinstance(error.__context__, BadStatusLine):
+                problem = f"the answer is not HTTP: it begins with {problem[:_BEGIN]!r}"
             proxy = f"the proxy {proxy_in(self._client)}: " if isinstance(error, ProxyError) else ""
             hint = _PROXY if proxy else _hint(problem)
             raise _Again(StorageError(f"{self._url}: {proxy}{problem}", hint=hint)) from error

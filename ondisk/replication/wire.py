@@ -204,5 +204,5 @@ _STRUCTURES: Mapping[type, _Structure] = {
     ),
     Numbers: _Structure("numbers of data", {**_RANGE, "seqs": _SEQS}),
     Contents: _Structure("digests of data", {**_RANGE, "unreadable": _COUNT, "entries": _ENTRIES}),
-    Removed: _Structure("removed data", {"expired": _COUNT, "is_replica": _FLAG, "notes": _NOTES}),
+    Removed: _Structure("removed data", {"expired": _COUNT, "is_partial": _FLAG, "notes": _NOTES}),
 }

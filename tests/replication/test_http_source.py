@@ -396,6 +396,15 @@ def test_an_answer_that_comes_byte_by_byte_ends_at_the_limit(monkeypatch, limit,
             source.changes(None) if what == "changes" else source.describe()
 
 
+def test_what_is_not_http_is_named():
+    with (
+        answering(*[b"\x01SSH-2.0-OpenSSH\r\n\r\n"] * 9) as port,
+        HttpSource(url(port, "hostile"), **QUICK) as source,
+        pytest.raises(StorageError, match=r"the answer is not HTTP: it begins with ' SSH-2\.0-OpenSSH"),
+    ):
+        source.describe()
+
+
 def test_an_answer_of_json_that_is_cut_is_an_error_of_the_connection():
     with answering(signed(ABOUT)[:-10]) as port, HttpSource(url(port, "hostile"), **QUICK) as source:
         with pytest.raises(StorageError) as caught:
@@ -470,7 +479,7 @@ def test_a_token_travels_as_it_is():
 
 
 def test_what_is_known_of_removed_data_travels_as_it_is():
-    removed = Removed(3, is_replica=True, notes=[(1, 2, Kind.LOST), (3, 4, Kind.AGED)])
+    removed = Removed(3, is_partial=True, notes=[(1, 2, Kind.LOST), (3, 4, Kind.AGED)])
     good = json.loads(json.dumps(to_json(removed)))
     assert from_json(Removed, good) == removed
     for note in (None, [1, 2], [0, 2, "lost"], [1, True, "lost"], [1, 2, "appended"], [1, 2, []]):

@@ -227,6 +227,39 @@ def test_archives_of_both_sides_are_compared(source, path, tmp_path):
         reconciled(path, source.path)
 
 
+@pytest.mark.parametrize("what", ["archive", "older archive", "index and segment"])
+def test_data_that_an_archive_of_the_source_has_lost_are_not_taken_for_deleted(source, path, tmp_path, what):
+    archive = source.path / ".archive/last"
+    source.append(datum(day, a) for day in (1, 2, 3) for a in range(5))
+    source.archive(FIRST)
+    source.close()
+    shutil.copytree(archive, tmp_path / "older")
+    with ondisk.open(source.path) as again:
+        again.archive(SECOND)
+        again.delete("a: =4")
+    pull(path, source.path)
+    if what == "index and segment":
+        (archive / SECOND).unlink()
+        for file in archive.glob("index.sqlite*"):
+            file.unlink()
+    else:
+        shutil.rmtree(archive)
+        if what == "older archive":
+            shutil.copytree(tmp_path / "older", archive)
+    with ondisk.open(source.path) as again:
+        again.fix(forget_archive=None if what == "index and segment" else "last")
+        again.fix(acknowledge=True)
+        with again._access.transaction("repack") as transaction:
+            transaction.expire_tokens()
+            transaction.commit()
+    forget_deletions(source.path)
+    before = content(path)
+    done = mend(path, source.path)
+    assert (done.mode, done.deleted) == ("expired", 0)
+    assert not before - content(path)
+    assert set(numbered(source.path).items()) <= set(numbered(path).items())
+
+
 @pytest.mark.parametrize("delete_extra", [False, True])
 @pytest.mark.parametrize("fixes", [False, True])
 def test_deleted_data_that_a_fix_of_the_replica_reads_again_can_be_deleted(source, path, fixes, delete_extra):
