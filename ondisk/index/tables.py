@@ -17,7 +17,8 @@
     value      texts and bytes, each once; `datum` contains their ids, 0 for a missing field
     deletion   one row for each deleted or replaced datum; its `seq` comes from the same counter as that of data;
                `forgotten`: 1: nobody deleted the datum, it was lost; 2 or 3: its whole segment was too old, and was
-               dropped; 2: `keep_replaced` keeps that for a while
+               dropped; 2: `keep_replaced` keeps that for a while. The datum 0 stands for data of an archive that were
+               lost, and whose numbers nobody knows
     session    one row for each run of changes of one writer: the first number in it, the writer's session, and when
                it was committed; see `ondisk.index.changes`
     done       one row for each part of a source that was stored, see `ondisk.index.import_log`
