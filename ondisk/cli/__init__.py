@@ -227,6 +227,9 @@ def _purposes() -> str:
     return f"commands:\n{commands}\n\n`ondisk help COMMAND` prints the options and examples of a command."
 
 
+_SOON = 0.05  # seconds
+
+
 class _Terminated(KeyboardInterrupt):
     """SIGTERM arrived. The command ends as after an interrupt: the lock is released, the batch is rolled back."""
 
@@ -237,10 +240,26 @@ def _terminable() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
+    before, again = sys.unraisablehook, list[threading.Timer]()
+
+    def repeat(unraisable: sys.UnraisableHookArgs) -> None:
+        """Send a signal again that arrived while Python ran a `__del__`, which swallows what its handler raises."""
+        if not isinstance(unraisable.exc_value, KeyboardInterrupt):
+            before(unraisable)
+            return
+        number = signal.SIGTERM if isinstance(unraisable.exc_value, _Terminated) else signal.SIGINT
+        again.append(threading.Timer(_SOON, signal.pthread_kill, (threading.get_ident(), number)))
+        again[-1].daemon = True
+        again[-1].start()
+
     signal.signal(signal.SIGTERM, _terminate)
+    sys.unraisablehook = repeat
     try:
         yield
     finally:
+        for timer in again:
+            timer.cancel()
+        sys.unraisablehook = before
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 

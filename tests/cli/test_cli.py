@@ -347,6 +347,28 @@ def test_a_reader_that_does_not_read_does_not_delay_an_interrupt(environment, la
         assert process.wait(PATIENCE) == 143
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_command_also_if_it_arrives_while_an_object_is_freed(number, code):
+    """Python ignores what the handler raises then, so the signal is sent again."""
+    freed = """
+class Freed:
+    def __del__(self):
+        os.kill(os.getpid(), NUMBER)
+        for _ in range(10_000):
+            pass
+
+def run(*_):
+    Freed()
+    time.sleep(60)
+
+cli._run = run
+sys.exit(cli.main(["info"]))
+"""
+    code_of = f"import os, signal, sys, time\nfrom ondisk import cli\nNUMBER = {int(number)}\n{freed}"
+    done = subprocess.run([sys.executable, "-c", code_of], capture_output=True, timeout=50, check=False)
+    assert (done.returncode, b"Traceback" in done.stderr) == (code, False)
+
+
 def test_main_restores_the_handler_of_sigterm(weather):
     before = signal.getsignal(signal.SIGTERM)
     assert main(["info", "weather"]) == 0
