@@ -55,6 +55,7 @@ COMMANDS = {
 }
 _DASHED = ("--sort", "--tz", "--null")  # options whose values may begin with a dash
 _DATASET = "ONDISK_DATASET"
+_REPEATED_AFTER = 0.05  # seconds, for a signal
 _NO_MEMORY = """there is not enough memory
 Raise the limit of memory (`ulimit -v`, the container's), or append with a lower --batch-size; in Python, batch_size.\
 """
@@ -227,9 +228,6 @@ def _purposes() -> str:
     return f"commands:\n{commands}\n\n`ondisk help COMMAND` prints the options and examples of a command."
 
 
-_SOON = 0.05  # seconds
-
-
 class _Terminated(KeyboardInterrupt):
     """SIGTERM arrived. The command ends as after an interrupt: the lock is released, the batch is rolled back."""
 
@@ -248,7 +246,7 @@ def _terminable() -> Iterator[None]:
             before(unraisable)
             return
         number = signal.SIGTERM if isinstance(unraisable.exc_value, _Terminated) else signal.SIGINT
-        again.append(threading.Timer(_SOON, signal.pthread_kill, (threading.get_ident(), number)))
+        again.append(threading.Timer(_REPEATED_AFTER, signal.pthread_kill, (threading.get_ident(), number)))
         again[-1].daemon = True
         again[-1].start()
 

@@ -81,6 +81,7 @@ def check(by: str, of: str | None, known: Fields) -> tuple[str, str | None]:
 
 
 def _group(name: str, known: Fields) -> str:
+    """Return the declared field to group by."""
     try:
         known[name]
     except MatchError:

@@ -383,14 +383,14 @@ class Snapshot:
         interned = [place for place, (_, kind) in enumerate(kinds) if kind.interned]
         values = self._values({key[place] for key in unknown for place in interned} - {0, None})
         for key in unknown:
-            values_of: dict[str, Any] = {}
+            fields_of_row: dict[str, Any] = {}
             for (name, kind), stored in zip(kinds, key, strict=True):
                 if kind.interned:
                     if stored:
-                        values_of[name] = values[stored]
+                        fields_of_row[name] = values[stored]
                 elif stored is not None:
-                    values_of[name] = restored(stored, kind)
-            found[key] = MappingProxyType(values_of)
+                    fields_of_row[name] = restored(stored, kind)
+            found[key] = MappingProxyType(fields_of_row)
         if len(known) + len(unknown) > _CACHED:
             known.clear()
         known.update((key, found[key]) for key in unknown)

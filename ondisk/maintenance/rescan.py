@@ -40,7 +40,8 @@ from ondisk.step import ALWAYS, NOTHING, Interval
 
 _PIECE = 1024 * 1024
 _SALVAGED = "it is damaged; what is whole in it was written to a new file"
-_AGAIN = "must be deleted again"
+_DELETE_AGAIN = "must be deleted again"
+_DELETE_EXTRA = "are deleted by `ondisk replicate SOURCE REPLICA --reconcile --delete-extra`"
 _DIFFERENT = "data in it have the unique values of other data, which count, and other contents"
 
 REMEDY = "to have them back, put the file back from a backup, and fix again"
@@ -150,10 +151,7 @@ class Rescan:
             all_reasons.append(self._damaged())
         if self._returned:
             read = f"{self._returned} data that the index did not know were read"
-            is_replica = self._access.config.replica
-            how = (
-                "are deleted by `ondisk replicate SOURCE REPLICA --reconcile --delete-extra`" if is_replica else _AGAIN
-            )
+            how = _DELETE_EXTRA if self._access.config.replica else _DELETE_AGAIN
             all_reasons.append(f"{read}; deleted ones {how}")
         if self._forgotten:
             all_reasons.append(f"{self._forgotten} data that the index knew are gone")

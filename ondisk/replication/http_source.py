@@ -159,7 +159,7 @@ class HttpSource:
                 return found
         except HTTPError as error:
             problem = _printable(str(error.__context__ or error) or type(error).__name__)
-            if isinstance(error.__context__, BadStatusLine):
+            if type(error.__context__) is BadStatusLine:  # a connection that was closed is a kind of it
                 problem = f"the answer is not HTTP: it begins with {problem[:_BEGIN]!r}"
             proxy = f"the proxy {proxy_in(self._client)}: " if isinstance(error, ProxyError) else ""
             hint = _PROXY if proxy else _hint(problem)

@@ -167,7 +167,8 @@ def reconcile(
 
     Raises:
         NeedsCheck: an index of one of both may not know all data.
-        StateError: an archive of one of both is away; or another process compares them.
+        StateError: an archive of one of both is away; or another process compares them; or `delete_extra`, and the
+            source is another dataset, or an index was rebuilt.
         SegmentMissing, SegmentCorrupt: data of a segment of the replica cannot be read, and the source does not have
             all of them, or their numbers mean nothing. Nothing has begun.
         Also the errors of `Dataset.append`.
@@ -177,6 +178,10 @@ def reconcile(
     Memory: that of a pull. What differs is in a temporary file, some 100 bytes for each datum.
     """
     now = situation(replicated)
+    if delete_extra and now.mode is Mode.FOREIGN:
+        path = replicated.dataset.path
+        message = f"{path}: the source may be another dataset, so nobody can say yet what only the replica has"
+        raise StateError(message, hint="Run it without --delete-extra, and look at what it lists. Then run it again.")
     resumes = now.is_begun and now.before is not None and now.before.uuid == now.uuid and now.offset > 0
     is_valid = now.mode is Mode.CONTENTS and now.offset > 0
     last, session = now.last, now.session

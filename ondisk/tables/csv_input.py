@@ -22,7 +22,7 @@ from ondisk.tables import csv_reader
 from ondisk.tables.batches import joined, with_refused
 from ondisk.tables.columns import CONTENT
 from ondisk.tables.csv_reader import CsvRecords
-from ondisk.tables.options import COMMA, REFTIME, USE_COMMA, TableOptions
+from ondisk.tables.options import COMMA, POINT, REFTIME, USE_COMMA, TableOptions
 from ondisk.tables.times import Times, Zone
 from ondisk.tables.values import (
     CellValues,
@@ -171,17 +171,17 @@ class _Columns:
     def notes(self, records: CsvRecords) -> Iterator[str]:
         """Yield what the first rows of a file show that is perhaps not what the user wants, once for each column."""
         left, self._unseen = self._unseen, max(0, self._unseen - len(records.lines))
-        if not left:
+        if not left or self._decimal == POINT:
             return
         cells = records.columns or [*zip(*records.rows, strict=False)]
         for key, place in zip(self._keys, self._others, strict=True):
             if key in self._noted or place >= len(cells):
                 continue
             texts = [text for text in dict.fromkeys(cells[place][:left]) if text not in self._null]
-            why = f"{USE_COMMA}, after you have deleted these data" if self._decimal is None else ""
-            found = with_decimal_comma(texts) if self._decimal is None else None
             if self._decimal == COMMA:
                 found, why = with_decimal_point(texts), "with decimal (--decimal) a comma, no number has a point"
+            else:
+                found, why = with_decimal_comma(texts), f"{USE_COMMA}, after you have deleted these data"
             if found is not None:
                 self._noted.add(key)
                 yield f"{shown(found)} in column {shown(key)} is stored as a text; {why}"

@@ -396,6 +396,16 @@ def test_an_answer_that_comes_byte_by_byte_ends_at_the_limit(monkeypatch, limit,
             source.changes(None) if what == "changes" else source.describe()
 
 
+def test_a_connection_that_the_server_closes_is_not_called_an_answer():
+    with (
+        answering(*[b""] * 9) as port,
+        HttpSource(url(port, "hostile"), **QUICK) as source,
+        pytest.raises(StorageError, match="closed connection") as caught,
+    ):
+        source.describe()
+    assert "HTTP" not in caught.value.message
+
+
 def test_what_is_not_http_is_named():
     with (
         answering(*[b"\x01SSH-2.0-OpenSSH\r\n\r\n"] * 9) as port,

@@ -286,6 +286,20 @@ def test_deleted_data_that_a_fix_of_the_replica_reads_again_can_be_deleted(sourc
     assert not fixes or done.extra or [*(path / "2026/.quarantine").iterdir()]
 
 
+def test_nothing_is_deleted_because_the_source_is_another_dataset(source, path, create):
+    source.append([datum(1, 1)])
+    pull(path, source.path)
+    other = create("other", fields={"a": "integer"}, unique=["reftime", "a"], replace="yes")
+    before = content(path)
+    with replica_of(path, other.path) as replica:
+        for yes in (False, True):
+            with pytest.raises(StateError, match="the source may be another dataset"):
+                reconcile(replica, yes=yes, delete_extra=True)
+        assert content(path) == before
+        assert reconcile(replica, yes=True).extra == 1
+        assert reconcile(replica, yes=True, delete_extra=True).deleted == 1
+
+
 def test_a_replica_of_the_replica_notices(source, path, tmp_path):
     last = tmp_path / "last"
     source.append(datum(day, a) for day in (3, 2, 1) for a in range(5))
