@@ -164,26 +164,33 @@ class Backend:
 
     def _execute(self, packet: bytes) -> _Transaction | None:
         """Execute the commands of a packet, up to the first error."""
-        header = self.layout.read_header(packet)
+        single = self.layout.read_single_read(packet)
+        header = self.layout.read_header(packet) if single is None else single[0]
         if header is None or header.trans & REPLY:
             return None
         transaction = _Transaction(self.layout, header)
         try:
-            for number, (attribute, content) in enumerate(self.layout.attributes(packet, header)):
-                if number == self.limits.commands:
-                    raise Refused(errno.E2BIG)
-                command = self._commands.get(attribute.command)
-                if command is None:
-                    is_known = attribute.command in set(Code)
-                    raise Refused(errno.ENOTSUP if is_known else errno.EINVAL)
-                command(transaction, attribute, content)
-                if transaction.status:
-                    break
+            if single is None:
+                self._execute_each(transaction, packet)
+            else:
+                self._read_object(transaction, single[1])
         except Refused as error:
             transaction.fail(error.status)
         except OndiskError as error:
             transaction.fail(self._status_of(error))
         return transaction
+
+    def _execute_each(self, transaction: _Transaction, packet: bytes) -> None:
+        for number, (attribute, content) in enumerate(self.layout.attributes(packet, transaction.header)):
+            if number == self.limits.commands:
+                raise Refused(errno.E2BIG)
+            command = self._commands.get(attribute.command)
+            if command is None:
+                is_known = attribute.command in set(Code)
+                raise Refused(errno.ENOTSUP if is_known else errno.EINVAL)
+            command(transaction, attribute, content)
+            if transaction.status:
+                break
 
     def _write(self, transaction: _Transaction, attribute: Attribute, content: memoryview) -> None:
         io, data = self.layout.read_io(content)
@@ -209,6 +216,9 @@ class Backend:
         io, rest = self.layout.read_io(content)
         if rest:
             raise Refused(errno.EINVAL)
+        self._read_object(transaction, io)
+
+    def _read_object(self, transaction: _Transaction, io: IO) -> None:
         if io.flags & META:
             raise Refused(errno.ENOTSUP)
         if not self._begin_to_read(transaction):
@@ -249,6 +259,10 @@ class Backend:
 
     def _parents_read(self, packet: bytes) -> Iterator[bytes]:
         """Yield the objects that a packet reads."""
+        if (single := self.layout.read_single_read(packet)) is not None:
+            if not single[1].flags & HISTORY:
+                yield single[1].parent
+            return
         header = self.layout.read_header(packet)
         with contextlib.suppress(Refused):  # when it is executed
             for attribute, content in self.layout.attributes(packet, header) if header is not None else ():

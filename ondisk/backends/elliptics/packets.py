@@ -117,7 +117,8 @@ class Layout:
         self.attribute = Struct("<QII8x")
         self.io = Struct(f"<{id_size}s{id_size}sIQQ")
         self.history = Struct(f"<{id_size}sI8xQQQQ")
-        self._read_reply = Struct(self.header.format + self.attribute.format[1:] + self.io.format[1:])
+        self._read = Struct(self.header.format + self.attribute.format[1:] + self.io.format[1:])
+        self._read_sizes = (self.attribute.size + self.io.size, self.io.size, _READ)
 
     def check_id(self, id: object) -> None:
         """Raise unless a value is an id.
@@ -133,6 +134,16 @@ class Layout:
     def read_header(self, packet: bytes) -> Header | None:
         """Return the header at the beginning of some bytes; None if there are too few of them."""
         return Header._make(self.header.unpack_from(packet)) if len(packet) >= self.header.size else None
+
+    def read_single_read(self, packet: bytes) -> tuple[Header, IO] | None:
+        """Return the header and the io attribute of a packet that is one read, as most are; None for another packet.
+
+        Cost: a third of reading them one after the other.
+        """
+        if len(packet) != self._read.size:
+            return None
+        values = self._read.unpack(packet)
+        return (Header._make(values[:7]), IO._make(values[10:])) if values[6:9] == self._read_sizes else None
 
     def attributes(self, packet: bytes, header: Header) -> Iterator[tuple[Attribute, memoryview]]:
         """Yield the attributes of a whole packet, each with the bytes that belong to it.
@@ -180,8 +191,12 @@ class Layout:
         parent, _, io_flags, offset, _ = io
         rest = self.io.size + len(data)
         size = self.attribute.size + rest
-        begin = (parent, group, version, flags, 0, trans | REPLY, size, rest, _READ, 0, parent, b"", io_flags, offset)
-        return self._read_reply.pack(*begin, len(data)) + data
+        begin = self._read.pack(
+            parent, group, version, flags, 0, trans | REPLY, size,
+            rest, _READ, 0,
+            parent, b"", io_flags, offset, len(data),
+        )  # fmt: skip
+        return begin + data
 
     def attribute_of(self, code: int, size: int, flags: int = 0) -> bytes:
         """Return an attribute, to which `size` bytes belong."""

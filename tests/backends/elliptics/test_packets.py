@@ -101,6 +101,27 @@ def test_what_is_packed_is_read_again(id_size, data):
     assert HistoryEntry._make(layout.history.unpack(layout.history.pack(*entry))) == entry
 
 
+@given(st.integers(1, 80), st.sampled_from([*Code, 0, 99]), st.integers(-1, 1), st.integers(-1, 1), st.data())
+def test_a_packet_of_one_read_is_read_as_any_other(id_size, code, header_change, attribute_change, data):
+    layout = Layout(id_size)
+    ids = st.binary(min_size=id_size, max_size=id_size)
+    io = IO(data.draw(ids), data.draw(ids), *data.draw(st.tuples(U32, U64, U64)))
+    header = Header(data.draw(ids), *data.draw(st.tuples(U32, U32, U32, st.integers(-(2**31), 2**31 - 1), U64)), 0)
+    attribute = layout.attribute_of(code, layout.io.size + attribute_change, data.draw(U32))
+    size = layout.attribute.size + layout.io.size + header_change
+    packet = layout.header.pack(*header[:-1], size) + attribute + layout.io.pack(*io)
+    single = layout.read_single_read(packet)
+    found = layout.read_header(packet)
+    try:
+        expected = [(each.command, layout.read_io(part)) for each, part in layout.attributes(packet, found)]
+    except Refused:
+        assert single is None
+        return
+    assert expected == [(code, (io, b""))]
+    assert single == ((found, io) if code == Code.READ else None)
+    assert layout.read_single_read(packet + b"x") is None
+
+
 @pytest.mark.parametrize("change", [-1, 1, 2**63])
 def test_a_size_that_does_not_match_the_packet_is_refused(change):
     packet = bytes.fromhex(GOLDEN["steps"][1]["request_hex"])
