@@ -86,7 +86,7 @@ class JsonOutput:
     def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
         _write(lines_of_data(data, fields))
 
-    def files_written(self, result: ExportResult, to: str) -> None:
+    def files_exported(self, result: ExportResult, to: str, *, linked: bool) -> None:
         _print({"to": as_json(to)} | _values(result, "exported", "present", "refused", "bytes"))
 
     def summary(self, summary: Summary) -> None:

@@ -106,8 +106,9 @@ class TextOutput:
 
         write_stdout(map(line, data))
 
-    def files_written(self, result: ExportResult, to: str) -> None:
-        counts = f"{_many(result.exported, 'file')} written, {result.present} already there, {result.refused} refused"
+    def files_exported(self, result: ExportResult, to: str, *, linked: bool) -> None:
+        how = "linked" if linked else "written"
+        counts = f"{_many(result.exported, 'file')} {how}, {result.present} already there, {result.refused} refused"
         _print_lines([f"{to}: {counts}; {_many(result.bytes, 'byte')}"])
 
     def summary(self, summary: Summary) -> None:

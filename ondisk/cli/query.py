@@ -66,6 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --to: the names of the files, such as {reftime:%%Y%%m%%d_%%H%%M}_{site}.jpg; times are in UTC;"
         " default: {path}, which `ondisk append --format blob` has stored",
     )
+    parser.add_argument(
+        "--link",
+        action="store_true",
+        help="with --to: make hard links to the files of the dataset, which take no space, instead of copies: who edits"
+        " one in place changes the dataset",
+    )
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
@@ -136,6 +142,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InvalidInput(f"CSV has no types, so {name} cannot have one", hint=f"Write {name} alone.")
     if arguments.to is None and arguments.name is not None:
         raise InvalidInput("--name is for files", hint="Write --to DIR, too.")
+    if arguments.to is None and arguments.link:
+        raise InvalidInput("--link is for files", hint="Write --to DIR, too.")
     if arguments.to is not None and (arguments.table or arguments.data or is_table or arguments.fields is not None):
         others = "--table, --data, --csv, --parquet, --arrow or --fields"
         raise InvalidInput(f"--to writes files, and cannot be combined with {others}")
@@ -166,7 +174,7 @@ def _export(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: di
     from ondisk import files
 
     def report(result: ExportResult) -> int:
-        output.files_written(result, arguments.to)
+        output.files_exported(result, arguments.to, linked=arguments.link)
         if not (result.exported or result.present or result.refused):
             note_mistakes(dataset, arguments.match)
         complain_of_input([("", reason) for _, reason in result.refusals], result.refused, [], 0, [], [])
@@ -175,7 +183,7 @@ def _export(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: di
     if arguments.name is not None:
         choice = {"name": arguments.name, **choice}
     try:
-        return report(files.export(dataset, arguments.match, arguments.to, **choice))
+        return report(files.export(dataset, arguments.match, arguments.to, link=arguments.link, **choice))
     except OndiskError as error:
         if "result" in error.context:
             report(error.context["result"])  # the files before the error are written

@@ -1,8 +1,9 @@
 """Export data: each becomes a file in a folder, with a name from its metadata.
 
 Nothing is overwritten, and nothing outside of the folder is touched. An export skips a file that exists with the same
-bytes, so you can repeat an interrupted export. The bytes are copied, never linked: a hard link would let whoever edits
-the file change the segment, and after a repack a symbolic link would lead to another datum.
+bytes, so you can repeat an interrupted export. The bytes are copied, unless the caller asks for hard links, because
+whoever edits such a file changes the segment. There are no symbolic links: after a repack, one would lead to another
+datum.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ondisk.dataset.json_lines import time_text
 from ondisk.dataset.output_file import check_outside
 from ondisk.datum import Datum
 from ondisk.errors import AlreadyExists, DiskFull, InvalidInput, OndiskError, ReadOnly, StorageError, shown
+from ondisk.files.links import Links
 from ondisk.files.names import DEFAULT, Names
 from ondisk.filesystem import Directory
 
@@ -41,10 +43,10 @@ class ExportResult:
     """What an export did.
 
     Attributes:
-        exported: files that were written.
+        exported: files that were written, or linked.
         present: files that were there already, with the same bytes.
         refused: data without a file; `refusals` says why.
-        bytes: of the files that were written.
+        bytes: of the files that were exported.
         refusals: position in the order of the query, counted from 0, and reason, of the first 100 that were refused.
     """
 
@@ -63,6 +65,7 @@ def export(
     name: str = DEFAULT,
     sort: str | None = None,
     limit: int | None = None,
+    link: bool = False,
 ) -> ExportResult:
     """Write the data that match to files in a folder, one for each datum.
 
@@ -73,12 +76,16 @@ def export(
         match, sort, limit: as in `Dataset.query`.
         to: the folder; it is created if it does not exist.
         name: a template over reftime and metadata, such as `{reftime:%Y%m%d_%H%M}_{site}.jpg`; a slash makes folders.
+        link: make hard links to the files of the dataset, which take no space: each datum must have a file of its own,
+            as in a dataset of the format `blob`. Do not edit such a file in place, as that changes the dataset; replace
+            it, or remove it. A repack or a deletion in the dataset does not change it.
 
     Raises:
         InvalidInput: the template is not valid, two data would have the same name, no datum has metadata that the
-            template names, or the path of the folder is empty or inside a dataset: then nothing was written.
+            template names, the path of the folder is empty or inside a dataset, or the data have no files to link: then
+            nothing was written.
         AlreadyExists: the folder is a file.
-        DiskFull, ReadOnly, StorageError: a file cannot be written.
+        DiskFull, ReadOnly, StorageError: a file cannot be written, or not be linked into this folder.
         Also the errors of `Dataset.query`. Once the folder is open, `error.context["result"]` reports what was written
         before the error; before that, it does not exist.
 
@@ -90,11 +97,12 @@ def export(
     """
     names = Names(name, {each: dataset.fields[each].kind for each in dataset.fields if each != "reftime"})
     choice: dict[str, Any] = {"sort": sort, "limit": limit}
+    links = Links(dataset) if link else None
     with dataset.query(match, with_data=names.needs_data, **choice) as data:
         _check_distinct(_with_metadata(data, names), names)
     result = ExportResult()
-    with _folder(to) as folder:
-        files = _Files(folder, names, result)
+    with _folder(to) as folder, links or contextlib.nullcontext():
+        files = _Files(folder, names, links, result)
         try:
             with dataset.query(match, **choice) as data:
                 _write_behind(files, data)
@@ -141,12 +149,14 @@ class _Files:
     Args:
         top: the folder.
         names: of the files.
+        links: makes links; None to write files.
         result: counts what is written.
     """
 
-    def __init__(self, top: Directory, names: Names, result: ExportResult) -> None:
+    def __init__(self, top: Directory, names: Names, links: Links | None, result: ExportResult) -> None:
         self._top = top
         self._names = names
+        self._links = links
         self._result = result
         self._staged = f".ondisk-{os.getpid()}"
         self._together = top.can_sync_together
@@ -162,19 +172,20 @@ class _Files:
         """
         for datum in data:
             try:
-                self._add(self._names(datum), datum.data)
+                self._add(self._names(datum), datum)
             except InvalidInput as error:
                 self._result.refused += 1
                 if len(self._result.refusals) < _REFUSALS:
                     self._result.refusals.append((self._count, f"{_named(datum)}: {error.message}"))
             self._count += 1
 
-    def _add(self, name: str, content: Any) -> None:
-        """Write a file, unless it is there already.
+    def _add(self, name: str, datum: Datum) -> None:
+        """Write or link a file, unless it is there already.
 
         Raises:
             InvalidInput: it cannot have this name, the name is taken by something else, or the content is no bytes.
         """
+        content = datum.data
         if type(content) is not bytes:
             raise InvalidInput(f"its data are no bytes, but of type {type(content).__name__}")
         above, _, last = name.rpartition("/")
@@ -182,10 +193,7 @@ class _Files:
             folder, is_synced_later = self._folder(above)
             if folder.stat(last) is None:
                 with contextlib.suppress(FileExistsError):  # somebody else creates it now
-                    if is_synced_later:
-                        folder.add(last, content, self._staged)
-                    else:
-                        folder.write_new(last, content, staged=self._staged)
+                    self._create(folder, last, datum, is_synced_later=is_synced_later)
                     self._result.exported += 1
                     self._result.bytes += len(content)
                     return
@@ -200,6 +208,17 @@ class _Files:
             if "errno" in error.context and error.context["errno"] not in _NO_NAME:
                 raise
             raise InvalidInput(error.message) from None
+
+    def _create(self, folder: Directory, name: str, datum: Datum, *, is_synced_later: bool) -> None:
+        """Write or link a file; raise FileExistsError if the name is taken."""
+        if self._links is not None:
+            self._links.add(datum, folder, name, self._staged)
+            if not is_synced_later:
+                folder.sync()
+        elif is_synced_later:
+            folder.add(name, datum.data, self._staged)
+        else:
+            folder.write_new(name, datum.data, staged=self._staged)
 
     def _compare(self, folder: Directory, name: str, content: bytes) -> None:
         """Raise InvalidInput unless the file contains exactly `content`."""

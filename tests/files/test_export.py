@@ -6,7 +6,6 @@ import errno
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from worlds import fail
 
 import ondisk
-from ondisk import Datum, files
+from ondisk import files
 from ondisk.errors import (
     AlreadyExists,
     DiskFull,
@@ -28,23 +27,10 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory
 
+from .conftest import photo
 from .test_append import TREES, written
 
-NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-HOUR = timedelta(hours=1)
 NAME = "{reftime:%H}_{site}.jpg"
-
-
-@pytest.fixture
-def photos(create):
-    dataset = create("photos", format="blob", extension="jpg", unique=["reftime", "site"], fields={"site": "text"})
-    dataset.append(photo(hour, site) for hour in range(3) for site in ("north", "south"))
-    return dataset
-
-
-def photo(hour, site, content=None, **metadata):
-    data = f"{site} at {hour}".encode() if content is None else content
-    return Datum(NOON + hour * HOUR, {"site": site, **metadata}, data)
 
 
 def counts(result):

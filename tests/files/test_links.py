@@ -1,0 +1,158 @@
+"""`ondisk.files.links`, by exports that link files."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from worlds import fail
+
+import ondisk
+from ondisk import files
+from ondisk.errors import FrameCorrupt, InvalidInput, StorageError
+from ondisk.files.links import Links
+from ondisk.filesystem import Directory
+
+from .conftest import photo
+from .test_export import NAME, counts, files_in
+
+
+def linked(dataset, folder, match=None, name=NAME):
+    return files.export(dataset, match, folder, name=name, link=True)
+
+
+def inodes(folder):
+    return {each.stat().st_ino for each in Path(folder).rglob("*.jpg") if each.is_file()}
+
+
+def test_links_are_the_files_of_the_dataset(photos, tmp_path):
+    result = linked(photos, tmp_path / "new/out", "site: north")
+    assert (counts(result), result.bytes) == ((3, 0, 0), 30)
+    assert files_in(tmp_path / "new/out") == {f"{12 + hour}_north.jpg": b"north at %d" % hour for hour in range(3)}
+    assert len(inodes(tmp_path / "new/out") & inodes(photos.path)) == 3
+
+
+def test_links_keep_their_bytes_whatever_the_dataset_does(photos, tmp_path):
+    linked(photos, tmp_path / "out")
+    before = files_in(tmp_path / "out")
+    assert not photos.check(accurate=True).findings
+    photos.delete("site: north")
+    photos.repack()
+    photos.append([photo(0, "north", b"other")])
+    photos.delete("")
+    photos.repack()
+    assert files_in(tmp_path / "out") == before
+    assert not photos.check(accurate=True).findings
+
+
+def test_a_removed_link_leaves_the_dataset_alone(photos, tmp_path):
+    linked(photos, tmp_path / "out")
+    for each in (tmp_path / "out").iterdir():
+        each.unlink()
+    assert [datum.data for datum in photos.query()][:2] == [b"north at 0", b"south at 0"]
+    assert not photos.check(accurate=True).findings
+
+
+def test_a_link_that_is_edited_in_place_is_found_by_a_check(photos, tmp_path):
+    linked(photos, tmp_path / "out", "site: north", name="{reftime:%H}.jpg")
+    (tmp_path / "out/13.jpg").write_bytes(b"NORTH at 1")
+    (found,) = photos.check(accurate=True).findings
+    assert "2026/11-20.jpg" in str(found)
+    with pytest.raises(FrameCorrupt):
+        [datum.data for datum in photos.query("site: north")]
+
+
+def test_an_export_with_links_is_repeated_as_any_other(photos, tmp_path):
+    files.export(photos, "site: north", tmp_path / "out", name=NAME)
+    (tmp_path / "out/12_south.jpg").write_bytes(b"mine")
+    result = linked(photos, tmp_path / "out")
+    assert counts(result) == (2, 3, 1)
+    assert (tmp_path / "out/12_south.jpg").read_bytes() == b"mine"
+    assert counts(linked(photos, tmp_path / "out")) == (0, 5, 1)
+
+
+def test_what_is_archived_is_linked_too(photos, tmp_path):
+    photos.archive("2026/11-20.jpg")
+    photos.append([photo(24, "north")])
+    assert linked(photos, tmp_path / "out", name="{reftime}{site}.jpg").exported == 7
+    assert len(inodes(tmp_path / "out") & inodes(photos.path)) == 7
+
+
+def test_data_of_several_datasets_are_linked(photos, create, tmp_path):
+    other = create("other", format="blob", extension="jpg", fields={"site": "text"})
+    other.append([photo(5, "east")])
+    with ondisk.merged([photos.path, other.path]) as both:
+        assert linked(both, tmp_path / "out").exported == 7
+    assert inodes(tmp_path / "out") == inodes(photos.path) | inodes(other.path)
+
+
+def test_data_without_files_of_their_own_are_refused_before_anything_is_written(photos, create, tmp_path):
+    lines = create("lines", format="jsonl", fields={"site": "text"})
+    with pytest.raises(InvalidInput, match="jsonl stores many of them in one file"):
+        linked(lines, tmp_path / "out")
+    with ondisk.merged([photos.path, lines.path]) as both, pytest.raises(InvalidInput, match="lines' cannot be linked"):
+        linked(both, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.EMLINK])
+def test_a_folder_that_cannot_have_links_is_an_error(photos, tmp_path, monkeypatch, code):
+    monkeypatch.setattr(os, "link", fail(code))
+    with pytest.raises(StorageError) as error:
+        linked(photos, tmp_path / "out")
+    assert counts(error.value.context["result"]) == (0, 0, 0)
+    assert ("without a link" in error.value.hint) == (code == errno.EXDEV)
+    assert files_in(tmp_path / "out") == {}
+
+
+@pytest.mark.parametrize("deleted", ["site: north", "site: south", ""])
+def test_a_file_that_a_repack_moves_meanwhile_is_refused(photos, tmp_path, monkeypatch, deleted):
+    add, done = Links.add, []
+
+    def repack_first(*given):
+        if not done:
+            done.append(photos.delete(deleted))
+            photos.repack()
+        return add(*given)
+
+    with ondisk.open(photos.path, read_only=True) as reader:
+        monkeypatch.setattr(Links, "add", repack_first)
+        result = linked(reader, tmp_path / "out")
+    assert result.refused
+    assert all("moved by a repack meanwhile; export again" in reason for _, reason in result.refusals)
+    names = files_in(tmp_path / "out")
+    assert names == {name: b"%b at %d" % (name[3:8].encode(), int(name[:2]) - 12) for name in names}
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+def test_an_export_that_is_killed_leaves_links_that_are_complete(photos, tmp_path, number):
+    script = (
+        "import os, signal, sys\nimport ondisk\nfrom ondisk import files\n"
+        f"link, left = os.link, [*range({number})]\n"
+        "os.link = lambda *given, **options: (\n"
+        "    link(*given, **options) if left and not left.pop() < 0 else os.kill(os.getpid(), signal.SIGKILL))\n"
+        "files.export(ondisk.open(sys.argv[1], read_only=True), None, sys.argv[2], name=sys.argv[3], link=True)\n"
+    )
+    command = [sys.executable, "-c", script, str(photos.path), str(tmp_path / "out"), NAME]
+    assert subprocess.run(command, check=False).returncode == -9
+    shown = [name for name in files_in(tmp_path / "out") if not name.startswith(".")]
+    assert len(shown) == number // 2
+    assert not photos.check(accurate=True).findings
+    assert counts(linked(photos, tmp_path / "out")) == (6 - number // 2, number // 2, 0)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_links_are_durable_when_the_export_returns(photos, tmp_path, monkeypatch, together):
+    synced = []
+    monkeypatch.setattr(Directory, "can_sync_together", together)
+    monkeypatch.setattr(Directory, "sync_together", lambda *given: synced.append("all"))
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(str(Path(f"/proc/self/fd/{number}").readlink())))
+    linked(photos, tmp_path / "out", "site: north", name="{site}/{reftime:%H}.jpg")
+    if together:
+        assert synced[-1] == "all"
+    else:
+        assert synced.count(str(tmp_path / "out/north")) == 3
