@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ondisk import Dataset, Merged
 from ondisk.cli.streams import complain
@@ -16,6 +16,9 @@ from ondisk.errors import MatchError, shown
 from ondisk.index.groups import Group
 from ondisk.matcher import METADATA, Compare, Components, Expression, Undeclared, parse
 from ondisk.matcher.tree import nodes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _T = TypeVar("_T")
 _SAMPLE = 1_000  # data, the newest ones: their values are compared with those of the match
@@ -45,26 +48,78 @@ def note_mistakes(dataset: Dataset | Merged, match: str | None) -> None:
 
 
 def noting_columns(data: Iterable[Datum], names: Iterable[str]) -> Iterator[Datum]:
-    """Yield data that match; then print a note for each column `data.NAME` that none of them has."""
-    lacking = {name.removeprefix(CONTENT): None for name in names if name.startswith(CONTENT)}
+    """Yield data that match; then print a note for each column `data.KEY` or `metadata.NAME` that none of them has."""
+    lacking = dict.fromkeys(name for name in names if name.startswith((CONTENT, METADATA)))
     known: dict[str, None] = {}
     is_any, found = False, iter(data)
     for datum in found if lacking else ():
         is_any = True
-        if isinstance(datum.data, Mapping):
-            for name in [*lacking]:
-                if name in datum.data:
-                    del lacking[name]
-            if len(known) < _SAMPLE:
-                known.update(dict.fromkeys(datum.data))
+        for name in [*lacking]:
+            if _has(datum, name):
+                del lacking[name]
+        if len(known) < _SAMPLE:
+            known.update(_columns_of(datum))
         yield datum
         if not lacking:
             break
     yield from found
     for name in lacking if is_any else ():
-        others = [CONTENT + each for each in (_similar(name, known) or known)]
-        there_is = f": there is {', '.join(others[:_SHOWN])}{', …' * (len(others) > _SHOWN)}" if others else ""
-        complain("note", f"no datum that matches has {shown(CONTENT + name)}{there_is}")
+        _note_column(name, known)
+
+
+def noting_empty(
+    table: pa.RecordBatchReader, names: Iterable[str], dataset: Dataset | Merged, match: str | None
+) -> pa.RecordBatchReader:
+    """Return a table; once it was read, print a note for each column that none of its data has.
+
+    Args:
+        names: of the columns that the caller chose.
+
+    Cost: without such a column, a count of its values; else reads 1,000 data.
+    """
+    import pyarrow as pa  # here, because it is an extra
+
+    lacking = dict.fromkeys(name for name in names if name.startswith((CONTENT, METADATA)))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        is_any = False
+        for batch in table:
+            is_any = is_any or batch.num_rows > 0
+            for name in [*lacking]:
+                if batch.column(name).null_count < batch.num_rows:
+                    del lacking[name]
+            yield batch
+        if lacking and is_any:
+            known: dict[str, None] = {}
+            for datum in dataset.query(match, sort="-reftime", limit=_SAMPLE):
+                known.update(_columns_of(datum))
+            for name in lacking:
+                if name not in known:  # else all of them have a null
+                    _note_column(name, known)
+
+    return pa.RecordBatchReader.from_batches(table.schema, batches())
+
+
+def _has(datum: Datum, column: str) -> bool:
+    """Return whether a datum has a column `data.KEY` or `metadata.NAME`."""
+    if column.startswith(METADATA):
+        return column.removeprefix(METADATA) in datum.metadata
+    return isinstance(datum.data, Mapping) and column.removeprefix(CONTENT) in datum.data
+
+
+def _columns_of(datum: Datum) -> dict[str, None]:
+    """Return the columns `data.KEY` and `metadata.NAME` of a datum."""
+    keys = datum.data if isinstance(datum.data, Mapping) else ()
+    return dict.fromkeys([*(f"{CONTENT}{each}" for each in keys), *(METADATA + each for each in datum.metadata)])
+
+
+def _note_column(name: str, known: Iterable[str]) -> None:
+    """Print a note about a column that no datum has."""
+    space = CONTENT if name.startswith(CONTENT) else METADATA
+    there_are = [each for each in known if each.startswith(space)]
+    others = _similar(name, there_are) or there_are
+    there_is = f": there is {', '.join(others[:_SHOWN])}{', …' * (len(others) > _SHOWN)}" if others else ""
+    complain("note", f"no datum that matches has {shown(name)}{there_is}")
 
 
 def noting_numbers(groups: Iterable[Group], dataset: Dataset | Merged, match: str | None, of: str) -> Iterator[Group]:

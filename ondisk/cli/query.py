@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ondisk import Merged
 from ondisk.cli.arguments import add_also, add_dataset, add_keys, add_match, column_types, count, names, path
 from ondisk.cli.dataset import open_to_read
-from ondisk.cli.mistaken import note_mistakes, noting, noting_columns
+from ondisk.cli.mistaken import note_mistakes, noting, noting_columns, noting_empty
 from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.output_text import print_table
 from ondisk.cli.streams import complain, printable, write_stdout
@@ -163,6 +163,7 @@ def _write(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
     check_free(file, overwrite=arguments.overwrite)
     _note_columns(arguments.columns or (), dataset)
     table = dataset.to_arrow(arguments.match, columns=arguments.columns, **choice)
+    table = noting_empty(table, arguments.columns or (), dataset, arguments.match)
     rows = write(table, file, form, overwrite=arguments.overwrite)
     if not rows:
         note_mistakes(dataset, arguments.match)

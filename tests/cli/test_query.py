@@ -378,6 +378,24 @@ def test_a_column_that_no_datum_has_is_noted_at_the_end(run, jsonl):
     assert run("query", jsonl, "reftime: =2020", "--csv", "--columns", "data.x").err == ""
 
 
+@pytest.mark.parametrize("option", [("--csv",), ("--parquet", "table"), ("--arrow", "table")])
+def test_columns_that_no_datum_has_are_noted_in_every_form(run, option):
+    run("init", "events", "--step", "daily")
+    with ondisk.open("events") as events:
+        events.append(
+            ondisk.Datum(datetime(2026, 11, 20, n, tzinfo=UTC), {"sensor": n}, {"temp": n, "none": None})
+            for n in range(3)
+        )
+    done = run("query", "events", *option, "--columns", "data.Temp,metadata.Sensor,data.temp,data.none,metadata.sensor")
+    assert (done.code, done.err.splitlines()) == (
+        0,
+        [
+            "ondisk: note: no datum that matches has 'data.Temp': there is data.temp",
+            "ondisk: note: no datum that matches has 'metadata.Sensor': there is metadata.sensor",
+        ],
+    )
+
+
 @pytest.mark.parametrize("also", [(), ("--also", "other")])
 @pytest.mark.parametrize("option", [("--csv",), ("--parquet", "table")])
 def test_a_column_that_is_not_the_field_of_its_name_is_noted(run, option, also):
