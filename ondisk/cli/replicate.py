@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import time
 from typing import TYPE_CHECKING
 
@@ -98,6 +99,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
+    try:
+        return _run(arguments, output)
+    except OndiskError as error:
+        if arguments.server_token is not None:  # the library does not know where the token is from
+            option = shlex.join(["--server-token", str(arguments.server_token)])
+            error.hint = error.hint.replace("`ondisk replicate ", f"`ondisk replicate {option} ")
+        raise
+
+
+def _run(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.replication.replica import Replica
     from ondisk.replication.source import source_of
     from ondisk.server.token import read_token

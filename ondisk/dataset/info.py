@@ -9,7 +9,7 @@ from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.query import span
 from ondisk.errors import ConfigError
 from ondisk.formats import find
-from ondisk.index import INDEX, Snapshot, segment_rows
+from ondisk.index import INDEX, Snapshot, replica, segment_rows
 from ondisk.matcher import Everything
 
 _STORED = ("version", "payload", "compression", "encryption")
@@ -23,6 +23,7 @@ def info(dataset: DatasetAccess) -> dict[str, Any]:
         totals = snapshot.totals(Everything())
         begin, end = span(totals)
         stored = _stored(snapshot)
+        source = replica.followed(snapshot)
     config = opened.index.config
     index = dataset.directory.stat(INDEX)
     return {
@@ -42,6 +43,7 @@ def info(dataset: DatasetAccess) -> dict[str, Any]:
         "segments": sum(each["segments"] for each in stored),
         "stored": stored,
         "index_size": 0 if index is None else index.st_size,
+        "source": None if source is None else {"uuid": source.uuid, "change": source.offset},
         "lost": known["lost"] + _lost_in_archive(dataset),
     }
 

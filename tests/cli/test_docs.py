@@ -38,7 +38,7 @@ COMMAND_LINES = {
     "delete --yes": "delete weather area:VM2,5 --yes",
     "ack": "ack queue --count 2",
     "ack --yes": "ack queue --count 2 --yes",
-    "info": "info weather",
+    "info": "info pulled",
     "check": "check damaged",
     "fix": "fix damaged",
     "repack": "repack damaged",
@@ -153,7 +153,7 @@ def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from keys(each, "location.")
         if key in LISTS and isinstance(each, list):
             yield from keys(each[0], f"{key}[].")
-        if key in ("summary", "quarantine", "replaced", "lag") and isinstance(each, dict):
+        if key in ("summary", "quarantine", "replaced", "lag", "source") and isinstance(each, dict):
             yield from keys(each, f"{key}.")
         if prefix == "" and key == "fields" and isinstance(each, dict) and "distinct" in next(iter(each.values())):
             for field in each.values():

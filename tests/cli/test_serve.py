@@ -127,6 +127,9 @@ def test_a_replica_follows_what_is_served(run, weather):
     token.chmod(0o600)
     with served(weather, "--bind", "127.0.0.1:0", "--token-file", token) as (process, found):
         url = found["datasets"]["weather"]
+        error = run("replicate", url, "copy", "--server-token", token)
+        assert error.code == 11
+        assert f"`ondisk replicate --server-token token {url} copy --create`" in error.err
         done = run("replicate", url, "copy", "--create", "--server-token", token)
         assert (done.code, done.text.partition(":")[2]) == (
             0,

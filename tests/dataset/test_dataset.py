@@ -239,6 +239,7 @@ def test_info_tells_what_the_dataset_is(configured):
         "end": T.replace(day=21),
         "segments": 2,
         "stored": [{"format": "jsonl", "segments": 2}],
+        "source": None,
         "lost": 0,
         "needs_check": False,
         "archives": [],

@@ -50,6 +50,7 @@ def test_a_replica_has_the_data_of_its_source_under_their_numbers(source, path):
     with ondisk.open(path) as replica:
         assert replica.config.replica
         assert replica.info()["count"] == 3
+        assert replica.info()["source"] == {"uuid": source.info()["uuid"], "change": pulled.offset}
 
 
 def test_each_answer_is_a_commit_and_the_next_pull_continues(source, path):
