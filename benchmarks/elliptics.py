@@ -5,9 +5,10 @@
 A plain file for each object, as the file backend of elliptics had: open, pwrite, fsync, close; open, pread, close. The
 backend is given groups of packets, as the server gives them to it: a group of writes is one commit; reads of 4 KiB are
 given in groups of 16, those of 1 MiB one by one. "First time" is the first read of an object after the dataset was
-opened. Both take turns. The first rounds do not count: the backend still gets the memory that it keeps. The figures are
-medians of the time of one object, and of the ratios of two rounds that follow each other: wall time for writes, and CPU
-time for reads, whose files are in the page cache.
+opened; "from disk" is the same when neither the files nor the dataset are in the page cache, in random order. Both take
+turns. The first rounds do not count: the backend still gets the memory that it keeps. The figures are medians of the
+time of one object, and of the ratios of two rounds that follow each other: CPU time for reads from the page cache, else
+wall time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import random
 import statistics
 import sys
 import tempfile
@@ -66,6 +68,15 @@ def read_files(paths: list[Path], size: int) -> None:
         os.close(file)
 
 
+def forget(folder: Path) -> None:
+    """Remove the files below a folder from the page cache."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def read_objects(backend: Backend, packets: list[bytes], size: int) -> None:
     together = TOGETHER if size < MIB else 1
     for begin in range(0, len(packets), together):
@@ -98,9 +109,17 @@ def in_process(folder: Path, size: int, group: int, count: int) -> Iterator[tupl
             with ondisk.open(folder / "objects", read_only=True) as again:
                 first = Backend(again)
                 rest = timed(lambda r=requests, b=first: read_objects(b, r, size))
+            order = random.sample(range(count), count)
+            forget(folder)
+            mixed = [paths[each] for each in order]
+            from_files = timed(lambda p=mixed: read_files(p, size), time.perf_counter)
+            with ondisk.open(folder / "objects", read_only=True) as again:
+                cold, some = Backend(again), [requests[each] for each in order]
+                from_disk = timed(lambda r=some, b=cold: read_objects(b, r, size), time.perf_counter)
             rounds.setdefault(f"write, {group} in a commit", []).append((mine[0], files[0]))
             rounds.setdefault("read, in memory", []).append((mine[1], files[1]))
             rounds.setdefault("read, first time", []).append((rest, files[1]))
+            rounds.setdefault("read, from disk", []).append((from_disk, from_files))
     for name, all_pairs in rounds.items():
         pairs = all_pairs[FIRST:]
         ours, plain = (statistics.median(pair[place] for pair in pairs) / count * 1e6 for place in (0, 1))
