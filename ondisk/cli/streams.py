@@ -27,8 +27,8 @@ _OUTPUT_HINTS = {
     errno.EBADF: "It is closed. To discard the output, redirect it to /dev/null.",
 }
 _REMEDIES = {
-    errno.EISDIR: "Name files; the files of a folder are FOLDER/*. A Beats disk queue needs --format diskqueue,"
-    " files that are data as a whole --format blob.",
+    errno.EISDIR: "If each file of this folder is a datum, such as a photo, write --format blob; if it is a Beats disk"
+    " queue, --format diskqueue. Else name the files: FOLDER/*.",
     errno.EACCES: "Ask the owner for permission to read it.",
 }
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Self
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.decompress import COMPRESSIONS, EXTENSIONS, Decompressed, begin_of
-from ondisk.errors import InvalidInput, NotFound, StorageError, shown
+from ondisk.errors import ConfigError, InvalidInput, NotFound, StorageError, shown
 from ondisk.formats import Batch, Format, find, recognise
 from ondisk.formats.base import Chained, Readable, compression_of
 
@@ -56,6 +56,8 @@ def parsed(
         StateError: the library that decompresses the file is not installed.
         Also the errors of `open_source`.
     """
+    if format is not None and format != CSV and format not in TABLES:
+        _check_known(format)
     with open_source(source) as opened:
         begun = Begun.of(opened, may_be_packed=format is None or (format not in TABLES and _is_text(format)))
         found = format or _recognised(access, begun)
@@ -105,7 +107,7 @@ class Begun(NamedTuple):
     @property
     def table(self) -> str | None:
         """The format of a file that is a table: `CSV` by its extension, one of `TABLES` by its first bytes; or None."""
-        return table_of(self.head) or (CSV if self.path.suffix.lower() in _DELIMITERS else None)
+        return table_of(self.head) or (CSV if is_csv(self.path) else None)
 
     def plain(self) -> Readable:
         """Return the stream, decompressed."""
@@ -120,9 +122,30 @@ def _recognised(access: Access, begun: Begun) -> str:
     return begun.table or recognise(begun.path.name, begun.head, access.config.format)
 
 
+def is_csv(path: PurePath) -> bool:
+    """Return whether the name of a file, which may be compressed, says that it is CSV."""
+    plain = path.with_suffix("") if path.suffix.lower() in EXTENSIONS else path
+    return plain.suffix.lower() in _DELIMITERS
+
+
 def table_of(head: bytes) -> str | None:
     """Return the one of `TABLES` whose files have these first bytes, or None."""
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+
+
+def _check_known(format: str) -> None:
+    """Raise ConfigError unless a format exists; name those of files that are not formats of datasets, too."""
+    try:
+        find(format)
+    except ConfigError as error:
+        if "format" in error.context:
+            from difflib import get_close_matches  # here, because only errors need it
+
+            known = sorted({*error.context["known"], CSV, *TABLES})
+            likely = get_close_matches(format.lower(), known, 1)
+            meant = f" Did you mean {likely[0]}?" if likely else ""
+            error.hint = f"The formats of files are {', '.join(known)}.{meant}"
+        raise
 
 
 def _is_text(format: str) -> bool:

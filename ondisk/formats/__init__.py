@@ -44,8 +44,9 @@ def find(name: str) -> type[Format]:
         return built_in
     others = _others(tuple(sys.path))
     if name not in others.names:
-        known = ", ".join(sorted({*_BUILT_IN, *others.names}))
-        raise ConfigError(f"unknown format {shown(name)}", hint=f"The formats are {known}.", format=name)
+        known = sorted({*_BUILT_IN, *others.names})
+        hint = f"The formats are {', '.join(known)}."
+        raise ConfigError(f"unknown format {shown(name)}", hint=hint, format=name, known=known)
     try:
         loaded = others[name].load()
     except Exception as error:

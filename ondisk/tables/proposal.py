@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from ondisk.config import RESERVED_FIELDS, DatasetConfig
 from ondisk.dataset.decompress import EXTENSIONS
-from ondisk.dataset.input_file import Begun, open_source, table_of
+from ondisk.dataset.input_file import CSV, Begun, is_csv, open_source, table_of
 from ondisk.datum import FieldType, from_microseconds
 from ondisk.errors import InvalidInput, shown
 from ondisk.formats.base import Readable
@@ -107,11 +107,15 @@ class _Sample:
         rows: a mapping for each; a key without a value is missing.
         size: their bytes.
         is_whole: the file has no more.
+        unreadable: how many others there are before the last of them.
+        reason: why the first of these cannot be read; "" if it has too few cells.
     """
 
     rows: list[dict[str, Any]]
     size: int
     is_whole: bool
+    unreadable: int
+    reason: str
 
 
 def proposed(
@@ -190,8 +194,10 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
         }
         for row in table
     ]
+    unreadable = len(refused) + len(found[:SAMPLE]) - len(table)
+    sample = _Sample(rows, size, is_whole, unreadable, _first_reason(refused))
     options = replace(options, null=sorted(nulls), delimiter=None if delimiter == "," else delimiter, decimal=decimal)
-    return _proposed(_Sample(rows, size, is_whole), names, name, options, "seg")
+    return _proposed(sample, names, name, options, "seg")
 
 
 def _proposed_json(stream: Readable, name: str, options: TableOptions) -> str:
@@ -200,23 +206,24 @@ def _proposed_json(stream: Readable, name: str, options: TableOptions) -> str:
     config = DatasetConfig.from_mapping({"format": "jsonl", "step": "daily"})
     format = JsonLines(config)
     rows: list[dict[str, Any]] = []
-    size, is_whole, reason = 0, True, ""
+    size, is_whole, refused = 0, True, dict[int, str]()
     lines = read_lines(stream, SAMPLE + 1, config.max_datum_size)
-    for line in next(lines, []):
+    for number, line in enumerate(next(lines, []), 1):
         if len(rows) == SAMPLE:
             is_whole = False
             break
         try:
             row = format.read_object(line)
         except InvalidInput as error:
-            reason = reason or f": {error.message}"
+            refused[number] = error.message
             continue
         rows.append({key: value for key, value in row.items() if value is not None})
         size += len(line) + 1
     if not rows:
+        reason = next((f": {each}" for each in refused.values()), "")
         raise InvalidInput(f"the file has no rows to look at{reason}")
     names = [*dict.fromkeys(key for row in rows for key in row)]
-    return _proposed(_Sample(rows, size, is_whole), names, name, options, "jsonl")
+    return _proposed(_Sample(rows, size, is_whole, len(refused), _first_reason(refused)), names, name, options, "jsonl")
 
 
 def _rows(records: Iterator[CsvRecords], refused: dict[int, str]) -> Iterator[Sequence[str]]:
@@ -224,6 +231,11 @@ def _rows(records: Iterator[CsvRecords], refused: dict[int, str]) -> Iterator[Se
     for each in records:
         refused |= each.refused
         yield from each.rows
+
+
+def _first_reason(refused: Mapping[int, str]) -> str:
+    """Return line and reason of the first that was refused; "" for none."""
+    return next((f"line {line}: {reason}" for line, reason in refused.items()), "")
 
 
 class _Joined:
@@ -272,11 +284,15 @@ def _lines(
     options: TableOptions,
     each_day: float,
 ) -> Iterator[str]:
-    span = " to ".join(from_microseconds(each).strftime("%Y-%m-%dT%H:%MZ") for each in (min(times), max(times)))
+    form = "%Y-%m-%dT%H:%M" + "Z" * (options.tz != _ZONE)
+    span = " to ".join(from_microseconds(each).strftime(form) for each in (min(times), max(times)))
     whole = "" if sample.is_whole else "the first "
     yield f"# Proposed from {whole}{len(times):,} rows of {_comment(name)} that can be read, {span}."
+    if others := sample.unreadable + len(sample.rows) - len(times):
+        reason = f": {_comment(sample.reason)}" if sample.reason else ""
+        yield f"# {others:,} row{'s' * (others != 1)} cannot be read{reason}. An append says why, and refuses them."
     yield "# Change what you know better."
-    yield f"# Then store them: ondisk append DATASET {_comment(_append(name, options))}"
+    yield f"# Then store them: ondisk append DATASET {_comment(_append(name, options, shape['format']))}"
     if options.tz == _ZONE:
         yield "# ZONE is the zone of the file's clock, such as Europe/Rome, UTC or +01:00: its times have no offset."
     yield ""
@@ -312,7 +328,7 @@ def _comment(text: str) -> str:
 
 
 def _commented(line: str, comment: str) -> str:
-    return f"{line:<36}# {_comment(comment)}"
+    return f"{line:<35} # {_comment(comment)}"
 
 
 def _values_of(column: _Column) -> str:
@@ -322,9 +338,11 @@ def _values_of(column: _Column) -> str:
     return f"{label}{shown_values}{f', … ({len(values):,} values)' if len(values) > 3 else ''}"
 
 
-def _append(name: str, options: TableOptions) -> str:
+def _append(name: str, options: TableOptions, format: str) -> str:
     """Return the arguments of the append of a file."""
     words = [name]
+    if format != JsonLines.name and not is_csv(PurePath(name)):
+        words += ["--format", CSV]
     if options.time != REFTIME:
         words += ["--time", options.time or ""]
     if options.time_format is not None:

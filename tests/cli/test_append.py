@@ -114,7 +114,7 @@ def test_the_limit_of_a_hundred_includes_files_without_valid_data(run, vm2):
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "remedy"), [("nowhere", 10, "Check the path."), (".", 50, "Name files; the files of a folder are")]
+    ("name", "code", "remedy"), [("nowhere", 10, "Check the path."), (".", 50, "such as a photo, write --format blob;")]
 )
 def test_a_file_that_cannot_be_opened_is_an_error_with_a_remedy(run, vm2, name, code, remedy):
     done = run("append", vm2, name)
@@ -127,6 +127,15 @@ def test_a_file_that_cannot_be_read_is_an_error(run, vm2):
     done = run("append", vm2, "/proc/self/mem")  # no memory is at address 0
     assert done.code == 50
     assert "error: /proc/self/mem: Input/output error" in done.err
+
+
+@pytest.mark.parametrize(
+    ("format", "meant"), [("cvs", " Did you mean csv?"), ("Parquet", " Did you mean parquet?"), ("x", "")]
+)
+def test_a_mistyped_format_is_an_error_that_names_all_formats_of_files(run, vm2, format, meant):
+    done = run("append", vm2, "-", "--format", format, stdin=b"")
+    assert done.code == 3
+    assert f"The formats of files are arrow, blob, csv, jsonl, parquet, seg, vm2.{meant}\n" in done.err
 
 
 def test_a_missing_dataset_is_an_error_before_anything_is_read(run):
@@ -367,7 +376,7 @@ def test_damage_in_a_queue_names_its_segment(run, tmp_path):
         (["--format", "diskqueue", "--spark", "local", "."], "do not read queues"),
         (["--format", "diskqueue", "nothing"], "nothing: no such directory"),
         (["--format", "diskqueue", "."], ". contains no queue: it has no segments, and no state.dat"),
-        (["."], "needs --format diskqueue"),
+        (["."], "a Beats disk queue, --format diskqueue"),
     ],
 )
 def test_what_is_no_queue_says_so(run, vm2, arguments, message):

@@ -37,8 +37,8 @@ def test_what_identifies_a_row_is_a_field_and_unique_and_measurements_are_conten
     assert fields(config) == {"station": "integer", "name": "text", "auto": "boolean"}
     assert "# The content of each datum: temp" in toml
     assert re.search(r'station = "integer" +# Station: 1, 2, 3\n', toml)
-    assert "144 rows of - that can be read, 2026-11-01T00:00Z to 2026-11-02T23:00Z" in toml
-    assert "ondisk append DATASET - --time when --tz ZONE" in toml
+    assert "144 rows of - that can be read, 2026-11-01T00:00 to 2026-11-02T23:00." in toml
+    assert "ondisk append DATASET - --format csv --time when --tz ZONE" in toml
 
 
 def test_one_series_has_its_station_in_unique_because_the_next_file_may_be_of_another():
@@ -72,7 +72,7 @@ def test_a_row_that_is_there_twice_is_a_duplicate():
 )
 def test_the_times_are_recognised(time, options):
     _, toml = propose(f"id,time,x\n5,{time},1\n")
-    assert f"ondisk append DATASET - --time time {options}".rstrip() + "\n" in toml
+    assert f"ondisk append DATASET - --format csv --time time {options}".rstrip() + "\n" in toml
 
 
 def test_a_date_that_may_begin_with_day_or_month_is_not_guessed():
@@ -142,7 +142,29 @@ def test_only_the_beginning_of_a_large_file_is_read():
 def test_rows_that_cannot_be_read_do_not_make_the_sample_look_whole():
     rows = "".join(f"2026-11-20T{n // 60 % 24:02}:{n % 60:02}:00Z,1\n" for n in range(SAMPLE + 5))
     source = io.BytesIO(f"time,n\n2026-11-20\n{rows}".encode())
-    assert f"# Proposed from the first {SAMPLE - 1:,} rows of - that can be read" in proposed(source)
+    toml = proposed(source)
+    assert f"# Proposed from the first {SAMPLE - 1:,} rows of - that can be read, 2026-11-20T00:00Z to" in toml
+    assert "\n# 1 row cannot be read. An append says why, and refuses them.\n" in toml
+    latin = "time,n\n" + "".join(f"2026-11-20T00:{n:02}:00Z,1\n" for n in range(20)) + "2026-11-21T00:00:00Z,caf"
+    toml = proposed(io.BytesIO(f"{latin}\u00e9\nx,1\n".encode("latin-1")))
+    assert re.search(r"\n# 2 rows cannot be read: line 22: .*UTF-8.*\. An append says why", toml)
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("a.csv", []),
+        ("A.CSV.gz", []),
+        ("a.txt", ["--format", "csv"]),
+        ("a.txt.gz", ["--format", "csv"]),
+        ("-", ["--format", "csv"]),
+    ],
+)
+def test_the_append_that_is_proposed_says_what_the_name_of_the_file_does_not(name, option):
+    source = io.BytesIO(b"time,n\n2026-11-20T00:00:00Z,1\n")
+    source.name = name
+    words = shlex.split(re.findall(r"ondisk append DATASET (.*)", proposed(source))[0])
+    assert words == [name, *option, "--time", "time"]
 
 
 @pytest.mark.parametrize(

@@ -179,11 +179,17 @@ def _not_a_segment(head: bytes) -> InvalidInput | None:
         problem = f"it is compressed with {compression}, and no segment of a disk queue"
         return InvalidInput(problem, hint="Decompress it first.")
     if min(head) >= ord("\t") and head.isascii():
-        hint = "ondisk does not read CSV yet. JSON lines have the extension .jsonl, or need `--format jsonl`."
+        hint = (
+            "CSV has the extension .csv, or needs `--format csv`; JSON lines have .jsonl, or need `--format jsonl`."
+            " `ondisk init DATASET --from FILE` proposes a dataset for a file of either."
+        )
         return InvalidInput("it is text, and no segment of a disk queue", hint=hint)
     return None
 
 
 def _unknown(what: str, **context: int) -> InvalidInput:
-    hint = "ondisk reads versions 0 to 3 and 256. Is it a segment of a Beats disk queue?"
+    hint = (
+        "ondisk reads versions 0 to 3 and 256. Is it a segment of a Beats disk queue? Photos and other files that are"
+        " data as a whole belong into a dataset of the format blob."
+    )
     return InvalidInput(f"unknown {what} of the disk queue's segments", hint=hint, **context)
