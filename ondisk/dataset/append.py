@@ -181,22 +181,42 @@ def batches(data: Iterable[Datum], format: Format, batch_size: int) -> Iterator[
         yield batch
 
 
-def unidentified(batch: Batch, stored: Stored, unique: Sequence[str]) -> int:
-    """Return how many data of a batch were duplicates or replaced others, and have no field of `unique` but reftime."""
-    others = {*unique} - {"reftime"}
-    if not others:
-        return 0
-    return sum(others.isdisjoint(batch.metadata[place]) for place in (*stored.duplicates, *stored.replaced))
+class Unidentified:
+    """Counts the data of an append that have no field of `unique` but reftime: they look mistaken.
 
+    Args:
+        unique: the fields that together identify a datum.
+    """
 
-def unidentified_warning(count: int, unique: Sequence[str]) -> str:
-    """Return a warning about the data that `unidentified` has counted."""
-    names = [name for name in unique if name != "reftime"]
-    without = "it" if len(names) == 1 else "them"
-    each = " for each reftime" if "reftime" in unique else ""
-    listed = " and ".join(names)
-    lack = "duplicate lacks" if count == 1 else "duplicates lack"
-    return f"{count} {lack} {listed}, which `unique` names: only one datum without {without} is stored{each}"
+    def __init__(self, unique: Sequence[str]) -> None:
+        self._unique = unique
+        self._names = [name for name in unique if name != "reftime"]
+        self._lost = 0  # data that were duplicates or replaced others
+        self._count = 0  # all data; only while none of them has a field
+        self._is_any = False  # whether one of them has a field
+
+    def add(self, batch: Batch, stored: Stored) -> None:
+        """Count the data of a batch that was stored."""
+        if not self._names:
+            return
+        lacks = {*self._names}.isdisjoint
+        self._lost += sum(lacks(batch.metadata[place]) for place in (*stored.duplicates, *stored.replaced))
+        self._count += len(batch.metadata)
+        self._is_any = self._is_any or not all(map(lacks, batch.metadata))
+
+    @property
+    def warnings(self) -> list[str]:
+        """A warning if all data lack the fields, or some of the duplicates do."""
+        if self._count and not self._is_any:
+            who = "the datum has no" if self._count == 1 else f"none of the {self._count} data has"
+        elif self._lost:
+            who = "1 duplicate lacks" if self._lost == 1 else f"{self._lost} duplicates lack"
+        else:
+            return []
+        without = "it" if len(self._names) == 1 else "them"
+        each = " for each reftime" if "reftime" in self._unique else ""
+        listed = " and ".join(self._names)
+        return [f"{who} {listed}, which `unique` names: only one datum without {without} is stored{each}"]
 
 
 def refuse_old(batch: Batch, config: DatasetConfig) -> None:

@@ -15,13 +15,12 @@ from ondisk.dataset.append import (
     AppendResult,
     OnCommit,
     Stored,
+    Unidentified,
     batches,
     checked_batch_size,
     iterated,
     refuse_old,
     store,
-    unidentified,
-    unidentified_warning,
 )
 from ondisk.dataset.append_queue import append_queue
 from ondisk.dataset.archived import archived_for
@@ -898,7 +897,7 @@ class Dataset(Queryable):
         access.check_takes_data()
         self._archives.record.note_renamed()
         result = AppendResult(outcomes=[] if outcomes else None)
-        unknown = 0  # duplicates without the fields of `unique`
+        unidentified = Unidentified(self.config.unique)
         waiting = 0  # data that are durable in the index's log and not yet in its main file
         commits = _LAZY_COMMITS  # the first batch is not lazy: most appends have no second one
         try:
@@ -908,11 +907,10 @@ class Dataset(Queryable):
                 lazy = commits < _LAZY_COMMITS and waiting + len(batch) <= _LAZY_DATA
                 commits, waiting = (commits + 1, waiting + len(batch)) if lazy else (0, 0)
                 stored = self._renewing(partial(self._store, batch, format, record, result, lazy=lazy))
-                unknown += unidentified(batch, stored, self.config.unique)
+                unidentified.add(batch, stored)
             if waiting:
                 access.checkpoint()
-            if unknown:
-                result.warnings.append(unidentified_warning(unknown, self.config.unique))
+            result.warnings += unidentified.warnings
         except OndiskError as error:
             error.context["result"] = result
             raise

@@ -220,10 +220,20 @@ def test_duplicates_that_lack_what_unique_names_are_warned_about_also_when_quiet
         "typo", {"format": "jsonl", "step": "daily", "fields": {"sensor": "text"}, "unique": ["sensor"]}
     ).close()
     Path("a.jsonl").write_text("".join(f'{{"reftime":"2026-11-20T0{hour}:00:00Z"}}\n' for hour in range(4)))
-    warning = "{} duplicates lack sensor, which `unique` names: only one datum without it is stored"
-    assert run("append", "typo", "a.jsonl", "--quiet").err == f"ondisk: warning: a.jsonl: {warning.format(3)}\n"
+    warning = "none of the 4 data has sensor, which `unique` names: only one datum without it is stored"
+    assert run("append", "typo", "a.jsonl", "--quiet").err == f"ondisk: warning: a.jsonl: {warning}\n"
     done = run("append", "typo", "a.jsonl", "--json")
-    assert done.json["warnings"] == [{"file": "a.jsonl", "warning": warning.format(4)}]
+    assert done.json["warnings"] == [{"file": "a.jsonl", "warning": warning}]
+
+
+def test_a_mistyped_field_of_files_is_warned_about(run):
+    run("init", "photos", "--format", "blob", "--step", "daily", "--field", "site=text", "--unique", "reftime,site")
+    Path("cam/north").mkdir(parents=True)
+    for hour in range(3):
+        Path(f"cam/north/20261120_0{hour}00.jpg").write_text(f"{hour}")
+    done = run("append", "photos", "cam", "--format", "blob", "--time", "name:%Y%m%d_%H%M", "--field", "sit=path:1")
+    assert (done.code, done.text.split(",")[0]) == (0, "3 imported")
+    assert "ondisk: warning: none of the 3 data has site, which `unique` names" in done.err
 
 
 def test_a_segment_of_an_unknown_version_is_named(run, vm2):

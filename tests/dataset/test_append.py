@@ -188,6 +188,16 @@ def test_duplicates_that_no_unique_field_tells_apart_are_warned_about(create, un
     assert dataset.append([*first, *later], batch_size=2).warnings == warnings
 
 
+@pytest.mark.parametrize("replace", ["no", "yes"])
+def test_data_of_which_none_has_the_unique_fields_are_warned_about(create, replace):
+    dataset = create(unique=["reftime", "station"], replace=replace, fields={"station": "integer"})
+    known = "which `unique` names: only one datum without it is stored for each reftime"
+    assert dataset.append([]).warnings == []
+    assert dataset.append([at(5)]).warnings == [f"the datum has no station, {known}"]
+    assert dataset.append([*data(1, 2), at(7)], batch_size=1).warnings == [f"none of the 3 data has station, {known}"]
+    assert dataset.append([at(9), at(10, station=5)], batch_size=1).warnings == []
+
+
 def test_a_duplicate_leaves_no_bytes_in_its_segment(create):
     dataset = create(unique=["reftime"])
     dataset.append([at(6, 1), at(7, 2), at(6, 3), at(8, 4), at(7, 5)])
