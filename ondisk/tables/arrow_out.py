@@ -35,6 +35,7 @@ from ondisk.tables.columns import (
     Complete,
     chosen,
     default_columns,
+    kind_of,
     name_all,
     place_of,
 )
@@ -161,6 +162,8 @@ class Table:
         self.columns = columns
         known = all_columns(config, several=several)
         kinds: list[pa.DataType] = []
+        self._untyped = set[str]()  # no datum of the sample has a value in them
+        self._given = {name: field for name, kind in types.items() for field, each in TYPES.items() if each == kind}
         for each in columns:
             if each.source == "index":
                 kind = known[each.key].kind
@@ -174,7 +177,10 @@ class Table:
                 is_json = not is_bytes and all(type(datum.data) is not bytes for datum in sample)
                 kind = types.get(each.name, pa.string() if is_json else pa.binary())
             else:
-                kind = types.get(each.name) or sampled(_values(each, sample))
+                values = _values(each, sample)
+                kind = types.get(each.name) or sampled(values)
+                if each.name not in types and all(value is None for value in values):
+                    self._untyped.add(each.name)
             kinds.append(kind)
         self.schema = pa.schema([(each.name, kind) for each, kind in zip(columns, kinds, strict=True)])
         self.from_index = [known[each.key] for each in columns if each.source == "index"]
@@ -204,18 +210,35 @@ class Table:
         for each in self.columns:
             if (maker := self._makers.get(each.name)) is None:
                 continue
+            values = _values(each, data)
             try:
-                made[each.name] = maker.make(_values(each, data))
+                if each.name in self._untyped:
+                    _check_texts(values, each.name)
+                made[each.name] = maker.make(values)
             except InvalidInput as error:
-                datum = data[error.context["position"]]
-                message = f"{place_of(datum)}: {error.message}"
-                hint = name_all(self.schema.names, each.name)
-                raise InvalidInput(message, hint=hint, location=datum.location) from None
+                place = error.context["position"]
+                message = f"{place_of(data[place])}: {error.message}"
+                is_real = type(values[place]) is float and self.schema.field(each.name).type == pa.int64()
+                kind = kind_of(values[place]) if each.name in self._untyped or is_real else FieldType.TEXT
+                hint = name_all(self.schema.names, self._given | {each.name: kind})
+                raise InvalidInput(message, hint=hint, location=data[place].location) from None
         return made
 
     def batch(self, arrays: Mapping[str, pa.Array]) -> pa.RecordBatch:
         """Return a batch of the table from its columns by name."""
         return pa.RecordBatch.from_arrays([arrays[name] for name in self.schema.names], schema=self.schema)
+
+
+def _check_texts(values: Sequence[Any], name: str) -> None:
+    """Raise if a value has a type of its own: it would silently become text.
+
+    Raises:
+        InvalidInput: one is not; the error's context contains its `position`.
+    """
+    for position, value in enumerate(values):
+        if value is not None and kind_of(value) is not FieldType.TEXT:
+            problem = f"{name} is {shown(value)}, and the first data of the table have no value that tells its type"
+            raise InvalidInput(problem, position=position)
 
 
 def _values(column: Chosen, data: Sequence[Datum]) -> list[Any]:

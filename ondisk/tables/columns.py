@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
@@ -37,6 +38,13 @@ SAMPLE = 16_384
 SAMPLE_BYTES = 16 * 1024 * 1024
 """Bytes of data that are looked at; one datum may have more."""
 
+_KINDS = {
+    bool: FieldType.BOOLEAN,
+    int: FieldType.INTEGER,
+    float: FieldType.REAL,
+    bytes: FieldType.BYTES,
+    datetime: FieldType.TIMESTAMP,
+}
 _NAMED, _LISTED = 20, 100  # columns in a message, and in its hint
 
 Source: TypeAlias = Literal["index", "metadata", "content", "data"]
@@ -147,16 +155,24 @@ def default_columns(config: DatasetConfig, sample: Sequence[Datum] | None, *, se
     return [*columns, *(Chosen(CONTENT + key, "content", key) for key in keys_of(datum.data for datum in sample))]
 
 
-def name_all(names: Sequence[str], as_text: str | None = None) -> str:
+def kind_of(value: Any) -> FieldType:
+    """Return the type of a column that holds a value; text holds any."""
+    return _KINDS.get(type(value), FieldType.TEXT)
+
+
+def name_all(names: Sequence[str], kinds: Mapping[str, FieldType] | None = None) -> str:
     """Return a hint to name the columns of a table.
 
     Args:
-        as_text: one of them whose type should be text.
+        kinds: the types that some of them should have.
     """
-    which = "" if as_text is None else f"; {as_text} as text, which takes any value"
+    kinds = kinds or {}
+    which = "".join(
+        f"; {name} as {kind}{', which takes any value' * (kind is FieldType.TEXT)}" for name, kind in kinds.items()
+    )
     if len(names) > _LISTED:
         return f"Name the columns that you want with columns (--columns){which}; {DATA} holds the whole content."
-    listed = ",".join(f"{name}=text" if name == as_text else name for name in names)
+    listed = ",".join(f"{name}={kinds[name]}" if name in kinds else name for name in names)
     return f"Name all columns with columns (--columns){which}: {listed}"
 
 
@@ -181,10 +197,12 @@ class Complete:
 
     Args:
         columns: those of `default_columns`.
+        typed: columns have types.
     """
 
-    def __init__(self, columns: Sequence[Chosen], config: DatasetConfig) -> None:
+    def __init__(self, columns: Sequence[Chosen], config: DatasetConfig, *, typed: bool = True) -> None:
         self._columns = columns
+        self._is_typed = typed
         self._has_data = any(each.source == "data" for each in columns)
         self._keys = {each.key for each in columns if each.source == "content"}
         self._metadata = {*config.fields, *(each.key for each in columns if each.source == "metadata")}
@@ -218,4 +236,14 @@ class Complete:
             problem += f"; nor for {', '.join(each for each, _ in others[:_NAMED])}{', …' * (len(others) > _NAMED)}"
         names = [each.name for each in self._columns if DATA not in lacking or each.source != "content"]
         names += [each for each in lacking if DATA not in lacking or not each.startswith(CONTENT)]
-        return InvalidInput(problem, hint=name_all(names), location=datum.location)
+        kinds = {each: kind_of(_value(each, having)) for each, having in lacking.items() if each in names}
+        kinds = {name: kind for name, kind in kinds.items() if self._is_typed and kind is not FieldType.TEXT}
+        return InvalidInput(problem, hint=name_all(names, kinds), location=datum.location)
+
+
+def _value(column: str, datum: Datum) -> Any:
+    """Return the value of a datum in a column `metadata.NAME`, `data.KEY` or `data`."""
+    if column == DATA:
+        return datum.data
+    space, mapping = (METADATA, datum.metadata) if column.startswith(METADATA) else (CONTENT, datum.data)
+    return mapping[column.removeprefix(space)]

@@ -65,7 +65,7 @@ def csv_lines(
     else:
         sample, failed = _sample(rows)
         wanted = default_columns(config, sample, several=several)
-        complete = Complete(wanted, config)
+        complete = Complete(wanted, config, typed=False)
         rows = chain(sample, failed, rows)
     yield b",".join(_quoted(each.name.encode()) for each in wanted) + b"\n"
     texts_of = [*_columns(wanted, index_columns(config, several=several))]

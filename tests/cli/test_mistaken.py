@@ -115,6 +115,16 @@ def test_values_with_a_comma_between_them_get_a_note(run, tmp_path):
     assert done.err.endswith("`dam,été`: commas are part of a value; for one of several write `dam or été`\n")
 
 
+@pytest.mark.parametrize(("match", "value"), [("Milano, Nord", "Milano, Nord"), ("padded", "  padded ")])
+def test_a_value_with_blanks_gets_a_note_that_works(run, tmp_path, match, value):
+    path = tmp_path / "sites"
+    with ondisk.create(path, {"step": "daily", "fields": {"site": "text"}}) as sites:
+        sites.append([ondisk.Datum(datetime(2026, 11, 20, tzinfo=UTC), {"site": each}, {}) for each in ("dam", value)])
+    note = run("query", path, f"site: {match}").err
+    assert "blanks beside a comma or at an end count only in quotes: write `" in note
+    assert run("query", path, f"site: {note.split('`')[-2]}").text.count("\n") == 1
+
+
 def test_an_answer_gets_none(run, tmp_path):
     path = tmp_path / "odd"
     with ondisk.create(path, {"format": "jsonl", "step": "daily", "fields": {"site": "text"}}) as odd:

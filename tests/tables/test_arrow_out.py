@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import ondisk
 from ondisk import Datum
+from ondisk.cli.arguments import column_types
 from ondisk.errors import InvalidInput, MatchError, SegmentMissing
 from ondisk.tables import arrow_bytes, arrow_out, columns
 from ondisk.testing import strategies
@@ -183,17 +184,30 @@ def test_what_the_first_data_do_not_have_is_an_error_and_never_left_out(stations
         InvalidInput, match=r"^2026/11\.jsonl, offset .* has data\.temp.* no column; nor for data\.when, data\.note\n"
     ) as caught:
         stations.to_arrow(sort="-reftime").read_all()
-    columns_of_all = re.findall(r"^Name all columns with columns \(--columns\): (.*)$", caught.value.hint)[0].split(",")
-    assert columns_of_all == [
-        "reftime",
-        "station",
-        "name",
-        *(f"data.{key}" for key in ("n", "temperature", "when", "note")),
-    ]
-    assert stations.to_arrow(columns=columns_of_all).read_all().num_rows == 3
+    said = re.findall(
+        r"^Name all columns with columns \(--columns\); data.temperature as integer: (.*)$", caught.value.hint
+    )[0]
+    columns_of_all = column_types(said)
+    assert columns_of_all == {
+        **dict.fromkeys(
+            ["reftime", "station", "name", *(f"data.{key}" for key in ("n", "temperature", "when", "note"))]
+        ),
+        "data.temperature": "integer",
+    }
+    for name, problem, kind in [
+        ("data.n", "data.n is 2, and the first data of the table have no value that tells its type", "integer"),
+        ("data.temperature", "data.temperature is 5.7, not int64", "real"),
+    ]:
+        with pytest.raises(InvalidInput, match=re.escape(problem)) as caught:
+            stations.to_arrow(sort="-reftime", columns=columns_of_all).read_all()
+        assert f"; {name} as {kind}" in caught.value.hint
+        columns_of_all = column_types(caught.value.hint.partition(": ")[2])
+    table = stations.to_arrow(sort="-reftime", columns=columns_of_all).read_all()
+    assert table["data.n"].to_pylist() == [None, 2, 1]
+    assert table["data.temperature"].to_pylist() == [None, 6.0, 5.7]
     with pytest.raises(InvalidInput, match=r"data\.temperature is 5.7, not int64") as caught:
         stations.to_arrow(columns={"reftime": None, "data.temperature": "integer"}).read_all()
-    assert caught.value.hint.endswith("data.temperature as text, which takes any value: reftime,data.temperature=text")
+    assert caught.value.hint.endswith("data.temperature as real: reftime,data.temperature=real")
     assert stations.to_arrow(columns=["data.n"]).read_all()["data.n"].to_pylist() == [1, 2, None]
 
 
