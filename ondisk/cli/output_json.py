@@ -204,8 +204,9 @@ class JsonOutput:
 
     def reconciled(self, path: str, done: Reconciled, *, dry_run: bool) -> None:
         keys = ("source", "mode", "offset", "fetched", "renumbered", "deleted", "replaced", "kept", "extra", "missing",
-                "bytes", "deletions", "extras", "unmended")  # fmt: skip
-        _print({"replica": as_json(path), "dry_run": dry_run, **_values(done, *keys)})
+                "bytes", "unmended")  # fmt: skip
+        listed = {name: [seq for seq, _ in getattr(done, name)] for name in ("deletions", "extras")}
+        _print({"replica": as_json(path), "dry_run": dry_run, **_values(done, *keys), **listed})
 
     def healed(self, path: str, healed: Healed, *, dry_run: bool) -> None:
         remaining = [{"seq": seq, "reason": as_json(reason)} for seq, reason in healed.reasons]

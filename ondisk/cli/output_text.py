@@ -254,8 +254,13 @@ class TextOutput:
                   (done.missing, "missing"))  # fmt: skip
         parts = [f"{done.fetched} fetched", f"{done.deleted} deleted"]
         parts += [f"{count} {what}" for count, what in counts if count]
-        for what, seqs in (("deleted", done.deletions), ("only in the replica", done.extras)):
-            _print_lines(f"{what}: datum {seq}" for seq in seqs)
+        for what, listed, count in (
+            ("deleted", done.deletions, done.deleted),
+            ("only in the replica", done.extras, done.extra),
+        ):
+            _print_lines(f"{what}: datum {seq} of {json_shapes.format_time(reftime)}" for seq, reftime in listed)
+            if count > len(listed) > 0:
+                _print(f"{what}: and {count - len(listed)} more")
         for name in done.unmended:
             problem = f"data of {name} are damaged, and the source does not have all that it needs to mend it"
             complain("warning", f"{problem}: run {command('fix', path, '--salvage', name, '--yes')}, then this again")

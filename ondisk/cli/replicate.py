@@ -166,6 +166,9 @@ def _compare(replica: Replica, arguments: argparse.Namespace, output: Output) ->
             return EXIT_FINDINGS if healed.has_work or healed.left else EXIT_DONE
         done = reconcile(replica, yes=arguments.yes, delete_extra=arguments.delete_extra, on_range=progress)
     output.reconciled(str(replica.dataset.path), done, dry_run=not arguments.yes)
+    if not arguments.yes and done.mode == "foreign" and done.fetched and replica.dataset.config.unique:
+        note = "what is fetched replaces data that only the replica has, if they have the same unique fields"
+        complain("note", f"{note}; their files are linked into quarantine first. Is it the right source?")
     if arguments.yes:
         return EXIT_DATA_SKIPPED if done.missing else EXIT_DONE
     return EXIT_FINDINGS if done.has_work or done.missing else EXIT_DONE

@@ -95,7 +95,7 @@ class Reconciled:
             could not be stored.
         bytes: of the data that were fetched.
         offset: pulls go on after this change.
-        extras, deletions: the numbers of the first 100 of these.
+        extras, deletions: number and reftime (microseconds since 1970) of the first 100 of these.
         unmended: segments of the replica with damaged data that the source could not replace.
     """
 
@@ -110,8 +110,8 @@ class Reconciled:
     missing: int = 0
     bytes: int = 0
     offset: int = 0
-    extras: list[int] = field(default_factory=list)
-    deletions: list[int] = field(default_factory=list)
+    extras: list[tuple[int, int]] = field(default_factory=list)
+    deletions: list[tuple[int, int]] = field(default_factory=list)
     unmended: list[str] = field(default_factory=list)
 
     @property
@@ -276,8 +276,8 @@ def _planned(now: Situation, last: int, found: Compared) -> Reconciled:
     result.deleted, result.extra = found.count("mine", _DELETED), found.count("mine", _EXTRA)
     result.kept, result.replaced = found.count("mine", stays), found.count("mine", _REPLACED)
     result.missing = found.count("mine", NEITHER) + found.count("theirs", f"{MISSING} AND {_UNREAD}")
-    result.deletions = [each.seq for each in next(found.of("mine", _DELETED), [])[:_SHOWN]]
-    result.extras = [each.seq for each in next(found.of("mine", _EXTRA), [])[:_SHOWN]]
+    for listed, which in ((result.deletions, _DELETED), (result.extras, _EXTRA)):
+        listed += [(each.seq, each.reftime) for each in next(found.of("mine", which), [])[:_SHOWN]]
     return result
 
 

@@ -276,6 +276,9 @@ class Replica:
             records = self._source.changes(_token(now), max_bytes)
         except (TokenForeign, TokenExpired) as error:
             error.hint = self._reconcile()
+            if (other := self._source.describe().uuid) != now.uuid:
+                problem = f"It followed the dataset {now.uuid}, and {self._source} is the dataset {other}."
+                error.hint = f"{problem} If that is the right one all the same, c{error.hint[1:]}"
             raise
         check_follows(records, now)
         return records

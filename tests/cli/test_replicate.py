@@ -23,7 +23,7 @@ from ondisk.errors import (
     StorageError,
     TokenForeign,
 )
-from ondisk.replication import Replica, token_file
+from ondisk.replication import Replica, reconcile, token_file
 
 from .conftest import PATIENCE
 
@@ -192,3 +192,26 @@ def test_a_replica_is_promoted_with_yes(run, source):
     assert run("append", "copy", "new.jsonl").code == 0
     assert run("promote", "copy").code == 30
     assert run("replicate", "source", "copy").code == 30
+
+
+def test_another_dataset_as_source_is_named_and_a_dry_run_says_what_it_would_replace(run, monkeypatch):
+    monkeypatch.setattr(reconcile, "_SHOWN", 2)
+    for name in ("right", "wrong"):
+        run("init", name, "--step", "daily", "--format", "jsonl", "--field", "n=integer", "--unique", "reftime,n")
+    lines = [f'{{"reftime":"2026-11-20T0{n}:00:00Z","n":{n}}}\n'.encode() for n in range(4)]
+    run("append", "right", "-", stdin=b"".join(lines))
+    run("append", "wrong", "-", stdin=b'{"reftime":"2026-11-20T00:00:00Z","n":0,"x":1}\n')
+    run("replicate", "right", "copy", "--create")
+    right, wrong = (run("info", name, "--json").json["uuid"] for name in ("right", "wrong"))
+    error = run("replicate", "wrong", "copy")
+    assert error.code == 72
+    hint = f"It followed the dataset {right}, and wrong is the dataset {wrong}. If that is the right one all the same, "
+    assert hint + "compare them, and fetch what is missing: `ondisk replicate wrong " in error.err
+    dry = run("replicate", "wrong", "copy", "--reconcile")
+    assert dry.text.splitlines()[:3] == [
+        "only in the replica: datum 1 of 2026-11-20T00:00:00Z",
+        "only in the replica: datum 2 of 2026-11-20T01:00:00Z",
+        "only in the replica: and 2 more",
+    ]
+    assert "ondisk: note: what is fetched replaces data that only the replica has" in dry.err
+    assert "Is it the right source?" not in run("replicate", "right", "copy", "--reconcile").err
