@@ -12,7 +12,7 @@ from ondisk import Dataset, Merged
 from ondisk.cli.streams import complain
 from ondisk.dataset.groups import CONTENT
 from ondisk.datum import Datum
-from ondisk.errors import MatchError, shown
+from ondisk.errors import MatchError, OndiskError, shown
 from ondisk.index.groups import Group
 from ondisk.matcher import METADATA, Compare, Components, Expression, Undeclared, parse
 from ondisk.matcher.tree import nodes
@@ -49,55 +49,68 @@ def note_mistakes(dataset: Dataset | Merged, match: str | None) -> None:
 
 def noting_columns(data: Iterable[Datum], names: Iterable[str]) -> Iterator[Datum]:
     """Yield data that match; then print a note for each column `data.KEY` or `metadata.NAME` that none of them has."""
-    lacking = dict.fromkeys(name for name in names if name.startswith((CONTENT, METADATA)))
+    lacking = _columns_outside_index(names)
     known: dict[str, None] = {}
-    is_any, found = False, iter(data)
+    count, found = 0, iter(data)
     for datum in found if lacking else ():
-        is_any = True
         for name in [*lacking]:
             if _has(datum, name):
                 del lacking[name]
-        if len(known) < _SAMPLE:
+        if count < _SAMPLE:
             known.update(_columns_of(datum))
+        count += 1
         yield datum
         if not lacking:
             break
     yield from found
-    for name in lacking if is_any else ():
+    for name in lacking if count else ():
         _note_column(name, known)
 
 
-def noting_empty(
-    table: pa.RecordBatchReader, names: Iterable[str], dataset: Dataset | Merged, match: str | None
-) -> pa.RecordBatchReader:
-    """Return a table; once it was read, print a note for each column that none of its data has.
+class EmptyColumns:
+    """Finds the columns of a table without a value.
 
     Args:
         names: of the columns that the caller chose.
-
-    Cost: without such a column, a count of its values; else reads 1,000 data.
     """
-    import pyarrow as pa  # here, because it is an extra
 
-    lacking = dict.fromkeys(name for name in names if name.startswith((CONTENT, METADATA)))
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = _columns_outside_index(names)
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        is_any = False
+    def watch(self, table: pa.RecordBatchReader) -> pa.RecordBatchReader:
+        """Return a table; reading it counts the values of its columns."""
+        import pyarrow as pa  # here, because it is an extra
+
+        return pa.RecordBatchReader.from_batches(table.schema, self._watched(table))
+
+    def _watched(self, table: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         for batch in table:
-            is_any = is_any or batch.num_rows > 0
-            for name in [*lacking]:
+            for name in [*self._names]:
                 if batch.column(name).null_count < batch.num_rows:
-                    del lacking[name]
+                    del self._names[name]
             yield batch
-        if lacking and is_any:
-            known: dict[str, None] = {}
-            for datum in dataset.query(match, sort="-reftime", limit=_SAMPLE):
-                known.update(_columns_of(datum))
-            for name in lacking:
-                if name not in known:  # else all of them have a null
-                    _note_column(name, known)
 
-    return pa.RecordBatchReader.from_batches(table.schema, batches())
+    def note(self, dataset: Dataset | Merged, match: str | None, sort: str | None, limit: int | None) -> None:
+        """Print a note for each column without a value, unless the first data of the table have it.
+
+        Args:
+            match, sort, limit: those of the table.
+
+        Cost: if a column is empty, reads 1,000 data.
+        """
+        if not self._names:
+            return
+        known: dict[str, None] = {}
+        with contextlib.suppress(OndiskError):  # the table is complete: a note does not fail
+            for datum in dataset.query(match, sort=sort, limit=min(_SAMPLE, limit or _SAMPLE)):
+                known.update(_columns_of(datum))
+        for name in self._names:
+            if name not in known:
+                _note_column(name, known)
+
+
+def _columns_outside_index(names: Iterable[str]) -> dict[str, None]:
+    return dict.fromkeys(name for name in names if name.startswith((CONTENT, METADATA)))
 
 
 def _has(datum: Datum, column: str) -> bool:
@@ -115,9 +128,9 @@ def _columns_of(datum: Datum) -> dict[str, None]:
 
 def _note_column(name: str, known: Iterable[str]) -> None:
     """Print a note about a column that no datum has."""
-    space = CONTENT if name.startswith(CONTENT) else METADATA
-    there_are = [each for each in known if each.startswith(space)]
-    others = _similar(name, there_are) or there_are
+    prefix = CONTENT if name.startswith(CONTENT) else METADATA
+    keys = [each.removeprefix(prefix) for each in known if each.startswith(prefix)]
+    others = [prefix + each for each in _similar(name.removeprefix(prefix), keys) or keys]
     there_is = f": there is {', '.join(others[:_SHOWN])}{', …' * (len(others) > _SHOWN)}" if others else ""
     complain("note", f"no datum that matches has {shown(name)}{there_is}")
 

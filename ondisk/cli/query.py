@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ondisk import Merged
 from ondisk.cli.arguments import add_also, add_dataset, add_keys, add_match, column_types, count, names, path
 from ondisk.cli.dataset import open_to_read
-from ondisk.cli.mistaken import note_mistakes, noting, noting_columns, noting_empty
+from ondisk.cli.mistaken import EmptyColumns, note_mistakes, noting, noting_columns
 from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.output_text import print_table
 from ondisk.cli.streams import complain, printable, write_stdout
@@ -69,8 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--link",
         action="store_true",
-        help="with --to: make hard links to the files of the dataset, which take no space, instead of copies: who edits"
-        " one in place changes the dataset",
+        help="with --to: make hard links to the files of the dataset, which take no space, instead of copies. If you"
+        " edit such a file in place, you change the dataset",
     )
 
 
@@ -163,9 +163,11 @@ def _write(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
     check_free(file, overwrite=arguments.overwrite)
     _note_columns(arguments.columns or (), dataset)
     table = dataset.to_arrow(arguments.match, columns=arguments.columns, **choice)
-    table = noting_empty(table, arguments.columns or (), dataset, arguments.match)
-    rows = write(table, file, form, overwrite=arguments.overwrite)
-    if not rows:
+    empty = EmptyColumns(arguments.columns or ())
+    rows = write(empty.watch(table), file, form, overwrite=arguments.overwrite)
+    if rows:
+        empty.note(dataset, arguments.match, **choice)
+    else:
         note_mistakes(dataset, arguments.match)
     write_stdout([f"{rows} row{'s' * (rows != 1)} written to {printable(file)}\n".encode(errors="replace")])
 

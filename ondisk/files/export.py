@@ -1,9 +1,8 @@
 """Export data: each becomes a file in a folder, with a name from its metadata.
 
 Nothing is overwritten, and nothing outside of the folder is touched. An export skips a file that exists with the same
-bytes, so you can repeat an interrupted export. The bytes are copied, unless the caller asks for hard links, because
-whoever edits such a file changes the segment. There are no symbolic links: after a repack, one would lead to another
-datum.
+bytes, so you can repeat an interrupted export. By default, it copies the bytes: if you edit a hard link in place, you
+change the segment. There are no symbolic links: after a repack, one would lead to another datum.
 """
 
 from __future__ import annotations
@@ -77,15 +76,16 @@ def export(
         to: the folder; it is created if it does not exist.
         name: a template over reftime and metadata, such as `{reftime:%Y%m%d_%H%M}_{site}.jpg`; a slash makes folders.
         link: make hard links to the files of the dataset, which take no space: each datum must have a file of its own,
-            as in a dataset of the format `blob`. Do not edit such a file in place, as that changes the dataset; replace
-            it, or remove it. A repack or a deletion in the dataset does not change it.
+            as in a dataset of the format `blob`. If you edit such a file in place, or change its permissions, you
+            change the dataset; replace or remove the file instead. A repack or a deletion in the dataset does not
+            change it.
 
     Raises:
         InvalidInput: the template is not valid, two data would have the same name, no datum has metadata that the
             template names, the path of the folder is empty or inside a dataset, or the data have no files to link: then
             nothing was written.
         AlreadyExists: the folder is a file.
-        DiskFull, ReadOnly, StorageError: a file cannot be written, or not be linked into this folder.
+        DiskFull, ReadOnly, StorageError: a file cannot be written or linked.
         Also the errors of `Dataset.query`. Once the folder is open, `error.context["result"]` reports what was written
         before the error; before that, it does not exist.
 
@@ -93,7 +93,7 @@ def export(
         one of the folders. Files survive a power cut once this returns. Before that, or after an error, a power cut may
         leave incomplete files: delete these, and export again.
     Cost: two queries: the first one compares the names. It reads the data only if the template names metadata that are
-        not declared. Memory: some MiB, or two data.
+        not declared. A link also reads the file again. Memory: some MiB, or two data.
     """
     names = Names(name, {each: dataset.fields[each].kind for each in dataset.fields if each != "reftime"})
     choice: dict[str, Any] = {"sort": sort, "limit": limit}

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import stat
 from pathlib import Path
+from typing import Self
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset import Dataset, Merged
 from ondisk.datum import Datum
-from ondisk.errors import InvalidInput, StorageError, shown
+from ondisk.errors import InvalidInput, ReadOnly, StorageError, shown
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.segments.dir import file_name
+from ondisk.segments.generations import hidden, kept
 
-_COPY = "Export without a link: then the files are copies."
+_COPY = "Omit --link (in Python link=False): then the files are copies."
+_NOT_PERMITTED = f"Only the owner of a file may link it, and some filesystems have no links. {_COPY}"
 
 
 class Links:
     """Links the files of data. Use it in one thread, in a `with` block.
 
     Raises:
-        InvalidInput: data of a dataset have no files of their own.
+        InvalidInput: a dataset stores many data in one file.
     """
 
     def __init__(self, dataset: Dataset | Merged) -> None:
@@ -32,7 +36,7 @@ class Links:
         self._open = contextlib.ExitStack()
         self._datasets: dict[Path, Directory] = {}
 
-    def __enter__(self) -> Links:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -48,31 +52,51 @@ class Links:
 
         Raises:
             FileExistsError: the name is taken.
-            InvalidInput: a repack has moved the file since the datum was read.
+            FileNotFoundError: the folder was removed.
+            InvalidInput: the datum has no file of its own, or a repack has removed it since the datum was read.
             StorageError: the folder is on another filesystem, or the file cannot be linked for another reason.
+            ReadOnly, DiskFull: the folder cannot be written.
         """
-        location = datum.location
-        assert location is not None
-        file = f"{location.segment}/{file_name(location.segment, location.offset)}"
-        folder.discard(staged)
+        assert datum.location is not None
+        segment, generation = datum.location.segment, datum._place[1]
+        # As readers look for a generation.
+        places = hidden(segment, generation), segment, kept(segment, generation)
         try:
-            if not self._is_linked(datum, self._dataset(datum), file, folder, staged):
-                raise InvalidInput("its file was moved by a repack meanwhile; export again")
+            if not any(self._link(datum, place, folder, staged) for place in places):
+                if folder.is_removed:
+                    raise FileNotFoundError(folder.path)
+                raise InvalidInput("a repack has removed its file meanwhile; export again")
             folder.link(staged, name)
         finally:
             folder.discard(staged)
 
-    @staticmethod
-    def _is_linked(datum: Datum, dataset: Directory, file: str, folder: Directory, staged: str) -> bool:
-        """Link a file of a dataset; return whether it exists and has the bytes of a datum."""
+    def _link(self, datum: Datum, place: str, folder: Directory, staged: str) -> bool:
+        """Link the file of a datum, if it is in the directory `place` of its dataset; return whether it is."""
+        assert datum.location is not None
+        dataset = self._dataset(datum)
+        file = f"{place}/{file_name(datum.location.segment, datum.location.offset)}"
+        folder.discard(staged)
         try:
             if not dataset.link(file, staged, folder):
-                message = f"{folder.path} is not on the filesystem of {dataset.path}, so no file can be linked"
-                raise StorageError(message, hint=_COPY, errno=errno.EXDEV)
+                problem = (
+                    f"{folder.path} is on another filesystem than {dataset.at(file)}, which cannot be linked there"
+                )
+                raise StorageError(problem, hint=_COPY, errno=errno.EXDEV)
         except FileNotFoundError:
             return False
-        found, size = folder.open_to_read(staged), len(datum.data)
-        return found.size() == size and found.read(0, size) == datum.data
+        except ReadOnly as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EPERM:
+                problem = f"{dataset.at(file)} cannot be linked to {folder.path}: {error.__cause__.strerror}"
+                raise StorageError(problem, hint=_NOT_PERMITTED, errno=errno.EPERM) from error
+            raise
+        except StorageError as error:
+            found = dataset.stat(place)
+            if found is not None and stat.S_ISREG(found.st_mode):
+                raise InvalidInput("it is in one file with other data, so it cannot be linked") from None
+            error.hint = error.hint or _COPY
+            raise
+        found_file, size = folder.open_to_read(staged), len(datum.data)
+        return found_file.size() == size and found_file.read(0, size) == datum.data
 
     def _dataset(self, datum: Datum) -> Directory:
         """Return the directory of a datum's dataset."""

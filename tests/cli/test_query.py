@@ -19,6 +19,7 @@ from worlds import lose_index
 
 import ondisk
 from ondisk import json_shapes
+from ondisk.cli import mistaken
 from ondisk.cli.output_text import _data_shown
 from ondisk.cli.streams import printable
 from ondisk.dataset.json_lines import json_data
@@ -394,6 +395,23 @@ def test_columns_that_no_datum_has_are_noted_in_every_form(run, option):
             "ondisk: note: no datum that matches has 'metadata.Sensor': there is metadata.sensor",
         ],
     )
+
+
+@pytest.mark.parametrize("option", [("--csv",), ("--parquet", "table", "--overwrite")])
+def test_a_note_on_columns_is_about_the_data_that_are_written_and_never_an_error(run, monkeypatch, option):
+    monkeypatch.setattr(mistaken, "_SAMPLE", 2)
+    run("init", "events", "--step", "daily")
+    with ondisk.open("events") as events:
+        events.append(
+            ondisk.Datum(datetime(2026, 11, 20 + n, tzinfo=UTC), {}, {"old": None, "temp": 1} if n < 4 else {"late": 1})
+            for n in range(6)
+        )
+    few = *option, "--columns", "data.old,data.late", "--limit", "3"
+    note = "ondisk: note: no datum that matches has 'data.late': there is data.old, data.temp\n"
+    assert run("query", "events", *few).err == note
+    Path("events/2026/11-25.seg").write_bytes(b"damaged")
+    done = run("query", "events", *few)
+    assert (done.code, done.err) == (0, note)
 
 
 @pytest.mark.parametrize("also", [(), ("--also", "other")])
