@@ -38,7 +38,9 @@ class JsonOutput:
     """Prints results as JSON. Its methods are those of `TextOutput`."""
 
     def info(self, info: Mapping[str, Any]) -> None:
-        _print({key: as_json(value) for key, value in info.items()})
+        _print(
+            {key: _all_as_json(value) if isinstance(value, Mapping) else as_json(value) for key, value in info.items()}
+        )
 
     def created(self, info: Mapping[str, Any]) -> None:
         self.info(info)
@@ -322,6 +324,10 @@ def _until(report: Report) -> str | None:
 
 def _line(value: Any) -> bytes:
     return json_shapes.dump(value) + b"\n"
+
+
+def _all_as_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: as_json(value) for key, value in values.items()}
 
 
 def _print(*values: Any) -> None:

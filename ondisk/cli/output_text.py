@@ -516,7 +516,7 @@ def _print_rows(rows: Iterable[tuple[str, str]]) -> None:
 def _listed(value: Any) -> str:
     """Return the text of a value that may be a list or a mapping."""
     if isinstance(value, Mapping):
-        return "  ".join(f"{key}={_shown(each)}" for key, each in value.items())
+        return "  ".join(f"{key}={_shown(each)}" for key, each in value.items() if each is not None)
     if isinstance(value, list):
         return ", ".join(_listed(each) if isinstance(each, Mapping) else _shown(each) for each in value)
     return _shown(value)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shlex
 import time
 from typing import TYPE_CHECKING
 
@@ -99,47 +98,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    try:
-        return _run(arguments, output)
-    except OndiskError as error:
-        if arguments.server_token is not None:  # the library does not know where the token is from
-            option = shlex.join(["--server-token", str(arguments.server_token)])
-            error.hint = error.hint.replace("`ondisk replicate ", f"`ondisk replicate {option} ")
-        raise
-
-
-def _run(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.replication.replica import Replica
     from ondisk.replication.source import source_of
     from ondisk.server.token import read_token
 
     token = None if arguments.server_token is None else read_token(arguments.server_token).decode()
-    compares = arguments.verify or arguments.reconcile or arguments.heal
-    if compares and arguments.create:
+    if arguments.create and _compares(arguments):
         raise InvalidInput("--create cannot be combined with --verify, --reconcile and --heal", hint="Pull first.")
     if arguments.delete_extra and not arguments.reconcile:
         raise InvalidInput("--delete-extra is for --reconcile", hint="Write --reconcile --delete-extra.")
     opening = Replica.create if arguments.create else Replica.open
-    with source_of(arguments.source, token) as source, opening(arguments.replica, source) as replica:
-        if compares:
-            return _compare(replica, arguments, output)
-        try:
-            pulled = _pull(replica, arguments)
-            _report(replica, pulled, output)
-            while arguments.follow:
-                _export(replica, arguments)
-                time.sleep(arguments.interval)
-                try:
-                    pulled = _pull(replica, arguments)
-                except OndiskError as error:
-                    if not _may_pass(error):
-                        raise
-                    complain("warning", f"{error}\nThe next try is in {arguments.interval:g} seconds.")
-                    continue
-                if pulled.count:
-                    _report(replica, pulled, output)
-        finally:
+    with source_of(arguments.source, token) as source:
+        source.options = _repeated(arguments)
+        with opening(arguments.replica, source) as replica:
+            return _replicate(replica, arguments, output)
+
+
+def _compares(arguments: argparse.Namespace) -> bool:
+    return bool(arguments.verify or arguments.reconcile or arguments.heal)
+
+
+def _repeated(arguments: argparse.Namespace) -> list[str]:
+    """Return the options that another command needs, too."""
+    files = {"--server-token": arguments.server_token, "--key-file": arguments.key_file}
+    return [word for option, file in files.items() if file is not None for word in (option, str(file))]
+
+
+def _replicate(replica: Replica, arguments: argparse.Namespace, output: Output) -> int:
+    if _compares(arguments):
+        return _compare(replica, arguments, output)
+    try:
+        pulled = _pull(replica, arguments)
+        _report(replica, pulled, output)
+        while arguments.follow:
             _export(replica, arguments)
+            time.sleep(arguments.interval)
+            try:
+                pulled = _pull(replica, arguments)
+            except OndiskError as error:
+                if not _may_pass(error):
+                    raise
+                complain("warning", f"{error}\nThe next try is in {arguments.interval:g} seconds.")
+                continue
+            if pulled.count:
+                _report(replica, pulled, output)
+    finally:
+        _export(replica, arguments)
     return EXIT_DATA_SKIPPED if pulled.missing or pulled.lost else EXIT_DONE
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.query import span
+from ondisk.datum import from_microseconds
 from ondisk.errors import ConfigError
 from ondisk.formats import find
 from ondisk.index import INDEX, Snapshot, replica, segment_rows
@@ -43,8 +44,18 @@ def info(dataset: DatasetAccess) -> dict[str, Any]:
         "segments": sum(each["segments"] for each in stored),
         "stored": stored,
         "index_size": 0 if index is None else index.st_size,
-        "source": None if source is None else {"uuid": source.uuid, "change": source.offset},
+        "source": None if source is None else _followed(source),
         "lost": known["lost"] + _lost_in_archive(dataset),
+    }
+
+
+def _followed(source: replica.Followed) -> dict[str, Any]:
+    """Return what a replica follows, and how far. `host` is that of its server; None if it is at a path."""
+    return {
+        "uuid": source.uuid,
+        "host": f"{source.host}:{source.port}" if source.host else None,
+        "offset": source.offset,
+        "changed_at": from_microseconds(source.committed_at),
     }
 
 

@@ -36,7 +36,7 @@ from ondisk.replication.mend import Unmended, damaged_segments, mend
 from ondisk.replication.reconcile import Mode, situation
 from ondisk.replication.records import Group
 from ondisk.replication.replica import ANSWER_BYTES, Replica
-from ondisk.replication.source import PathSource, fetched
+from ondisk.replication.source import PathSource, fetched, replicate_command
 from ondisk.segments.concat import MustRewrite
 
 _TOGETHER = 1_000  # data
@@ -96,7 +96,7 @@ def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _l
         raise StateError("a source on a server cannot be healed", hint="Run it where the source is, with its path.")
     now = situation(replicated)
     if now.mode is not Mode.CONTENTS or now.is_begun:
-        hint = f"Run {command('replicate', source.path, replicated.dataset.path, '--reconcile')}."
+        hint = f"Run {replicate_command(source, replicated.dataset.path, '--reconcile')}."
         raise TokenForeign(f"{replicated.dataset.path}: its numbers may not be those of its source", hint=hint)
     healed, access = Healed(now.uuid), replicated.dataset._access
     with Compared() as found:

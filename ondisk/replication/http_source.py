@@ -75,6 +75,7 @@ class HttpSource:
             raise _no_url(url)
         self.address = (parts.host.strip("[]"), parts.port or (443 if parts.scheme == "https" else 80))
         self._url = parts._replace(auth=None, query=None, fragment=None).url.rstrip("/")
+        self.options: Sequence[str] = ()
         self._pause = pause
         self._headers = {"accept-encoding": "identity", "user-agent": "ondisk"}
         if token is not None:

@@ -41,7 +41,7 @@ from ondisk.replication import token_file
 from ondisk.replication.apply import Applied, apply
 from ondisk.replication.feed import Lag
 from ondisk.replication.records import Records
-from ondisk.replication.source import PathSource, Source, source_of
+from ondisk.replication.source import PathSource, Source, replicate_command, source_of
 from ondisk.replication.token import Entry, Token
 
 ANSWER_BYTES = 16 * 1024 * 1024
@@ -337,7 +337,7 @@ class Replica:
         return self.dataset._renewing(apply)
 
     def _reconcile(self) -> str:
-        done = command("replicate", self._source, self.dataset.path, "--reconcile")
+        done = replicate_command(self._source, self.dataset.path, "--reconcile")
         return f"Compare them, and fetch what is missing: {done}"
 
     def _described(self, pulled: Pulled) -> Pulled:
@@ -405,7 +405,7 @@ def _created(path: str | os.PathLike[str], source: Source) -> Dataset:
     try:
         return Dataset.create(path, config)
     except DatasetExists as error:
-        error.hint = f"If it is the replica, omit --create: {command('replicate', source, path)}"
+        error.hint = f"If it is the replica, omit --create: {replicate_command(source, path)}"
         raise
 
 
@@ -414,7 +414,7 @@ def _found(path: str | os.PathLike[str], source: Source) -> Dataset:
     try:
         return Dataset.open(path)
     except DatasetNotFound as error:
-        first = command("replicate", source, path, "--create")
+        first = replicate_command(source, path, "--create")
         error.hint = f"Check the path, and whether its disk is mounted. To make a new replica there: {first}"
         raise
 

@@ -17,7 +17,7 @@ from ondisk.dataset.access import Opened
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import untrusted
-from ondisk.errors import InvalidInput, StateError, shown
+from ondisk.errors import InvalidInput, StateError, command, shown
 from ondisk.index import Row, Snapshot, changes
 from ondisk.replication import feed
 from ondisk.replication.contents import Contents, Removed, contents_of, removed_of
@@ -77,9 +77,11 @@ class Source(Protocol):
 
     Attributes:
         address: host and port of its server; "" and 0 of a path.
+        options: of `ondisk replicate`, which commands in hints repeat: what the source itself does not contain.
     """
 
     address: tuple[str, int]
+    options: Sequence[str]
 
     def describe(self) -> Description:
         """Return what the source is."""
@@ -132,6 +134,7 @@ class PathSource:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
+        self.options: Sequence[str] = ()
         self._dataset: Dataset | None = None
 
     def __str__(self) -> str:
@@ -189,6 +192,11 @@ def source_of(place: str | os.PathLike[str], token: str | None = None) -> OpenSo
         hint = "Install it: pip install 'ondisk[server]'"
         raise StateError(f"a source on a server needs the package {error.name}", hint=hint) from None
     return HttpSource(str(place), token)
+
+
+def replicate_command(source: Source, path: str | os.PathLike[str], *options: str) -> str:
+    """Return the command that replicates a source to a path, for a hint."""
+    return command("replicate", *source.options, source, path, *options)
 
 
 def described(access: DatasetAccess) -> Description:

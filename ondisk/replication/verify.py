@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ondisk.errors import TokenForeign, command
+from ondisk.errors import TokenForeign
 from ondisk.replication import compare
 from ondisk.replication.compare import OnRange
 from ondisk.replication.compared import Compared, Fate
 from ondisk.replication.reconcile import Mode, Situation, situation
 from ondisk.replication.replica import Replica
+from ondisk.replication.source import replicate_command
 from ondisk.step import days_ago
 
 _SHOWN = 100
@@ -87,7 +88,7 @@ def verify(replica: Replica, *, on_range: OnRange = lambda _done, _left: None) -
     source, now = replica.source, situation(replica)
     if now.mode is Mode.FOREIGN or now.is_begun:
         what = "is not complete" if now.is_begun else "is needed: their numbers are not those of its source"
-        hint = f"Run {command('replicate', source, replica.dataset.path, '--reconcile')}."
+        hint = f"Run {replicate_command(source, replica.dataset.path, '--reconcile')}."
         raise TokenForeign(f"{replica.dataset.path}: a comparison of all data {what}", hint=hint)
     with Compared() as found:
         access = replica.dataset._access

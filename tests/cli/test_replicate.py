@@ -50,6 +50,7 @@ def test_a_replica_is_created_and_follows(run, source):
     append(3)
     assert run("delete", "source", "reftime: =2026-11-01", "--yes").code == 0
     uuid = run("info", "source", "--json").json["uuid"]
+    assert f"\nsource       uuid={uuid}  offset=2  changed_at=20" in run("info", "copy").text
     assert run("replicate", "source", "copy", "--once", "--json").json == {
         "replica": str(Path("copy").absolute()), "source": uuid, "offset": 4, "stored": 1, "deleted": 1, "present": 0,
         "old": 0, "lost": 0, "unreadable": 0, "bytes": 43, "missing": 0, "kept": 0,

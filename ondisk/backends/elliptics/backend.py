@@ -181,6 +181,7 @@ class Backend:
         return transaction
 
     def _execute_each(self, transaction: _Transaction, packet: bytes) -> None:
+        """Execute the commands of any packet, up to the first error."""
         for number, (attribute, content) in enumerate(self.layout.attributes(packet, transaction.header)):
             if number == self.limits.commands:
                 raise Refused(errno.E2BIG)
@@ -219,6 +220,7 @@ class Backend:
         self._read_object(transaction, io)
 
     def _read_object(self, transaction: _Transaction, io: IO) -> None:
+        """Reply with bytes of an object, or of its history."""
         if io.flags & META:
             raise Refused(errno.ENOTSUP)
         if not self._begin_to_read(transaction):
@@ -258,18 +260,19 @@ class Backend:
                 self._objects.load(parent for packet in packets for parent in self._parents_read(packet))
 
     def _parents_read(self, packet: bytes) -> Iterator[bytes]:
-        """Yield the objects that a packet reads."""
-        if (single := self.layout.read_single_read(packet)) is not None:
-            if not single[1].flags & HISTORY:
-                yield single[1].parent
-            return
+        """Yield the objects whose data a packet reads."""
+        single = self.layout.read_single_read(packet)
+        for io in self._reads(packet) if single is None else single[1:]:
+            if not io.flags & HISTORY:
+                yield io.parent
+
+    def _reads(self, packet: bytes) -> Iterator[IO]:
+        """Yield the io attributes of the reads of any packet, up to the first error."""
         header = self.layout.read_header(packet)
         with contextlib.suppress(Refused):  # when it is executed
             for attribute, content in self.layout.attributes(packet, header) if header is not None else ():
                 if attribute.command == Code.READ:
-                    io = self.layout.read_io(content)[0]
-                    if not io.flags & HISTORY:
-                        yield io.parent
+                    yield self.layout.read_io(content)[0]
 
     def _entry(self, extent: Extent) -> bytes:
         seconds, rest = divmod(extent.time, _SECOND)
