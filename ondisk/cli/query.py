@@ -1,4 +1,4 @@
-"""Print the data that match, in order of reftime.
+"""Print the data that match, in order of reftime; those of archives first, unless --sort names an order.
 
 ondisk query weather
 ondisk query weather 'reftime: >=2026-11-20; area: VM2,5' --sort -reftime --limit 10

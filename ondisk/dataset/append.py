@@ -256,10 +256,10 @@ def store(
     Args:
         trusted: the sentinel does not exist, so bytes after a segment's committed size may be cut off.
         archived: finds duplicates in the archive; None if there can be none.
-        record: called before the commit, which then is made even if nothing is stored.
+        record: called before the commit; with it, a batch without new data is committed, too.
 
     Raises:
-        InvalidInput: the dataset is encrypted, and data of this format cannot be.
+        InvalidInput: the dataset is encrypted, and data of this format cannot be encrypted.
         SegmentMissing: a segment that the index knows is not on disk, or the disk of its folder may not be mounted.
         SegmentCorrupt, StateError: nothing can be appended to the file of a segment.
         KeyMissing, AuthenticationFailed: a segment is encrypted, and the key is missing or wrong.
@@ -361,7 +361,11 @@ def insert(
 
 
 def _refuse(batch: Batch, stored: Stored, reasons: dict[int, str]) -> None:
-    """Count some duplicates as refused: position → reason."""
+    """Count some duplicates as refused.
+
+    Args:
+        reasons: position → reason.
+    """
     if reasons:
         kept = [place for place in range(len(batch.payloads)) if place not in reasons]
         now = {place: at for at, place in enumerate(kept)}
@@ -383,7 +387,7 @@ def _settle_duplicates(
     """Replace data if the configuration says so, and add replaced and skipped data to `stored`.
 
     Args:
-        kept_out: positions of data that are duplicates of archived data.
+        kept_out: positions of data that are refused, or are duplicates of archived data.
 
     Returns:
         The positions of the rows that are now in the index.

@@ -1,4 +1,4 @@
-"""Changes of the index: one transaction for each batch. The caller must hold the writers' lock."""
+"""Change the rows of the index in one transaction. The caller must hold the writers' lock."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Transaction(AtomicChange):
         return stored_columns(metadata, self.schema.kinds, self._ids_of)
 
     def insert(self, columns: Sequence[Sequence[Any]]) -> int:
-        """Insert rows of `datum` but duplicates.
+        """Insert rows of `datum`, except duplicates.
 
         Args:
             columns: seq, reftime, segment, offset, size, fields…
@@ -93,7 +93,7 @@ class Transaction(AtomicChange):
         return self.connection.total_changes - before
 
     def take_back(self, seqs: Iterable[int]) -> int:
-        """Remove rows that this transaction has inserted, before their bytes are written."""
+        """Remove rows, and nothing else: nothing is noted or counted."""
         return self._execute_many("DELETE FROM datum WHERE seq = ?", ((seq,) for seq in seqs))
 
     def drop_rows(self, seqs: Iterable[int]) -> None:
@@ -104,7 +104,10 @@ class Transaction(AtomicChange):
             self.take_back(some)
 
     def give_up(self, seqs: Iterable[int]) -> None:
-        """Remove rows of data that count elsewhere now. Their bytes stay in their segments, which a fix reads again."""
+        """Remove rows of data that another segment stores now, and note their deletions.
+
+        Their bytes stay in their segments, which are marked as unread: a fix reads them again.
+        """
         each = iter(seqs)
         while some := [*islice(each, _SOME)]:
             sql = "SELECT seq, segment FROM datum WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq"
@@ -118,7 +121,7 @@ class Transaction(AtomicChange):
     def count_deleted(self, seqs: str, values: Sequence[Any] = ()) -> None:
         """Count data as deleted from their segments, whose bytes stay there. Call it before their rows are removed.
 
-        The index counts them, because what else belongs to no datum was not deleted through ondisk.
+        The counts tell bytes of deleted data from bytes whose rows somebody has changed without ondisk.
 
         Args:
             seqs: the SELECT of their seqs.
@@ -152,7 +155,10 @@ class Transaction(AtomicChange):
         self._execute("UPDATE segment SET deleted = ? WHERE id = ?", (deleted, segment.id))
 
     def note_deleted(self, seqs: Sequence[int]) -> None:
-        """Note deletions of data that are in another index, or were removed before, in the order of changes."""
+        """Note deletions of data, in the order of changes: of another index, already removed, or removed next.
+
+        A replica notes none: it gets them from its source.
+        """
         if self.is_replica:
             return
         self._execute_many(_NOTE_DELETION, zip(self.take_seqs(len(seqs)), seqs, strict=True))
@@ -221,7 +227,7 @@ class Transaction(AtomicChange):
         self._execute_many("UPDATE datum SET offset = ? WHERE seq = ?", offsets)
 
     def forget(self, segment: Segment, interval: Interval) -> bool:
-        """Remove a segment without data from the index, and return True; return False if it has data."""
+        """Remove a segment without data in an interval from the index, and return True; return False if it has data."""
         sql = "SELECT 1 FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ? LIMIT 1"
         if self._rows(sql, (interval.begin, interval.end, segment.id)):
             return False
@@ -261,8 +267,8 @@ class Transaction(AtomicChange):
         Args:
             moved: another index has the data now, so no deletion is noted.
             lost: nobody deleted the data: note them as forgotten, and count them as lost.
-            old: the data are too old; nobody deleted them by name.
-            kept: and readers of an older plan still find them, see `replaced_rows`.
+            old: the data are too old; nobody has asked to delete just these.
+            kept: readers of an older plan still find the data, see `replaced_rows`.
         """
         sql = f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?"
         if moved:
@@ -343,7 +349,11 @@ class Transaction(AtomicChange):
         self.count_lost(count)
 
     def account_for(self, count: int | None = None) -> None:
-        """Note that changes were found which an older index did not know when it was put back; None: all of them."""
+        """Note how many of the changes were found that the index lacks since an older state of it was put back.
+
+        Args:
+            count: None for all of them.
+        """
         left = "0" if count is None else f"max(0, count - {count:d})"
         self._execute(f"UPDATE archive SET count = {left} WHERE name = '' AND count > 0")
 

@@ -67,8 +67,8 @@ def repack(
     Raises:
         NeedsCheck: the sentinel exists, so segments that the index does not know may contain data that it has lost.
         DurabilityLost: nothing more can be written. What was repacked before stays repacked.
-        DiskFull: there is no space for the remaining segments.
-        OndiskError: the first error at a single segment, raised after all others were repacked.
+        OndiskError: the first error at a single segment, such as DiskFull; raised at the end, after all others were
+            repacked.
             `error.context["report"]` of each error reports what was done.
 
     Durability: see `ondisk.segments.generations`; a crash leaves each segment in its old or its new state. If the disk
@@ -83,7 +83,7 @@ def repack(
     report = Report(str(dataset.path))
     errors: list[OndiskError] = []
     with report.attached(errors):
-        for access in maintained:  # before their originals are rewritten, and have other bytes
+        for access in maintained:  # second copies go first: a rewrite gives their originals other bytes
             with access.current().index.snapshot() as snapshot:
                 copies = segment_rows.second_copies(snapshot)
             if copies:
@@ -138,7 +138,7 @@ def _repack(
     """Repack one dataset or one archive; add errors at single segments to `errors`.
 
     Args:
-        only: the names of segments, of which those that are DELETED are repacked; None for all.
+        only: repack only those of these segments that are DELETED; None for all segments.
     """
     access = inspection.access
     waiting = []
