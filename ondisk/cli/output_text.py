@@ -213,7 +213,8 @@ class TextOutput:
         _print(f"{printable(done.dataset)}: restored from the point {time_text(done.point)}: {_kept(done)}{not_whole}")
         if done.problems:
             points = f"{command('restore', done.target, '--verify')} shows whether another point is whole"
-            complain("note", f"{points}; {command('fix', done.dataset, '--yes')} reads what this one has")
+            fix = f"{command('fix', done.dataset, '--yes')} reads what this one has"
+            complain("note", f"{points}; {fix}, and with --salvage SEGMENT keeps what is whole of a damaged one")
 
     def points(self, target: str, points: Sequence[Listed], *, verified: bool) -> None:
         for each in points:

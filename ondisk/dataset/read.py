@@ -560,7 +560,8 @@ def _other_size(segment: Segment, offset: int) -> SegmentCorrupt:
 def _located(error: FrameCorrupt, name: str, row: Row) -> FrameCorrupt:
     """Return the error with the location of the damaged datum."""
     location = Location(name, row[2], row[3])
-    hint = "Restore the segment from a backup, or delete the datum by its location."
+    salvage = f"`ondisk fix DATASET --salvage {name} --yes` keeps the other data of the segment"
+    hint = f"Restore the segment from a backup. Without one, {salvage}."
     return FrameCorrupt(f"{location}: {error.message}", hint=hint, location=location)
 
 

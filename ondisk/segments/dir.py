@@ -37,7 +37,10 @@ from ondisk.segment import Damage, End, ScanResult
 from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataEntry, MetadataFile, end_of_entries
 
 SEQUENCE = ".sequence"
-RESTORE = "Restore the file from a backup, or delete the datum by its location."
+RESTORE = (
+    "Restore the file from a backup. Without one, `ondisk fix DATASET --salvage SEGMENT --yes` keeps the other data of"
+    " the segment."
+)
 
 _NUMBER = struct.Struct("<Q")
 _CHUNK = 1024 * 1024  # bytes of a file that are read together

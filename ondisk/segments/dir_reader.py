@@ -122,7 +122,7 @@ class DirReader:
     def _unreadable(self, name: str, number: int, reason: str) -> SegmentCorrupt:
         path = self._directory.path / name
         message = f"{path}: cannot read the metadata of {file_name(name, number)} from {METADATA}: {reason}"
-        hint = f"Restore {METADATA} from a backup, or delete the datum by its location."
+        hint = RESTORE.replace("the file", METADATA)
         return SegmentCorrupt(message, hint=hint, segment=name)
 
     def _open(self, generation: int, name: str, known: Known, file: str) -> ReadableFile:

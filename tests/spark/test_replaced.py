@@ -195,7 +195,7 @@ def test_other_bytes_in_their_place_are_never_returned(create, many):
 
 @pytest.mark.parametrize("what", ["bytes", "rows"])
 def test_what_has_rotten_blames_neither_the_segment_nor_the_index(create, what, many):
-    """Their errors advise to restore the segment, to delete the datum by its location, or to rebuild the index."""
+    """Their errors advise to restore the segment, to salvage it, or to rebuild the index."""
     dataset = make(create)
     dataset.delete("station: 2")
     partitions = planned(dataset)
