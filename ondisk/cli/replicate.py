@@ -35,6 +35,7 @@ from ondisk.errors import (
     StorageError,
     TokenExpired,
     TokenForeign,
+    command,
 )
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _replicate(replica: Replica, arguments: argparse.Namespace, output: Output) 
         return _compare(replica, arguments, output)
     try:
         pulled = _pull(replica, arguments)
-        _report(replica, pulled, output)
+        reported = _report(replica, pulled, output)
         while arguments.follow:
             _export(replica, arguments)
             time.sleep(arguments.interval)
@@ -141,10 +142,10 @@ def _replicate(replica: Replica, arguments: argparse.Namespace, output: Output) 
                 complain("warning", f"{error}\nThe next try is in {arguments.interval:g} seconds.")
                 continue
             if pulled.count:
-                _report(replica, pulled, output)
+                reported = _report(replica, pulled, output, reported)
     finally:
         _export(replica, arguments)
-    return EXIT_DATA_SKIPPED if pulled.missing or pulled.lost else EXIT_DONE
+    return EXIT_DATA_SKIPPED if pulled.missing or pulled.lost or replica.dataset.quarantine.kept else EXIT_DONE
 
 
 def _may_pass(error: OndiskError) -> bool:
@@ -184,8 +185,13 @@ def _pull(replica: Replica, arguments: argparse.Namespace) -> Pulled:
                             on_answer=lambda applied, lag: progress(applied.count, lag.changes))  # fmt: skip
 
 
-def _report(replica: Replica, pulled: Pulled, output: Output) -> None:
+def _report(replica: Replica, pulled: Pulled, output: Output, reported: int = 0) -> int:
+    """Print what a pull did; return how many items in quarantine were reported, of which `reported` were before."""
     output.pulled(str(replica.dataset.path), pulled)
+    kept = replica.dataset.quarantine.kept
+    for item in kept[reported:]:
+        why = command("quarantine", replica.dataset.path)
+        complain("warning", f"a copy of the segment is kept in quarantine: {item}; {why} says why")
     for each in pulled.differences:
         if each.is_lost:
             complain("note", f"the datum {each.seq} is kept: {each.reason}")
@@ -193,6 +199,7 @@ def _report(replica: Replica, pulled: Pulled, output: Output) -> None:
             complain("warning", f"the datum {each.seq} is missing: {each.reason}")
     if (more := pulled.missing + pulled.kept - len(pulled.differences)) > 0:
         complain("warning", f"and {more} more data are missing or kept")
+    return len(kept)
 
 
 def _export(replica: Replica, arguments: argparse.Namespace) -> None:

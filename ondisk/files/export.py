@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from ondisk.dataset.json_lines import time_text
@@ -89,7 +90,7 @@ def export(
         Also the errors of `Dataset.query`. Once the folder is open, `error.context["result"]` reports what was written
         before the error; before that, it does not exist.
 
-    Durability: if the process is killed, each file is complete or absent, and the hidden file `.ondisk-PID` may stay in
+    Durability: if the process is killed, each file is complete or absent, and a hidden file `.ondisk-…` may stay in
         one of the folders. Files survive a power cut once this returns. Before that, or after an error, a power cut may
         leave incomplete files: delete these, and export again.
     Cost: two queries: the first one compares the names. It reads the data only if the template names metadata that are
@@ -158,7 +159,8 @@ class _Files:
         self._names = names
         self._links = links
         self._result = result
-        self._staged = f".ondisk-{os.getpid()}"
+        # Another thread, or a process of another container with this number, may export to the same folder.
+        self._staged = f".ondisk-{os.getpid()}-{token_hex(4)}"
         self._together = top.can_sync_together
         self._device = top.device
         self._folders: OrderedDict[str, tuple[Directory, bool]] = OrderedDict()

@@ -195,6 +195,17 @@ def reftimes(transaction: Transaction, seqs: Sequence[int]) -> dict[int, int]:
     return dict(transaction.connection.execute(sql, (json.dumps([*seqs]),)).fetchall())
 
 
+def lost_here(transaction: Transaction, more: Sequence[int]) -> dict[int, int]:
+    """Return number → segment of the data in this index that the source has lost.
+
+    Args:
+        more: numbers of some that are not recorded yet.
+    """
+    lost = "SELECT seq FROM difference WHERE kind = ? UNION ALL SELECT value FROM json_each(?)"
+    sql = f"SELECT seq, segment FROM datum WHERE seq IN ({lost})"
+    return dict(transaction.connection.execute(sql, (LOST, json.dumps([*more]))).fetchall())
+
+
 def settle_lost(transaction: Transaction) -> None:
     """Remove all data that the source has lost from the differences."""
     _execute(transaction, "DELETE FROM difference WHERE kind = ?", (LOST,))

@@ -14,9 +14,11 @@ from ondisk.index import Transaction, replica, segment_rows
 from ondisk.index.replica import LOST, UNREADABLE, Difference, Followed
 from ondisk.replication.feed import Kind
 from ondisk.replication.records import Group, Records
+from ondisk.segments import quarantine
 from ondisk.step import days_ago
 
 _TOO_OLD = "it is older than delete_age of the replica"
+_LAST_COPY = "the source has lost data in it, and others with the same unique fields take their place"
 
 
 @dataclass(slots=True)
@@ -186,8 +188,10 @@ class _Change:
         batch = format.received(group.payloads, group.beside)
         self._refuse(batch)
         trusted = not access.has_sentinel()
+        lost = self._lost_here()
         stored = insert(batch, format, access.config, access.directory, transaction,
                         trusted=trusted, archived=None, numbers=group.seqs)  # fmt: skip
+        self._keep_replaced(lost)
         done.stored += stored.imported + len(stored.replaced)
         done.deleted += len(stored.replaced)
         for position, reason in batch.refused:
@@ -195,6 +199,31 @@ class _Change:
                 done.old += 1
             else:
                 self.differences.append(Difference(group.seqs[position], UNREADABLE, reason))
+
+    def _lost_here(self) -> dict[int, int]:
+        """Return number → segment of the data that others can replace, and that the source has lost."""
+        if not self.access.config.unique:
+            return {}
+        return replica.lost_here(self.transaction, [each.seq for each in self.differences if each.is_lost])
+
+    def _keep_replaced(self, lost: dict[int, int]) -> None:
+        """Link the segments of data into quarantine that have just been replaced: these were perhaps the last copies.
+
+        After a loss, a fix at the source may find an older version of a datum again, which then replaces the newer one.
+
+        Args:
+            lost: what `_lost_here` returned before.
+        """
+        gone = lost.keys() - replica.present(self.transaction, sorted(lost))
+        if not gone:
+            return
+        for id_ in sorted({lost[seq] for seq in gone}):
+            with contextlib.suppress(FileNotFoundError):  # it is missing
+                name = self.transaction.segment(id_).name
+                quarantine.link(self.access.directory, name, verb="replicate", why=_LAST_COPY)
+        replica.settle(self.transaction, gone)
+        self.done.lost -= sum(each.is_lost and each.seq in gone for each in self.differences)
+        self.differences = [each for each in self.differences if not (each.is_lost and each.seq in gone)]
 
     def _new(self, group: Group) -> Group:
         """Return the data of a group that are not here."""

@@ -216,3 +216,24 @@ def test_another_dataset_as_source_is_named_and_a_dry_run_says_what_it_would_rep
     ]
     assert "ondisk: note: what is fetched replaces data that only the replica has" in dry.err
     assert "Is it the right source?" not in run("replicate", "right", "copy", "--reconcile").err
+
+
+def test_the_last_copy_of_what_the_source_has_lost_is_kept_when_an_older_version_returns_there(run):
+    config = {"format": "jsonl", "step": "daily", "fields": {"a": "integer"}, "unique": ["reftime"], "replace": "yes"}
+    line = b'{"reftime":"2026-11-20T00:00:00Z","a":1,"v":"%b"}\n'
+    ondisk.create("source", config).close()
+    for version in (b"first", b"corrected"):
+        run("append", "source", "-", stdin=line % version)
+    run("replicate", "source", "copy", "--create")
+    file = Path("source/2026/11-20.jsonl")
+    file.write_bytes(file.read_bytes().replace(b"corrected", b"corr\0cted"))
+    assert run("maintain", "source").code == 8
+    assert b"first" in run("query", "source", "--data").out
+    done = run("replicate", "source", "copy")
+    assert done.code == 8
+    assert "warning: a copy of the segment is kept in quarantine: " in done.err
+    item, _ = run("quarantine", "copy", "--json").lines
+    assert "the source has lost data in it" in item["why"]
+    assert b"corrected" in Path("copy", item["item"]).read_bytes()
+    assert run("query", "copy", "--data").out == run("query", "source", "--data").out
+    assert (run("replicate", "source", "copy").code, run("replicate", "source", "copy", "--verify").code) == (0, 0)

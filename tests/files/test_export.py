@@ -6,6 +6,8 @@ import errno
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -185,6 +187,26 @@ def test_a_file_appears_whole_or_not_at_all(photos, tmp_path, together):
     assert subprocess.run(command, check=False).returncode == -9
     assert [name[:8] for name in files_in(tmp_path / "out")] == [".ondisk-"]
     assert files.export(photos, None, tmp_path / "out", name=NAME).exported == 6
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_exports_to_one_folder_at_the_same_time_do_not_mix_their_files(create, tmp_path, link):
+    photos = create("many", format="blob", unique=["reftime", "site"], fields={"site": "text"})
+    photos.append(photo(hour, site) for hour in range(150) for site in ("north", "south"))
+
+    def run(site):
+        with ondisk.open(photos.path, read_only=True) as reader:
+            return files.export(reader, f"site: {site}", tmp_path / "out", name="{reftime:%d%H}_{site}", link=link)
+
+    with ThreadPoolExecutor(2) as threads:
+        results = [*threads.map(run, ("north", "south"))]
+    assert [counts(each) for each in results] == [(150, 0, 0)] * 2
+    first = photo(0, "").reftime
+    assert files_in(tmp_path / "out") == {
+        f"{first + timedelta(hours=hour):%d%H}_{site}": f"{site} at {hour}".encode()
+        for hour in range(150)
+        for site in ("north", "south")
+    }
 
 
 @pytest.mark.parametrize("together", [True, False])
