@@ -120,7 +120,8 @@ class DatasetMachine(RuleBasedStateMachine):
         self._check_result(result, self.model.append(given, batch_size))
         assert result.damage == []
         assert result.notes == []
-        assert all(" lack" in warning for warning in result.warnings)  # the data may have no field of `unique`
+        # The data may have no field of `unique`.
+        assert all("which `unique` names" in warning for warning in result.warnings)
 
     @rule(data=st.data(), limit=st.none() | st.integers(0, 5), with_data=st.booleans())
     def query(self, data: st.DataObject, limit: int | None, with_data: bool) -> None:
