@@ -24,6 +24,7 @@ from ondisk.errors import (
 
 _PART = 4 * 1024 * 1024  # bytes of one read or write
 _LONGEST = 64 * 1024 * 1024  # bytes of a packet of a reply
+_MOST = 1024 * 1024 * 1024  # bytes of an object that `get` returns without a size
 _ERRORS: dict[int, type[OndiskError]] = {
     errno.ENOENT: NotFound,
     errno.EINVAL: InvalidInput,
@@ -98,8 +99,10 @@ class Client:
     def get(self, name: str | bytes, offset: int = 0, size: int = 0) -> bytes:
         """Return `size` bytes of an object from an offset on, or fewer at its end; with size 0 all of them.
 
+        Without a size, at most 1 GiB: a write far beyond the end makes an object long, and gaps are zeros.
+
         Raises:
-            InvalidInput: offset and size are not those of bytes of an object.
+            InvalidInput: offset and size are not those of bytes of an object; or size is 0, and there are more.
             NotFound: there is no such object.
             IntegrityError, LockError, StorageError: it cannot be read.
         """
@@ -112,6 +115,9 @@ class Client:
             offset += len(parts[-1])
             if len(parts[-1]) < wanted or offset == end:
                 return b"".join(parts)
+            if not size and len(parts) * _PART >= _MOST:
+                problem = f"the object has more than {_MOST:,} bytes, and unwritten ones count"
+                raise InvalidInput(problem, hint="Read it in parts: pass offset and size.")
 
     def delete(self, name: str | bytes) -> None:
         """Delete an object.

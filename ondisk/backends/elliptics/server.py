@@ -117,6 +117,11 @@ class _Waiting:
         is_there = self.replies.done() and not self.replies.cancelled()
         return sum(map(len, self.replies.result() or ())) if is_there else 0
 
+    def forget(self) -> None:
+        """Free the replies now, also if an error refers to them until the garbage collector runs."""
+        if not self.replies.cancel() and not self.replies.cancelled() and (there := self.replies.result()):
+            there.clear()
+
 
 @dataclass(slots=True)
 class _Connection:
@@ -283,10 +288,11 @@ class Server:
                         connection.since = now()
             finally:
                 connection.since = None
+                replies, reply = None, b""  # else the traceback of an error keeps them
                 self._settle(waiting)
 
     def _settle(self, waiting: _Waiting | None) -> None:
         """Give back the room of replies that were sent, or that nobody waits for any more."""
         if waiting is not None:
             self._unsent.give_back(waiting.size)
-            waiting.replies.cancel()
+            waiting.forget()

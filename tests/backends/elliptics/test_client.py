@@ -10,6 +10,7 @@ from hashlib import sha512
 import pytest
 
 from ondisk.backends.elliptics import Client, Limits
+from ondisk.backends.elliptics import client as client_module
 from ondisk.backends.elliptics.packets import Header, Layout
 from ondisk.errors import InvalidInput, NotFound, StorageError
 
@@ -50,6 +51,15 @@ def test_an_object_may_be_empty_or_long(client):
     assert client.get("long", 100, 8_500_000) == data[100:8_500_100]
     client.put("long", data, append=True)
     assert client.get("long") == data + data
+
+
+def test_an_object_without_end_is_read_in_parts_only(client, monkeypatch):
+    monkeypatch.setattr(client_module, "_MOST", 5 * 1024 * 1024)
+    client.put("sparse", b"x", 2**63 - 2)
+    with pytest.raises(InvalidInput, match="more than 5,242,880 bytes") as caught:
+        client.get("sparse")
+    assert "pass offset and size" in caught.value.hint
+    assert client.get("sparse", 2**63 - 10, 9) == bytes(8) + b"x"
 
 
 def test_errors_are_raised_and_the_connection_stays(client):

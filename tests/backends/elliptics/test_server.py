@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import os
 import random
 import threading
 import time
+import tracemalloc
 
 import pytest
 
@@ -183,6 +185,33 @@ def test_idle_and_stalled_connections_are_closed(path):
             return await rest(reader)
 
         assert running.run(idle, stalled) == [b"", b""]
+
+
+def test_replies_to_closed_connections_are_freed_at_once(path):
+    """Not only when the garbage collector runs: it counts objects, and a long reply is one."""
+    size, times = 8_000_000, 12
+    with Running(path, ServerLimits(stalled=0.2, unsent=1_000_000_000)) as running:
+
+        async def store(reader, writer):
+            writer.write(write(A, bytes(size)))
+            await receive(reader)
+
+        async def greedy(reader, writer):
+            writer.write(read(A))
+            await asyncio.sleep(1)
+
+        running.run(store)
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            running.run(*[greedy] * times)
+            until(lambda: not running.server._connections)
+            assert tracemalloc.get_traced_memory()[0] < times * size / 4
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+        running.run(works)
 
 
 def test_who_takes_no_replies_is_closed_and_others_are_served(path):
