@@ -81,12 +81,10 @@ def test_half_of_all_segments_are_too_many(expired: int, total: int, expected: b
     assert too_many(expired, total) is expected
 
 
-NOON = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
-
-
 def day(ago: int, n: int = 0) -> Datum:
-    """Give a datum of noon some days ago."""
-    return Datum(NOON - timedelta(days=ago), {"n": n}, {})
+    """Give a datum of noon some days ago, counted from now: the tests may begin before midnight."""
+    noon = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+    return Datum(noon - timedelta(days=ago), {"n": n}, {})
 
 
 @pytest.fixture
