@@ -77,6 +77,15 @@ def test_a_read_returns_one_state_of_an_object_that_another_process_changes_mean
     assert content(replies) == (expected or b"")
 
 
+def test_a_delete_of_nothing_is_the_first_error_also_before_a_command_that_is_no_command(client):
+    wrong = LAYOUT.io_of(Code.WRITE, IO(A, A, 0, 0, 99)) + b"x"  # more bytes than there are
+    packet = request(A, Code.DEL, LAYOUT.attribute_of(Code.DEL, 0), wrong)
+    assert status(client.backend.process(packet)) == -errno.ENOENT
+    client.backend.process(write(A, b"abc"))
+    assert status(client.backend.process(packet)) == -errno.EINVAL
+    assert status(client.backend.process(read(A))) == -errno.ENOENT
+
+
 def test_nothing_after_the_first_error_of_a_packet_is_executed(client):
     write_a, write_b = (io_command(Code.WRITE, IO(each, each, 0, 0, 3), b"abc") for each in (A, B))
     missing = io_command(Code.DEL, IO(C, C, 0, 0, 0))
