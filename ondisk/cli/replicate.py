@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ondisk.cli.arguments import add_keys, duration, path
 from ondisk.cli.output import Output
 from ondisk.cli.progress import changes_progress
-from ondisk.cli.streams import complain
+from ondisk.cli.streams import complain, printable
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
     EXIT_DONE,
@@ -130,7 +130,8 @@ def _replicate(replica: Replica, arguments: argparse.Namespace, output: Output) 
         return _compare(replica, arguments, output)
     try:
         pulled = _pull(replica, arguments)
-        reported = _report(replica, pulled, output)
+        reported = set[str]()
+        _report(replica, pulled, output, reported)
         while arguments.follow:
             _export(replica, arguments)
             time.sleep(arguments.interval)
@@ -142,7 +143,7 @@ def _replicate(replica: Replica, arguments: argparse.Namespace, output: Output) 
                 complain("warning", f"{error}\nThe next try is in {arguments.interval:g} seconds.")
                 continue
             if pulled.count:
-                reported = _report(replica, pulled, output, reported)
+                _report(replica, pulled, output, reported)
     finally:
         _export(replica, arguments)
     return EXIT_DATA_SKIPPED if pulled.missing or pulled.lost or replica.dataset.quarantine.kept else EXIT_DONE
@@ -185,13 +186,18 @@ def _pull(replica: Replica, arguments: argparse.Namespace) -> Pulled:
                             on_answer=lambda applied, lag: progress(applied.count, lag.changes))  # fmt: skip
 
 
-def _report(replica: Replica, pulled: Pulled, output: Output, reported: int = 0) -> int:
-    """Print what a pull did; return how many items in quarantine were reported, of which `reported` were before."""
+def _report(replica: Replica, pulled: Pulled, output: Output, reported: set[str]) -> None:
+    """Print what a pull did.
+
+    Args:
+        reported: the items in quarantine that were named before; the new ones are added.
+    """
     output.pulled(str(replica.dataset.path), pulled)
-    kept = replica.dataset.quarantine.kept
-    for item in kept[reported:]:
-        why = command("quarantine", replica.dataset.path)
-        complain("warning", f"a copy of the segment is kept in quarantine: {item}; {why} says why")
+    for item in replica.dataset.quarantine.kept:
+        if item not in reported:
+            reported.add(item)
+            why = command("quarantine", replica.dataset.path)
+            complain("warning", f"in quarantine is now {printable(item)}; {why} says why")
     for each in pulled.differences:
         if each.is_lost:
             complain("note", f"the datum {each.seq} is kept: {each.reason}")
@@ -199,7 +205,6 @@ def _report(replica: Replica, pulled: Pulled, output: Output, reported: int = 0)
             complain("warning", f"the datum {each.seq} is missing: {each.reason}")
     if (more := pulled.missing + pulled.kept - len(pulled.differences)) > 0:
         complain("warning", f"and {more} more data are missing or kept")
-    return len(kept)
 
 
 def _export(replica: Replica, arguments: argparse.Namespace) -> None:

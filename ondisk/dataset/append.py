@@ -191,8 +191,8 @@ class Unidentified:
     def __init__(self, unique: Sequence[str]) -> None:
         self._unique = unique
         self._names = [name for name in unique if name != "reftime"]
-        self._lost = 0  # data that were duplicates or replaced others
-        self._count = 0  # all data; only while none of them has a field
+        self._collided = 0  # data without a field that were duplicates or replaced others
+        self._count = 0  # all data
         self._is_any = False  # whether one of them has a field
 
     def add(self, batch: Batch, stored: Stored) -> None:
@@ -200,7 +200,7 @@ class Unidentified:
         if not self._names:
             return
         lacks = {*self._names}.isdisjoint
-        self._lost += sum(lacks(batch.metadata[place]) for place in (*stored.duplicates, *stored.replaced))
+        self._collided += sum(lacks(batch.metadata[place]) for place in (*stored.duplicates, *stored.replaced))
         self._count += len(batch.metadata)
         self._is_any = self._is_any or not all(map(lacks, batch.metadata))
 
@@ -209,8 +209,8 @@ class Unidentified:
         """A warning if all data lack the fields, or some of the duplicates do."""
         if self._count and not self._is_any:
             who = "the datum has no" if self._count == 1 else f"none of the {self._count} data has"
-        elif self._lost:
-            who = "1 duplicate lacks" if self._lost == 1 else f"{self._lost} duplicates lack"
+        elif self._collided:
+            who = "1 duplicate lacks" if self._collided == 1 else f"{self._collided} duplicates lack"
         else:
             return []
         without = "it" if len(self._names) == 1 else "them"

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Thread
@@ -29,6 +29,7 @@ from ondisk.errors import (
     DatasetNotFound,
     IntegrityError,
     InvalidInput,
+    OndiskError,
     StateError,
     TokenExpired,
     TokenForeign,
@@ -276,9 +277,10 @@ class Replica:
             records = self._source.changes(_token(now), max_bytes)
         except (TokenForeign, TokenExpired) as error:
             error.hint = self._reconcile()
-            if (other := self._source.describe().uuid) != now.uuid:
-                problem = f"It followed the dataset {now.uuid}, and {self._source} is the dataset {other}."
-                error.hint = f"{problem} If that is the right one all the same, c{error.hint[1:]}"
+            with suppress(OndiskError):  # this error is the one to report
+                if (other := self._source.describe().uuid) != now.uuid:
+                    problem = f"It followed the dataset {now.uuid}, and {self._source} is the dataset {other}."
+                    error.hint = f"{problem} Is that the right one? {error.hint}"
             raise
         check_follows(records, now)
         return records

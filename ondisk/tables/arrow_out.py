@@ -237,7 +237,9 @@ def _check_texts(values: Sequence[Any], name: str) -> None:
     """
     for position, value in enumerate(values):
         if value is not None and kind_of(value) is not FieldType.TEXT:
-            problem = f"{name} is {shown(value)}, and the first data of the table have no value that tells its type"
+            problem = (
+                f"{name} is {shown(value)}, and the type of its column is not known: the first data have no value there"
+            )
             raise InvalidInput(problem, position=position)
 
 

@@ -206,8 +206,8 @@ def test_another_dataset_as_source_is_named_and_a_dry_run_says_what_it_would_rep
     right, wrong = (run("info", name, "--json").json["uuid"] for name in ("right", "wrong"))
     error = run("replicate", "wrong", "copy")
     assert error.code == 72
-    hint = f"It followed the dataset {right}, and wrong is the dataset {wrong}. If that is the right one all the same, "
-    assert hint + "compare them, and fetch what is missing: `ondisk replicate wrong " in error.err
+    hint = f"It followed the dataset {right}, and wrong is the dataset {wrong}. Is that the right one? "
+    assert hint + "Compare them, and fetch what is missing: `ondisk replicate wrong " in error.err
     dry = run("replicate", "wrong", "copy", "--reconcile")
     assert dry.text.splitlines()[:3] == [
         "only in the replica: datum 1 of 2026-11-20T00:00:00Z",
@@ -218,22 +218,24 @@ def test_another_dataset_as_source_is_named_and_a_dry_run_says_what_it_would_rep
     assert "Is it the right source?" not in run("replicate", "right", "copy", "--reconcile").err
 
 
-def test_the_last_copy_of_what_the_source_has_lost_is_kept_when_an_older_version_returns_there(run):
+def test_the_last_copies_of_what_the_source_has_lost_are_kept_when_older_versions_return_there(run):
     config = {"format": "jsonl", "step": "daily", "fields": {"a": "integer"}, "unique": ["reftime"], "replace": "yes"}
-    line = b'{"reftime":"2026-11-20T00:00:00Z","a":1,"v":"%b"}\n'
     ondisk.create("source", config).close()
-    for version in (b"first", b"corrected"):
-        run("append", "source", "-", stdin=line % version)
+    for version in ("first", "corrected"):
+        for hour in range(2):
+            line = f'{{"reftime":"2026-11-20T0{hour}:00:00Z","a":1,"v":"{version}{hour}"}}\n'
+            run("append", "source", "-", stdin=line.encode())
     run("replicate", "source", "copy", "--create")
     file = Path("source/2026/11-20.jsonl")
-    file.write_bytes(file.read_bytes().replace(b"corrected", b"corr\0cted"))
-    assert run("maintain", "source").code == 8
-    assert b"first" in run("query", "source", "--data").out
-    done = run("replicate", "source", "copy")
-    assert done.code == 8
-    assert "warning: a copy of the segment is kept in quarantine: " in done.err
-    item, _ = run("quarantine", "copy", "--json").lines
-    assert "the source has lost data in it" in item["why"]
-    assert b"corrected" in Path("copy", item["item"]).read_bytes()
-    assert run("query", "copy", "--data").out == run("query", "source", "--data").out
-    assert (run("replicate", "source", "copy").code, run("replicate", "source", "copy", "--verify").code) == (0, 0)
+    for hour in range(2):  # the second time, the segment of the replica has a second name in quarantine
+        file.write_bytes(file.read_bytes().replace(b"corrected%d" % hour, b"corr\0cted%d" % hour))
+        assert run("maintain", "source").code == 8
+        assert f"first{hour}".encode() in run("query", "source", "--data").out
+        done = run("replicate", "source", "copy")
+        assert done.code == 8
+        *_, item, _ = run("quarantine", "copy", "--json").lines
+        assert f"warning: in quarantine is now {item['item']}; `ondisk quarantine " in done.err
+        assert "the source has lost data in it" in item["why"]
+        assert f"corrected{hour}".encode() in Path("copy", item["item"]).read_bytes()
+        assert run("query", "copy", "--data").out == run("query", "source", "--data").out
+        assert (run("replicate", "source", "copy").code, run("replicate", "source", "copy", "--verify").code) == (0, 0)

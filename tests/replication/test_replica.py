@@ -276,6 +276,20 @@ def test_another_dataset_in_the_place_of_the_source_is_noticed(source, path, cre
         replica.pull()
 
 
+def test_an_error_of_the_token_is_reported_also_if_the_source_cannot_say_what_it_is(source, path, create):
+    class Mute(PathSource):
+        def describe(self):
+            raise StorageError("it cannot be reached")
+
+    source.append([datum(1, 1)])
+    pull(path, source)
+    other = create("other", fields={"a": "integer"})
+    other.append([datum(1, 1)])
+    with Mute(other.path) as mute, Replica.open(path, mute) as replica, pytest.raises(TokenForeign) as caught:
+        replica.pull()
+    assert caught.value.hint.startswith("Compare them, and fetch what is missing: ")
+
+
 def test_deletions_that_were_forgotten_are_noticed(source, path, monkeypatch):
     source.append([datum(1, 1), datum(2, 1)])
     pull(path, source)

@@ -195,7 +195,11 @@ def test_what_the_first_data_do_not_have_is_an_error_and_never_left_out(stations
         "data.temperature": "integer",
     }
     for name, problem, kind in [
-        ("data.n", "data.n is 2, and the first data of the table have no value that tells its type", "integer"),
+        (
+            "data.n",
+            "data.n is 2, and the type of its column is not known: the first data have no value there",
+            "integer",
+        ),
         ("data.temperature", "data.temperature is 5.7, not int64", "real"),
     ]:
         with pytest.raises(InvalidInput, match=re.escape(problem)) as caught:

@@ -190,6 +190,6 @@ def _not_a_segment(head: bytes) -> InvalidInput | None:
 def _unknown(what: str, **context: int) -> InvalidInput:
     hint = (
         "ondisk reads versions 0 to 3 and 256. Is it a segment of a Beats disk queue? Photos and other files that are"
-        " data as a whole belong into a dataset of the format blob."
+        " data as a whole belong in a dataset of the format blob."
     )
     return InvalidInput(f"unknown {what} of the disk queue's segments", hint=hint, **context)
