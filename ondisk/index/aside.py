@@ -19,10 +19,15 @@ class Aside:
     """The rows of a segment's data in a temporary table, and its blocks in another, for a `with` block.
 
     Entering removes the data from the index. A rollback of the transaction brings them back.
+
+    Args:
+        may_move: data may be at other offsets than before. Otherwise, equal data at another offset are others, such as
+            an older version that was replaced.
     """
 
-    def __init__(self, transaction: Transaction, segment: Segment) -> None:
+    def __init__(self, transaction: Transaction, segment: Segment, *, may_move: bool = True) -> None:
         self._transaction = transaction
+        self._may_move = may_move
         self._connection = transaction.connection
         self._directory = transaction.directory
         self._segment = segment
@@ -65,7 +70,7 @@ class Aside:
         with sqlite_errors(self._directory):
             known = [self._found(self._find_in_place, (*key, offset), offset) for offset, *key in found]
             for place, (offset, *key) in enumerate(found):
-                if known[place] is None:
+                if known[place] is None and self._may_move:
                     known[place] = self._found(self._find, key, offset)
             return [self._transaction.take_seqs(1)[0] if seq is None else seq for seq in known]
 

@@ -394,7 +394,9 @@ class Rescan:
                     self._foreign = folder.stat(METADATA)
                     self._copied = self._other.copy_of(self._name)
                 self._may_compare(segment, is_same=is_same)
-                with self._matching(known is not None and not is_same):
+                # In the folder that the index describes, no number has ever had another file.
+                may_move = seen not in SAME_BYTES and not self._is_salvaged
+                with self._matching(known is not None and not is_same, may_move=may_move):
                     end = self._add_all(segment, scan(folder, self._name, self._format.describe))
             is_unknown = known is None and self._access.needs_check()
             self._is_emptied = is_unknown and not files_of(folder, self._name) and not self._damage.count
@@ -464,12 +466,16 @@ class Rescan:
         return aside.forget()
 
     @contextlib.contextmanager
-    def _matching(self, is_matched: bool) -> Iterator[None]:
-        """For the block, replace the rows of the segment by what is found, if `is_matched`."""
+    def _matching(self, is_matched: bool, *, may_move: bool = True) -> Iterator[None]:
+        """For the block, replace the rows of the segment by what is found, if `is_matched`.
+
+        Args:
+            may_move: as in `Aside`.
+        """
         if not is_matched or self._known is None:
             yield
             return
-        with Aside(self._transaction, self._known.segment) as self._aside:
+        with Aside(self._transaction, self._known.segment, may_move=may_move) as self._aside:
             yield
         self._aside = None
 

@@ -54,6 +54,12 @@ def test_of_equal_data_the_one_that_is_where_it_was_keeps_its_number(index: Inde
         assert [*aside.places()] == [(0, 20), (5, 5), (10, 10)]
 
 
+def test_data_that_cannot_have_moved_are_known_only_where_they_were(index: Index) -> None:
+    with Transaction(index) as transaction, Aside(transaction, SEGMENT, may_move=False) as aside:
+        assert aside.seqs([(0, 10, 5, 7), (20, 10, 5, 7), (10, 10, 5, 8)]) == [1, 5, 3]
+        assert [*aside.places()] == [(0, 0), (10, 10)]
+
+
 def test_what_is_not_found_is_noted_as_forgotten_and_counted_as_lost(index: Index) -> None:
     with Transaction(index) as transaction:
         with Aside(transaction, SEGMENT) as aside:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from worlds import KINDS, START, A, B, C, Kind, World, rot
+from worlds import KINDS, START, A, B, C, Kind, World, rot, sql
 
 import ondisk
 from ondisk import Datum
@@ -198,3 +198,35 @@ def test_of_a_directory_the_whole_files_stay(damage: Callable[[Path], None], tmp
         assert [each.data for each in dataset.query()] == [b"0", b"2"]
         assert not [*dataset.fix()]
         assert (dataset.path / next(iter(dataset.quarantine)).name / "000002.h5").read_bytes() == b"2"
+
+
+def test_an_older_version_of_a_lost_datum_is_another_datum(tmp_path: Path) -> None:
+    """Both have the same size, so only their place tells them apart: the lost one is counted, under its number."""
+    with ondisk.create(tmp_path / "dataset", DIRS | {"replace": "yes"}) as dataset:
+        for version in (b"old version", b"new version"):
+            dataset.append([Datum(START, {"n": 1}, version)])
+        [[seq]] = sql(dataset.path, "SELECT seq FROM datum")
+        (name,) = (path.name for path in (dataset.path / f"{START:%Y}").glob("*.h5"))
+        segment = f"{START:%Y}/{name}"
+        Path(dataset.path, segment, "000001.h5").unlink()
+        (done,) = (each for each in dataset.fix(salvage=[segment]) if each.action == "salvage")
+        assert "1 data that the index knew are gone" in "; ".join(done.reasons)
+        assert [datum.data for datum in dataset.query()] == [b"old version"]
+        assert dataset.info()["lost"] == 1
+        [[other]] = sql(dataset.path, "SELECT seq FROM datum")
+        assert other > seq
+        assert sql(dataset.path, "SELECT datum FROM deletion WHERE forgotten") == [(seq,)]
+
+
+def test_an_older_version_of_an_edited_datum_is_another_datum(tmp_path: Path) -> None:
+    with ondisk.create(tmp_path / "dataset", DIRS | {"replace": "yes"}) as dataset:
+        for version in (b"old version", b"new version"):
+            dataset.append([Datum(START, {"n": 1}, version)])
+        [[seq]] = sql(dataset.path, "SELECT seq FROM datum")
+        (file,) = (dataset.path / f"{START:%Y}").glob("*.h5/000001.h5")
+        file.write_bytes(b"NEW VERSION")
+        dataset.fix()
+        assert dataset.info()["lost"] == 1
+        assert [(datum.data) for datum in dataset.query()] == [b"old version"]
+        [[other]] = sql(dataset.path, "SELECT seq FROM datum")
+        assert other > seq
