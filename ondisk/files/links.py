@@ -11,7 +11,7 @@ from typing import Self
 from ondisk.config import DatasetConfig
 from ondisk.dataset import Dataset, Merged
 from ondisk.datum import Datum
-from ondisk.errors import InvalidInput, ReadOnly, StorageError, shown
+from ondisk.errors import InvalidInput, ReadOnly, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.segments.dir import file_name
@@ -109,5 +109,5 @@ class Links:
 
 def _check(path: str, config: DatasetConfig) -> None:
     if not is_dir(config.format):
-        message = f"the data of {shown(path)} cannot be linked: {config.format} stores many of them in one file"
+        message = f"the data of {path} cannot be linked: {config.format} stores many of them in one file"
         raise InvalidInput(message, hint=_COPY)

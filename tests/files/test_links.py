@@ -95,7 +95,7 @@ def test_data_without_files_of_their_own_are_refused_before_anything_is_written(
     lines = create("lines", format="jsonl", fields={"site": "text"})
     with pytest.raises(InvalidInput, match="jsonl stores many of them in one file"):
         linked(lines, tmp_path / "out")
-    with ondisk.merged([photos.path, lines.path]) as both, pytest.raises(InvalidInput, match="lines' cannot be linked"):
+    with ondisk.merged([photos.path, lines.path]) as both, pytest.raises(InvalidInput, match="lines cannot be linked"):
         linked(both, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
