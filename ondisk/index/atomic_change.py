@@ -15,6 +15,7 @@ from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, Ond
 from ondisk.filesystem import space_hint
 from ondisk.index import tide
 from ondisk.index.changes import OWN, note_session
+from ondisk.index.columns import FORMER
 from ondisk.index.connection import INDEX, damaged, own_error, sqlite_errors
 from ondisk.index.index import Index
 from ondisk.index.tide import IndexExchanged, State, Tide
@@ -214,12 +215,20 @@ class AtomicChange:
         if is_highest:
             self._seq_elsewhere = None
 
-    def begin_again_as(self, uuid: str) -> None:
+    def begin_again_as(self, uuid: str, *, seq: int | None = None) -> None:
         """Assign a new UUID to the index with this commit: tokens and plans of the old one are void.
+
+        Args:
+            seq: the last number that was given out in the order of changes that a replica follows from now on. If its
+                counter is higher, it gets this one, but stays at least as high as the numbers of all data.
 
         Durability: announces the UUID in the tide mark first.
         """
-        tide.announce(self.directory, uuid)
+        if seq is not None:
+            ((last,),) = self._rows("SELECT ifnull(max(seq), 0) FROM datum WHERE seq < ?", (OWN,))
+            self._seq = min(self._seq, max(seq, last))
+        tide.announce(self.directory, uuid, self._seq)
+        self._execute(FORMER, (self._uuid,))
         self._execute("UPDATE dataset SET uuid = ?", (uuid,))
         self._uuid = uuid
 

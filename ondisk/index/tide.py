@@ -18,7 +18,7 @@ from the log and all others from the older file: the counters are right, and row
 compared without its log, too, with the second pair of numbers.
 
 A new UUID is announced in the mark, synced, before an index with that UUID appears. Both are right from then on, until
-the next commit.
+a commit that is moved into the main file.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class TideMark:
     """The content of `.tide`.
 
     Attributes:
-        uuid: of the index that was written to last.
+        uuid: of the index that was written to last, when its main file last contained all commits.
         seq, generation: the last numbers that it has given out.
         moved: the same numbers when its main file last contained all commits.
-        next: the UUID that the index is about to get, or has got; empty if it keeps its own.
+        next: the UUID that the index is about to get, or has got since; empty if it keeps its own.
     """
 
     uuid: str
@@ -131,7 +131,7 @@ class Tide:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._last: State | None = None
-        self._moved = (0, 0)
+        self._moved: State = ("", 0, 0)
         self._verified: tuple[int, int, int] | None = None
 
     def exchanged(self, whole: Callable[[], State | None], *, alone: bool = True) -> Exchanged | None:
@@ -155,7 +155,7 @@ class Tide:
                 break
         if found is None:
             self._verified, self._last = now, None
-            self._moved = (0, 0) if mark is None else mark.moved
+            self._moved = ("", 0, 0) if mark is None else (mark.uuid, *mark.moved)
         return found
 
     def check(self, state: State) -> None:
@@ -172,9 +172,13 @@ class Tide:
             is_moved: the main file contains all commits.
         """
         self._last = state
+        uuid, seq, generation = state
         if is_moved:
-            self._moved = state[1:]
-        save(self._directory, TideMark(*state, self._moved))
+            self._moved = state
+        before = self._moved[0] or uuid
+        # A replica that follows another source may count lower than before.
+        moved = min(self._moved[1], seq), self._moved[2]
+        save(self._directory, TideMark(before, seq, generation, moved, "" if before == uuid else uuid))
         self._verified = self._main_file()
 
     def _main_file(self) -> tuple[int, int, int] | None:
@@ -197,8 +201,11 @@ def is_log_foreign(directory: Directory) -> bool:
     return mark is not None and _main_compared(directory, mark) is not None
 
 
-def announce(directory: Directory, uuid: str) -> None:
+def announce(directory: Directory, uuid: str, seq: int = HIGHEST) -> None:
     """Write into the mark, if there is one, that an index with a new UUID is about to appear.
+
+    Args:
+        seq: the last one that the new index has given out, if that may be lower than what the mark says.
 
     Durability: synced.
 
@@ -207,7 +214,8 @@ def announce(directory: Directory, uuid: str) -> None:
     """
     mark = read(directory)
     if mark is not None:
-        _write(directory, replace(mark, next=uuid), durable=True)
+        lower = replace(mark, next=uuid, seq=min(mark.seq, seq), moved=(min(mark.moved[0], seq), mark.moved[1]))
+        _write(directory, lower, durable=True)
 
 
 def save(directory: Directory, mark: TideMark) -> None:

@@ -469,13 +469,41 @@ class _Steps:
             replica.settle_lost(transaction)
             replica.differ(transaction, [Difference(seq, LOST, "the source has lost it") for seq in lost])
             if uuid is not None:
-                transaction.begin_again_as(uuid)
+                transaction.begin_again_as(uuid, seq=self._last)
             after = replace(self._now, index_start=NO_COMPARISON, key=b"", replica=uuid or self._now.replica)
             replica.follow(transaction, after)
             if expires and uuid is None:
                 transaction.expire_tokens()
 
-        self._in_each_index(end, only_main=True)
+        with self._access.locked("replicate"):
+            if is_foreign:
+                self._count_as_the_source()
+            self._in_each_index(end, only_main=True)
+
+    def _count_as_the_source(self) -> None:
+        """Lower the counters of archives to the number that pulls go on after.
+
+        An archive takes deletions up to its counter for done. The numbers of the source before may have been higher.
+
+        Durability: a commit of the dataset, then one of each archive. After a crash, the comparison is not complete.
+        """
+        access, last = self._access, self._last
+        higher = []
+        for archive in access.archives.online():
+            with archive.current().index.snapshot() as snapshot:
+                if snapshot.dataset()["seq"] > last:
+                    higher.append(archive)
+        if not higher:
+            return
+        with self._changing(access) as transaction:  # else their lower counters look like those of older states
+            for known in access.archives.record.all():
+                transaction.know_archive(replace(known, seq=min(known.seq, last)))
+            transaction.commit()
+        for archive in higher:
+            with self._changing(archive) as transaction:
+                transaction.begin_again_as(str(uuid4()), seq=last)
+                transaction.commit()
+        access.archives.record.update()
 
     def _each(self, seqs: Sequence[int], do: Callable[[Transaction, list[int]], None]) -> None:
         """Change the data with some numbers in the indices that have them."""

@@ -46,6 +46,21 @@ def test_archives_are_promoted_with_their_dataset(source, path):
         archive.append([datum(1, 3)])
 
 
+def test_a_promotion_beside_a_reader_does_not_look_like_an_exchanged_index(source, path):
+    """The main file of the index has the former UUID until the reader ends."""
+    source.append([datum(1, 1), datum(1, 2), datum(2, 1)])
+    pull(path, source)
+    with ondisk.open(path, read_only=True) as reading, reading.query() as query:
+        next(query)
+        promote(path).close()
+        for a in range(3, 6):
+            with ondisk.open(path) as dataset:
+                assert not wrong(dataset)
+                dataset.append([datum(1, a)])
+    with ondisk.open(path) as dataset:
+        assert not wrong(dataset)
+
+
 def test_a_killed_promotion_can_be_repeated(source, path):
     source.append([datum(1, 1), datum(2, 1)])
     pull(path, source)

@@ -13,6 +13,7 @@ from replicas import replica_of, rot
 import ondisk
 from ondisk import Dataset, Datum
 from ondisk.errors import IntegrityError, SegmentCorrupt, SegmentMissing, StateError, TokenExpired, TokenForeign
+from ondisk.index.atomic_change import AtomicChange
 from ondisk.index.changes import OWN
 from ondisk.index.replica import differences, set_apart
 from ondisk.replication.feed import Kind
@@ -298,6 +299,84 @@ def test_nothing_is_deleted_because_the_source_is_another_dataset(source, path, 
         assert content(path) == before
         assert reconcile(replica, yes=True).extra == 1
         assert reconcile(replica, yes=True, delete_extra=True).deleted == 1
+
+
+@pytest.fixture
+def lower(source, path, create) -> Dataset:
+    """Another dataset with the same data under much lower numbers. The replica has archived some of them."""
+    for text in map(str, range(9)):
+        source.append(datum(day, a, text) for day in (1, 2, 3) for a in range(3))
+    pull(path, source.path)
+    with ondisk.open(path) as replica:
+        replica.archive(FIRST)
+    other = create("other", fields={"a": "integer"}, unique=["reftime", "a"], replace="yes")
+    other.append(datum(day, a, "8") for day in (1, 2, 3) for a in range(3))
+    return other
+
+
+def are_ok(path: Path) -> bool:
+    with ondisk.open(path) as dataset:
+        report = dataset.check(accurate=True)
+    return not report.needs_check and {each.state.name for each in report.segments} == {"OK"}
+
+
+def delete_everywhere(lower: Dataset, path: Path) -> None:
+    """Delete at the source, and look whether it arrives: from what was archived before, since, and not at all."""
+    with ondisk.open(path) as replica:
+        replica.archive(SECOND)
+    lower.delete("a: =1")
+    with Replica.open(path, lower.path) as replica:
+        assert replica.pull().deleted == 3
+    assert content(path) == content(lower.path)
+
+
+def test_deletions_reach_archived_data_after_the_source_became_one_with_lower_numbers(lower, path):
+    assert mend(path, lower.path).mode == "foreign"
+    delete_everywhere(lower, path)
+    with ondisk.open(path) as replica:
+        replica.repack()
+    assert are_ok(path)
+
+
+@pytest.mark.parametrize("commit", range(1, 9))
+def test_a_comparison_with_lower_numbers_is_killed_before_a_commit(lower, path, monkeypatch, commit):
+    commits, real = [], AtomicChange.commit
+
+    def killed(self: AtomicChange) -> None:
+        commits.append(self.directory.path)
+        if len(commits) == commit:
+            raise KeyboardInterrupt
+        real(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AtomicChange, "commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            reconciled(path, lower.path)
+    with ondisk.open(path) as replica:
+        replica.archive(SECOND)  # its counter may be the higher one then
+    assert reconciled(path, lower.path).mode == "foreign"
+    assert are_ok(path)
+    with ondisk.open(path) as replica:
+        replica.unarchive(f".archive/last/{SECOND}")
+    delete_everywhere(lower, path)
+
+
+def test_counters_are_lowered_beside_a_reader(lower, path):
+    """The main files of the indices have the former counters until the reader ends."""
+    with ondisk.open(path, read_only=True) as reading, reading.query() as query:
+        next(query)
+        assert reconciled(path, lower.path).mode == "foreign"
+        assert content(path) == content(lower.path)
+        assert are_ok(path)
+    delete_everywhere(lower, path)
+
+
+def test_an_older_state_of_an_archive_is_noticed_although_its_counter_is_higher(lower, path, tmp_path):
+    shutil.copytree(path / ".archive/last", tmp_path / "older")
+    mend(path, lower.path)
+    shutil.rmtree(path / ".archive/last")
+    (tmp_path / "older").rename(path / ".archive/last")
+    assert not are_ok(path)
 
 
 def test_a_replica_of_the_replica_notices(source, path, tmp_path):
