@@ -90,7 +90,7 @@ def contents_of(access: DatasetAccess, first: int, last: int, *, listed: bool) -
     """Return digests of data; see `Source.contents`. The numbers may also be those of a replica."""
     if type(first) is not int or type(last) is not int or not 1 <= first <= last < 2 * HIGHEST:
         raise InvalidInput(f"{shown(first)} to {shown(last)} is not a range of numbers", hint="Numbers begin with 1.")
-    with feed.parts_of(access, 0) as parts:
+    with feed.parts_of(access) as parts:
         uuid = parts[-1][1].dataset()["uuid"]
         streams = [
             Stream(part, changes.data_between(snapshot, first - 1, last, whole=False), is_new=True)
@@ -112,7 +112,7 @@ def removed_of(access: DatasetAccess, seqs: Sequence[int]) -> Removed:
     if len(seqs) > MOST_REMOVED or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
         raise InvalidInput(f"removed takes up to {MOST_REMOVED} numbers of data")
     found: dict[int, tuple[int, int, Kind]] = {}
-    with feed.parts_of(access, 0) as parts:
+    with feed.parts_of(access) as parts:
         main = parts[-1][1]
         expired, is_partial = changes.expired(main), access.config.replica or changes.has_unnamed_losses(main)
         for _, snapshot in parts:
@@ -136,7 +136,7 @@ def listed(read: Callable[[int, int], Contents], first: int, last: int) -> Itera
 
 def before(access: DatasetAccess, seqs: Sequence[int], reftime: int) -> set[int]:
     """Return those of some data, by their numbers, that are older than a time."""
-    with feed.parts_of(access, 0) as parts:
+    with feed.parts_of(access) as parts:
         found = (row for _, snapshot in parts for some in changes.data_of(snapshot, seqs) for row in some)
         return {row[-1] for row in found if row[0] < reftime}
 
@@ -144,7 +144,7 @@ def before(access: DatasetAccess, seqs: Sequence[int], reftime: int) -> set[int]
 def entries_at(access: DatasetAccess, seqs: Sequence[int]) -> Iterator[Entry]:
     """Yield some data of a dataset, by their numbers, which ascend."""
     for begin in range(0, len(seqs), _TOGETHER):
-        with feed.parts_of(access, 0) as parts:
+        with feed.parts_of(access) as parts:
             some = seqs[begin : begin + _TOGETHER]
             streams = [
                 Stream(part, changes.data_of(snapshot, some), is_new=True) for part, (_, snapshot) in enumerate(parts)
@@ -154,7 +154,7 @@ def entries_at(access: DatasetAccess, seqs: Sequence[int]) -> Iterator[Entry]:
 
 def errors_at(access: DatasetAccess, seqs: Sequence[int]) -> dict[int, OndiskError]:
     """Return why some data of a dataset cannot be read, by their numbers, which ascend."""
-    with feed.parts_of(access, 0) as parts:
+    with feed.parts_of(access) as parts:
         streams = [
             Stream(part, changes.data_of(snapshot, seqs), is_new=True) for part, (_, snapshot) in enumerate(parts)
         ]

@@ -35,6 +35,7 @@ from ondisk.errors import (
     StateError,
     TokenExpired,
     TokenForeign,
+    command,
     shown,
 )
 from ondisk.index import Row, Snapshot, changes, replica, segment_rows
@@ -171,23 +172,29 @@ def chosen(access: DatasetAccess, token: Token | None, max_bytes: int, *, whole:
 
 
 @contextlib.contextmanager
-def parts_of(access: DatasetAccess, after: int) -> Iterator[Parts]:
+def parts_of(access: DatasetAccess, after: int | None = None) -> Iterator[Parts]:
     """Open the indices of a dataset's archives, then that of the dataset, for the length of the block.
 
     Args:
-        after: archives that have no changes after this number may be away.
+        after: changes above this number are wanted: archives without such changes may be away, and one that the dataset
+            does not know is left out. Once the dataset has recorded it, all tokens expire. None if all data are wanted.
 
     Raises:
-        NeedsCheck, StateError: as `Dataset.changes`.
+        NeedsCheck, StateError: as `Dataset.changes`; or all data are wanted, and the dataset does not know an archive.
     """
     archives = access.archives
     archives.check_trusted()
-    check = partial(archives.record.check_online, after=after)
+    check = partial(archives.record.check_online, after=after or 0)
     with Snapshots(access.current(), archives, Query(), check) as snapshots:
         parts = [(opened, snapshot) for opened, snapshot, _ in snapshots.each()]
         known = {each.uuid for each in segment_rows.known_archives(parts[-1][1])}
-        # Once the dataset has recorded an archive that it does not know, all tokens expire.
-        yield [*(part for part in parts[:-1] if part[1].dataset()["uuid"] in known), parts[-1]]
+        unknown = [part for part in parts[:-1] if part[1].dataset()["uuid"] not in known]
+        if after is None:
+            for opened, snapshot in unknown:
+                if segment_rows.span(snapshot) is not None:
+                    message = f"{access.path} has not recorded the archive {opened.index.directory.path} yet"
+                    raise StateError(message, hint=f"Run {command('fix', access.path, '--yes')}, then this again.")
+        yield [part for part in parts if part not in unknown]
 
 
 def _begin(main: Snapshot, token: Token | None, access: DatasetAccess) -> tuple[Token, int]:

@@ -225,7 +225,7 @@ def numbers(access: DatasetAccess, first: int, last: int, *, listed: bool) -> Nu
     """Return the numbers of the data that exist; see `Source.seqs`."""
     if type(first) is not int or type(last) is not int or not 1 <= first <= last < HIGHEST:
         raise InvalidInput(f"{shown(first)} to {shown(last)} is not a range of numbers", hint="Numbers begin with 1.")
-    with feed.parts_of(access, 0) as parts:
+    with feed.parts_of(access) as parts:
         uuid = parts[-1][1].dataset()["uuid"]
         streams = [
             Stream(part, changes.numbers_between(snapshot, first - 1, last), is_new=True)
@@ -249,7 +249,7 @@ def fetched(access: DatasetAccess, seqs: Sequence[int], max_bytes: int) -> Recor
     if len(seqs) > MOST_SEQS or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
         hint = f"Fetch at most {MOST_SEQS} data at once."
         raise InvalidInput(f"fetch takes up to {MOST_SEQS} numbers of data", hint=hint)
-    with feed.parts_of(access, 0) as parts:
+    with feed.parts_of(access) as parts:
         main = parts[-1][1]
         feed.last_change(main)  # raises during a comparison, when data are gone that will return
         streams = [

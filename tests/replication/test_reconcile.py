@@ -330,6 +330,25 @@ def delete_everywhere(lower: Dataset, path: Path) -> None:
     assert content(path) == content(lower.path)
 
 
+def test_data_of_an_archive_that_the_source_has_not_recorded_again_are_not_extra(source, path, tmp_path):
+    source.append([datum(1, 1), datum(2, 1)])
+    source.archive(FIRST)
+    pull(path, source.path)
+    source.close()
+    (source.path / ".archive/last").rename(tmp_path / "away")
+    with ondisk.open(source.path) as again:
+        again.fix(forget_archive="last")
+    (tmp_path / "away").rename(source.path / ".archive/last")
+    before = content(path)
+    with Replica.open(path, source.path) as replica, pytest.raises(StateError, match="has not recorded the archive"):
+        reconcile(replica, yes=True, delete_extra=True)
+    assert content(path) == before
+    ondisk.open(source.path).close()
+    with Replica.open(path, source.path) as replica:
+        assert reconcile(replica, yes=True, delete_extra=True).deleted == 0
+    assert content(path) == before == content(source.path)
+
+
 def test_deletions_reach_archived_data_after_the_source_became_one_with_lower_numbers(lower, path):
     assert mend(path, lower.path).mode == "foreign"
     delete_everywhere(lower, path)
