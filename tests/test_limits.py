@@ -36,6 +36,7 @@ FIGURES = {
     "a row of CSV": [csv_reader.MAX_RECORD, csv.field_size_limit(), csv_reader.MAX_RECORD],
     "a column of some rows of Parquet": [arrow_files._LARGE, arrow_files._RATIO],
     "data whose keys become columns of a table": [columns.SAMPLE, columns.SAMPLE_BYTES],
+    "columns of a table, unless you name them": [columns.MOST_COLUMNS],
     "a frame of `seg`": [frame.MAX_SIZE],
     "nesting of data and metadata": [DEFAULTS.max_depth, config.MAX_DEPTH],
     "values and keys of an event of `seg`": [payload.MAX_ITEMS],

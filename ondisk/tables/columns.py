@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeAlias
 from ondisk.config import DatasetConfig
 from ondisk.dataset.merged import differing_types
 from ondisk.datum import Datum, FieldType
-from ondisk.errors import InvalidInput, shown
+from ondisk.errors import InvalidInput, LimitExceeded, shown
 from ondisk.formats import find
 from ondisk.matcher import METADATA
 from ondisk.step import Step
@@ -37,6 +37,9 @@ SAMPLE = 16_384
 
 SAMPLE_BYTES = 16 * 1024 * 1024
 """Bytes of data that are looked at; one datum may have more."""
+
+MOST_COLUMNS = 10_000
+"""Columns of a table whose columns nobody has named, at most."""
 
 _KINDS = {
     bool: FieldType.BOOLEAN,
@@ -144,15 +147,23 @@ def default_columns(config: DatasetConfig, sample: Sequence[Datum] | None, *, se
         sample: some data, whose keys become columns; None if the content of all data is bytes, and all metadata are
             declared. If the content of one of them is not a mapping, the whole content is one column.
         several: as in `index_columns`.
+
+    Raises:
+        LimitExceeded: there would be more than `MOST_COLUMNS`.
     """
     columns = [Chosen(name, "index", name) for name in index_columns(config, several=several) if name not in PLACE]
     if sample is None or (not sample and find(config.format).raw):
         return [*columns, Chosen(DATA, "data")]
     undeclared = keys_of(datum.metadata for datum in sample)
     columns += [Chosen(METADATA + key, "metadata", key) for key in undeclared if key not in config.fields]
-    if not all(isinstance(datum.data, Mapping) for datum in sample):
-        return [*columns, Chosen(DATA, "data")]
-    return [*columns, *(Chosen(CONTENT + key, "content", key) for key in keys_of(datum.data for datum in sample))]
+    if all(isinstance(datum.data, Mapping) for datum in sample):
+        columns += [Chosen(CONTENT + key, "content", key) for key in keys_of(datum.data for datum in sample)]
+    else:
+        columns.append(Chosen(DATA, "data"))
+    if len(columns) > MOST_COLUMNS:
+        message = f"the first data of the table have {len(columns)} columns, more than {MOST_COLUMNS}"
+        raise LimitExceeded(message, hint=name_all([each.name for each in columns]))
+    return columns
 
 
 def kind_of(value: Any) -> FieldType:

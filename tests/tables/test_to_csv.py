@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import ondisk
 from ondisk import Datum
-from ondisk.errors import InvalidInput, SegmentMissing
+from ondisk.errors import InvalidInput, LimitExceeded, SegmentMissing
 from ondisk.tables import to_csv
 from ondisk.tables.to_csv import csv_lines
 
@@ -77,6 +77,17 @@ def test_bytes_are_text_if_they_can_be(create, content, cell):
     dataset = create(format="blob")
     dataset.append([Datum(T, {}, content)])
     assert rows_of(dataset) == [["reftime", "data"], ["2026-11-20T06:00:00Z", cell]]
+
+
+def test_more_columns_than_anybody_reads_are_refused(create):
+    dataset = create(format="seg")
+    dataset.append(Datum(T, {}, {f"{datum}-{key}": 1 for key in range(1000)}) for datum in range(11))
+    with pytest.raises(LimitExceeded, match="have 11001 columns, more than 10000") as caught:
+        text_of(dataset)
+    assert "--columns" in caught.value.hint
+    with pytest.raises(LimitExceeded):
+        dataset.to_arrow()
+    assert len(rows_of(dataset, "data")) == 12
 
 
 def test_a_single_column_without_a_value_is_still_a_line(create):
