@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from ondisk.dataset.layout import CONFIG
-from ondisk.errors import AlreadyExists, InvalidInput, OndiskError, StorageError, shown
+from ondisk.errors import AlreadyExists, DiskFull, InvalidInput, OndiskError, StorageError, shown
 from ondisk.filesystem import Directory, WritableFile
 
 
@@ -61,7 +61,7 @@ def output_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Wr
 
     Raises:
         AlreadyExists, InvalidInput, NotFound: as `check_free`.
-        StorageError: the file cannot be written.
+        DiskFull, StorageError: the file cannot be written.
 
     Durability: writes and syncs a hidden file, renames it, and syncs the directory. A crash before that leaves
         the hidden file, `.ondisk-ID.tmp`.
@@ -78,6 +78,8 @@ def output_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Wr
                 directory.rename(staged, absolute.name)
             else:
                 _name(directory, staged, absolute)
+        except DiskFull as error:  # its hint is about a dataset
+            raise DiskFull(error.message, hint="Free some space on this disk, and write it again.") from error
         finally:
             directory.discard(staged)
 

@@ -13,6 +13,7 @@ import pytest
 
 from ondisk import Datum
 from ondisk.errors import AlreadyExists, DiskFull, InvalidInput, NotFound, SegmentMissing
+from ondisk.filesystem import space_hint
 from ondisk.filesystem.files import WritableFile
 from ondisk.tables import arrow_write
 from ondisk.tables.arrow_write import write
@@ -106,11 +107,12 @@ def test_a_name_that_no_file_can_have_is_an_error(dataset, tmp_path, name):
 @pytest.mark.parametrize("form", READ)
 def test_a_full_disk_is_said_and_leaves_nothing(dataset, tmp_path, form, monkeypatch):
     def full(self, offset, content):
-        raise DiskFull(f"{self.path}: no space left")
+        raise DiskFull(f"{self.path}: no space left", hint=space_hint())
 
     monkeypatch.setattr(WritableFile, "write", full)
-    with pytest.raises(DiskFull):
+    with pytest.raises(DiskFull) as caught:
         write(dataset.to_arrow(), tmp_path / "file", form)
+    assert "repack" not in caught.value.hint, "the file may be on another disk"
     assert names(tmp_path) == ["dataset"]
 
 
