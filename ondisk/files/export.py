@@ -20,6 +20,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from ondisk.dataset.json_lines import time_text
+from ondisk.dataset.layout import CONFIG
 from ondisk.dataset.output_file import check_outside
 from ondisk.datum import Datum
 from ondisk.errors import AlreadyExists, DiskFull, InvalidInput, OndiskError, ReadOnly, StorageError, shown
@@ -191,6 +192,8 @@ class _Files:
         if type(content) is not bytes:
             raise InvalidInput(f"its data are no bytes, but of type {type(content).__name__}")
         above, _, last = name.rpartition("/")
+        if last == CONFIG:
+            raise InvalidInput(f"a file {CONFIG} would make the folder a dataset")
         try:
             folder, is_synced_later = self._folder(above)
             if folder.stat(last) is None:
