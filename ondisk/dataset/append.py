@@ -446,7 +446,7 @@ def _write(
         segment.add(*contents[destination])
 
     def renumber() -> None:
-        transaction.move(zip(destinations.offsets(list(map(len, payloads))), seqs, strict=True))
+        transaction.set_offsets(zip(destinations.offsets(list(map(len, payloads))), seqs, strict=True))
 
     writer.write(contents, fill, renumber)
 

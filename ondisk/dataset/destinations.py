@@ -111,7 +111,7 @@ class ByTime(Destinations):
         self.runs = self._find_runs()
         kept = [rows[place] for place in places]
         moved = self.offsets([row[4] for row in kept])
-        transaction.move((offset, row[0]) for row, offset in zip(kept, moved, strict=True) if offset != row[3])
+        transaction.set_offsets((offset, row[0]) for row, offset in zip(kept, moved, strict=True) if offset != row[3])
 
     def _find_runs(self) -> list[tuple[Destination, int]]:
         return [(self._by_day[day], len(list(run))) for day, run in groupby(self._days)]
@@ -142,7 +142,7 @@ class InSequence(Destinations):
         kept = [rows[place] for place in places]
         sizes = [row[4] for row in kept]
         self._divide([row[1] for row in kept], sizes)
-        transaction.place(zip(self.ids(), self.offsets(sizes), [row[0] for row in kept], strict=True))
+        transaction.set_places(zip(self.ids(), self.offsets(sizes), [row[0] for row in kept], strict=True))
 
     def _divide(self, reftimes: Sequence[int], sizes: Sequence[int]) -> None:
         self.runs = self._roll.runs(sizes)

@@ -149,8 +149,8 @@ class Transaction(AtomicChange):
         ((count, size),) = self._rows(sql, (segment.id,))
         return count, size
 
-    def explain(self, segment: Segment, deleted: int) -> None:
-        """Save how many bytes, or files, of a segment belong to no datum, for a caller that has read all of them."""
+    def set_unowned(self, segment: Segment, deleted: int) -> None:
+        """Save how many bytes, or files, of a segment belong to no datum. The caller has read all of them."""
         self._deleted.pop(segment.id, None)
         self._execute("UPDATE segment SET deleted = ? WHERE id = ?", (deleted, segment.id))
 
@@ -222,11 +222,11 @@ class Transaction(AtomicChange):
             self.connection.execute(self.schema.insert, row)
         return True
 
-    def move(self, offsets: Iterable[tuple[int, int]]) -> None:
-        """Set offsets of data: (offset, seq)."""
+    def set_offsets(self, offsets: Iterable[tuple[int, int]]) -> None:
+        """Set the offsets of data that stay in their segment: (offset, seq)."""
         self._execute_many("UPDATE datum SET offset = ? WHERE seq = ?", offsets)
 
-    def forget(self, segment: Segment, interval: Interval) -> bool:
+    def forget_if_empty(self, segment: Segment, interval: Interval) -> bool:
         """Remove a segment without data in an interval from the index, and return True; return False if it has data."""
         sql = "SELECT 1 FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ? LIMIT 1"
         if self._rows(sql, (interval.begin, interval.end, segment.id)):
@@ -401,12 +401,14 @@ class Transaction(AtomicChange):
         """Return the segments from which this transaction has counted data as deleted."""
         return [self.segment(id_) for id_ in self._deleted]
 
-    def place(self, places: Iterable[tuple[int, int, int]]) -> None:
-        """Set the places of data: (generation, offset, seq)."""
+    def set_places(self, places: Iterable[tuple[int, int, int]]) -> None:
+        """Set the segments and the offsets of data: (generation, offset, seq)."""
         self._execute_many("UPDATE datum SET segment = ?, offset = ? WHERE seq = ?", places)
 
     def relocate(self, old: Segment, new: Segment, places: Iterable[tuple[int, int, int]]) -> int:
-        """Move data to the next generation of their segment: (seq, old offset, new offset).
+        """Set the places of data in the next generation of their segment: (seq, old offset, new offset).
+
+        Unlike `set_places`, it finds out which of them are still in the old one.
 
         Returns:
             How many were moved. Data that were deleted or replaced meanwhile are not.

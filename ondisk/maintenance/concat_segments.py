@@ -321,7 +321,7 @@ class _Move(Move):
                 transaction.supersede(there)
             new = replace(new, end=end, facts=facts)
             transaction.save_segment(new, interval)
-            transaction.explain(new, self._format.holes(new.end, *transaction.sums_of(new)))
+            transaction.set_unowned(new, self._format.holes(new.end, *transaction.sums_of(new)))
         committed = self._target.committed(new)
         transaction.after_commit(lambda: generations.complete(target, name, new.id, committed))
         self._target.clean_up_later(name)
@@ -393,7 +393,7 @@ class _Move(Move):
                 sizes = [*map(len, payloads)]
                 offsets = accumulate(format.extents(sizes), initial=writer.end.length)
                 writer.add(payloads)
-                transaction.place((new.id, offset, seq) for (seq, *_), offset in zip(piece, offsets, strict=False))
+                transaction.set_places((new.id, offset, seq) for (seq, *_), offset in zip(piece, offsets, strict=False))
                 if sizes != [row[-1] for row in piece]:
                     transaction.resize(new, zip([row[0] for row in piece], sizes, strict=True))
             end, facts = writer.seal(), writer.facts()

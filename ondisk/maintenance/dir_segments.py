@@ -252,7 +252,7 @@ class _Move(Move):
                 moved = [(seq, offset) for seq, _, _, offset, _ in piece if offset >= shift]
                 free = range(shift + len(numbers), shift + len(numbers) + len(moved))
                 numbers += ((offset - shift, to) for (_, offset), to in zip(moved, free, strict=True))
-                transaction.place((new.id, to, seq) for (seq, _), to in zip(moved, free, strict=True))
+                transaction.set_places((new.id, to, seq) for (seq, _), to in zip(moved, free, strict=True))
             with open_directory(self._source.directory, name) as folder:
                 self.is_linked = writer.adopt(name, new.id, start, folder, numbers, known=there is not None)
         writer.sync()

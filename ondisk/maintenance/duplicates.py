@@ -90,7 +90,7 @@ class Duplicates:
             if other is not None:
                 self._is_equal(other, row, is_known=other[0] < first)
             if other is not None and aside is not None and aside.is_same(other, row):
-                transaction.move([(row[3], other[0])])
+                transaction.set_offsets([(row[3], other[0])])
                 aside.move(other[0], row[3])
                 return 0
             transaction.replace(row, first, None)

@@ -331,7 +331,7 @@ class Rescan:
     def _explain(self, segment: Segment, end: End) -> None:
         """Note that all bytes of the segment were read: those that belong to no datum are no data to lose."""
         sums = (self._sums if self._known is None else None) or self._transaction.sums_of(segment)
-        self._transaction.explain(segment, self._format.holes(end, *sums))
+        self._transaction.set_unowned(segment, self._format.holes(end, *sums))
 
     def begin_again(self) -> None:
         """Let the consumer of the queue read what it has not read, if it has the position of another file."""
@@ -409,7 +409,7 @@ class Rescan:
             self._save(found, keep_damage=not is_read)
             if is_read:
                 left = sum(number < end.length for number in files_of(folder, self._name))
-                self._transaction.explain(segment, left - self._transaction.sums_of(segment)[0])
+                self._transaction.set_unowned(segment, left - self._transaction.sums_of(segment)[0])
         return True
 
     def _has_whole_files(self, segment: Segment) -> bool:

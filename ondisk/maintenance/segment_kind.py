@@ -148,7 +148,7 @@ class Move(ABC):
             return there
         with target.current().index.snapshot() as snapshot:
             interval = segment_rows.interval_of(snapshot, there)
-        return None if transaction.forget(there, interval) else there
+        return None if transaction.forget_if_empty(there, interval) else there
 
     def _insert(self, snapshot: Snapshot, transaction: Transaction, new: Segment, shift: int = 0) -> None:
         """Insert the rows with the same seqs. Of data with equal unique fields, the one with the higher seq stays."""
