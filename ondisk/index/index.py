@@ -161,7 +161,7 @@ class Index:
                 row = (1, new, seq, generation, dump(config), time.time_ns() // 1000)
                 connection.execute("INSERT INTO dataset VALUES (?, ?, ?, ?, ?, ?, 0, 0)", row)
                 if mark is not None:
-                    connection.execute(FORMER, (mark.uuid,))
+                    connection.executemany(FORMER, ((each,) for each in mark.uuids))
                 connection.execute("COMMIT")
             finally:
                 connection.close()

@@ -316,8 +316,7 @@ def renew(
             found = _forget(copy, renewed)
             if kept_as is None:
                 _note_unaccounted(copy, mark, found)
-            else:
-                copy.execute(FORMER, (mark.uuid,))
+            copy.executemany(FORMER, ((each,) for each in mark.uuids))
             copy.execute("UPDATE dataset SET uuid = ?, seq = max(seq, ?), generation = max(generation, ?)",
                          (new, mark.seq, mark.generation))  # fmt: skip
             copy.execute("COMMIT")

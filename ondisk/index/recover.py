@@ -76,7 +76,7 @@ def recover(directory: Directory, config: DatasetConfig, timeout: float, *, gene
             index.execute("BEGIN")
             for statement in Tables(config).create_statements():
                 index.execute(statement)
-            lost, former = 0, set() if mark is None else {mark.uuid}
+            lost, former = 0, set() if mark is None else {*mark.uuids}
             source = None
             with contextlib.suppress(*SQLITE_ERRORS):
                 source = opened.enter_context(contextlib.closing(connect_to_damaged(directory)))

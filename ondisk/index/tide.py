@@ -85,9 +85,14 @@ class TideMark:
         except UnicodeDecodeError:
             return None
 
+    @property
+    def uuids(self) -> list[str]:
+        """The UUIDs that the index that was written to last may have."""
+        return [each for each in (self.uuid, self.next) if each]
+
     def knows(self, uuid: str) -> bool:
         """Return whether a UUID is that of the index that was written to last."""
-        return uuid in (self.uuid, self.next)
+        return uuid in self.uuids
 
     def is_reached_by(self, state: State) -> bool:
         """Return whether an index is the one that was written to last, or this with later changes."""

@@ -390,6 +390,19 @@ def test_counters_are_lowered_beside_a_reader(lower, path):
     delete_everywhere(lower, path)
 
 
+def test_an_archive_whose_index_is_lost_beside_a_reader_is_still_known(lower, path):
+    """It has had its new UUID only in the write-ahead log."""
+    with ondisk.open(path, read_only=True) as reading, reading.query() as query:
+        next(query)
+        assert reconciled(path, lower.path).mode == "foreign"
+    for each in ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm"):
+        (path / ".archive/last" / each).unlink(missing_ok=True)
+    with ondisk.open(path) as replica:
+        replica.fix()
+    assert are_ok(path)
+    assert content(path) == content(lower.path)
+
+
 def test_an_older_state_of_an_archive_is_noticed_although_its_counter_is_higher(lower, path, tmp_path):
     shutil.copytree(path / ".archive/last", tmp_path / "older")
     mend(path, lower.path)
