@@ -220,7 +220,7 @@ TESTED_ELSEWHERE = {
     "replication/contents.py": "replication/test_reconcile.py",
     "replication/verify.py": "replication/test_reconcile.py",
     "replication/merge.py": "replication/test_feed.py",
-    "maintenance/trim.py": "replication/test_feed.py",
+    "maintenance/trim_deletions.py": "replication/test_feed.py",
     "matcher/parsing.py": "matcher/test_parser.py",
     "matcher/tree.py": "matcher/test_parser.py",
     "matcher/values.py": "matcher/test_fields.py",

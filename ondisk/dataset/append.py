@@ -23,7 +23,7 @@ from ondisk.step import days_ago
 
 _T = TypeVar("_T")
 OnCommit: TypeAlias = Callable[[Transaction], None]
-"""Adds to the transaction that stores a batch."""
+"""Called before the commit of a batch, to add something to its transaction."""
 
 BATCH_SIZE = 100_000
 """The default number of data in a batch."""
@@ -57,8 +57,8 @@ class AppendResult:
         bytes: bytes of the stored data, without padding.
         refusals: position in the input, counted from 0, and reason, of the first 100 data that were refused.
         damage: the first 100 places in the input that are not data and were skipped.
-        warnings: duplicates that may be different data.
-        notes: other remarks about the input; nothing was lost.
+        warnings: texts about duplicates that may be different data.
+        notes: texts with other remarks about the input; nothing was lost.
         kept: names of quarantine items: bytes of another program or of an interrupted append, found where this append
             had to write.
         outcomes: one for each datum, in the order of the input; None unless requested.
@@ -182,7 +182,7 @@ def batches(data: Iterable[Datum], format: Format, batch_size: int) -> Iterator[
 
 
 class Unidentified:
-    """Counts the data of an append that have no field of `unique` but reftime: they look mistaken.
+    """Counts the data of an append that have none of the fields of `unique` except reftime: probably a mistake.
 
     Args:
         unique: the fields that together identify a datum.
@@ -191,9 +191,9 @@ class Unidentified:
     def __init__(self, unique: Sequence[str]) -> None:
         self._unique = unique
         self._names = [name for name in unique if name != "reftime"]
-        self._collided = 0  # data without a field that were duplicates or replaced others
+        self._collided = 0  # data without any of these fields that were duplicates or replaced others
         self._count = 0  # all data
-        self._is_any = False  # whether one of them has a field
+        self._is_any = False  # whether one of them has one of these fields
 
     def add(self, batch: Batch, stored: Stored) -> None:
         """Count the data of a batch that was stored."""
@@ -299,8 +299,8 @@ def insert(
 
     Args:
         numbers: the `seq` of each datum, ascending; None assigns new ones. In a replica they are those of the source,
-            and a datum replaces another one with the same unique fields. In another dataset, lost data return under
-            them, and a datum whose unique fields exist is a duplicate.
+            and a datum replaces another one with the same unique fields. In a dataset that is no replica, they are the
+            old numbers of lost data that return, and a datum whose unique fields exist is a duplicate.
 
     Raises: as `store`.
 
@@ -352,8 +352,8 @@ def insert(
     stored.kept = writer.kept
     stored.segments = {destination.segment.name for destination, _ in destinations.runs}
     if archived is not None:
-        replacing -= stored.duplicates  # of data in this batch that are newer
-        stored.imported -= len(replacing - stored.replaced)
+        replacing -= stored.duplicates  # a newer datum of this batch takes the place of the archived one
+        stored.imported -= len(replacing - stored.replaced)  # they were inserted as new ones
         stored.replaced |= replacing
         archived.replace_with(transaction)
     _refuse(batch, stored, found.refused)
@@ -401,7 +401,7 @@ def _settle_duplicates(
     version = None
     if config.replace == "newer":
         assert config.version_field is not None
-        version = 5 + list(config.fields).index(config.version_field)
+        version = 5 + list(config.fields).index(config.version_field)  # after seq, reftime, segment, offset, size
     stored.duplicates |= kept_out
     for place in skipped:
         if place in kept_out:
@@ -413,7 +413,11 @@ def _settle_duplicates(
 
 
 def _take_places(rows: list[tuple[Any, ...]], transaction: Transaction, stored: Stored) -> list[int]:
-    """Put the rows that were not inserted in the places of those that they duplicate; return the positions of all."""
+    """Let each row that was skipped as a duplicate replace the row that it duplicates.
+
+    Returns:
+        The positions of the rows that are in the index afterwards.
+    """
     first, last = rows[0][0], rows[-1][0]
     new = {row[0] for row in rows} & replica.present_between(transaction, first, last)
     for place, row in enumerate(rows):

@@ -6,19 +6,19 @@
                      36   the UUID of the index
                      36   the UUID that it is about to get; zeros if it keeps its own
                   2 × 8   the last seq and the last generation that were given out
-                  2 × 8   the same numbers when the main file of the index last contained all commits
+                  2 × 8   the same numbers at the last complete checkpoint, when the main file contained all commits
                       4   CRC-32 of all bytes before
 
 After each commit the writer overwrites the record, without a sync. So a power cut may leave an older mark than the
-index, which means nothing. An index with another UUID or with lower numbers than the mark was exchanged: somebody put
+index, which is not an error. An index with another UUID or with lower numbers than the mark was exchanged: somebody put
 back an older one, or that of another dataset. A mark that is missing, cut short or damaged says nothing.
 
 Whoever copies an older file over `index.sqlite` often leaves the write-ahead log. SQLite then reads the newest pages
 from the log and all others from the older file: the counters are right, and rows are missing. So the main file is
 compared without its log, too, with the second pair of numbers.
 
-A new UUID is announced in the mark, synced, before an index with that UUID appears. Both are right from then on, until
-a commit that is moved into the main file.
+A new UUID is announced in the mark, synced, before an index with that UUID appears. From then on an index with either
+UUID is accepted, until a checkpoint has moved a commit with the new one into the main file.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _RECORD = struct.Struct("<8s36s36sqqqq")
 _CHECKSUM = struct.Struct("<I")
 _SIZE = _RECORD.size + _CHECKSUM.size
 HIGHEST = 2**62
-"""A higher number was not given out by an index: the numbers after it would end too soon."""
+"""No index gives out this number or a higher one. A mark with one is damaged: too few numbers would be left."""
 _TRIES = 3
 
 
@@ -55,9 +55,9 @@ class TideMark:
     """The content of `.tide`.
 
     Attributes:
-        uuid: of the index that was written to last, when its main file last contained all commits.
+        uuid: that of the index at its last complete checkpoint.
         seq, generation: the last numbers that it has given out.
-        moved: the same numbers when its main file last contained all commits.
+        moved: the same numbers at its last complete checkpoint.
         next: the UUID that the index is about to get, or has got since; empty if it keeps its own.
     """
 
@@ -95,7 +95,7 @@ class TideMark:
         return uuid in self.uuids
 
     def is_reached_by(self, state: State) -> bool:
-        """Return whether an index is the one that was written to last, or this with later changes."""
+        """Return whether an index is the one that was written to most recently, in that state or a later one."""
         return self.knows(state[0]) and self.seq <= state[1] and self.generation <= state[2]
 
 
@@ -116,7 +116,7 @@ class Exchanged:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What an older state of the index says of a segment, and when that state was committed, microseconds."""
+    """What an older state of the index records about a segment; `committed_at` is in microseconds since 1970."""
 
     generation: int
     name: str
@@ -144,8 +144,8 @@ class Tide:
 
         Args:
             whole: reads the state of the index, with its log; None if it has none.
-            alone: compare the main file without its log, too. It is opened by Python's SQLite, so not beside another
-                SQLite library in this process.
+            alone: also compare the main file without its log. Python's SQLite opens it, so pass False if another SQLite
+                library has it open in this process.
 
         Cost: one stat while nobody else writes to the index's main file.
         """
@@ -171,7 +171,7 @@ class Tide:
             raise IndexExchanged
 
     def committed(self, state: State, *, is_moved: bool) -> None:
-        """Save the mark after a commit. The commit is done, so no error is raised: an older mark means nothing.
+        """Save the mark after a commit. The commit is done, so no error is raised: an older mark is not an error.
 
         Args:
             is_moved: the main file contains all commits.
@@ -226,9 +226,9 @@ def announce(directory: Directory, uuid: str, seq: int = HIGHEST) -> None:
 def save(directory: Directory, mark: TideMark) -> None:
     """Write the mark if that is possible.
 
-    Durability: none. It is one write of less than a block, so it is there completely or, after a power cut, not at all.
+    Durability: none. It is one write of less than a block: a power cut leaves the new record or the old one.
     """
-    # An older mark means nothing. What is in its place and is not a regular file is left there.
+    # An older mark is not an error. If something else than a regular file is in its place, it is left there.
     with contextlib.suppress(OndiskError, OSError):
         _write(directory, mark)
 
@@ -248,7 +248,7 @@ def _opened(directory: Directory) -> WritableFile:
         found = file.stat()
         if found.st_nlink == 1 and found.st_size <= _SIZE:
             return file
-        file.close()  # a copy of the dataset made of hard links shares it; or it is not ours
+        file.close()  # a copy of the dataset made of hard links shares it; or it is too long for a mark
     except (FileNotFoundError, ReadOnly):
         pass
     directory.discard(TIDE)

@@ -1,4 +1,7 @@
-"""What `delete_age` and `quarantine_age` count from, and whether so much is old that the clock may be wrong."""
+"""What `delete_age` and `quarantine_age` count from, and whether so much is old that the clock may be wrong.
+
+`inspect`, `diagnosis` and `repack` apply `archive_age`.
+"""
 
 from __future__ import annotations
 

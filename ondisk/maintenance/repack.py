@@ -24,7 +24,7 @@ from ondisk.maintenance.promised import moved_position, promised
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.single_copies import keep_single_copies
 from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, readable
-from ondisk.maintenance.trim import trim_deletions
+from ondisk.maintenance.trim_deletions import trim_deletions
 from ondisk.segments.concat import changed
 from ondisk.staging.jobs import Changed
 

@@ -1,17 +1,22 @@
 """Reconcile a replica with its source: compare all data, and fetch what is missing, when a token is of no use.
 
-    expired    The source has forgotten deletions. Numbers still mean the same data: their ranges are compared. What the
-               source has deleted is deleted here; what it has lost or removed by age stays.
+    expired    The source has forgotten deletions. Numbers still mean the same data: the numbers that exist on both
+               sides are compared, range by range. What the source has deleted is deleted here; what it has lost or
+               removed by age stays.
     foreign    The source is another dataset, its index was rebuilt, or an earlier state of it was put back; or the same
                happened to the replica. Numbers mean nothing: data are compared. Those that are equal get the source's
                numbers; data that only the replica has get numbers of its own, and stay.
     valid      Nothing is wrong with the token: data are compared up to the last change that the replica has applied,
                and what differs is fetched again. Later changes are left to a pull.
 
-Nothing that is equal is fetched. What a step removes or replaces stays in quarantine, with its whole segment. The
-comparison is in the token while it lasts, so no pull continues in between: `offset` and `session` are those at which
-pulls go on when it is complete, `key` is its mode, and all numbers up to `index_start` are done. Each step is a commit,
-and another run finds what is left to do.
+Nothing that is equal is fetched. What a step removes or replaces stays in quarantine, with its whole segment. While a
+comparison runs, it is recorded in the token, so no pull can run. Its fields then mean:
+
+    offset, session    where pulls continue afterwards
+    key                the mode
+    index_start        numbers up to this one are done; in the mode `expired` it stays 0
+
+Each step is a commit, and another run finds what is left to do.
 """
 
 from __future__ import annotations
@@ -48,7 +53,7 @@ _SHOWN = 100
 
 
 class Mode(Enum):
-    """How data are compared; the key of the token while it lasts."""
+    """How data are compared. While a comparison runs, it is the `key` of the token."""
 
     NUMBERS = b"numbers"
     CONTENTS = b"contents"
@@ -57,15 +62,15 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """How a replica and its source are to each other.
+    """The relation between a replica and its source.
 
     Attributes:
         uuid: of the source.
         last, session: the last change of the source, and who made it.
         offset: the last change that the replica has applied.
         mode: how to compare them.
-        is_begun: a comparison is not complete.
-        before: what the replica's index says.
+        is_begun: an earlier comparison has begun, and is not complete.
+        before: the source and the token in the replica's index; None if it follows nobody.
     """
 
     uuid: str
@@ -88,11 +93,11 @@ class Reconciled:
         renumbered: data that were equal, and got the source's numbers.
         deleted: data that the source has deleted; and those that only the replica has, with `delete_extra`.
         replaced: data that the source has with other bytes, which are fetched, too; and data that only the replica had,
-            in whose place data of the source with the same unique fields came. A dry run does not count the latter.
+            and that were replaced by data of the source with the same unique fields. A dry run does not count these.
         kept: data that the source has lost, removed by age or cannot read, and the replica keeps.
-        extra: data that only the replica has, nobody knows why; it keeps them.
-        missing: data that the replica lacks and the source cannot read, or that neither side can read; and those that
-            could not be stored.
+        extra: data that only the replica has, for an unknown reason; it keeps them.
+        missing: data that the source cannot read, and that the replica lacks or cannot read either; and data that could
+            not be stored.
         bytes: of the data that were fetched.
         offset: pulls go on after this change.
         extras, deletions: number and reftime (microseconds since 1970) of the first 100 of these.
@@ -124,10 +129,10 @@ _NAMES = {Mode.NUMBERS: "expired", Mode.CONTENTS: "valid", Mode.FOREIGN: "foreig
 
 
 def situation(replicated: Replica) -> Situation:
-    """Return how a replica and its source are to each other.
+    """Return the relation between a replica and its source.
 
     Raises:
-        NeedsCheck: an index of one of both may not know all data.
+        NeedsCheck: one of the two indices may not know all data.
         StateError: an archive of the source is away; see `Dataset.changes`.
     """
     access = replicated.dataset._access
@@ -162,15 +167,16 @@ def reconcile(
 
     Args:
         yes: do it; else only return what would be done.
-        delete_extra: also delete the data that only the replica has, nobody knows why.
+        delete_extra: also delete the data that only the replica has, for an unknown reason.
         on_range: called with how many numbers were compared, and how many are left.
 
     Raises:
-        NeedsCheck: an index of one of both may not know all data.
-        StateError: an archive of one of both is away; or another process compares them; or `delete_extra`, and the
-            source is another dataset, or an index was rebuilt.
-        SegmentMissing, SegmentCorrupt: data of a segment of the replica cannot be read, and the source does not have
-            all of them, or their numbers mean nothing. Nothing has begun.
+        NeedsCheck: one of the two indices may not know all data.
+        StateError: an archive of either side is away; or another process compares them; or, with `delete_extra`, the
+            source may be another dataset, or an index was rebuilt.
+        SegmentMissing: a segment of the replica whose data cannot be read is not on disk; its disk may not be mounted.
+        SegmentCorrupt: a segment of the replica is not the file that the index describes, and the source does not have
+            all its data; or it is damaged, and numbers mean nothing. In these three cases, nothing has begun.
         Also the errors of `Dataset.append`.
 
     Durability: each step is one commit in each index that it changes. Another run continues after the last one.
@@ -181,7 +187,8 @@ def reconcile(
     if delete_extra and now.mode is Mode.FOREIGN:
         path = replicated.dataset.path
         message = f"{path}: the source may be another dataset, so nobody can say yet what only the replica has"
-        raise StateError(message, hint="Run it without --delete-extra, and look at what it lists. Then run it again.")
+        hint = "Run it without --delete-extra, and look at the data that it lists. Then run it with --delete-extra."
+        raise StateError(message, hint=hint)
     resumes = now.is_begun and now.before is not None and now.before.uuid == now.uuid and now.offset > 0
     is_valid = now.mode is Mode.CONTENTS and now.offset > 0
     last, session = now.last, now.session
@@ -198,7 +205,7 @@ def reconcile(
             step = _Steps(replicated, now, last, session, found, result)
             if not resumes:
                 step.begin()
-            step.run(expires=resumes or not is_valid or _moves(found))
+            step.run(expires=resumes or not is_valid or _must_expire(found))
     return result
 
 
@@ -220,16 +227,16 @@ def _compare(
     found.match()
     if (age := replicated.dataset.config.delete_age) is not None:
         old = f"{MISSING} AND seq NOT IN (SELECT seq FROM mine) AND reftime < {days_ago(age)}"
-        if now.mode is Mode.NUMBERS:  # without a digest, a reftime is not known
+        if now.mode is Mode.NUMBERS:  # an entry without a digest has no reftime either
             old += f" AND NOT {_UNREAD}"
         for some in found.of("theirs", old):
             found.drop("theirs", [entry.seq for entry in some])
 
 
-def _moves(found: Compared) -> bool:
-    """Return whether replicas of this one would not notice what a comparison does.
+def _must_expire(found: Compared) -> bool:
+    """Return whether replicas of this one would miss a change that the comparison makes.
 
-    They have the data that are damaged here, under the same numbers, or request them again.
+    Mended data are no such change: these replicas have them under the same numbers, or request them again.
     """
     changed = f"({_DELETED}) OR {_REPLACED} OR (fate = {Fate.APART:d} AND seq < {OWN})"
     new = f"{MISSING} AND seq NOT IN (SELECT seq FROM mine)"
@@ -237,7 +244,7 @@ def _moves(found: Compared) -> bool:
 
 
 def _check_readable(access: DatasetAccess, now: Situation, found: Compared) -> None:
-    """Raise if nothing could be appended to a segment, or if the numbers of data that cannot be read mean nothing.
+    """Raise if a damaged segment can neither be mended nor be fetched again.
 
     Raises:
         SegmentMissing, SegmentCorrupt: see `reconcile`.
@@ -308,7 +315,7 @@ class _Steps:
         forget = self._mode is Mode.FOREIGN
 
         def begun(transaction: Transaction, is_main: bool) -> None:
-            if forget:  # a number would delete other data than the ones that it was noted for
+            if forget:  # the noted numbers now mean other data
                 replica.forget_history(transaction, also_sessions=is_main)
             if is_main:
                 mine = transaction.uuid
@@ -341,11 +348,12 @@ class _Steps:
     def _mend(self, opened: Access, segment: Segment, count: int) -> None:
         """Replace the data of a segment in which some bytes have changed.
 
-        If it cannot be mended, and the source has all its data, it is removed, and they are fetched. Otherwise damaged
-        data are fetched one by one; if nobody knows which those are, the segment is left.
+        If it cannot be mended, and the source has all its data, the segment is removed, and its data are fetched.
+        Otherwise, if each datum has a checksum, the damaged ones are fetched one by one. Without checksums the segment
+        is left.
 
         Args:
-            count: data in it that the source has.
+            count: its damaged data that the source has.
 
         Locks: the replica's writers' lock, also while the data of the segment are fetched.
         """
@@ -361,6 +369,7 @@ class _Steps:
                 with self._changing(opened) as transaction:
                     for seqs in _seqs_of(opened, segment):
                         self._found.add("theirs", (Entry(seq, 0, b"") for seq in seqs))
+                    # `_fetch` counts all its data again, and only the damaged ones are to be counted.
                     self._result.fetched += count - transaction.sums_of(segment)[0]
                     self._remove(opened, transaction, segment)
                     transaction.commit()
@@ -377,7 +386,7 @@ class _Steps:
             self._found.drop("theirs", done)
 
     def _has_copies(self, opened: Access, segment: Segment) -> bool:
-        """Return whether the source has all data of a segment, and another run would still compare them."""
+        """Return whether the source has all data of a segment, and a run that continues this one compares them."""
         assert self._now is not None
         begin, others = self._now.index_start, f"NOT ({_DAMAGED})"
         chunks = _seqs_of(opened, segment)
@@ -459,7 +468,11 @@ class _Steps:
         return applied
 
     def _end(self, *, expires: bool) -> None:
-        """Let pulls continue, and the tokens of the replica's own replicas expire if they have to."""
+        """End the comparison, so that pulls continue.
+
+        Args:
+            expires: the tokens of the replica's own replicas expire.
+        """
         is_foreign = self._mode is Mode.FOREIGN
         lost = [entry.seq for some in self._found.of("mine", f"fate = {Fate.LOST:d}") for entry in some]
         uuid = str(uuid4()) if is_foreign else None
@@ -481,9 +494,9 @@ class _Steps:
             self._in_each_index(end, only_main=True)
 
     def _count_as_the_source(self) -> None:
-        """Lower the counters of archives to the number that pulls go on after.
+        """Lower the counter of each archive to the number after which pulls continue.
 
-        An archive takes deletions up to its counter for done. The numbers of the source before may have been higher.
+        An archive treats deletions up to its counter as done. The numbers of the former source may have been higher.
 
         Durability: a commit of the dataset, then one of each archive. After a crash, the comparison is not complete.
         """
