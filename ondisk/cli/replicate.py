@@ -173,8 +173,8 @@ def _compare(replica: Replica, arguments: argparse.Namespace, output: Output) ->
         done = reconcile(replica, yes=arguments.yes, delete_extra=arguments.delete_extra, on_range=progress)
     output.reconciled(str(replica.dataset.path), done, dry_run=not arguments.yes)
     if not arguments.yes and done.mode == "foreign" and done.fetched and replica.dataset.config.unique:
-        note = "what is fetched replaces data that only the replica has, if they have the same unique fields"
-        complain("note", f"{note}; their files are linked into quarantine first. Is it the right source?")
+        note = "data that are fetched replace those with the same unique fields that only the replica has"
+        complain("note", f"{note}. The files of these are linked into quarantine first. Is it the right source?")
     if arguments.yes:
         return EXIT_DATA_SKIPPED if done.missing else EXIT_DONE
     return EXIT_FINDINGS if done.has_work or done.missing else EXIT_DONE
@@ -197,7 +197,7 @@ def _report(replica: Replica, pulled: Pulled, output: Output, reported: set[str]
         if item not in reported:
             reported.add(item)
             why = command("quarantine", replica.dataset.path)
-            complain("warning", f"in quarantine is now {printable(item)}; {why} says why")
+            complain("warning", f"{printable(item)} was moved or linked to quarantine; {why} says why")
     for each in pulled.differences:
         if each.is_lost:
             complain("note", f"the datum {each.seq} is kept: {each.reason}")

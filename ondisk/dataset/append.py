@@ -126,7 +126,12 @@ class AppendResult:
 
 @dataclass(slots=True)
 class Stored:
-    """The result of a batch; `replaced` and `duplicates` contain positions in `Batch.payloads`."""
+    """The result of a batch.
+
+    Attributes:
+        replaced, duplicates: positions in `Batch.payloads`.
+        displaced: of the data of a replica that others replaced: number → id of the segment.
+    """
 
     imported: int = 0
     replaced: set[int] = field(default_factory=set)
@@ -134,6 +139,7 @@ class Stored:
     bytes: int = 0
     segments: set[str] = field(default_factory=set)
     kept: list[str] = field(default_factory=list)
+    displaced: dict[int, int] = field(default_factory=dict)
 
 
 def iterated(values: Iterable[_T], what: str) -> Iterator[_T]:
@@ -208,14 +214,14 @@ class Unidentified:
     def warnings(self) -> list[str]:
         """A warning if all data lack the fields, or some of the duplicates do."""
         if self._count and not self._is_any:
-            who = "the datum has no" if self._count == 1 else f"none of the {self._count} data has"
+            who, joined = "the datum has no" if self._count == 1 else f"none of the {self._count} data has", " or "
         elif self._collided:
-            who = "1 duplicate lacks" if self._collided == 1 else f"{self._collided} duplicates lack"
+            who, joined = "1 duplicate lacks" if self._collided == 1 else f"{self._collided} duplicates lack", " and "
         else:
             return []
         without = "it" if len(self._names) == 1 else "them"
         each = " for each reftime" if "reftime" in self._unique else ""
-        listed = " and ".join(self._names)
+        listed = joined.join(self._names)
         return [f"{who} {listed}, which `unique` names: only one datum without {without} is stored{each}"]
 
 
@@ -422,7 +428,8 @@ def _take_places(rows: list[tuple[Any, ...]], transaction: Transaction, stored: 
     new = {row[0] for row in rows} & replica.present_between(transaction, first, last)
     for place, row in enumerate(rows):
         if row[0] not in new:
-            replica.take_place(transaction, row, new)
+            if (other := replica.take_place(transaction, row, new)) is not None:
+                stored.displaced[other[0]] = other[1]
             new.add(row[0])
             stored.replaced.add(place)
     there = replica.present_between(transaction, first, last)

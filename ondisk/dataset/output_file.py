@@ -79,7 +79,8 @@ def output_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Wr
             else:
                 _name(directory, staged, absolute)
         except DiskFull as error:  # its hint is about a dataset
-            raise DiskFull(error.message, hint="Free some space on this disk, and write it again.") from error
+            error.hint = "Free some space on this disk, and write it again."
+            raise
         finally:
             directory.discard(staged)
 

@@ -192,8 +192,8 @@ class _Files:
         if type(content) is not bytes:
             raise InvalidInput(f"its data are no bytes, but of type {type(content).__name__}")
         above, _, last = name.rpartition("/")
-        if last == CONFIG:
-            raise InvalidInput(f"a file {CONFIG} would make the folder a dataset")
+        if CONFIG in name.split("/"):
+            raise InvalidInput(f"a file or folder {CONFIG} would make its folder a dataset")
         try:
             folder, is_synced_later = self._folder(above)
             if folder.stat(last) is None:

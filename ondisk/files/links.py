@@ -53,7 +53,7 @@ class Links:
         Raises:
             FileExistsError: the name is taken.
             FileNotFoundError: the folder was removed.
-            InvalidInput: the datum has no file of its own, or a repack has removed it since the datum was read.
+            InvalidInput: the datum has no file of its own, or that was moved or changed since the datum was read.
             StorageError: the folder is on another filesystem, or the file cannot be linked for another reason.
             ReadOnly, DiskFull: the folder cannot be written.
         """
@@ -65,7 +65,7 @@ class Links:
             if not any(self._link(datum, place, folder, staged) for place in places):
                 if folder.is_removed:
                     raise FileNotFoundError(folder.path)
-                raise InvalidInput("a repack has removed its file meanwhile; export again")
+                raise InvalidInput("its file was moved or changed after it was read; export again")
             folder.link(staged, name)
         finally:
             folder.discard(staged)
@@ -78,9 +78,8 @@ class Links:
         folder.discard(staged)
         try:
             if not dataset.link(file, staged, folder):
-                problem = (
-                    f"{folder.path} is on another filesystem than {dataset.at(file)}, which cannot be linked there"
-                )
+                source = dataset.at(file)
+                problem = f"{folder.path} is on another filesystem than {source}, so {source} cannot be linked there"
                 raise StorageError(problem, hint=_COPY, errno=errno.EXDEV)
         except FileNotFoundError:
             return False

@@ -21,8 +21,8 @@ class Aside:
     Entering removes the data from the index. A rollback of the transaction brings them back.
 
     Args:
-        may_move: data may be at other offsets than before. Otherwise, equal data at another offset are others, such as
-            an older version that was replaced.
+        may_move: a datum may have another offset than before. If False, a datum at another offset is another datum,
+            even if it looks equal, such as an older version.
     """
 
     def __init__(self, transaction: Transaction, segment: Segment, *, may_move: bool = True) -> None:

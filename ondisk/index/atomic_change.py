@@ -219,8 +219,8 @@ class AtomicChange:
         """Assign a new UUID to the index with this commit: tokens and plans of the old one are void.
 
         Args:
-            seq: the last number that was given out in the order of changes that a replica follows from now on. If its
-                counter is higher, it gets this one, but stays at least as high as the numbers of all data.
+            seq: the last change of the source that a replica follows from now on. A higher counter of this index is
+                lowered to it, but never below the number of a datum in the index.
 
         Durability: announces the UUID in the tide mark first.
         """

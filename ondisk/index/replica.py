@@ -21,6 +21,7 @@ from ondisk.index.snapshot import Snapshot
 from ondisk.index.transaction import Transaction
 
 UNREADABLE, LOST = 0, 1
+_KEPT = "the source has lost it; quarantine has a copy, too"
 _DENSE = 4
 
 
@@ -139,18 +140,23 @@ def present_between(state: Transaction | Snapshot, first: int, last: int) -> set
     }
 
 
-def take_place(transaction: Transaction, row: tuple[Any, ...], new: Collection[int]) -> None:
+def take_place(transaction: Transaction, row: tuple[Any, ...], new: Collection[int]) -> tuple[int, int] | None:
     """Insert a row in the place of the one with the same unique fields. The source notes the deletion of that.
 
     Args:
         new: rows that this transaction has inserted, and whose bytes are not written yet.
+
+    Returns:
+        The number and the segment of the other datum; None if it was in `new`.
     """
-    found = transaction.duplicate_of(row)
+    found, other = transaction.duplicate_of(row), None
     if found is not None:
         _execute(transaction, "DELETE FROM datum WHERE seq = ?", found[:1])
         if found[0] not in new:
             transaction.add_deleted(found[2], 1, found[4])
+            other = found[0], found[2]
     transaction.insert([[value] for value in row])
+    return other
 
 
 def differ(transaction: Transaction, differences: Iterable[Difference]) -> None:
@@ -195,15 +201,17 @@ def reftimes(transaction: Transaction, seqs: Sequence[int]) -> dict[int, int]:
     return dict(transaction.connection.execute(sql, (json.dumps([*seqs]),)).fetchall())
 
 
-def lost_here(transaction: Transaction, more: Sequence[int]) -> dict[int, int]:
-    """Return number → segment of the data in this index that the source has lost.
+def lost_among(transaction: Transaction, seqs: Iterable[int]) -> dict[int, bool]:
+    """Return which of some data the source has lost: number → whether quarantine has the segment of the datum."""
+    sql = "SELECT seq, reason = ? FROM difference WHERE kind = ? AND seq IN (SELECT value FROM json_each(?))"
+    rows = transaction.connection.execute(sql, (_KEPT, LOST, json.dumps([*seqs])))
+    return {seq: bool(is_kept) for seq, is_kept in rows}
 
-    Args:
-        more: numbers of some that are not recorded yet.
-    """
-    lost = "SELECT seq FROM difference WHERE kind = ? UNION ALL SELECT value FROM json_each(?)"
-    sql = f"SELECT seq, segment FROM datum WHERE seq IN ({lost})"
-    return dict(transaction.connection.execute(sql, (LOST, json.dumps([*more]))).fetchall())
+
+def note_kept(transaction: Transaction, segment: int) -> None:
+    """Record that quarantine has a segment, by its id, with the data in it that the source has lost."""
+    mine = "(SELECT segment FROM datum WHERE datum.seq = difference.seq)"  # no index has the segments of all data
+    _execute(transaction, f"UPDATE difference SET reason = ? WHERE kind = ? AND {mine} = ?", (_KEPT, LOST, segment))
 
 
 def settle_lost(transaction: Transaction) -> None:

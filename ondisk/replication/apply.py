@@ -18,7 +18,7 @@ from ondisk.segments import quarantine
 from ondisk.step import days_ago
 
 _TOO_OLD = "it is older than delete_age of the replica"
-_LAST_COPY = "the source has lost data in it, and others with the same unique fields take their place"
+_LAST_COPY = "the source has lost some of its data, and others with the same unique fields have replaced them"
 
 
 @dataclass(slots=True)
@@ -106,6 +106,8 @@ class _Change:
 
     Attributes:
         stack: holds the locks of archives; the caller closes it after the commit.
+        differences: data that the replica lacks.
+        lost: numbers of its data that the source has lost.
     """
 
     access: DatasetAccess
@@ -113,6 +115,7 @@ class _Change:
     stack: contextlib.ExitStack
     done: Applied = field(default_factory=Applied)
     differences: list[Difference] = field(default_factory=list)
+    lost: set[int] = field(default_factory=set)
 
     def follow(self, records: Records) -> None:
         """Apply the next changes."""
@@ -132,7 +135,7 @@ class _Change:
         for group in records.groups:
             self._store(group)
         self.differences += [Difference(seq, UNREADABLE, reason) for seq, reason in records.unreadable]
-        self.done.unreadable = sum(each.kind == UNREADABLE for each in self.differences)
+        self.done.unreadable = len(self.differences)
 
     def _delete(self, deletions: Sequence[tuple[int, int]]) -> None:
         """Delete what was deleted at the source, also from archives."""
@@ -167,7 +170,8 @@ class _Change:
         """Record which of the data that the source has lost are here."""
         here = self._present(sorted(targets))
         self.done.lost = len(here)
-        self.differences += [Difference(seq, LOST, "the source has lost it") for seq in sorted(here)]
+        self.lost = here
+        replica.differ(self.transaction, [Difference(seq, LOST, "the source has lost it") for seq in sorted(here)])
 
     def _present(self, seqs: Sequence[int]) -> set[int]:
         """Return those of the numbers, which ascend, that belong to data of the replica or of its archives."""
@@ -188,10 +192,9 @@ class _Change:
         batch = format.received(group.payloads, group.beside)
         self._refuse(batch)
         trusted = not access.has_sentinel()
-        lost = self._lost_here()
         stored = insert(batch, format, access.config, access.directory, transaction,
                         trusted=trusted, archived=None, numbers=group.seqs)  # fmt: skip
-        self._keep_replaced(lost)
+        self._keep_last_copies(stored.displaced)
         done.stored += stored.imported + len(stored.replaced)
         done.deleted += len(stored.replaced)
         for position, reason in batch.refused:
@@ -200,30 +203,27 @@ class _Change:
             else:
                 self.differences.append(Difference(group.seqs[position], UNREADABLE, reason))
 
-    def _lost_here(self) -> dict[int, int]:
-        """Return number → segment of the data that others can replace, and that the source has lost."""
-        if not self.access.config.unique:
-            return {}
-        return replica.lost_here(self.transaction, [each.seq for each in self.differences if each.is_lost])
+    def _keep_last_copies(self, displaced: dict[int, int]) -> None:
+        """Link the segments of data into quarantine that the source has lost, and that have just been replaced.
 
-    def _keep_replaced(self, lost: dict[int, int]) -> None:
-        """Link the segments of data into quarantine that have just been replaced: these were perhaps the last copies.
-
-        After a loss, a fix at the source may find an older version of a datum again, which then replaces the newer one.
+        These were perhaps the last copies: after a loss, a fix at the source may find an older version of a datum
+        again, which then replaces the newer one. Each segment is linked once, also in later pulls: the first copy has
+        all its data that the source has lost.
 
         Args:
-            lost: what `_lost_here` returned before.
+            displaced: number → id of the segment, of all data that were replaced.
         """
-        gone = lost.keys() - replica.present(self.transaction, sorted(lost))
+        gone = replica.lost_among(self.transaction, displaced) if displaced else {}
         if not gone:
             return
-        for id_ in sorted({lost[seq] for seq in gone}):
+        for id_ in sorted({displaced[seq] for seq, is_kept in gone.items() if not is_kept}):
             with contextlib.suppress(FileNotFoundError):  # it is missing
                 name = self.transaction.segment(id_).name
                 quarantine.link(self.access.directory, name, verb="replicate", why=_LAST_COPY)
+                replica.note_kept(self.transaction, id_)
         replica.settle(self.transaction, gone)
-        self.done.lost -= sum(each.is_lost and each.seq in gone for each in self.differences)
-        self.differences = [each for each in self.differences if not (each.is_lost and each.seq in gone)]
+        self.done.lost -= len(self.lost & gone.keys())
+        self.lost -= gone.keys()
 
     def _new(self, group: Group) -> Group:
         """Return the data of a group that are not here."""

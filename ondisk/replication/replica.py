@@ -279,8 +279,8 @@ class Replica:
             error.hint = self._reconcile()
             with suppress(OndiskError):  # this error is the one to report
                 if (other := self._source.describe().uuid) != now.uuid:
-                    problem = f"It followed the dataset {now.uuid}, and {self._source} is the dataset {other}."
-                    error.hint = f"{problem} Is that the right one? {error.hint}"
+                    problem = f"The replica has followed the dataset {now.uuid}, and {self._source} is {other}:"
+                    error.hint = f"{problem} another one, or its index was rebuilt. Is it the right one? {error.hint}"
             raise
         check_follows(records, now)
         return records

@@ -230,10 +230,10 @@ class Table:
 
 
 def _check_texts(values: Sequence[Any], name: str) -> None:
-    """Raise if a value has a type of its own: it would silently become text.
+    """Raise unless all values are texts, lists or mappings: others would become text without notice.
 
     Raises:
-        InvalidInput: one is not; the error's context contains its `position`.
+        InvalidInput: one is a number, boolean, time or bytes; `position` in the error's context says which.
     """
     for position, value in enumerate(values):
         if value is not None and kind_of(value) is not FieldType.TEXT:

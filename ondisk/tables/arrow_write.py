@@ -26,7 +26,7 @@ def write(reader: pa.RecordBatchReader, path: str | os.PathLike[str], form: Form
         overwrite: replace the file if it exists.
 
     Raises:
-        AlreadyExists, InvalidInput, NotFound, StorageError: as `output_file`.
+        AlreadyExists, InvalidInput, NotFound, DiskFull, StorageError: as `output_file`.
         Also what reading the table raises; then there is no new file.
 
     Durability: as `output_file`.

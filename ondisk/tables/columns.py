@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
@@ -39,7 +40,7 @@ SAMPLE_BYTES = 16 * 1024 * 1024
 """Bytes of data that are looked at; one datum may have more."""
 
 MOST_COLUMNS = 10_000
-"""Columns of a table whose columns nobody has named, at most."""
+"""The most columns of a table if the caller has not named them."""
 
 _KINDS = {
     bool: FieldType.BOOLEAN,
@@ -179,8 +180,10 @@ def name_all(names: Sequence[str], kinds: Mapping[str, FieldType] | None = None)
     """
     kinds = kinds or {}
     which = "".join(
-        f"; {name} as {kind}{', which takes any value' * (kind is FieldType.TEXT)}" for name, kind in kinds.items()
+        f"; {name} as {kind}{', which takes any value' * (kind is FieldType.TEXT)}"
+        for name, kind in islice(kinds.items(), _NAMED)
     )
+    which += ", …" * (len(kinds) > _NAMED)
     if len(names) > _LISTED:
         return f"Name the columns that you want with columns (--columns){which}; {DATA} holds the whole content."
     listed = ",".join(f"{name}={kinds[name]}" if name in kinds else name for name in names)

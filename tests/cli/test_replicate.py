@@ -206,15 +206,17 @@ def test_another_dataset_as_source_is_named_and_a_dry_run_says_what_it_would_rep
     right, wrong = (run("info", name, "--json").json["uuid"] for name in ("right", "wrong"))
     error = run("replicate", "wrong", "copy")
     assert error.code == 72
-    hint = f"It followed the dataset {right}, and wrong is the dataset {wrong}. Is that the right one? "
-    assert hint + "Compare them, and fetch what is missing: `ondisk replicate wrong " in error.err
+    hint = (
+        f"The replica has followed the dataset {right}, and wrong is {wrong}: another one, or its index was rebuilt. "
+    )
+    assert hint + "Is it the right one? Compare them, and fetch what is missing: `ondisk replicate wrong " in error.err
     dry = run("replicate", "wrong", "copy", "--reconcile")
     assert dry.text.splitlines()[:3] == [
         "only in the replica: datum 1 of 2026-11-20T00:00:00Z",
         "only in the replica: datum 2 of 2026-11-20T01:00:00Z",
         "only in the replica: and 2 more",
     ]
-    assert "ondisk: note: what is fetched replaces data that only the replica has" in dry.err
+    assert "ondisk: note: data that are fetched replace those with the same unique fields" in dry.err
     assert "Is it the right source?" not in run("replicate", "right", "copy", "--reconcile").err
 
 
@@ -234,8 +236,8 @@ def test_the_last_copies_of_what_the_source_has_lost_are_kept_when_older_version
         done = run("replicate", "source", "copy")
         assert done.code == 8
         *_, item, _ = run("quarantine", "copy", "--json").lines
-        assert f"warning: in quarantine is now {item['item']}; `ondisk quarantine " in done.err
-        assert "the source has lost data in it" in item["why"]
+        assert f"warning: {item['item']} was moved or linked to quarantine; `ondisk quarantine " in done.err
+        assert "the source has lost some of its data" in item["why"]
         assert f"corrected{hour}".encode() in Path("copy", item["item"]).read_bytes()
         assert run("query", "copy", "--data").out == run("query", "source", "--data").out
         assert (run("replicate", "source", "copy").code, run("replicate", "source", "copy", "--verify").code) == (0, 0)

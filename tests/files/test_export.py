@@ -110,12 +110,11 @@ def test_hostile_metadata_lead_nowhere(create, tmp_path):
 
 def test_metadata_make_no_dataset_of_the_folder(create, tmp_path):
     dataset = create("photos", format="blob", fields={"site": "text"})
-    dataset.append(
-        photo(hour, site) for hour, site in enumerate(["dataset.toml", "a/dataset.toml", "a/dataset.toml.jpg"])
-    )
+    sites = ["dataset.toml", "a/dataset.toml", "a/dataset.toml.jpg", "dataset.toml/x"]
+    dataset.append(photo(hour, site) for hour, site in enumerate(sites))
     result = files.export(dataset, None, tmp_path / "out", name="{site}")
-    assert counts(result) == (1, 0, 2)
-    assert "would make the folder a dataset" in result.refusals[0][1]
+    assert counts(result) == (1, 0, 3)
+    assert "would make its folder a dataset" in result.refusals[0][1]
 
 
 def test_a_name_that_is_a_folder_of_another_is_refused(create, tmp_path):

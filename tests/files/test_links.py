@@ -153,7 +153,9 @@ def test_a_file_that_a_repack_moves_meanwhile_is_refused(photos, tmp_path, monke
         monkeypatch.setattr(Links, "add", repack_first)
         result = linked(reader, tmp_path / "out")
     assert counts(result) == (kept, 0, 6 - kept)
-    assert all("a repack has removed its file meanwhile; export again" in reason for _, reason in result.refusals)
+    assert all(
+        "its file was moved or changed after it was read; export again" in reason for _, reason in result.refusals
+    )
     names = files_in(tmp_path / "out")
     assert names == {name: b"%b at %d" % (name[3:8].encode(), int(name[:2]) - 12) for name in names}
     with ondisk.open(photos.path, read_only=True) as reader:

@@ -153,6 +153,25 @@ def test_data_that_the_source_has_lost_are_kept_and_reported(source, path):
         assert replica.pull().kept == 1
 
 
+def test_a_segment_with_last_copies_goes_to_quarantine_once(source, path):
+    """However many answers and pulls replace them. What is stored later and lost again is not in the first copy."""
+    source.append(datum(1, a, "old") for a in range(8))
+    pull(path, source)
+    for lost, found, copies in (("old", "new", 1), ("new", "newer", 2)):
+        (source.path / FIRST).unlink()
+        source.fix()
+        for a in (0, 4):
+            source.append(datum(1, each, found) for each in range(a, a + 4))
+            with Replica.open(path, source.path) as replica:
+                assert (replica.pull(max_bytes=1).deleted, len(replica.dataset.quarantine.kept)) == (4, int(a == 0))
+        items = sorted(path.glob("2026/.quarantine/*.jsonl"), key=lambda each: each.stat().st_mtime_ns)
+        assert len(items) == copies
+        assert items[-1].read_bytes().count(f'"{lost}"'.encode()) == 8
+    with ondisk.open(path) as dataset:
+        assert not wrong(dataset)
+        assert {each.data["text"] for each in dataset.query()} == {"newer"}
+
+
 def test_data_that_cannot_be_read_are_listed_and_requested_again(source, path):
     source.append([datum(1, 1), datum(2, 1), datum(3, 1)])
     (source.path / SECOND).rename(source.path / "away")

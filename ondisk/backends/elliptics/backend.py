@@ -175,7 +175,8 @@ class Backend:
             else:
                 self._read_object(transaction, single[1])
         except Refused as error:
-            self._commit()  # a delete before it may fail, which then is the first error
+            if self._collected and self._collected[-1].transaction is transaction:
+                self._commit()  # a delete before it may fail, which then is the first error
             transaction.fail(error.status)
         except OndiskError as error:
             transaction.fail(self._status_of(error))

@@ -107,7 +107,7 @@ class Client:
             IntegrityError, LockError, StorageError: it cannot be read.
         """
         _check(offset, size)
-        id, parts, end = self._id(name), [], offset + size
+        id, parts, begin, end = self._id(name), [], offset, offset + size
         while True:
             wanted = min(_PART, end - offset) if size else _PART
             io = IO(id, id, 0, offset, wanted)
@@ -115,7 +115,7 @@ class Client:
             offset += len(parts[-1])
             if len(parts[-1]) < wanted or offset == end:
                 return b"".join(parts)
-            if not size and len(parts) * _PART >= _MOST:
+            if not size and offset - begin > _MOST:
                 problem = f"the object has more than {_MOST:,} bytes, and unwritten ones count"
                 raise InvalidInput(problem, hint="Read it in parts: pass offset and size.")
 
