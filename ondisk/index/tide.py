@@ -3,8 +3,8 @@
     .tide    one record of fixed size, little-endian:
 
              bytes    8   "ONDTIDE1", the magic and the version
-                     36   the UUID of the index
-                     36   the UUID that it is about to get; zeros if it keeps its own
+                     36   the UUID in the main file of the index when that last contained all commits
+                     36   the UUID that the index is about to get, or has got since; zeros if it keeps its own
                   2 × 8   the last seq and the last generation that were given out
                   2 × 8   the same numbers at the last complete checkpoint, when the main file contained all commits
                       4   CRC-32 of all bytes before
@@ -55,7 +55,7 @@ class TideMark:
     """The content of `.tide`.
 
     Attributes:
-        uuid: that of the index at its last complete checkpoint.
+        uuid: the UUID in the main file of the index when that last contained all commits.
         seq, generation: the last numbers that it has given out.
         moved: the same numbers at its last complete checkpoint.
         next: the UUID that the index is about to get, or has got since; empty if it keeps its own.
@@ -180,7 +180,9 @@ class Tide:
         uuid, seq, generation = state
         if is_moved:
             self._moved = state
-        before = self._moved[0] or uuid
+        elif not self._moved[0]:
+            return  # there was no mark, and nobody knows what the main file has
+        before = self._moved[0]
         # A replica that follows another source may count lower than before.
         moved = min(self._moved[1], seq), self._moved[2]
         save(self._directory, TideMark(before, seq, generation, moved, "" if before == uuid else uuid))

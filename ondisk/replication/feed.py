@@ -176,8 +176,8 @@ def parts_of(access: DatasetAccess, after: int | None = None) -> Iterator[Parts]
     """Open the indices of a dataset's archives, then that of the dataset, for the length of the block.
 
     Args:
-        after: changes above this number are wanted: archives without such changes may be away, and one that the dataset
-            does not know is left out. Once the dataset has recorded it, all tokens expire. None if all data are wanted.
+        after: only changes above this number are wanted. Archives without such changes may be away; an archive that the
+            dataset does not know is skipped: when it is recorded, all tokens expire. None: all data are wanted.
 
     Raises:
         NeedsCheck, StateError: as `Dataset.changes`; or all data are wanted, and the dataset does not know an archive.
@@ -191,7 +191,7 @@ def parts_of(access: DatasetAccess, after: int | None = None) -> Iterator[Parts]
         unknown = [part for part in parts[:-1] if part[1].dataset()["uuid"] not in known]
         if after is None:
             for opened, snapshot in unknown:
-                if segment_rows.span(snapshot) is not None:
+                if any(changes.numbers_between(snapshot, 0, 2 * changes.OWN - 1)):  # without those that are being moved
                     message = f"{access.path} has not recorded the archive {opened.index.directory.path} yet"
                     raise StateError(message, hint=f"Run {command('fix', access.path, '--yes')}, then this again.")
         yield [part for part in parts if part not in unknown]

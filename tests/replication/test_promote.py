@@ -46,10 +46,13 @@ def test_archives_are_promoted_with_their_dataset(source, path):
         archive.append([datum(1, 3)])
 
 
-def test_a_promotion_beside_a_reader_does_not_look_like_an_exchanged_index(source, path):
+@pytest.mark.parametrize("has_mark", [True, False])
+def test_a_promotion_beside_a_reader_does_not_look_like_an_exchanged_index(source, path, has_mark):
     """The main file of the index has the former UUID until the reader ends."""
     source.append([datum(1, 1), datum(1, 2), datum(2, 1)])
     pull(path, source)
+    if not has_mark:
+        (path / ".tide").unlink()
     with ondisk.open(path, read_only=True) as reading, reading.query() as query:
         next(query)
         promote(path).close()

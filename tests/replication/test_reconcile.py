@@ -330,6 +330,25 @@ def delete_everywhere(lower: Dataset, path: Path) -> None:
     assert content(path) == content(lower.path)
 
 
+def test_the_first_archive_of_the_source_may_be_made_meanwhile(source, path, monkeypatch):
+    """Between the commit of the archive and that of the dataset, only the archive says that it is there."""
+    source.append([datum(1, 1), datum(2, 1)])
+    pull(path, source.path)
+    found, real = [], AtomicChange.commit
+
+    def commit(self: AtomicChange) -> None:
+        real(self)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(AtomicChange, "commit", real)
+            found.append(verified(path, source.path).count)
+
+    monkeypatch.setattr(AtomicChange, "commit", commit)
+    source.archive(FIRST)
+    monkeypatch.undo()
+    assert found == [0] * len(found)
+    assert len(found) >= 2
+
+
 def test_data_of_an_archive_that_the_source_has_not_recorded_again_are_not_extra(source, path, tmp_path):
     source.append([datum(1, 1), datum(2, 1)])
     source.archive(FIRST)
