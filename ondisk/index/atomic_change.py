@@ -215,7 +215,7 @@ class AtomicChange:
         if is_highest:
             self._seq_elsewhere = None
 
-    def begin_again_as(self, uuid: str, *, seq: int | None = None) -> None:
+    def identify_as(self, uuid: str, *, seq: int | None = None) -> None:
         """Assign a new UUID to the index with this commit: tokens and plans of the old one are void.
 
         Args:

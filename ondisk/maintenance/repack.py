@@ -69,7 +69,8 @@ def repack(
         DurabilityLost: nothing more can be written. What was repacked before stays repacked.
         OndiskError: the first error at a single segment, such as DiskFull; raised at the end, after all others were
             repacked.
-            `error.context["report"]` of each error reports what was done.
+
+    `error.context["report"]` of each error reports what was done.
 
     Durability: see `ondisk.segments.generations`; a crash leaves each segment in its old or its new state. If the disk
         is full, the rows of a segment to delete are removed in several commits, and a crash between them leaves some.

@@ -394,7 +394,7 @@ class Rescan:
                     self._foreign = folder.stat(METADATA)
                     self._copied = self._other.copy_of(self._name)
                 self._may_compare(segment, is_same=is_same)
-                # In the folder that the index describes, no number has ever had another file.
+                # In the folder that the index describes, or that a salvage has copied, a number has had only one file.
                 may_move = seen not in SAME_BYTES and not self._is_salvaged
                 with self._matching(known is not None and not is_same, may_move=may_move):
                     end = self._add_all(segment, scan(folder, self._name, self._format.describe))

@@ -482,7 +482,7 @@ class _Steps:
             replica.settle_lost(transaction)
             replica.differ(transaction, [Difference(seq, LOST, "the source has lost it") for seq in lost])
             if uuid is not None:
-                transaction.begin_again_as(uuid, seq=self._last)
+                transaction.identify_as(uuid, seq=self._last)
             after = replace(self._now, index_start=NO_COMPARISON, key=b"", replica=uuid or self._now.replica)
             replica.follow(transaction, after)
             if expires and uuid is None:
@@ -514,7 +514,7 @@ class _Steps:
             transaction.commit()
         for archive in higher:
             with self._changing(archive) as transaction:
-                transaction.begin_again_as(str(uuid4()), seq=last)
+                transaction.identify_as(str(uuid4()), seq=last)
                 transaction.commit()
         access.archives.record.update()
 

@@ -459,7 +459,7 @@ def promote(path: str | os.PathLike[str]) -> Dataset:
                 replica.renumber_own(transaction, last + 1)
                 if opened is access:
                     replica.forget_source(transaction)
-                    transaction.begin_again_as(str(uuid.uuid4()))
+                    transaction.identify_as(str(uuid.uuid4()))
                 transaction.commit()
         with access.locked("promote"):
             for opened in (*access.archives.present().values(), access):  # the dataset last
