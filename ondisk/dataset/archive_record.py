@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from ondisk.dataset import summaries
@@ -22,6 +22,7 @@ from ondisk.dataset.known_archives import (
     former_uuids,
     hull,
     identified,
+    original_of,
     problem,
     span_of,
     state_of,
@@ -29,11 +30,11 @@ from ondisk.dataset.known_archives import (
     touching,
 )
 from ondisk.dataset.known_archives import faults as faulty
-from ondisk.dataset.layout import ARCHIVE, LAST
+from ondisk.dataset.layout import ARCHIVE, LAST, read_config
 from ondisk.dataset.summaries import Summary
 from ondisk.datum import microseconds
 from ondisk.errors import NotFound, OndiskError, StateError
-from ondisk.index import Index, Snapshot, segment_rows
+from ondisk.index import Index, Snapshot, replica, segment_rows
 from ondisk.index.segment_rows import KnownArchive
 from ondisk.index.tide import State
 from ondisk.step import Interval
@@ -67,13 +68,24 @@ class ArchiveRecord:
             own = {name: index for name, index in indices.items() if not present[name].has_foreign_index()}
             states = self._identified(states_of(own), known, present)
             main = state_of(self._main.current().index)
+            former = {"": former_uuids(self._main.current().index), **_former(own)}
+            found = faulty(known, states, main, partial(_is_untrusted, present), former)
+            if self._follows_a_source():
+                found = {each: Fault.ORDINARY for each in states if not _is_replica(present[each])} | found
             self._faulty = {
                 name: fault
-                for name, fault in faulty(known, states, main, lambda name: present[name].needs_check()).items()
+                for name, fault in found.items()
                 if fault is not Fault.FOREIGN or self._accepted.get(name) is not indices[name]
             }
         self._judged = indices
         return self._faulty
+
+    def _follows_a_source(self) -> bool:
+        """Return whether this is a replica, and no promotion of it has begun."""
+        if not self._main.config.replica:
+            return False
+        with self._main.current().index.snapshot() as snapshot:
+            return replica.followed(snapshot) is not None
 
     def _identified(
         self, states: Mapping[str, State], known: list[KnownArchive], present: Mapping[str, Access]
@@ -104,12 +116,13 @@ class ArchiveRecord:
         states = {name: state_of(archive.current().index) for name, archive in present.items()}
         states = self._identified(states, known, present)
         records = {each.uuid: each for each in known}
+        former = _former({name: present[name].current().index for name in states})
         unusable = []
         for name, fault in found.items():
             uuid = states[name][0]
             if fault is not Fault.FOREIGN:  # the one whose name it has is away
-                twin = next((other for other in states if states[other][0] == uuid and other != name), None)
                 record = records.get(uuid)
+                twin = original_of(name, states, former, record)
                 before = None if record is None else record.interval
                 interval = None if fault is Fault.COPY else hull(described(present[name]).interval, before)
                 last = record.seq if record is not None and fault is Fault.OLDER else None
@@ -121,7 +134,7 @@ class ArchiveRecord:
 
     def missing(self) -> list[Unusable]:
         """Return the archives that the dataset knows and that are away, or not what it knows."""
-        return [each for each in self.unusable() if each.fault not in (Fault.COPY, Fault.TWIN)]
+        return [each for each in self.unusable() if each.fault not in (Fault.COPY, Fault.TWIN, Fault.ORDINARY)]
 
     def _away(self, known: list[KnownArchive], present: Mapping[str, Access], uuids: set[str]) -> list[KnownArchive]:
         def spans() -> list[Interval]:
@@ -347,6 +360,24 @@ class ArchiveRecord:
         fields = self._main.config.fields
         chosen = summaries.offline(self._main.directory) if names is None else names
         return {name: summaries.read(self._main.directory, name, fields) for name in chosen}
+
+
+def _former(indices: Mapping[str, Index]) -> dict[str, list[str]]:
+    """Return name → the UUIDs that each index had before it was lost, rebuilt or exchanged."""
+    return {name: former_uuids(index) for name, index in indices.items()}
+
+
+def _is_replica(archive: Access) -> bool:
+    """Return what the file of an archive says; `archive.config` says what the dataset is."""
+    try:
+        return read_config(archive.directory).replica
+    except (OndiskError, FileNotFoundError):  # who reads it raises this error
+        return True
+
+
+def _is_untrusted(present: Mapping[str, Access], name: str) -> bool:
+    """Return whether an archive is there whose index may have lost data."""
+    return name in present and present[name].needs_check()
 
 
 def _span(summary: Summary) -> Interval | None:

@@ -221,7 +221,12 @@ class Archives:
         return max(map(_seq, self.present().values()), default=0)
 
     def catch_up(self) -> None:
-        """Advance the dataset's `seq` to that of the archives, which is higher after an archive's index was rebuilt."""
+        """Advance the dataset's `seq` to that of the archives, which is higher after an archive's index was rebuilt.
+
+        Not that of a replica: it is the last change of the source, and an archive that somebody put there has others.
+        """
+        if self._main.config.replica:
+            return
         seq = self.seq()
         if seq > _seq(self._main):
             with self._main.transaction("open") as transaction:

@@ -46,6 +46,8 @@ class Fault(Enum):
     """It is a copy of another archive, which is used, or of the dataset itself."""
     TWIN = auto()
     """It has the UUID of another, and nothing says which of both is the copy."""
+    ORDINARY = auto()
+    """It is of an ordinary dataset, and was put into a replica: its numbers are not those of the source."""
     OFFLINE = auto()
     """Only a summary of it is in `.archive/`. Queries warn of it; a caller that cannot warn asks for this."""
 
@@ -72,7 +74,11 @@ class Unusable:
 
 
 def faults(
-    known: Iterable[KnownArchive], present: Mapping[str, State], main: State, is_untrusted: Callable[[str], bool]
+    known: Iterable[KnownArchive],
+    present: Mapping[str, State],
+    main: State,
+    is_untrusted: Callable[[str], bool],
+    former: Mapping[str, Collection[str]],
 ) -> dict[str, Fault]:
     """Return the archives in `.archive/` that must not be used: name → why.
 
@@ -80,7 +86,8 @@ def faults(
         known: the archives that the dataset knows.
         present: name → the state of the index of each archive in `.archive/` that has one.
         main: the state of the dataset's own index.
-        is_untrusted: whether the index of the archive with a name may have lost data. Its own fix finds out what.
+        is_untrusted: whether an archive with a name is there whose index may have lost data; its own fix finds them.
+        former: name → the UUIDs that the index of the archive had before; "" for the dataset itself.
     """
     by_uuid = {each.uuid: each for each in known}
     names: dict[str, list[str]] = {}
@@ -103,13 +110,46 @@ def faults(
         (name,) = twins
         if record is not None:
             _, seq, generation = present[name]
-            if (seq < record.seq or generation < record.generation) and not is_untrusted(name):
+            if record.name not in present and is_untrusted(record.name):  # the index of the original was lost
+                found[name] = Fault.COPY
+            elif (seq < record.seq or generation < record.generation) and not is_untrusted(name):
                 found[name] = Fault.OLDER
         else:
             expected = {each.uuid for each in by_uuid.values() if each.name == name and each.interval is not None}
             if not expected.issubset(names) and not is_untrusted(name):
                 found[name] = Fault.FOREIGN
+    for original, copy in _former_copies(present, former):
+        if not original:
+            found[copy] = Fault.COPY
+            continue
+        record, is_known = by_uuid.get(present[copy][0]), present[original][0] in by_uuid
+        is_recorded = record is not None and record.name == copy
+        if is_known and is_recorded:
+            continue
+        if is_known or (record is not None and record.name == original):
+            found[copy] = Fault.COPY
+        else:
+            found |= {original: Fault.COPY} if is_recorded else dict.fromkeys((original, copy), Fault.TWIN)
     return found
+
+
+def _former_copies(present: Mapping[str, State], former: Mapping[str, Collection[str]]) -> Iterator[tuple[str, str]]:
+    """Yield the names of two archives, of which the first has had the UUID that the second one has."""
+    for name, (uuid, *_) in present.items():
+        for other, uuids in former.items():
+            if other != name and uuid in uuids and (other in present or not other):
+                yield other, name
+
+
+def original_of(
+    name: str, present: Mapping[str, State], former: Mapping[str, Collection[str]], record: KnownArchive | None
+) -> str | None:
+    """Return the name of the archive that one is a copy of, or that is a copy of it; None for the dataset itself."""
+    uuid = present[name][0]
+    for other, (theirs, *_) in present.items():
+        if other != name and (theirs == uuid or uuid in former[other] or theirs in former[name]):
+            return other
+    return record.name if record is not None and record.name != name else None
 
 
 def _twin(own: State, other: State) -> Fault:
@@ -246,6 +286,10 @@ def problem(unusable: Unusable, dataset: Path) -> StateError:
                 f"Put the newer state back; or, if it is gone for good, use this one, and count what is lost: {forget}."
             )
             return StateError(f"the archive {path}{span} is missing: an older state of it is in its place", hint=hint)
+        case Fault.ORDINARY:
+            hint = f"Move it out of {folder}, and append its data to the source."
+            message = f"the archive {path}{span} is of an ordinary dataset, and {dataset} is a replica"
+            return StateError(f"{message}: the numbers in it are not those of the source", hint=hint)
         case Fault.OFFLINE:
             hint = "Mount its disk, or move it back."
             return StateError(f"the archive {path}{span} is offline: only its summary is there", hint=hint)

@@ -227,6 +227,8 @@ class AtomicChange:
         if seq is not None:
             ((last,),) = self._rows("SELECT ifnull(max(seq), 0) FROM datum WHERE seq < ?", (OWN,))
             self._seq = min(self._seq, max(seq, last))
+            self._execute("UPDATE dataset SET expired = min(expired, ?)", (self._seq,))
+            self._execute("DELETE FROM session WHERE first > ?", (self._seq,))
         tide.announce(self.directory, uuid, self._seq)
         self._execute(FORMER, (self._uuid,))
         self._execute("UPDATE dataset SET uuid = ?", (uuid,))

@@ -225,7 +225,7 @@ def unusable_archives(dataset: DatasetAccess) -> Iterator[Diagnosis]:
     """Yield a diagnosis for each archive that is away, and for each in `.archive/` that is not used or trusted."""
     for each in dataset.archives.record.unusable():
         error = dataset.archives.record.problem(each)
-        state = State.UNALIGNED if each.fault in (Fault.COPY, Fault.TWIN) else State.MISSING
+        state = State.UNALIGNED if each.fault in (Fault.COPY, Fault.TWIN, Fault.ORDINARY) else State.MISSING
         yield Diagnosis(f"{ARCHIVE}/{each.name}", state, (f"{error.message}. {error.hint}",), held=True)
     for archive, reason in dataset.archives.untrusted():
         yield Diagnosis(archive.prefix.removesuffix("/"), State.UNALIGNED, (reason,), held=True)

@@ -490,33 +490,27 @@ class _Steps:
 
         with self._access.locked("replicate"):
             if is_foreign:
-                self._count_as_the_source()
+                self._renew_archives()
             self._in_each_index(end, only_main=True)
+            self._access.archives.record.update()
 
-    def _count_as_the_source(self) -> None:
-        """Lower the counter of each archive to the number after which pulls continue.
+    def _renew_archives(self) -> None:
+        """Assign new UUIDs to the archives, and lower their counters to the number after which pulls continue.
 
-        An archive treats deletions up to its counter as done. The numbers of the former source may have been higher.
+        An older state of an archive has other numbers, and must not pass for this one. And an archive treats deletions
+        up to its counter as done: the numbers of the former source may have been higher.
 
         Durability: a commit of the dataset, then one of each archive. After a crash, the comparison is not complete.
         """
-        access, last = self._access, self._last
-        higher = []
-        for archive in access.archives.online():
-            with archive.current().index.snapshot() as snapshot:
-                if snapshot.dataset()["seq"] > last:
-                    higher.append(archive)
-        if not higher:
-            return
-        with self._changing(access) as transaction:  # else their lower counters look like those of older states
-            for known in access.archives.record.all():
-                transaction.know_archive(replace(known, seq=min(known.seq, last)))
+        access, archives = self._access, self._access.archives
+        with self._changing(access) as transaction:  # else lower counters look like those of older states
+            for known in archives.record.all():
+                transaction.know_archive(replace(known, seq=min(known.seq, self._last)))
             transaction.commit()
-        for archive in higher:
+        for archive in archives.online():
             with self._changing(archive) as transaction:
-                transaction.identify_as(str(uuid4()), seq=last)
+                transaction.identify_as(str(uuid4()), seq=self._last)
                 transaction.commit()
-        access.archives.record.update()
 
     def _each(self, seqs: Sequence[int], do: Callable[[Transaction, list[int]], None]) -> None:
         """Change the data with some numbers in the indices that have them."""

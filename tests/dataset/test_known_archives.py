@@ -80,12 +80,35 @@ FAULTS = {
 @pytest.mark.parametrize("case", FAULTS)
 def test_an_archive_is_used_if_it_is_the_one_that_is_recorded(case: str) -> None:
     known, present, expected = FAULTS[case]
-    assert faults(known, present, MAIN, lambda _: False) == expected
+    assert faults(known, present, MAIN, lambda _: False, {}) == expected
+
+
+OTHER, COPY = KnownArchive("b", "last", Interval(10, 20), 9, 4), KnownArchive("a", "copy", Interval(10, 20), 7, 3)
+FORMER = {
+    "its index was rebuilt, which is recorded": ([OTHER], "last", {"copy": Fault.COPY}),
+    "its index was rebuilt just now": ([LAST], "last", {"copy": Fault.COPY}),
+    "the index of the copy was rebuilt": ([COPY], "last", {"last": Fault.COPY}),
+    "both are recorded": ([OTHER, COPY], "last", {}),
+    "none is recorded": ([], "last", {"last": Fault.TWIN, "copy": Fault.TWIN}),
+    "a copy of the dataset, whose index was rebuilt": ([OTHER], "", {"copy": Fault.COPY}),
+}
+
+
+@pytest.mark.parametrize("case", FORMER)
+def test_an_archive_is_a_copy_if_another_has_had_its_uuid(case: str) -> None:
+    known, name, expected = FORMER[case]
+    present = {"last": ("b", 9, 4), "copy": ("a", 7, 3)}
+    assert faults(known, present, MAIN, lambda _: False, {"": [], "last": [], "copy": [], name: ["a"]}) == expected
 
 
 def test_an_archive_whose_index_was_lost_may_have_other_numbers() -> None:
-    assert faults([LAST], {"last": ("a", 6, 3)}, MAIN, lambda _: True) == {}
-    assert faults([LAST], {"last": ("b", 6, 3)}, MAIN, lambda _: True) == {}
+    assert faults([LAST], {"last": ("a", 6, 3)}, MAIN, lambda _: True, {}) == {}
+    assert faults([LAST], {"last": ("b", 6, 3)}, MAIN, lambda _: True, {}) == {}
+
+
+def test_a_copy_does_not_take_the_place_of_an_archive_whose_index_was_lost() -> None:
+    present = {"copy": ("a", 7, 3)}
+    assert faults([LAST], present, MAIN, lambda name: name == "last", {}) == {"copy": Fault.COPY}
 
 
 T = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -359,6 +382,25 @@ def test_a_copy_of_an_archive_is_not_used(dataset, archive):
         assert len([*reader.query()]) == 4
     shutil.rmtree(copy)
     assert maintain(dataset.path).exit_code == 0
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_copy_of_an_archive_is_not_used_after_the_index_of_the_archive_was_lost(dataset, archive, tmp_path, is_late):
+    """Whether the copy is there already, or comes back later: its data would be the only ones after a repack."""
+    copy = copied(dataset, archive, "copy")
+    if is_late:
+        copy.rename(tmp_path / "away")
+    dataset.close()
+    lose_index(archive)
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+    if is_late:
+        (tmp_path / "away").rename(copy)
+    for _ in range(2):
+        assert [each.segment for each in maintain(dataset.path).findings] == [".archive/copy"]
+    assert (archive / "2024/03-01.jsonl").exists()
+    with ondisk.open(dataset.path, read_only=True) as reader:
+        assert len([*reader.query()]) == 5
 
 
 def test_a_copy_of_an_archive_that_may_be_the_newer_one_keeps_both_from_use(dataset, archive, tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from replicas import replica_of, rot
+from worlds import lose_index
 
 import ondisk
 from ondisk import Dataset, Datum
@@ -399,6 +400,27 @@ def test_a_comparison_with_lower_numbers_is_killed_before_a_commit(lower, path, 
     delete_everywhere(lower, path)
 
 
+def test_the_replica_of_a_replica_whose_source_has_lower_numbers_reconciles_once(lower, path, tmp_path):
+    last = tmp_path / "last"
+    pull(last, path)
+    assert mend(path, lower.path).mode == mend(last, path).mode == "foreign"
+    for day in (4, 5):
+        lower.append([datum(day, 1)])
+        pull(path, lower.path)
+        pull(last, path)
+        assert numbered(last) == numbered(lower.path)
+
+
+def test_a_copy_of_an_archive_is_still_one_after_the_archive_has_got_other_numbers(lower, path):
+    shutil.copytree(path / ".archive/last", path / ".archive/copy")
+    assert reconciled(path, lower.path).mode == "foreign"
+    assert content(path) == content(lower.path)
+    with ondisk.open(path) as replica:
+        [found] = [each for each in replica.check().segments if each.state.name != "OK"]
+        assert found.segment == ".archive/copy"
+    delete_everywhere(lower, path)
+
+
 def test_counters_are_lowered_beside_a_reader(lower, path):
     """The main files of the indices have the former counters until the reader ends."""
     with ondisk.open(path, read_only=True) as reading, reading.query() as query:
@@ -422,11 +444,24 @@ def test_an_archive_whose_index_is_lost_beside_a_reader_is_still_known(lower, pa
     assert content(path) == content(lower.path)
 
 
-def test_an_older_state_of_an_archive_is_noticed_although_its_counter_is_higher(lower, path, tmp_path):
-    shutil.copytree(path / ".archive/last", tmp_path / "older")
-    mend(path, lower.path)
-    shutil.rmtree(path / ".archive/last")
-    (tmp_path / "older").rename(path / ".archive/last")
+@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize("is_lower", [True, False])
+def test_an_archive_with_the_numbers_of_the_former_source_is_noticed(source, lower, path, tmp_path, is_lower, is_whole):
+    """Also if its counters are the same: its numbers now belong to other data."""
+    if not is_lower:
+        source.close()
+        lose_index(source.path)
+        with ondisk.open(source.path) as again:
+            again.fix()
+    archive, older = path / ".archive/last", tmp_path / "older"
+    shutil.copytree(archive, older)
+    mend(path, lower.path if is_lower else source.path)
+    if is_whole:
+        shutil.rmtree(archive)
+        older.rename(archive)
+    else:
+        lose_index(archive)
+        shutil.copy(older / "index.sqlite", archive)
     assert not are_ok(path)
 
 

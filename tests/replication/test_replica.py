@@ -153,6 +153,33 @@ def test_data_that_the_source_has_lost_are_kept_and_reported(source, path):
         assert replica.pull().kept == 1
 
 
+def test_an_archive_of_an_ordinary_dataset_is_not_used_in_a_replica(source, path, create, tmp_path):
+    """A deletion of the source would delete the datum with the same number in it, or not reach the replica's own."""
+    source.append([datum(1, 1), datum(2, 1)])
+    pull(path, source)
+    other = create("other", fields={"a": "integer"}, unique=["reftime", "a"])
+    for a in range(20):
+        other.append([datum(10, a)])
+    other.archive("2026/11-10.jsonl")
+    other.close()
+    (path / ".archive").mkdir()
+    strange = (other.path / ".archive/last").rename(path / ".archive/2020")
+    with ondisk.open(path) as replica:
+        replica.archive(FIRST)
+        (found,) = [each for each in replica.check().segments if each.state.name != "OK"]
+        assert found.segment == ".archive/2020"
+        with pytest.raises(StateError, match=r"2020 .* is of an ordinary dataset, and .* is a replica"):
+            replica.first("reftime: =2026-11-10")
+    source.delete("reftime: =2026-11-01")
+    with Replica.open(path, source.path) as replica:
+        assert replica.pull().deleted == 1
+        assert replica.dataset.count("reftime: =2026-11-01") == 0
+    with ondisk.open(strange) as archive:
+        assert archive.count() == 20
+    strange.rename(tmp_path / "away")
+    assert pull(path, source).deleted == 0
+
+
 def test_a_segment_with_last_copies_goes_to_quarantine_once(source, path):
     """However many answers and pulls replace them. What is stored later and lost again is not in the first copy."""
     source.append(datum(1, a, "old") for a in range(8))
