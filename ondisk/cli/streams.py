@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ondisk.errors import NotFound, OndiskError, StorageError
+from ondisk.errors import DiskFull, NotFound, OndiskError, StorageError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -23,7 +23,7 @@ _WRITE = 1024 * 1024  # bytes
 _NOWHERE = Path(os.devnull)
 _STREAMS = [("stdin", os.O_RDONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w")]
 _OUTPUT_HINTS = {
-    errno.ENOSPC: "Is the disk full?",
+    errno.ENOSPC: "Free some space on its disk, or write to another one.",
     errno.EBADF: "It is closed. To discard the output, redirect it to /dev/null.",
 }
 _REMEDIES = {
@@ -175,7 +175,8 @@ def _write(content: bytes) -> bool:
     except OSError as error:
         discard_stdout()
         hint = _OUTPUT_HINTS.get(error.errno or 0, "")
-        raise StorageError(f"standard output: {error.strerror}", hint=hint, errno=error.errno) from error
+        kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
+        raise kind(f"standard output: {error.strerror}", hint=hint, errno=error.errno) from error
     return True
 
 

@@ -257,7 +257,7 @@ def test_output_that_a_closed_stream_would_lose_is_an_error(environment, weather
 def test_results_that_cannot_be_written_are_an_error(environment, large, argv):
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run([*COMMAND, *argv], env=environment, stdout=full, stderr=subprocess.PIPE, timeout=PATIENCE)
-    assert done.returncode == 50
+    assert done.returncode == 51
     assert done.stderr.startswith(b"ondisk: error: standard output: No space left on device\n")
     assert b"Exception ignored" not in done.stderr
 
