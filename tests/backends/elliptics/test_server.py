@@ -45,8 +45,13 @@ class Running:
         assert self._started.wait(30)
         return self
 
+    def stop(self):
+        """Let the server end; a test may have done so before."""
+        with contextlib.suppress(RuntimeError):  # its event loop is closed already
+            self._loop.call_soon_threadsafe(self._stop.set)
+
     def __exit__(self, *error):
-        self._loop.call_soon_threadsafe(self._stop.set)
+        self.stop()
         self._thread.join(30)
         assert not self._thread.is_alive()
         self.dataset.close()
@@ -262,7 +267,7 @@ def test_the_end_of_a_server_with_connections_is_quiet(path, caplog):
         async def stay(reader, writer):
             writer.write(read(A))
             await receive(reader)
-            running._loop.call_soon_threadsafe(running._stop.set)
+            running.stop()
             await rest(reader)
 
         running.run(stay)
