@@ -22,8 +22,9 @@ _ROUND = 1.0  # seconds
 _WRITE = 1024 * 1024  # bytes
 _NOWHERE = Path(os.devnull)
 _STREAMS = [("stdin", os.O_RDONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w")]
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _OUTPUT_HINTS = {
-    errno.ENOSPC: "Free some space on its disk, or write to another one.",
+    **dict.fromkeys(_NO_SPACE, "Free some space on its disk, or write to another one."),
     errno.EBADF: "It is closed. To discard the output, redirect it to /dev/null.",
 }
 _REMEDIES = {
@@ -175,7 +176,7 @@ def _write(content: bytes) -> bool:
     except OSError as error:
         discard_stdout()
         hint = _OUTPUT_HINTS.get(error.errno or 0, "")
-        kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
+        kind = DiskFull if error.errno in _NO_SPACE else StorageError
         raise kind(f"standard output: {error.strerror}", hint=hint, errno=error.errno) from error
     return True
 

@@ -343,9 +343,7 @@ def insert(
         elif transaction.is_replica:
             kept = _take_places(rows, transaction, stored)
         else:
-            here = replica.present(transaction, seqs)
-            kept = [place for place, seq in enumerate(seqs) if seq in here]
-            stored.duplicates.update({*range(len(seqs))}.difference(kept))
+            kept = _skip_duplicates(seqs, transaction, stored)
         if not kept:
             _refuse(batch, stored, found.refused)
             return stored
@@ -416,6 +414,14 @@ def _settle_duplicates(
         (stored.replaced if replaced else stored.duplicates).add(place)
     remaining = transaction.seqs_from(first)
     return [place for place, row in enumerate(rows) if row[0] in remaining]
+
+
+def _skip_duplicates(seqs: Sequence[int], transaction: Transaction, stored: Stored) -> list[int]:
+    """Add the data that were not inserted to the duplicates; return the positions of the others."""
+    here = replica.present(transaction, seqs)
+    kept = [place for place, seq in enumerate(seqs) if seq in here]
+    stored.duplicates.update({*range(len(seqs))}.difference(kept))
+    return kept
 
 
 def _take_places(rows: list[tuple[Any, ...]], transaction: Transaction, stored: Stored) -> list[int]:

@@ -116,7 +116,7 @@ class ArchiveRecord:
         states = {name: state_of(archive.current().index) for name, archive in present.items()}
         states = self._identified(states, known, present)
         records = {each.uuid: each for each in known}
-        former = _former({name: present[name].current().index for name in states})
+        former = _former({name: present[name].current().index for name in states}) if found else {}
         unusable = []
         for name, fault in found.items():
             uuid = states[name][0]

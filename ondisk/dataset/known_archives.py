@@ -134,7 +134,7 @@ def faults(
 
 
 def _former_copies(present: Mapping[str, State], former: Mapping[str, Collection[str]]) -> Iterator[tuple[str, str]]:
-    """Yield the names of two archives, of which the first has had the UUID that the second one has."""
+    """Yield pairs of archives with one UUID: the name of one that had it before, and of one that has it now."""
     for name, (uuid, *_) in present.items():
         for other, uuids in former.items():
             if other != name and uuid in uuids and (other in present or not other):
@@ -279,7 +279,7 @@ def problem(unusable: Unusable, dataset: Path) -> StateError:
             return StateError(f"the archive {path} is a copy of {other}", hint=hint)
         case Fault.TWIN:
             hint = f"Move the one that has fewer data out of {folder}. Until then neither is used."
-            message = f"the archive {path}{span} and {other} have the same UUID: one is a copy of the other"
+            message = f"the archive {path}{span} and {other} have, or had, the same UUID: one is a copy of the other"
             return StateError(message, hint=hint)
         case Fault.OLDER:
             hint = (

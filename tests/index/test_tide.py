@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from worlds import START, access_to, lose_index
+from worlds import START, access_to, lose_index, sql
 
 import ondisk
 from ondisk import Datum
@@ -556,6 +556,16 @@ def test_a_kill_at_any_call_of_a_migration_is_no_alarm(path):
         append(copy, 30, 31)
         assert not needs_check(copy)
         assert mark_of(copy).seq == counters(copy)[0]
+
+
+def test_an_index_that_was_lost_may_have_had_each_uuid_of_the_mark(path):
+    """Also the one that it had only in its write-ahead log: an archive is recognised by it."""
+    had, announced = uuid_of(path), "b" * 36
+    with Directory.open(path) as directory:
+        announce(directory, announced)
+    lose_index(path)
+    fix(path)
+    assert {each for (each,) in sql(path, "SELECT uuid FROM archive WHERE name = ''")} == {had, announced}
 
 
 def test_a_new_uuid_is_announced_before_it_appears(path):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import ondisk
 from ondisk import Datum
 from ondisk.errors import InvalidInput, LimitExceeded, SegmentMissing
-from ondisk.tables import to_csv
+from ondisk.tables import arrow_out, to_csv
 from ondisk.tables.to_csv import csv_lines
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
@@ -77,6 +77,17 @@ def test_bytes_are_text_if_they_can_be(create, content, cell):
     dataset = create(format="blob")
     dataset.append([Datum(T, {}, content)])
     assert rows_of(dataset) == [["reftime", "data"], ["2026-11-20T06:00:00Z", cell]]
+
+
+def test_a_hint_names_only_some_of_many_columns_and_types(create, monkeypatch):
+    for module in (to_csv, arrow_out):
+        monkeypatch.setattr(module, "SAMPLE", 1)
+    dataset = create(format="seg")
+    dataset.append([Datum(T, {}, {"a": 1}), Datum(T, {}, {f"{key}": 1 for key in range(9000)})])
+    for read in (lambda: text_of(dataset), lambda: dataset.to_arrow().read_all()):
+        with pytest.raises(InvalidInput) as caught:
+            read()
+        assert len(str(caught.value)) < 2000
 
 
 def test_more_columns_than_anybody_reads_are_refused(create):

@@ -113,11 +113,11 @@ class Client:
             io = IO(id, id, 0, offset, wanted)
             parts.append(self._ask(id, self._layout.io_of(Code.READ, io)))
             offset += len(parts[-1])
-            if len(parts[-1]) < wanted or offset == end:
-                return b"".join(parts)
             if not size and offset - begin > _MOST:
                 problem = f"the object has more than {_MOST:,} bytes, and unwritten ones count"
                 raise InvalidInput(problem, hint="Read it in parts: pass offset and size.")
+            if len(parts[-1]) < wanted or offset == end:
+                return b"".join(parts)
 
     def delete(self, name: str | bytes) -> None:
         """Delete an object.

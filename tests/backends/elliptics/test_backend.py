@@ -86,6 +86,20 @@ def test_a_delete_of_nothing_is_the_first_error_also_before_a_command_that_is_no
     assert status(client.backend.process(read(A))) == -errno.ENOENT
 
 
+def test_a_refused_packet_does_not_divide_the_commit_of_the_others(client, monkeypatch):
+    commits, real = [], ondisk.Dataset.exchange
+
+    def exchange(*arguments):
+        commits.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(ondisk.Dataset, "exchange", exchange)
+    wrong = request(C, 1, LAYOUT.io_of(Code.WRITE, IO(C, C, 0, 0, 99)) + b"x")
+    answers = client.backend.process_all([write(A, b"abc"), wrong, write(B, b"abc")])
+    assert [status(each) for each in answers] == [0, -errno.EINVAL, 0]
+    assert len(commits) == 1
+
+
 def test_nothing_after_the_first_error_of_a_packet_is_executed(client):
     write_a, write_b = (io_command(Code.WRITE, IO(each, each, 0, 0, 3), b"abc") for each in (A, B))
     missing = io_command(Code.DEL, IO(C, C, 0, 0, 0))

@@ -62,6 +62,15 @@ def test_an_object_without_end_is_read_in_parts_only(client, monkeypatch):
     assert client.get("sparse", 2**63 - 10, 9) == bytes(8) + b"x"
 
 
+def test_the_longest_object_that_is_read_whole_has_exactly_the_limit(client, monkeypatch):
+    monkeypatch.setattr(client_module, "_MOST", 8 * 1024 * 1024)
+    client.put("long", b"x", 8 * 1024 * 1024 - 1)
+    assert len(client.get("long")) == 8 * 1024 * 1024
+    client.put("long", b"x", append=True)
+    with pytest.raises(InvalidInput, match="more than 8,388,608 bytes"):
+        client.get("long")
+
+
 def test_errors_are_raised_and_the_connection_stays(client):
     with pytest.raises(NotFound, match="No such file"):
         client.get("nothing")
