@@ -13,7 +13,6 @@ import os
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from secrets import token_hex
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 _REFUSALS = 100
 _KNOWN = 20  # names of metadata that an error lists
 _OPEN = 64  # folders
-_TOGETHER, _MOST = 4 * 1024 * 1024, 64  # bytes and data that are written while the next ones are read
 _NO_NAME = (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)  # what some filesystems say of names that others take
 
 
@@ -95,7 +93,7 @@ def export(
         one of the folders. Files survive a power cut once this returns. Before that, or after an error, a power cut may
         leave incomplete files: delete these, and export again.
     Cost: two queries: the first one compares the names. It reads the data only if the template names metadata that are
-        not declared. A link also reads the file again. Memory: some MiB, or two data.
+        not declared. A link also reads the file again. Memory: some MiB, or two data (three with links).
     """
     names = Names(name, {each: dataset.fields[each].kind for each in dataset.fields if each != "reftime"})
     choice: dict[str, Any] = {"sort": sort, "limit": limit}
@@ -107,7 +105,7 @@ def export(
         files = _Files(folder, names, links, result)
         try:
             with dataset.query(match, **choice) as data:
-                _write_behind(files, data)
+                files.add(data)
             files.sync()
         except OndiskError as error:
             error.context["result"] = result
@@ -115,38 +113,8 @@ def export(
     return result
 
 
-def _write_behind(files: _Files, data: Iterable[Datum]) -> None:
-    """Write data to files while the next ones are read: reading and writing take about as long."""
-    waiting: Future[None] | None = None
-    with ThreadPoolExecutor(1) as thread:
-        try:
-            for some in _some(data):
-                if waiting is not None:
-                    waiting.result()
-                waiting = thread.submit(files.add, some)
-        finally:
-            if waiting is not None:
-                waiting.result()
-
-
-def _some(data: Iterable[Datum]) -> Iterator[list[Datum]]:
-    """Yield data in lists of some MiB; also those before an error."""
-    some, size = list[Datum](), 0
-    try:
-        for datum in data:
-            some.append(datum)
-            size += len(datum.data) if type(datum.data) is bytes else 0
-            if size >= _TOGETHER or len(some) >= _MOST:
-                yield some
-                some, size = [], 0
-    except OndiskError:
-        yield some
-        raise
-    yield some
-
-
 class _Files:
-    """Writes files to a folder, and to folders in it. One thread at a time uses it.
+    """Writes files to a folder, and to folders in it.
 
     Args:
         top: the folder.

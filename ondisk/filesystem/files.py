@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ctypes import CDLL
 
 _BLOCK = 1024 * 1024  # bytes of one write: in one large write, ext4 can take several times as long for each
-_WRITEBACK = 8 * 1024 * 1024  # bytes
+_WRITEBACK = 2 * 1024 * 1024  # bytes
 _SYNC_FILE_RANGE_WRITE = 2
 _NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 

@@ -36,7 +36,7 @@ ROWS = 200
 _CACHED = 50_000
 _VALUES = "SELECT id, value FROM value WHERE id IN (SELECT value FROM json_each(?))"
 _UNREAD, _SHARED = 1, 8  # bits that are stored with those of `Copies`
-_FEW = 2  # blocks: most data are in one, and a large segment has thousands
+_FEW = 2  # blocks: a large segment has thousands
 _TRUNCATED: dict[SortInterval, int | str] = {
     "minute": 60_000_000,
     "hour": 3_600_000_000,
@@ -340,6 +340,9 @@ class Snapshot:
         Raises:
             IndexCorrupt: no blocks contain all of them.
         """
+        nearest = self._row(_BLOCKS_BEFORE, (segment, end))
+        if nearest is not None and nearest[0] <= begin and min(nearest) >= 0:  # most data are in one block
+            return [Block(*nearest)]
         found: list[Block] = []
         for row in chain.from_iterable(self.select(_BLOCKS_BEFORE, (segment, end), _FEW)):
             found.append(Block(*row))

@@ -139,11 +139,12 @@ def unpack(stored: bytes | memoryview, *, max_size: int = MAX_BLOCK_SIZE) -> byt
     if word & ~_STORED != len(stored) - _U32.size:
         reason = f"its size says {word & ~_STORED} bytes, but there are {len(stored)} including the size"
         raise SegmentCorrupt(f"not a block: {reason}", reason=reason)
+    content = stored[_U32.size :]
     try:
-        if max_size > MAX_BLOCK_SIZE:  # memory for the largest block takes longer than decompressing most
-            with contextlib.suppress(lz4.block.LZ4BlockError):
-                return _decompress(stored[_U32.size :], word, MAX_BLOCK_SIZE)
-        return _decompress(stored[_U32.size :], word, max_size)
+        try:
+            return _decompress(content, word, min(max_size, MAX_BLOCK_SIZE))
+        except lz4.block.LZ4BlockError:  # to take memory for a larger block takes longer than to decompress most
+            return _decompress(content, word, max_size)
     except lz4.block.LZ4BlockError as error:
         raise SegmentCorrupt(f"not a block: {error}", reason=str(error)) from None
 
