@@ -13,6 +13,7 @@ import os
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from secrets import token_hex
@@ -22,7 +23,16 @@ from ondisk.dataset.json_lines import time_text
 from ondisk.dataset.layout import CONFIG
 from ondisk.dataset.output_file import check_outside
 from ondisk.datum import Datum
-from ondisk.errors import AlreadyExists, DiskFull, InvalidInput, OndiskError, ReadOnly, StorageError, shown
+from ondisk.errors import (
+    AlreadyExists,
+    DiskFull,
+    DurabilityLost,
+    InvalidInput,
+    OndiskError,
+    ReadOnly,
+    StorageError,
+    shown,
+)
 from ondisk.files.links import Links
 from ondisk.files.names import DEFAULT, Names
 from ondisk.filesystem import Directory
@@ -34,6 +44,7 @@ if TYPE_CHECKING:
 _REFUSALS = 100
 _KNOWN = 20  # names of metadata that an error lists
 _OPEN = 64  # folders
+_SYNCED = 64 * 1024 * 1024  # bytes of files that are synced while the next ones are written
 _NO_NAME = (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)  # what some filesystems say of names that others take
 
 
@@ -85,7 +96,7 @@ def export(
             template names, the path of the folder is empty or inside a dataset, or the data have no files to link: then
             nothing was written.
         AlreadyExists: the folder is a file.
-        DiskFull, ReadOnly, StorageError: a file cannot be written or linked.
+        DiskFull, ReadOnly, DurabilityLost, StorageError: a file cannot be written, synced or linked.
         Also the errors of `Dataset.query`. Once the folder is open, `error.context["result"]` reports what was written
         before the error; before that, it does not exist.
 
@@ -101,14 +112,16 @@ def export(
     with dataset.query(match, with_data=names.needs_data, **choice) as data:
         _check_distinct(_with_metadata(data, names), names)
     result = ExportResult()
-    with _folder(to) as folder, links or contextlib.nullcontext():
-        files = _Files(folder, names, links, result)
+    with _folder(to) as folder, links or contextlib.nullcontext(), ThreadPoolExecutor(1) as thread:
+        files = _Files(folder, names, links, result, thread)
         try:
             with dataset.query(match, **choice) as data:
                 files.add(data)
             files.sync()
         except OndiskError as error:
             error.context["result"] = result
+            if isinstance(error, DurabilityLost):  # the files look whole until they are read from the disk
+                error.hint = "Check the disk (dmesg), delete the exported files, and export again."
             raise
     return result
 
@@ -121,13 +134,19 @@ class _Files:
         names: of the files.
         links: makes links; None to write files.
         result: counts what is written.
+        thread: syncs files while others are written.
     """
 
-    def __init__(self, top: Directory, names: Names, links: Links | None, result: ExportResult) -> None:
+    def __init__(
+        self, top: Directory, names: Names, links: Links | None, result: ExportResult, thread: Executor
+    ) -> None:
         self._top = top
         self._names = names
         self._links = links
         self._result = result
+        self._thread = thread
+        self._syncing: Future[bool] | None = None
+        self._started = 0  # bytes of the files before the last sync that was started
         # Another thread, or a process of another container with this number, may export to the same folder.
         self._staged = f".ondisk-{os.getpid()}-{token_hex(4)}"
         self._together = top.can_sync_together
@@ -140,6 +159,7 @@ class _Files:
 
         Raises:
             DiskFull, ReadOnly, StorageError: a file cannot be written, for a reason that others share.
+            DurabilityLost: a sync failed.
         """
         for datum in data:
             try:
@@ -149,6 +169,7 @@ class _Files:
                 if len(self._result.refusals) < _REFUSALS:
                     self._result.refusals.append((self._count, f"{_named(datum)}: {error.message}"))
             self._count += 1
+            self._sync_behind()
 
     def _add(self, name: str, datum: Datum) -> None:
         """Write or link a file, unless it is there already.
@@ -215,12 +236,28 @@ class _Files:
                 self._folders.popitem(last=False)[1][0].close()
         return found
 
+    def _sync_behind(self) -> None:
+        """Start to sync the files so far, if they are many: then `sync` waits less.
+
+        Raises:
+            DurabilityLost: the sync before has failed.
+        """
+        if self._together and self._result.bytes - self._started >= _SYNCED:
+            if self._syncing is not None:
+                if not self._syncing.done():
+                    return
+                self._syncing.result()
+            self._syncing = self._thread.submit(self._top.sync_together, ())
+            self._started = self._result.bytes
+
     def sync(self) -> None:
         """Make all files durable, if they are not.
 
         Raises:
-            DurabilityLost: the sync failed.
+            DurabilityLost: the sync failed, or one before.
         """
+        if self._syncing is not None:
+            self._syncing.result()
         if self._together:
             self._top.sync_together(())
 

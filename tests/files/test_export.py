@@ -20,6 +20,7 @@ from ondisk import files
 from ondisk.errors import (
     AlreadyExists,
     DiskFull,
+    DurabilityLost,
     InvalidInput,
     MatchError,
     ReadOnly,
@@ -231,6 +232,24 @@ def test_files_are_durable_when_the_export_returns(photos, tmp_path, monkeypatch
         assert sum(f"{os.sep}.ondisk-" in each for each in synced) == 3
         assert synced.count(str(tmp_path / "out/north")) == 3
         assert str(tmp_path / "out") in synced
+
+
+@pytest.mark.parametrize("limit", [1, None])
+def test_a_sync_that_fails_while_others_are_written_is_an_error(photos, tmp_path, monkeypatch, limit):
+    called = []
+
+    def fail_once(*_):
+        called.append("sync")
+        if len(called) == 1:
+            raise DurabilityLost("a sync failed")
+
+    monkeypatch.setattr(sys.modules["ondisk.files.export"], "_SYNCED", 1)
+    monkeypatch.setattr(Directory, "can_sync_together", True)
+    monkeypatch.setattr(Directory, "sync_together", fail_once)
+    with pytest.raises(DurabilityLost) as error:
+        files.export(photos, None, tmp_path / "out", name=NAME, limit=limit)
+    assert "delete the exported files" in error.value.hint
+    assert error.value.context["result"].exported > 0
 
 
 @pytest.mark.parametrize(
