@@ -104,7 +104,7 @@ class VariantsBench(Bench):
                 dataset.read(location)
 
         reads()
-        (time,) = best(max(3, self.rounds), reads)  # of a tenth of a second
+        (time,) = best(max(9, self.rounds), reads)  # of a tenth of a second
         self.report.line(f"seg {name}: one datum at random", time / len(locations) * 1e6, 60, "µs")
 
 
