@@ -47,8 +47,12 @@ def note_mistakes(dataset: Dataset | Merged, match: str | None) -> None:
             complain("note", note)
 
 
-def noting_columns(data: Iterable[Datum], names: Iterable[str]) -> Iterator[Datum]:
-    """Yield data that match; then print a note for each column `data.KEY` or `metadata.NAME` that none of them has."""
+def noting_columns(data: Iterable[Datum], names: Iterable[str], declared: Iterable[str]) -> Iterator[Datum]:
+    """Yield data that match; then print a note for each column `data.KEY` or `metadata.NAME` that none of them has.
+
+    Args:
+        declared: the fields of the data, which have columns of other names.
+    """
     lacking = _columns_outside_index(names)
     known: dict[str, None] = {}
     count, found = 0, iter(data)
@@ -64,7 +68,7 @@ def noting_columns(data: Iterable[Datum], names: Iterable[str]) -> Iterator[Datu
             break
     yield from found
     for name in lacking if count else ():
-        _note_column(name, known)
+        _note_column(name, known, declared)
 
 
 class EmptyColumns:
@@ -106,7 +110,7 @@ class EmptyColumns:
                 known.update(_columns_of(datum))
         for name in self._names:
             if name not in known:
-                _note_column(name, known)
+                _note_column(name, known, dataset.fields)
 
 
 def _columns_outside_index(names: Iterable[str]) -> dict[str, None]:
@@ -126,10 +130,11 @@ def _columns_of(datum: Datum) -> dict[str, None]:
     return dict.fromkeys([*(f"{CONTENT}{each}" for each in keys), *(METADATA + each for each in datum.metadata)])
 
 
-def _note_column(name: str, known: Iterable[str]) -> None:
+def _note_column(name: str, known: Iterable[str], declared: Iterable[str]) -> None:
     """Print a note about a column that no datum has."""
     prefix = CONTENT if name.startswith(CONTENT) else METADATA
-    keys = [each.removeprefix(prefix) for each in known if each.startswith(prefix)]
+    hidden = {f"{METADATA}{each}" for each in declared}
+    keys = [each.removeprefix(prefix) for each in known if each.startswith(prefix) and each not in hidden]
     others = [prefix + each for each in _similar(name.removeprefix(prefix), keys) or keys]
     there_is = f": there is {', '.join(others[:_SHOWN])}{', …' * (len(others) > _SHOWN)}" if others else ""
     complain("note", f"no datum that matches has {shown(name)}{there_is}")

@@ -99,7 +99,7 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
 
         columns = None if arguments.columns is None else [*arguments.columns]
         _note_columns(columns or (), dataset)
-        found = noting_columns(found, columns or ())
+        found = noting_columns(found, columns or (), dataset.fields)
         write_stdout(csv_lines(found, columns, _config_of(dataset), several=isinstance(dataset, Merged)))
     elif arguments.table:
         known = [name for name in dataset.fields if name != "reftime"]

@@ -381,10 +381,12 @@ def test_a_column_that_no_datum_has_is_noted_at_the_end(run, jsonl):
 
 @pytest.mark.parametrize("option", [("--csv",), ("--parquet", "table"), ("--arrow", "table")])
 def test_columns_that_no_datum_has_are_noted_in_every_form(run, option):
-    run("init", "events", "--step", "daily")
+    run("init", "events", "--step", "daily", "--field", "sensors=text")
     with ondisk.open("events") as events:
         events.append(
-            ondisk.Datum(datetime(2026, 11, 20, n, tzinfo=UTC), {"sensor": n}, {"temp": n, "none": None})
+            ondisk.Datum(
+                datetime(2026, 11, 20, n, tzinfo=UTC), {"sensor": n, "sensors": "a"}, {"temp": n, "none": None}
+            )
             for n in range(3)
         )
     done = run("query", "events", *option, "--columns", "data.Temp,metadata.Sensor,data.temp,data.none,metadata.sensor")
