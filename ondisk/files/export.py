@@ -104,7 +104,7 @@ def export(
         one of the folders. Files survive a power cut once this returns. Before that, or after an error, a power cut may
         leave incomplete files: delete these, and export again.
     Cost: two queries: the first one compares the names. It reads the data only if the template names metadata that are
-        not declared. A link also reads the file again. Memory: some MiB, or two data (three with links).
+        not declared. A link also reads the file again. Memory: some MiB, or two data.
     """
     names = Names(name, {each: dataset.fields[each].kind for each in dataset.fields if each != "reftime"})
     choice: dict[str, Any] = {"sort": sort, "limit": limit}
@@ -120,8 +120,6 @@ def export(
             files.sync()
         except OndiskError as error:
             error.context["result"] = result
-            if isinstance(error, DurabilityLost):  # the files look whole until they are read from the disk
-                error.hint = "Check the disk (dmesg), delete the exported files, and export again."
             raise
     return result
 
@@ -145,7 +143,7 @@ class _Files:
         self._links = links
         self._result = result
         self._thread = thread
-        self._syncing: Future[bool] | None = None
+        self._syncing: Future[None] | None = None
         self._started = 0  # bytes of the files before the last sync that was started
         # Another thread, or a process of another container with this number, may export to the same folder.
         self._staged = f".ondisk-{os.getpid()}-{token_hex(4)}"
@@ -161,15 +159,18 @@ class _Files:
             DiskFull, ReadOnly, StorageError: a file cannot be written, for a reason that others share.
             DurabilityLost: a sync failed.
         """
-        for datum in data:
-            try:
-                self._add(self._names(datum), datum)
-            except InvalidInput as error:
-                self._result.refused += 1
-                if len(self._result.refusals) < _REFUSALS:
-                    self._result.refusals.append((self._count, f"{_named(datum)}: {error.message}"))
-            self._count += 1
-            self._sync_behind()
+        try:
+            for datum in data:
+                try:
+                    self._add(self._names(datum), datum)
+                except InvalidInput as error:
+                    self._result.refused += 1
+                    if len(self._result.refusals) < _REFUSALS:
+                        self._result.refusals.append((self._count, f"{_named(datum)}: {error.message}"))
+                self._count += 1
+                self._sync_behind()
+        finally:
+            self._wait()  # also after another error: the kernel reports only once that it could not write
 
     def _add(self, name: str, datum: Datum) -> None:
         """Write or link a file, unless it is there already.
@@ -194,6 +195,8 @@ class _Files:
             self._compare(folder, last, content)
         except FileNotFoundError:
             raise InvalidInput(f"{self._top.at(name)} was removed meanwhile") from None
+        except DurabilityLost as error:
+            raise _lost(error) from error
         except DiskFull as error:
             raise DiskFull(error.message, hint="Free some space on this disk, and export again.") from error
         except ReadOnly as error:
@@ -237,29 +240,40 @@ class _Files:
         return found
 
     def _sync_behind(self) -> None:
-        """Start to sync the files so far, if they are many: then `sync` waits less.
+        """Start to sync the files so far, if many bytes were written: then `sync` waits less.
 
         Raises:
             DurabilityLost: the sync before has failed.
         """
-        if self._together and self._result.bytes - self._started >= _SYNCED:
-            if self._syncing is not None:
-                if not self._syncing.done():
-                    return
-                self._syncing.result()
-            self._syncing = self._thread.submit(self._top.sync_together, ())
+        is_much = self._together and self._links is None and self._result.bytes - self._started >= _SYNCED
+        if is_much and (self._syncing is None or self._syncing.done()):
+            self._wait()
+            self._syncing = self._thread.submit(self.sync)
             self._started = self._result.bytes
+
+    def _wait(self) -> None:
+        """Wait for the sync that was started.
+
+        Raises:
+            DurabilityLost: it failed.
+        """
+        syncing, self._syncing = self._syncing, None
+        if syncing is not None:
+            syncing.result()
 
     def sync(self) -> None:
         """Make all files durable, if they are not.
 
         Raises:
-            DurabilityLost: the sync failed, or one before.
+            DurabilityLost: the sync failed.
         """
-        if self._syncing is not None:
-            self._syncing.result()
-        if self._together:
-            self._top.sync_together(())
+        if not self._together:
+            return
+        try:
+            if not self._top.sync_together(()):
+                raise DurabilityLost(f"{self._top.path} cannot be synced")
+        except DurabilityLost as error:
+            raise _lost(error) from error
 
 
 @contextlib.contextmanager
@@ -269,6 +283,7 @@ def _folder(path: str | os.PathLike[str]) -> Iterator[Directory]:
     Raises:
         AlreadyExists: it is not a folder.
         InvalidInput: it is in a dataset, which would treat the files as segments.
+        DurabilityLost: it was created, and the sync failed.
     """
     if not os.fspath(path):
         raise InvalidInput("the path of the folder is empty", hint='Write "." for the current folder.')
@@ -277,8 +292,15 @@ def _folder(path: str | os.PathLike[str]) -> Iterator[Directory]:
         folder = Directory.create(path)
     except FileExistsError as error:
         raise AlreadyExists(f"{error.filename} is not a folder", hint="Choose another path.") from None
+    except DurabilityLost as error:
+        raise _lost(error) from error
     with folder:
         yield folder
+
+
+def _lost(error: DurabilityLost) -> DurabilityLost:
+    """Return the error of a sync that says what to do. The files look whole until they are read from the disk."""
+    return DurabilityLost(error.message, hint="Check the disk (dmesg), delete what was exported, and export again.")
 
 
 def _with_metadata(data: Iterable[Datum], names: Names) -> Iterator[Datum]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ctypes import CDLL
 
 _BLOCK = 1024 * 1024  # bytes of one write: in one large write, ext4 can take several times as long for each
-_WRITEBACK = 2 * 1024 * 1024  # bytes
+_WRITEBACK = 2 * 1024 * 1024  # bytes; with 8 MiB, a commit of 16 MiB took a tenth longer
 _SYNC_FILE_RANGE_WRITE = 2
 _NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 
@@ -236,7 +236,7 @@ def _release() -> tuple[int, ...]:
 def _not_durable(error: OSError, path: str) -> DurabilityLost:
     # The kernel may have dropped the unwritten pages and marked them clean: a second fsync would falsely succeed.
     return DurabilityLost(
-        f"{path}: fsync failed: {error.strerror}; this batch was not acknowledged",
-        hint="Check the disk (dmesg), then open the dataset again and append the batch again.",
+        f"{path}: fsync failed: {error.strerror}; what was written last may be lost",
+        hint="Check the disk (dmesg), then open the dataset again and repeat what has failed.",
         path=path,
     )

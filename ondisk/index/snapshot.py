@@ -36,7 +36,7 @@ ROWS = 200
 _CACHED = 50_000
 _VALUES = "SELECT id, value FROM value WHERE id IN (SELECT value FROM json_each(?))"
 _UNREAD, _SHARED = 1, 8  # bits that are stored with those of `Copies`
-_FEW = 2  # blocks: a large segment has thousands
+_FEW = 2  # blocks that are read together: most data that are not in one are in two
 _TRUNCATED: dict[SortInterval, int | str] = {
     "minute": 60_000_000,
     "hour": 3_600_000_000,

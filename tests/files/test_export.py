@@ -6,7 +6,7 @@ import errno
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from ondisk.errors import (
     DurabilityLost,
     InvalidInput,
     MatchError,
+    OndiskError,
     ReadOnly,
     SegmentCorrupt,
     SegmentMissing,
@@ -223,7 +224,7 @@ def test_exports_to_one_folder_at_the_same_time_do_not_mix_their_files(create, t
 def test_files_are_durable_when_the_export_returns(photos, tmp_path, monkeypatch, together):
     synced = []
     monkeypatch.setattr(Directory, "can_sync_together", together)
-    monkeypatch.setattr(Directory, "sync_together", lambda *given: synced.append("all"))
+    monkeypatch.setattr(Directory, "sync_together", lambda *given: synced.append("all") or True)
     monkeypatch.setattr(os, "fsync", lambda number: synced.append(str(Path(f"/proc/self/fd/{number}").readlink())))
     files.export(photos, "site: north", tmp_path / "out", name="{site}/{reftime:%H}")
     if together:
@@ -234,22 +235,95 @@ def test_files_are_durable_when_the_export_returns(photos, tmp_path, monkeypatch
         assert str(tmp_path / "out") in synced
 
 
-@pytest.mark.parametrize("limit", [1, None])
-def test_a_sync_that_fails_while_others_are_written_is_an_error(photos, tmp_path, monkeypatch, limit):
-    called = []
+class AtOnce:
+    """A pool of threads that does everything at once."""
 
-    def fail_once(*_):
-        called.append("sync")
-        if len(called) == 1:
-            raise DurabilityLost("a sync failed")
+    def __init__(self, _count):
+        pass
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def submit(self, work):
+        done = Future()
+        try:
+            done.set_result(work())
+        except OndiskError as error:
+            done.set_exception(error)
+        return done
+
+
+@pytest.fixture
+def syncs(monkeypatch):
+    """The results of syncs, which a test appends: an error is raised; then all succeed. A sync follows each file."""
     monkeypatch.setattr(sys.modules["ondisk.files.export"], "_SYNCED", 1)
+    monkeypatch.setattr(sys.modules["ondisk.files.export"], "ThreadPoolExecutor", AtOnce)
     monkeypatch.setattr(Directory, "can_sync_together", True)
-    monkeypatch.setattr(Directory, "sync_together", fail_once)
+    results = []
+
+    def sync(*_):
+        result = results.pop(0) if results else True
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    monkeypatch.setattr(Directory, "sync_together", sync)
+    return results
+
+
+@pytest.mark.parametrize(("limit", "results", "exported"), [
+    (1, [DurabilityLost("it failed")], 1),
+    (None, [DurabilityLost("it failed")], 2),
+    (None, [True, DurabilityLost("it failed")], 3),
+    (None, [True] * 6 + [DurabilityLost("it failed")], 6),
+    (None, [True] * 6 + [False], 6),
+])  # fmt: skip
+def test_a_sync_that_fails_ends_the_export(photos, tmp_path, syncs, limit, results, exported):
+    syncs += results
     with pytest.raises(DurabilityLost) as error:
         files.export(photos, None, tmp_path / "out", name=NAME, limit=limit)
-    assert "delete the exported files" in error.value.hint
-    assert error.value.context["result"].exported > 0
+    assert "delete what was exported" in error.value.hint
+    assert counts(error.value.context["result"]) == (exported, 0, 0)
+
+
+def test_a_sync_that_failed_is_an_error_also_if_something_else_fails(photos, tmp_path, syncs, monkeypatch):
+    """The kernel reports it once: if it was forgotten, the next export would find whole files in memory."""
+    syncs += [DurabilityLost("it failed")]
+    write, written = os.pwrite, []
+
+    def full(*given):
+        written.append(given)
+        return write(*given) if len(written) == 1 else fail(errno.ENOSPC)()
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(DurabilityLost) as error:
+        files.export(photos, None, tmp_path / "out", name=NAME)
+    assert counts(error.value.context["result"]) == (1, 0, 0)
+
+
+def test_the_last_sync_follows_the_last_file(photos, tmp_path, syncs, monkeypatch):
+    order, sync, link = [], Directory.sync_together, os.link
+    monkeypatch.setattr(Directory, "sync_together", lambda *given: order.append("sync") or sync(*given))
+    monkeypatch.setattr(os, "link", lambda *given, **how: order.append("link") or link(*given, **how))
+    files.export(photos, None, tmp_path / "out", name=NAME)
+    assert order == ["link", "sync"] * 6 + ["sync"]
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_sync_that_fails_where_each_file_is_synced_ends_the_export(photos, tmp_path, monkeypatch, link):
+    monkeypatch.setattr(Directory, "can_sync_together", False)
+    files.export(photos, None, tmp_path / "out", name=NAME, limit=1, link=link)
+    monkeypatch.setattr(os, "fsync", fail(errno.EIO))
+    with pytest.raises(DurabilityLost) as error:
+        files.export(photos, None, tmp_path / "out", name=NAME, link=link)
+    assert "delete what was exported" in error.value.hint
+    assert counts(error.value.context["result"]) == (0, 1, 0)
+    with pytest.raises(DurabilityLost) as error:
+        files.export(photos, None, tmp_path / "out2", name=NAME, link=link)
+    assert "delete what was exported" in error.value.hint
 
 
 @pytest.mark.parametrize(

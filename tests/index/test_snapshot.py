@@ -297,6 +297,13 @@ def test_blocks_that_are_not_in_a_row_are_a_damaged_index(packed, sql):
     assert "--rebuild --yes` moves " in caught.value.hint
 
 
+@pytest.mark.parametrize("column", ["position", "stored"])
+def test_one_block_with_a_negative_number_is_a_damaged_index(packed, column):
+    damage(packed, f"UPDATE block SET {column} = -1 WHERE offset = 12")
+    with packed.snapshot() as snapshot, pytest.raises(IndexCorrupt, match="segment 7"):
+        snapshot.blocks(PACKED.id, 12, 13)
+
+
 def test_before_the_first_block_and_in_a_segment_without_blocks_there_is_none(packed):
     with packed.snapshot() as snapshot:
         for segment, begin, end in ((PACKED.id, 0, 12), (PACKED.id, 0, 500), (99, 12, 100)):

@@ -143,7 +143,10 @@ def unpack(stored: bytes | memoryview, *, max_size: int = MAX_BLOCK_SIZE) -> byt
     try:
         try:
             return _decompress(content, word, min(max_size, MAX_BLOCK_SIZE))
-        except lz4.block.LZ4BlockError:  # to take memory for a larger block takes longer than to decompress most
+        except lz4.block.LZ4BlockError:
+            if max_size <= MAX_BLOCK_SIZE:
+                raise
+            # Only now: to take memory for a larger block takes longer than to decompress most.
             return _decompress(content, word, max_size)
     except lz4.block.LZ4BlockError as error:
         raise SegmentCorrupt(f"not a block: {error}", reason=str(error)) from None
