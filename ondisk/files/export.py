@@ -1,7 +1,7 @@
 """Export data: each becomes a file in a folder, with a name from its metadata.
 
 Nothing is overwritten, and nothing outside of the folder is touched. An export skips a file that exists with the same
-bytes, so you can repeat an interrupted export. By default, it copies the bytes: if you edit a hard link in place, you
+bytes, so you can repeat an interrupted export. It copies the bytes, or makes hard links: if you edit one in place, you
 change the segment. There are no symbolic links: after a repack, one would lead to another datum.
 """
 
@@ -89,11 +89,11 @@ def export(
         link: make hard links to the files of the dataset, which take no space: each datum must have a file of its own,
             as in a dataset of the format `blob`. If you edit such a file in place, or change its permissions, you
             change the dataset; replace or remove the file instead. A repack or a deletion in the dataset does not
-            change it.
+            change the exported file.
 
     Raises:
-        InvalidInput: the template is not valid, two data would have the same name, no datum has metadata that the
-            template names, the path of the folder is empty or inside a dataset, or the data have no files to link: then
+        InvalidInput: the template is not valid or names metadata that no datum has, two data would have the same name,
+            the path of the folder is empty or inside a dataset, or the data have no files to link: then
             nothing was written.
         AlreadyExists: the folder is a file.
         DiskFull, ReadOnly, DurabilityLost, StorageError: a file cannot be written, synced or linked.
@@ -103,8 +103,8 @@ def export(
     Durability: if the process is killed, each file is complete or absent, and a hidden file `.ondisk-…` may stay in
         one of the folders. Files survive a power cut once this returns. Before that, or after an error, a power cut may
         leave incomplete files: delete these, and export again.
-    Cost: two queries: the first one compares the names. It reads the data only if the template names metadata that are
-        not declared. A link also reads the file again. Memory: some MiB, or two data.
+    Cost: two queries: one to compare the names, one to write the files. The first reads the data only if the template
+        names metadata that are not declared. A link also reads the file again. Memory: some MiB, or two data.
     """
     names = Names(name, {each: dataset.fields[each].kind for each in dataset.fields if each != "reftime"})
     choice: dict[str, Any] = {"sort": sort, "limit": limit}
@@ -145,7 +145,7 @@ class _Files:
         self._thread = thread
         self._syncing: Future[None] | None = None
         self._started = 0  # bytes of the files before the last sync that was started
-        # Another thread, or a process of another container with this number, may export to the same folder.
+        # Another thread, or a process with the same number in another container, may export to the same folder.
         self._staged = f".ondisk-{os.getpid()}-{token_hex(4)}"
         self._together = top.can_sync_together
         self._device = top.device
@@ -156,7 +156,7 @@ class _Files:
         """Write the files of data, unless they are there already, and count them.
 
         Raises:
-            DiskFull, ReadOnly, StorageError: a file cannot be written, for a reason that others share.
+            DiskFull, ReadOnly, StorageError: a file cannot be written, for a reason that also concerns the others.
             DurabilityLost: a sync failed.
         """
         try:
@@ -180,7 +180,7 @@ class _Files:
         """
         content = datum.data
         if type(content) is not bytes:
-            raise InvalidInput(f"its data are no bytes, but of type {type(content).__name__}")
+            raise InvalidInput(f"its data are of type {type(content).__name__}, not bytes")
         above, _, last = name.rpartition("/")
         if CONFIG in name.split("/"):
             raise InvalidInput(f"a file or folder {CONFIG} would make its folder a dataset")
@@ -225,7 +225,7 @@ class _Files:
         self._result.present += 1
 
     def _folder(self, name: str) -> tuple[Directory, bool]:
-        """Return a folder in the top one, which is created if it does not exist; and whether `sync` syncs its files.
+        """Return a folder inside the top one, and whether `sync` syncs its files. Create it if it does not exist.
 
         Another filesystem may be mounted there, which is not synced with that of the top one.
         """

@@ -1,4 +1,4 @@
-"""One state of the index, read in one transaction: data in order, segments, metadata, counts."""
+"""One state of the index: data in order, segments, metadata, counts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ondisk.index.index import Index
 
 Row: TypeAlias = tuple[Any, ...]
-"""reftime, segment id, offset, size, then the declared fields as stored."""
+"""A row of a query: by default reftime, segment id, offset, size, then the declared fields as stored."""
 
 ROWS = 200
 """Rows in a list: with more, the garbage collector visits live rows again and again (15 % of a query)."""
@@ -47,7 +47,7 @@ _TRUNCATED: dict[SortInterval, int | str] = {
 
 
 class Copies(IntEnum):
-    """Which data in a segment have no rows since they are second copies. Their bits are stored with `unread`."""
+    """Which data in a segment have no rows, because they are second copies. Their bits are stored with `unread`."""
 
     NONE = 0
     SOME = 2
@@ -83,10 +83,10 @@ class Segment:
     @classmethod
     @lru_cache
     def of(cls, row: Row) -> Segment:
-        """Return the segment of a row of `COLUMNS`; cached, since reading single data needs it for each.
+        """Return the segment of a row of `COLUMNS`; cached, as each read of one datum needs it.
 
         Raises:
-            ValueError: ondisk never writes such a row.
+            ValueError: it has values that ondisk never writes.
         """
         id_, name, format, size, length, count, compressed, kind, *facts, unread = row
         if not has_extension(format, name.rpartition(".")[2]):
@@ -105,7 +105,7 @@ class Segment:
         """Return the committed bytes, to compare a file with.
 
         Args:
-            mutable: the format's.
+            mutable: the bytes that the format may change in place.
         """
         return Committed(self.end.size, self.facts, mutable)
 
@@ -233,7 +233,7 @@ class Snapshot:
             raise self._translated(error) from error
 
     def _translated(self, error: Exception) -> BaseException:
-        """Return the error of ondisk for one of SQLite; what reading undeclared metadata raised, if that was it."""
+        """Return the error of ondisk for one of SQLite, or what a look-up of undeclared metadata has raised in it."""
         return self.connection.stored.take_error() or translated(error, self.index.directory)
 
     def rows(
@@ -252,7 +252,7 @@ class Snapshot:
         """
         where = self.where(tree)
         keys = [*self._order(sort)] if sort else []
-        # A second reftime would keep SQLite from its index.
+        # If ORDER BY named reftime twice, SQLite would not use its index.
         if not sort or all(key.field != "reftime" for key in sort.keys):
             keys.append("datum.reftime")
         order = ", ".join([*keys, "datum.seq"])
@@ -277,7 +277,7 @@ class Snapshot:
         return row or self._row(columns.at_place_and_reftime, (*place, reftime))
 
     def of_key(self, reftime: int, metadata: Mapping[str, Any]) -> Row | None:
-        """Return the row of the datum with the unique fields of another, its seq first; None if no datum has them."""
+        """Return the row, its seq first, of the datum with these unique fields; None if there is none."""
         names = self.columns.unique_names
         return self._row(
             self.columns.of_key, tuple(reftime if name == "reftime" else metadata.get(name) for name in names)
@@ -309,7 +309,7 @@ class Snapshot:
         return segment
 
     def fresh(self, segment: Segment) -> Segment:
-        """Return a segment with its end and its facts in this state of the index; see `segment`."""
+        """Return a segment with its end and its facts in this state of the index; `segment` may have older ones."""
         return self.segment_named(segment.name) or segment
 
     def segment_named(self, name: str) -> Segment | None:
@@ -338,7 +338,7 @@ class Snapshot:
         """Return the blocks of a compressed segment that contain decompressed bytes from `begin` to `end`, in order.
 
         Raises:
-            IndexCorrupt: no blocks contain all of them.
+            IndexCorrupt: no block begins at `begin` or before it, or blocks overlap.
         """
         nearest = self._row(_BLOCKS_BEFORE, (segment, end))
         if nearest is not None and nearest[0] <= begin and min(nearest) >= 0:  # most data are in one block
@@ -400,7 +400,7 @@ class Snapshot:
         return [found[key] for key in keys]
 
     def canonical(self, key: Row) -> Mapping[str, Any]:
-        """Turn the stored fields of a row into canonical values, as in a batch."""
+        """Turn the stored fields of a row into canonical values; see `ondisk.formats.metadata`."""
         metadata = self.metadata(key)
         kinds = self.columns.kinds.items()
         return {
@@ -448,7 +448,7 @@ class Snapshot:
             " AND datum.seq BETWEEN value ->> 1 AND value ->> 2)"
             " AND datum.seq NOT IN (SELECT value FROM json_each(?))"
         )
-        if undeclared_in(tree):  # the bytes of what is skipped need not be there
+        if undeclared_in(tree):  # first skip what is excluded: its bytes may be missing
             return Condition(f"{held} AND ({where.sql})", [*self._excluded, *where.values])
         return Condition(f"({where.sql}) AND {held}", [*where.values, *self._excluded])
 

@@ -3,22 +3,23 @@
     .tide    one record of fixed size, little-endian:
 
              bytes    8   "ONDTIDE1", the magic and the version
-                     36   the UUID in the main file of the index when that last contained all commits
-                     36   the UUID that the index is about to get, or has got since; zeros if it keeps its own
+                     36   the UUID in the main file of the index at the last complete checkpoint
+                     36   the next UUID: announced, or already in the index; zeros if there is none
                   2 × 8   the last seq and the last generation that were given out
                   2 × 8   the same numbers at the last complete checkpoint, when the main file contained all commits
                       4   CRC-32 of all bytes before
 
-After each commit the writer overwrites the record, without a sync. So a power cut may leave an older mark than the
-index, which is not an error. An index with another UUID or with lower numbers than the mark was exchanged: somebody put
-back an older one, or that of another dataset. A mark that is missing, cut short or damaged says nothing.
+After each commit the writer overwrites the record, without a sync; if there was none, it waits for a complete
+checkpoint. So a power cut may leave an older mark than the index, which is not an error. An index with another UUID or
+with lower numbers than the mark was exchanged: somebody put back an older one, or that of another dataset. A mark that
+is missing, cut short or damaged says nothing.
 
 Whoever copies an older file over `index.sqlite` often leaves the write-ahead log. SQLite then reads the newest pages
 from the log and all others from the older file: the counters are right, and rows are missing. So the main file is
 compared without its log, too, with the second pair of numbers.
 
-A new UUID is announced in the mark, synced, before an index with that UUID appears. From then on an index with either
-UUID is accepted, until a checkpoint has moved a commit with the new one into the main file.
+If there is a mark, it announces a new UUID, synced, before an index with that UUID appears. From then on an index with
+either UUID is accepted, until a checkpoint has written the new one to the main file.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _RECORD = struct.Struct("<8s36s36sqqqq")
 _CHECKSUM = struct.Struct("<I")
 _SIZE = _RECORD.size + _CHECKSUM.size
 HIGHEST = 2**62
-"""No index gives out this number or a higher one. A mark with one is damaged: too few numbers would be left."""
+"""The counters of an index stay lower. A mark with this number or a higher one is damaged: too few would be left."""
 _TRIES = 3
 
 
@@ -55,10 +56,10 @@ class TideMark:
     """The content of `.tide`.
 
     Attributes:
-        uuid: the UUID in the main file of the index when that last contained all commits.
+        uuid: the UUID in the main file of the index at the last complete checkpoint.
         seq, generation: the last numbers that it has given out.
         moved: the same numbers at its last complete checkpoint.
-        next: the UUID that the index is about to get, or has got since; empty if it keeps its own.
+        next: the next UUID: announced, or already in the index; empty if there is none.
     """
 
     uuid: str
@@ -87,7 +88,7 @@ class TideMark:
 
     @property
     def uuids(self) -> list[str]:
-        """The UUIDs that the index that was written to last may have."""
+        """The UUIDs with which an index is taken for the one that was written to last."""
         return [each for each in (self.uuid, self.next) if each]
 
     def knows(self, uuid: str) -> bool:
@@ -143,7 +144,7 @@ class Tide:
         """Return how the index was exchanged, or None.
 
         Args:
-            whole: reads the state of the index, with its log; None if it has none.
+            whole: reads the state of the index, with its log; None if that cannot be read.
             alone: also compare the main file without its log. Python's SQLite opens it, so pass False if another SQLite
                 library has it open in this process.
 
@@ -164,7 +165,7 @@ class Tide:
         return found
 
     def check(self, state: State) -> None:
-        """Raise `IndexExchanged` if the index has fallen behind the last commit of this process."""
+        """Raise `IndexExchanged` if the index has another UUID or lower numbers than this process has left."""
         last = self._last
         if last is not None and (state[0] != last[0] or state[1] < last[1] or state[2] < last[2]):
             self._verified = self._last = None
@@ -183,13 +184,13 @@ class Tide:
         elif not self._moved[0]:
             return  # there was no mark, and nobody knows what the main file has
         before = self._moved[0]
-        # A replica that follows another source may count lower than before.
+        # The counter of a replica falls if it changes to another source with lower numbers.
         moved = min(self._moved[1], seq), self._moved[2]
         save(self._directory, TideMark(before, seq, generation, moved, "" if before == uuid else uuid))
         self._verified = self._main_file()
 
     def _main_file(self) -> tuple[int, int, int] | None:
-        """Return what changes when a checkpoint or another program writes to the main file; None if it is lost."""
+        """Return inode, size and mtime of the main file: a checkpoint changes them; None if it is lost."""
         found = self._directory.stat(INDEX)
         return None if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)
 
@@ -203,7 +204,7 @@ def read(directory: Directory) -> TideMark | None:
 
 
 def is_log_foreign(directory: Directory) -> bool:
-    """Return whether the write-ahead log does not belong to the index, which then looks damaged; a fix mends that."""
+    """Return whether the write-ahead log does not belong to the index: the index looks damaged, and a fix mends it."""
     mark = read(directory)
     return mark is not None and _main_compared(directory, mark) is not None
 
@@ -241,6 +242,7 @@ def _write(directory: Directory, mark: TideMark, *, durable: bool = False) -> No
         file.write(0, content)
         if durable:
             file.sync()
+            directory.sync()  # the file may be new
 
 
 def _opened(directory: Directory) -> WritableFile:

@@ -130,7 +130,7 @@ def test_data_that_are_no_bytes_are_refused(create, tmp_path):
     dataset.append([photo(0, "a", b"bytes"), photo(1, "b", {"n": 1})])
     result = files.export(dataset, None, tmp_path / "out", name="{site}")
     assert (counts(result), files_in(tmp_path / "out")) == ((1, 0, 1), {"a": b"bytes"})
-    assert "its data are no bytes, but of type dict" in result.refusals[0][1]
+    assert "its data are of type dict, not bytes" in result.refusals[0][1]
 
 
 def test_metadata_that_are_not_declared_may_be_in_a_name(create, tmp_path):
