@@ -18,6 +18,7 @@ from ondisk.errors import (
     IntegrityError,
     InvalidInput,
     SegmentCorrupt,
+    command,
     shown,
 )
 from ondisk.filesystem import Directory, ReadableFile
@@ -27,6 +28,7 @@ from ondisk.index import RESTORE, Index, Key, Row, Segment, Snapshot, segment_ro
 from ondisk.matcher import Expression, Sort
 from ondisk.segment import Block, Sealer, SegmentFile
 from ondisk.segments import ConcatReader, DirReader
+from ondisk.segments.concat import restore_or_salvage
 from ondisk.segments.facts import Committed
 from ondisk.segments.whole import WholeFiles
 
@@ -47,6 +49,7 @@ class DatasetReader:
 
     def __init__(self, directory: Directory, config: DatasetConfig, prefix: str = "") -> None:
         self.prefix = prefix
+        self._directory = directory
         self._files = ConcatReader(directory, self._sealer)
         self._directories = DirReader(directory)
         self._config = config
@@ -98,7 +101,7 @@ class DatasetReader:
                         format.verify(stored)
                     except FrameCorrupt as error:
                         whole = error.context["position"]
-                        damage = _located(error, self.prefix + segment.name, part[whole])
+                        damage = self._located(error, segment, part[whole])
                     for row, each in zip(part[:whole], format.exported(stored[:whole]), strict=True):
                         yield format, row, each + padding
                     if damage is not None:
@@ -124,7 +127,7 @@ class DatasetReader:
                     format.verify(payloads)
                     payloads = format.exported(payloads)
                 except FrameCorrupt as error:
-                    raise _located(error, self.prefix + segment.name, part[error.context["position"]]) from None
+                    raise self._located(error, segment, part[error.context["position"]]) from None
                 yield format.name, payloads, beside
 
     def contents(
@@ -156,13 +159,13 @@ class DatasetReader:
             SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: it is not on disk as the index says.
         """
         segment = snapshot.segment(rows[0][1])
-        format, name = self._format(segment.format), self.prefix + segment.name
+        format = self._format(segment.format)
         for base, content, part in self._spans(snapshot, rows, len(format.padding)):
             payloads = [content[row[2] - base : row[2] - base + row[3]] for row in part]
             if format.raw:
                 yield payloads
                 continue
-            yield [*_loaded(name, part, format, payloads).data]
+            yield [*self._loaded(segment, part, format, payloads).data]
 
     def file_of(self, segment: Segment) -> ReadableFile:
         """Return the open file of a segment.
@@ -195,9 +198,18 @@ class DatasetReader:
         else:
             is_whole = self._whole.holds(id_, file, committed, ((row[2], row[2] + row[3]) for row in rows))
         if is_whole is False:
-            raise wrong_checksum(segment)
+            raise self.wrong_checksum(segment)
         if is_whole is None and (damage := segment_rows.noted_of(snapshot, segment)[0]) is not None:
             raise SegmentCorrupt(f"{segment.name!r} is damaged: {damage}", hint=RESTORE, segment=segment.name)
+
+    def wrong_checksum(self, segment: Segment) -> SegmentCorrupt:
+        """Return the error for a segment whose bytes have changed since ondisk wrote them."""
+        how = command("check", self._directory.dataset, "--accurate")
+        return SegmentCorrupt(
+            f"the first {segment.end.size} bytes of {segment.name!r} do not have their checksum: they have changed",
+            hint=f"Restore the file from a backup. {how} reports the damaged data.",
+            segment=segment.name,
+        )
 
     def has_changed(self, snapshot: Snapshot, id_: int) -> bool:
         """Return whether the bytes of a concat segment are not those that ondisk has written, if the index knows.
@@ -265,7 +277,7 @@ class DatasetReader:
         try:
             format.verify([payload])
         except FrameCorrupt as error:
-            raise _located(error, self.prefix + segment.name, row) from None
+            raise self._located(error, segment, row) from None
         return format.exported([payload])[0]
 
     def _at(self, snapshot: Snapshot, location: Location) -> tuple[Segment, Row, bytes]:
@@ -309,7 +321,7 @@ class DatasetReader:
         else:
             ((_, content, _),) = self._spans(snapshot, [row], len(format.padding))
             payload = content[: row[3]]
-        loaded = _loaded(self.prefix + segment.name, [row], format, [payload])
+        loaded = self._loaded(segment, [row], format, [payload])
         return loaded.undeclared[0] if loaded.undeclared else NO_METADATA
 
     def with_data(self, snapshot: Snapshot, run: list[Row]) -> Iterator[list[Datum]]:
@@ -344,12 +356,36 @@ class DatasetReader:
         self, segment: Segment, data: list[Datum], rows: list[Row], format: Format, known: Callable[[], Committed]
     ) -> None:
         """Decode the bytes of data, and add the metadata that are only in the segment."""
-        name = self.prefix + segment.name
         if format.is_dir:
-            beside = self._directories.beside
-            _fill(name, data, rows, format, [beside(segment.id, segment.name, known, row[2]) for row in rows])
+            payloads = [self._directories.beside(segment.id, segment.name, known, row[2]) for row in rows]
         else:
-            _fill(name, data, rows, format, [datum.data for datum in data])
+            payloads = [datum.data for datum in data]
+        loaded = self._loaded(segment, rows, format, payloads)
+        if not format.raw:
+            for datum, content in zip(data, loaded.data, strict=True):
+                datum.data = content
+        if loaded.undeclared is not None:
+            for datum, undeclared in zip(data, loaded.undeclared, strict=True):
+                if undeclared:
+                    datum.metadata = {**undeclared, **datum.metadata}
+
+    def _loaded(self, segment: Segment, rows: list[Row], format: Format, payloads: list[bytes]) -> Loaded:
+        """Decode the payloads of rows of one segment, and compare their reftimes with the index."""
+        try:
+            loaded = format.load(payloads)
+        except FrameCorrupt as error:
+            raise self._located(error, segment, rows[error.context["position"]]) from None
+        if loaded.reftimes is not None and loaded.reftimes != [row[0] for row in rows]:
+            row, reftime = next(pair for pair in zip(rows, loaded.reftimes, strict=True) if pair[0][0] != pair[1])
+            problem = f"it is a datum of {from_microseconds(reftime)}, the index says {from_microseconds(row[0])}"
+            raise self._located(FrameCorrupt(problem), segment, row)
+        return loaded
+
+    def _located(self, error: FrameCorrupt, segment: Segment, row: Row) -> FrameCorrupt:
+        """Return the error with the location of the damaged datum."""
+        location = Location(self.prefix + segment.name, row[2], row[3])
+        hint = restore_or_salvage(self._directory, segment.name)
+        return FrameCorrupt(f"{location}: {error.message}", hint=hint, location=location)
 
     def _spans(self, snapshot: Snapshot, run: list[Row], padding: int = 0) -> Iterator[tuple[int, bytes, list[Row]]]:
         """Read the bytes of rows, neighbours at once; yield the offset of the first byte, the bytes, and their rows.
@@ -410,7 +446,7 @@ class DatasetReader:
         try:
             return self._directories.read(segment.id, segment.name, known, row[2], row[3])
         except FrameCorrupt as error:
-            raise _located(error, self.prefix + segment.name, row) from None
+            raise self._located(error, segment, row) from None
 
     def has_bytes(self, name: str) -> bool:
         """Return whether the data of a format are exactly their bytes in the segment."""
@@ -497,40 +533,6 @@ def check_end(format: Format, segment: Segment, offset: int, size: int, tail: by
         raise SegmentCorrupt(message, hint=RESTORE, segment=segment.name)
 
 
-def wrong_checksum(segment: Segment) -> SegmentCorrupt:
-    """Return the error for a segment whose bytes have changed since ondisk wrote them."""
-    return SegmentCorrupt(
-        f"the first {segment.end.size} bytes of {segment.name!r} do not have their checksum: they have changed",
-        hint="Restore the file from a backup. `ondisk check DATASET --accurate` reports the damaged data.",
-        segment=segment.name,
-    )
-
-
-def _fill(name: str, data: list[Datum], rows: list[Row], format: Format, payloads: list[bytes]) -> None:
-    """Set the data and metadata of several data from their loaded payloads."""
-    loaded = _loaded(name, rows, format, payloads)
-    if not format.raw:
-        for datum, content in zip(data, loaded.data, strict=True):
-            datum.data = content
-    if loaded.undeclared is not None:
-        for datum, undeclared in zip(data, loaded.undeclared, strict=True):
-            if undeclared:
-                datum.metadata = {**undeclared, **datum.metadata}
-
-
-def _loaded(name: str, rows: list[Row], format: Format, payloads: list[bytes]) -> Loaded:
-    """Decode the payloads of rows of one segment, and compare their reftimes with the index."""
-    try:
-        loaded = format.load(payloads)
-    except FrameCorrupt as error:
-        raise _located(error, name, rows[error.context["position"]]) from None
-    if loaded.reftimes is not None and loaded.reftimes != [row[0] for row in rows]:
-        row, reftime = next(pair for pair in zip(rows, loaded.reftimes, strict=True) if pair[0][0] != pair[1])
-        problem = f"it is a datum of {from_microseconds(reftime)}, the index says {from_microseconds(row[0])}"
-        raise _located(FrameCorrupt(problem), name, row)
-    return loaded
-
-
 def _unpacked(format: Format, segment: Segment, block: Block, stored: memoryview) -> bytes:
     """Decompress one block, or raise an error with its position."""
     try:
@@ -555,14 +557,6 @@ def _other_size(segment: Segment, offset: int) -> SegmentCorrupt:
     return SegmentCorrupt(
         f"{where} does not have the size that the index says", hint=_OTHER_BLOCKS, segment=segment.name
     )
-
-
-def _located(error: FrameCorrupt, name: str, row: Row) -> FrameCorrupt:
-    """Return the error with the location of the damaged datum."""
-    location = Location(name, row[2], row[3])
-    salvage = f"`ondisk fix DATASET --salvage {name} --yes` keeps the other data of the segment"
-    hint = f"Restore the segment from a backup. Without one, {salvage}."
-    return FrameCorrupt(f"{location}: {error.message}", hint=hint, location=location)
 
 
 def _runs(rows: Sequence[Row]) -> Iterator[list[Row]]:

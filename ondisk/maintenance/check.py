@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.dataset.read import wrong_checksum
 from ondisk.errors import AuthenticationFailed, IntegrityError, KeyMissing, OndiskError, SegmentMissing, StorageError
 from ondisk.filesystem import is_denied
 from ondisk.index import Segment, Snapshot, segment_rows
@@ -262,7 +261,7 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
             left = file.size() - found.end.size
     except (KeyMissing, AuthenticationFailed):
         if is_changed:
-            return FileContent(wrong_checksum(segment).message, is_whole=False, is_read=False)
+            return FileContent(reader.wrong_checksum(segment).message, is_whole=False, is_read=False)
         raise
     except (IntegrityError, SegmentMissing, StorageError) as error:
         if is_denied(error):
@@ -274,7 +273,7 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
         for offset in (*displaced, *blocks):
             wrong.add(offset, "the position of its block is missing or wrong in the index")
     if is_changed and not wrong.count:
-        return FileContent(wrong_checksum(segment).message, is_whole=False, is_read=True)
+        return FileContent(reader.wrong_checksum(segment).message, is_whole=False, is_read=True)
     return FileContent(str(wrong) if wrong.count else None, is_whole, left in (0, len(format.seal(found.end))))
 
 

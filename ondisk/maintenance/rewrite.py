@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Protocol
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.read import DatasetReader, wrong_checksum
+from ondisk.dataset.read import DatasetReader
 from ondisk.errors import IntegrityError, StateError
 from ondisk.filesystem import Directory, WritableFile
 from ondisk.formats import Format
@@ -191,10 +191,10 @@ class _Laying:
                     self._places.resize(zip(seqs, sizes, strict=True))
         except IntegrityError as error:
             if checked.is_whole() is False:
-                raise wrong_checksum(self._old) from error
+                raise self._reader.wrong_checksum(self._old) from error
             raise
         if checked.is_whole() is False:
-            raise wrong_checksum(self._old)
+            raise self._reader.wrong_checksum(self._old)
         return self._writer.seal(), self._writer.facts()
 
 

@@ -17,7 +17,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from ondisk.errors import (
     AuthenticationFailed,
@@ -562,12 +561,14 @@ def changed(directory: Directory, name: str, *, is_refused: bool = False) -> Seg
     hint = f"{command('fix', directory.dataset, '--yes')} reads it into the index, or says why not"
     hint += "; or restore the file from a backup."
     if is_refused:
-        how, hint = f"{how}, and none of its data can be read", _restore_or_salvage(directory, path)
+        how, hint = f"{how}, and none of its data can be read", restore_or_salvage(directory, name)
     return SegmentCorrupt(f"{path} is not the file that the index describes: {how}", hint=hint, segment=name)
 
 
-def _restore_or_salvage(directory: Directory, path: Path) -> str:
-    whole = command("fix", directory.dataset, "--salvage", os.path.relpath(path, directory.dataset), "--yes")
+def restore_or_salvage(directory: Directory, name: str) -> str:
+    """Return the hint of an error about a damaged segment."""
+    inner = os.path.relpath(directory.path / name, directory.dataset)
+    whole = command("fix", directory.dataset, "--salvage", inner, "--yes")
     return f"Restore the file from a backup; or {whole} keeps what is whole of it."
 
 
@@ -581,7 +582,7 @@ def _too_short(directory: Directory, name: str, size: int, wanted: int) -> Segme
     path = directory.path / name
     return SegmentCorrupt(
         f"{path} ends at byte {size}, but the index has data up to byte {wanted}",
-        hint=_restore_or_salvage(directory, path),
+        hint=restore_or_salvage(directory, name),
         segment=name,
         size=size,
         wanted=wanted,

@@ -37,11 +37,6 @@ from ondisk.segment import Damage, End, ScanResult
 from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataEntry, MetadataFile, end_of_entries
 
 SEQUENCE = ".sequence"
-RESTORE = (
-    "Restore the file from a backup. Without one, `ondisk fix DATASET --salvage SEGMENT --yes` keeps the other data of"
-    " the segment."
-)
-
 _NUMBER = struct.Struct("<Q")
 _CHUNK = 1024 * 1024  # bytes of a file that are read together
 COPY = ".copy"
@@ -206,4 +201,4 @@ def is_whole(folder: Directory, file: str, entry: MetadataEntry) -> bool:
 def verify(checksum: int, wanted: int) -> None:
     """Raise FrameCorrupt unless a file has the checksum in its entry."""
     if checksum != wanted:
-        raise FrameCorrupt(f"its checksum is {checksum:#010x} instead of {wanted:#010x}", hint=RESTORE)
+        raise FrameCorrupt(f"its checksum is {checksum:#010x} instead of {wanted:#010x}")

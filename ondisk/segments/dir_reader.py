@@ -11,8 +11,8 @@ from zlib_ng.zlib_ng import crc32
 
 from ondisk.errors import FrameCorrupt, SegmentCorrupt, SegmentMissing
 from ondisk.filesystem import Directory, ReadableFile
-from ondisk.segments.concat import changed
-from ondisk.segments.dir import RESTORE, file_name, open_directory, verify
+from ondisk.segments.concat import changed, restore_or_salvage
+from ondisk.segments.dir import file_name, open_directory, verify
 from ondisk.segments.dir_facts import is_refused, seen_in
 from ondisk.segments.facts import Committed, Seen
 from ondisk.segments.generations import LOOKS, hidden, kept
@@ -74,12 +74,13 @@ class DirReader:
             file = self._open(generation, name, known, last)
         except FileNotFoundError:
             message = f"{self._directory.path / name / last} is in the index but not on disk"
-            raise SegmentMissing(message, hint=RESTORE, segment=name) from None
+            raise SegmentMissing(message, hint=restore_or_salvage(self._directory, name), segment=name) from None
         found = file.size()
         content = file.read(0, size) if found == size else b""
         if len(content) != size:
             message = f"{file.path} has {found} bytes instead of {size}"
-            raise SegmentCorrupt(message, hint=RESTORE, segment=name, size=found, wanted=size)
+            hint = restore_or_salvage(self._directory, name)
+            raise SegmentCorrupt(message, hint=hint, segment=name, size=found, wanted=size)
         verify(crc32(content), self._entries_with(generation, name, known, number).checksum(number))
         return content
 
@@ -122,8 +123,7 @@ class DirReader:
     def _unreadable(self, name: str, number: int, reason: str) -> SegmentCorrupt:
         path = self._directory.path / name
         message = f"{path}: cannot read the metadata of {file_name(name, number)} from {METADATA}: {reason}"
-        hint = RESTORE.replace("the file", METADATA)
-        return SegmentCorrupt(message, hint=hint, segment=name)
+        return SegmentCorrupt(message, hint=restore_or_salvage(self._directory, name), segment=name)
 
     def _open(self, generation: int, name: str, known: Known, file: str) -> ReadableFile:
         """Open a file of a segment; look for the directory again if somebody has replaced it."""

@@ -70,6 +70,7 @@ _MOST_REFUSED = 0.1
 """How many rows may be unreadable, for each that is not."""
 
 _MANY = 50  # values of a field, from which on an index of its own may help
+_ENOUGH = 10  # rows in which one value may not be a coincidence
 _MOST_FIELDS, _MOST_KEYS, _LONGEST = 12, 4, 64
 _TYPES = {bool: FieldType.BOOLEAN, int: FieldType.INTEGER, str: FieldType.TEXT}
 _BOOLEANS = {"true": True, "false": False}
@@ -477,8 +478,26 @@ def _lacks_offset(texts: Sequence[str], found: Sequence[int | None], format: str
 
 
 def _keys(times: list[int], columns: list[_Column], rows: list[dict[str, Any]]) -> tuple[list[_Column], bool]:
-    """Return the columns that together with the time identify a row, and whether they do."""
+    """Return the columns that together with the time identify a row, and whether they do.
+
+    A column with one value in all rows is one of them: the next file may be of another station, and would else seem to
+    have duplicates.
+    """
     whole = [each for each in columns if each.kind is not None and None not in each.values]
+    keys, is_unique = _identifying(times, whole, rows)
+    if len(rows) >= _ENOUGH:
+        keys += [
+            each for each in whole if each.distinct == 1 and each.kind is not FieldType.BOOLEAN and each not in keys
+        ]
+    return keys[:_MOST_KEYS], is_unique
+
+
+def _identifying(times: list[int], whole: list[_Column], rows: list[dict[str, Any]]) -> tuple[list[_Column], bool]:
+    """Return columns that together with the time differ between any two rows, and whether that is so.
+
+    Args:
+        whole: the columns that have a value in each row, and can be a field.
+    """
     named = [each for each in whole if _IDENTIFIER.search(each.field)]
     # A row that is there twice is a duplicate, whatever identifies it.
     different = [

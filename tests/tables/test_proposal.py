@@ -46,6 +46,15 @@ def test_one_series_has_its_station_in_unique_because_the_next_file_may_be_of_an
     assert (config.unique, fields(config)) == (("reftime", "station"), {"station": "integer"})
 
 
+@pytest.mark.parametrize(("value", "kind"), [("Milano", "text"), ("16239", "integer")])
+@pytest.mark.parametrize("sensors", [1, 2])
+def test_a_value_that_all_rows_have_is_in_unique_whatever_its_column_is_called(value, kind, sensors):
+    rows = [f"{time}Z,{value},{s},{n / 7}" for n, time in enumerate(hours()) for s in range(sensors)]
+    config, _ = propose("\n".join(["reftime,luogo,sensor,rain", *rows]))
+    assert config.unique == ("reftime", "sensor", "luogo")
+    assert fields(config) == {"sensor": "integer", "luogo": kind}
+
+
 def test_rows_that_nothing_identifies_are_no_duplicates():
     rows = [f"{time},{n / 7}" for time in hours() for n in range(3)]
     config, toml = propose("\n".join(["time,value", *rows]))
