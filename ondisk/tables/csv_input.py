@@ -22,7 +22,7 @@ from ondisk.tables import csv_reader
 from ondisk.tables.batches import joined, with_refused
 from ondisk.tables.columns import CONTENT
 from ondisk.tables.csv_reader import CsvRecords
-from ondisk.tables.options import COMMA, POINT, REFTIME, USE_COMMA, TableOptions
+from ondisk.tables.options import COMMA, NULLS, POINT, REFTIME, USE_COMMA, TableOptions
 from ondisk.tables.times import Times, Zone
 from ondisk.tables.values import (
     CellValues,
@@ -36,6 +36,7 @@ from ondisk.tables.values import (
 
 _NOT_WORD = re.compile(r"[^a-z0-9_]+")
 _LOOKED_AT = 1000  # rows
+_AGAIN = "after you have deleted these data"
 _NAMED = 20  # columns in a message
 
 
@@ -162,7 +163,7 @@ class _Columns:
             raise InvalidInput(f"a column of the content cannot be called {REFTIME}", hint=hint)
         self._null, self._decimal = {"", *options.null}, options.decimal
         self._unseen, self._noted = _LOOKED_AT, set[str]()
-        value_of = numbers_by(options.decimal)
+        value_of = self._value_of = numbers_by(options.decimal)
         self._contents = CellValues(options.null, value_of)
         self._joining = format if isinstance(format, JoinsParts) and format.joins_parts else None
         part_of = [] if self._joining is None else [partial(self._joining.content_part, key) for key in self._keys]
@@ -177,14 +178,23 @@ class _Columns:
         for key, place in zip(self._keys, self._others, strict=True):
             if key in self._noted or place >= len(cells):
                 continue
-            texts = [text for text in dict.fromkeys(cells[place][:left]) if text not in self._null]
-            if self._decimal == COMMA:
-                found, why = with_decimal_point(texts), "with decimal (--decimal) a comma, no number has a point"
-            else:
-                found, why = with_decimal_comma(texts), f"{USE_COMMA}, after you have deleted these data"
-            if found is not None:
+            doubtful = self._doubtful([text for text in dict.fromkeys(cells[place][:left]) if text not in self._null])
+            if doubtful is not None:
                 self._noted.add(key)
-                yield f"{shown(found)} in column {shown(key)} is stored as a text; {why}"
+                yield f"{shown(doubtful[0])} in column {shown(key)} is stored as a text; {doubtful[1]}"
+
+    def _doubtful(self, texts: Sequence[str]) -> tuple[str, str] | None:
+        """Return a text of a column that was perhaps meant as a number or as no value, and what to do then."""
+        numbers = [text for text in texts if text not in NULLS]
+        if self._decimal == COMMA:
+            if (found := with_decimal_point(numbers)) is not None:
+                return found, "with decimal (--decimal) a comma, no number has a point"
+        elif (found := with_decimal_comma(numbers)) is not None:
+            return found, f"{USE_COMMA}, {_AGAIN}"
+        null = next((text for text in texts if text in NULLS), None)
+        if null is None or not numbers or any(isinstance(self._value_of(text), str) for text in numbers):
+            return None
+        return null, f"if it means that there is no value, pass null (--null {null}), {_AGAIN}"
 
     def encode(self, records: CsvRecords) -> Batch:
         """Return records as data; refuse those that are not."""

@@ -13,6 +13,8 @@ CSV_ONLY = ("null", "delimiter", "decimal")
 DECIMALS = (POINT, COMMA) = (".", ",")
 USE_COMMA = "if that is a decimal comma, pass decimal (--decimal ,)"
 """What to do about a cell with a decimal comma."""
+NULLS = frozenset({"NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-", "--", "?"})
+"""Texts that often mean that there is no value, if all other cells of a column are numbers."""
 _TABS = frozenset({"tab", "\\t"})  # how a shell's user writes it
 _DELIMITERS = frozenset(",;|:!#$%&*/<=>?@^_`~ ") | {"\t"}
 

@@ -26,7 +26,7 @@ from ondisk.formats.lines import read_lines
 from ondisk.tables import csv_reader
 from ondisk.tables.csv_input import check_names, field_name
 from ondisk.tables.csv_reader import CsvRecords
-from ondisk.tables.options import COMMA, REFTIME, TableOptions
+from ondisk.tables.options import COMMA, NULLS, REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
 from ondisk.tables.values import ValueOf, numbers_by, with_decimal_comma, with_decimal_point
 
@@ -57,7 +57,6 @@ _CLOCK_NAMES = {"time": re.compile(r"[0-9]{1,6}"), "hour": re.compile(r"[0-9]{1,
 
 _DIGITS = {14: "%Y%m%d%H%M%S", 12: "%Y%m%d%H%M", 10: "%Y%m%d%H", 8: "%Y%m%d"}
 _UNIX = {"unix": range(5 * 10**8, 5 * 10**9), "unix-ms": range(5 * 10**11, 5 * 10**12)}  # the years 1985 to 2128
-_NULLS = ("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-", "--", "?")
 _DELIMITERS = ",;\t|"
 _ZONE = "ZONE"
 """Printed in place of a zone that the file does not contain."""
@@ -184,7 +183,7 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     columns = dict(zip(names, zip(*table, strict=False), strict=False)) if table else {}
     # A comma in a time is no decimal comma.
     others = {name: texts for name, texts in columns.items() if name.lower() not in {*_TIME_NAMES, options.time}}
-    decimal = options.decimal or _decimal(others.values(), {"", *_NULLS, *options.null})
+    decimal = options.decimal or _decimal(others.values(), {"", *NULLS, *options.null})
     value_of = {name: numbers_by(decimal if name in others else None) for name in names}
     nulls = {text for name, texts in columns.items() for text in _nulls(texts, value_of[name])} | {*options.null}
     rows = [
@@ -374,7 +373,7 @@ def _decimal(columns: Iterable[Sequence[str]], nulls: set[str]) -> str | None:
 
 def _nulls(texts: Sequence[str], value_of: ValueOf) -> set[str]:
     """Return which texts of a column of numbers mean that there is no value."""
-    found = {*texts} & {*_NULLS}
+    found = {*texts} & NULLS
     if found and all(not isinstance(value_of(text), str) for text in {*texts} - found - {""}):
         return found
     return set()

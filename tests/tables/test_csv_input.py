@@ -87,6 +87,22 @@ def test_points_in_spite_of_a_decimal_comma_are_noted(create):
     assert note.startswith("'2.5' in column 'b' is stored as a text; ")
 
 
+@pytest.mark.parametrize(("cells", "options", "noted"), [
+    (["1.5", "NA", "2"], {}, "'NA' in column 'x' is stored as a text; if it means that there is no value, pass null"),
+    (["1,5", "NA", "2"], {}, "'1,5' in column 'x' is stored as a text; if that is a decimal comma"),
+    (["1,5", "NA", "2"], {"decimal": ","}, "'NA' in column 'x'"),
+    (["1,5", "NA", "2.5"], {"decimal": ","}, None),
+    (["1.5", "NA", "2"], {"null": ["NA"]}, None),
+    (["1.5", "NA", "2"], {"decimal": "."}, None),
+    (["NA", "-", ""], {}, None),
+    (["1.5", "NA", "low"], {}, None),
+])  # fmt: skip
+def test_a_text_among_numbers_that_often_means_no_value_is_noted(create, cells, options, noted):
+    text = "\n".join(["reftime;x", *(f"2026-11-{20 + n};{cell}" for n, cell in enumerate(cells))])
+    notes = append(create(format="seg"), text, delimiter=";", tz="UTC", **options).notes
+    assert [note[: len(noted or "")] for note in notes] == ([noted] if noted else [])
+
+
 @pytest.mark.parametrize(("kind", "is_advised"), [("real", True), ("integer", False), ("boolean", False)])
 def test_the_advice_about_a_decimal_comma_is_given_where_it_helps(create, kind, is_advised):
     dataset = create(fields={"level": kind}, format="jsonl")
