@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -24,7 +25,7 @@ from ondisk.cli.arguments import decoded, use_key_file
 from ondisk.cli.output import output_for
 from ondisk.cli.streams import complain, discard_stdout, fill_closed_streams, quieted, write_stdout
 from ondisk.dataset.layout import CONFIG
-from ondisk.errors import EXIT_INTERRUPTED, EXIT_OUT_OF_MEMORY, EXIT_TERMINATED, InvalidInput, OndiskError
+from ondisk.errors import EXIT_INTERRUPTED, EXIT_OUT_OF_MEMORY, EXIT_TERMINATED, InvalidInput, OndiskError, StorageError
 
 _SIMILAR = 0.7  # more than select and delete are
 COMMANDS = {
@@ -135,6 +136,12 @@ def _run(argv: Sequence[str]) -> int:
     except MemoryError:
         complain("error", _NO_MEMORY)
         return EXIT_OUT_OF_MEMORY
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        # Python could not open one of its modules.
+        complain("error", f"{error.strerror}\nRaise the limit of open files (ulimit -n).")
+        return StorageError.exit_code
     return code
 
 

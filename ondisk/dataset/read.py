@@ -477,6 +477,10 @@ class DatasetReader:
         if begin + size > last.offset + format.block_size:  # before memory is allocated for it
             problem = f"its rows of {segment.name!r} reach past the end of their block near byte {begin + size}"
             raise snapshot.corrupt(problem, segment=segment.name)
+        end = last.position + last.stored
+        if end > segment.end.size and end > snapshot.fresh(segment).end.size:
+            problem = f"the blocks of {segment.name!r} near byte {begin} of the decompressed bytes reach past its end"
+            raise snapshot.corrupt(problem, segment=segment.name)
         position = first.position
         stored = self._read(snapshot, segment, position, last.position + last.stored - position)
         view = memoryview(stored)

@@ -369,11 +369,11 @@ class Directory:
         components(name)
         here = self._descriptor
         try:
-            descriptor = self._open_in(here, staged, staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        except FileExistsError:  # of a process that was killed
-            self.discard(staged)
-            descriptor = self._open_in(here, staged, staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        try:
+            try:
+                descriptor = self._open_in(here, staged, staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            except FileExistsError:  # of a process that was killed
+                self.discard(staged)
+                descriptor = self._open_in(here, staged, staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             with WritableFile(descriptor, self.at(name)) as file:
                 file.write(0, content)
             with errors_of(self.at(name)):
@@ -381,7 +381,7 @@ class Directory:
                     os.link(staged, name, src_dir_fd=here, dst_dir_fd=here, follow_symlinks=False)
                 except PermissionError:
                     os.rename(staged, name, src_dir_fd=here, dst_dir_fd=here)
-        finally:
+        finally:  # also after an interrupt during `open`, which takes longest
             with contextlib.suppress(OSError):
                 os.unlink(staged, dir_fd=here)
 

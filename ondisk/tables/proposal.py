@@ -309,7 +309,7 @@ def _lines(
         yield "# unique: some rows of the sample are equal in time and in everything that may identify them, so nothing"
         yield "# is a duplicate, and a file that is appended twice is stored twice."
         if options.tz == _ZONE:
-            yield "# If that is only the hour in which clocks are put back, propose again with the zone: --tz Europe/Rome"
+            yield "# If that is only the hour when clocks are put back, propose again with a zone: --tz Europe/Rome"
     if many := [each.field for each in keys if each.distinct >= _MANY]:
         listed = ", ".join(f'"{each}"' for each in many)
         yield _commented(f"# index = [{listed}]", "if you query one of many values over a long time")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from worlds import lose_index
+from worlds import fail, lose_index
 
 import ondisk
 from ondisk.cli import COMMANDS, main, parser_of
@@ -384,6 +385,19 @@ def test_a_lack_of_memory_has_its_own_code_and_a_hint(run, weather, monkeypatch)
     assert done.code == EXIT_OUT_OF_MEMORY
     assert done.err.startswith("ondisk: error: there is not enough memory\n")
     assert "--batch-size" in done.err
+
+
+def test_a_lack_of_descriptors_for_a_module_is_an_error_of_the_system(run, weather, monkeypatch):
+    """A module that is imported late cannot be opened, for example."""
+    monkeypatch.setattr("ondisk.cli.info.run", fail(errno.EMFILE))
+    done = run("info", weather)
+    assert (done.code, done.err) == (
+        50,
+        "ondisk: error: Too many open files\nRaise the limit of open files (ulimit -n).\n",
+    )
+    monkeypatch.setattr("ondisk.cli.info.run", fail(errno.EXDEV))
+    with pytest.raises(OSError, match="link"):
+        run("info", weather)
 
 
 def test_json_on_a_terminal_has_no_character_that_a_terminal_executes(watch, jsonl):

@@ -210,7 +210,7 @@ def test_links_are_durable_when_the_export_returns(photos, tmp_path, monkeypatch
 
     monkeypatch.setattr(os, "link", noted)
     monkeypatch.setattr(Directory, "can_sync_together", together)
-    monkeypatch.setattr(Directory, "sync_together", lambda *given: steps.append("all"))
+    monkeypatch.setattr(Directory, "sync_together", lambda *given: steps.append("all") or True)
     monkeypatch.setattr(os, "fsync", lambda number: steps.append(str(Path(f"/proc/self/fd/{number}").readlink())))
     linked(photos, tmp_path / "out", "site: north", name="{site}/{reftime:%H}.jpg")
     if together:

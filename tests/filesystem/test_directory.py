@@ -183,6 +183,21 @@ def test_a_file_that_is_synced_later_appears_complete_or_not_at_all(directory, t
     assert (tmp_path / "file").read_bytes() == b"content"
 
 
+@pytest.mark.parametrize("call", ["open", "pwrite", "link"])
+def test_an_interrupt_leaves_no_hidden_file(directory, tmp_path, monkeypatch, call):
+    done = getattr(os, call)
+
+    def interrupted(*given, **how):
+        done(*given, **how)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, call, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        directory.add("file", b"content", ".staged")
+    monkeypatch.undo()
+    assert names(tmp_path) == (["file"] if call == "link" else [])
+
+
 def test_a_file_is_added_where_there_are_no_hard_links(directory, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", fail(errno.EPERM))
     directory.add("file", b"content", ".staged")

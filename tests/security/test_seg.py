@@ -20,7 +20,7 @@ import pytest
 
 import ondisk
 from ondisk import Datum
-from ondisk.errors import IntegrityError, OndiskError, SegmentCorrupt, StorageError
+from ondisk.errors import IndexCorrupt, IntegrityError, OndiskError, SegmentCorrupt, StorageError
 from ondisk.formats.diskqueue import blocks, frame_reader
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
@@ -382,6 +382,18 @@ def test_blocks_that_changed_places_give_no_wrong_data(tmp_path: Path) -> None:
         for at, each in enumerate(data):
             with pytest.raises(IntegrityError):
                 assert list(dataset.query(station=at)) == [each]
+
+
+@pytest.mark.parametrize("change", ["position = position + 1000000", "position = 9223372036854775807 - offset",
+                                    "stored = 1000000"])  # fmt: skip
+def test_a_block_that_reaches_past_the_end_is_damage_of_the_index(lz4_path: Path, change: str) -> None:
+    """Nothing is wrong with the file: restoring or salvaging it would not help."""
+    execute(lz4_path, f"UPDATE block SET {change} WHERE offset = (SELECT max(offset) FROM block)")
+    with ondisk.open(lz4_path) as dataset:
+        with pytest.raises(IndexCorrupt) as error:
+            list(dataset.query(station=3))
+        assert "--rebuild" in error.value.hint
+        assert list(dataset.query(station=0)) == DATA[:1]
 
 
 def test_a_missing_block_does_not_shorten_what_payloads_gives(lz4_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_rows_that_nothing_identifies_are_no_duplicates():
     config, toml = propose("\n".join(["time,value", *rows]))
     assert (config.unique, fields(config)) == ((), {})
     assert "# unique: some rows of the sample are equal in time" in toml
-    assert "propose again with the zone" in toml
+    assert "propose again with a zone" in toml
 
 
 def test_a_row_that_is_there_twice_is_a_duplicate():
