@@ -13,12 +13,14 @@ import contextlib
 import os
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from worlds import POINTS
 
 import ondisk
 from ondisk.filesystem import Directory
@@ -36,6 +38,18 @@ settings.load_profile(os.environ.get("ONDISK_HYPOTHESIS", "ci"))
 
 # A shell that starts the tests in the background makes them ignore SIGINT, and so would the commands that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say at the end how many points were swept: a sweep that silently became short is no proof."""
+    swept: Counter[str] = Counter()
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == POINTS:
+                swept[report.nodeid.partition("::")[0]] += value
+    for file, points in sorted(swept.items()):
+        terminalreporter.write_line(f"{file}: {points} points killed, failed or cut")
 
 
 @pytest.fixture

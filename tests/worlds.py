@@ -35,6 +35,8 @@ ARCHIVE_AGE, DELETE_AGE = 36_500, 36_600  # days: more than lies between the dat
 START = datetime(2026, 11, 20, tzinfo=UTC)
 DAY = 86_400
 LETTERS = "0123" + "?" * 16 + "ab"  # what stands for the data in the table, by their numbers
+POINTS = "points"
+"""The property of a test that says at how many points it killed a process, let a call fail, or cut the power."""
 
 
 def lose_index(path: Path) -> None:

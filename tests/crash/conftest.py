@@ -1,20 +1,18 @@
-"""Says at the end how many points were swept: a sweep that silently became short is no proof."""
+"""Sweeps: a process is killed, or a call fails, at many points of a run; and where they happen."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from worlds import POINTS
 
 from .killpoints import Run
 from .workload import KEY_LINES
-
-POINTS = "points"
 
 Sweep: TypeAlias = Callable[[Iterable[Run], Callable[[Run], object]], None]
 _MEMORY = Path("/dev/shm")
@@ -48,14 +46,3 @@ def sweep(record_property: Callable[[str, object], None]) -> Sweep:
         record_property(POINTS, points)
 
     return sweep
-
-
-@pytest.hookimpl
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    swept: Counter[str] = Counter()
-    for report in terminalreporter.getreports("passed"):
-        for name, value in report.user_properties:
-            if name == POINTS:
-                swept[report.nodeid.partition("::")[0]] += value
-    for file, points in sorted(swept.items()):
-        terminalreporter.write_line(f"{file}: {points} points killed, failed or cut")
