@@ -478,7 +478,8 @@ class DatasetReader:
             problem = f"its rows of {segment.name!r} reach past the end of their block near byte {begin + size}"
             raise snapshot.corrupt(problem, segment=segment.name)
         end = last.position + last.stored
-        if end > segment.end.size and end > snapshot.fresh(segment).end.size:
+        if end > segment.end.size and end > (segment := snapshot.fresh(segment)).end.size:
+            self.file_of(segment)  # says so if the file is another one
             problem = f"the blocks of {segment.name!r} near byte {begin} of the decompressed bytes reach past its end"
             raise snapshot.corrupt(problem, segment=segment.name)
         position = first.position
