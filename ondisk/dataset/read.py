@@ -478,10 +478,14 @@ class DatasetReader:
             problem = f"its rows of {segment.name!r} reach past the end of their block near byte {begin + size}"
             raise snapshot.corrupt(problem, segment=segment.name)
         end = last.position + last.stored
-        if end > segment.end.size and end > (segment := snapshot.fresh(segment)).end.size:
-            self.file_of(segment)  # says so if the file is another one
-            problem = f"the blocks of {segment.name!r} near byte {begin} of the decompressed bytes reach past its end"
-            raise snapshot.corrupt(problem, segment=segment.name)
+        if end > segment.end.size:
+            segment = snapshot.fresh(segment)  # an append may have made it longer
+            if end > segment.end.size:
+                self.file_of(segment)  # raises if the file is another one
+                problem = (
+                    f"the blocks of {segment.name!r} near byte {begin} of the decompressed bytes reach past its end"
+                )
+                raise snapshot.corrupt(problem, segment=segment.name)
         position = first.position
         stored = self._read(snapshot, segment, position, last.position + last.stored - position)
         view = memoryview(stored)

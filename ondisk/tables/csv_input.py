@@ -36,7 +36,7 @@ from ondisk.tables.values import (
 
 _NOT_WORD = re.compile(r"[^a-z0-9_]+")
 _LOOKED_AT = 1000  # rows
-_AGAIN = "after you have deleted these data"
+_DELETE_FIRST = "after you have deleted these data"
 _NAMED = 20  # columns in a message
 
 
@@ -190,11 +190,11 @@ class _Columns:
             if (found := with_decimal_point(numbers)) is not None:
                 return found, "with decimal (--decimal) a comma, no number has a point"
         elif (found := with_decimal_comma(numbers)) is not None:
-            return found, f"{USE_COMMA}, {_AGAIN}"
+            return found, f"{USE_COMMA}, {_DELETE_FIRST}"
         null = next((text for text in texts if text in NULLS), None)
         if null is None or not numbers or any(isinstance(self._value_of(text), str) for text in numbers):
             return None
-        return null, f"if it means that there is no value, pass null (--null {null}), {_AGAIN}"
+        return null, f"if it means that there is no value, pass null (--null {null}), {_DELETE_FIRST}"
 
     def encode(self, records: CsvRecords) -> Batch:
         """Return records as data; refuse those that are not."""
