@@ -277,7 +277,7 @@ class Snapshot:
         return row or self._row(columns.at_place_and_reftime, (*place, reftime))
 
     def of_key(self, reftime: int, metadata: Mapping[str, Any]) -> Row | None:
-        """Return the row of the datum that has these unique fields, with `seq` as first value; None if there is none."""
+        """Return the row of the datum that has these unique fields, with `seq` as first value; None without one."""
         names = self.columns.unique_names
         return self._row(
             self.columns.of_key, tuple(reftime if name == "reftime" else metadata.get(name) for name in names)
