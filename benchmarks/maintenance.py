@@ -72,7 +72,7 @@ class MaintenanceBench(Bench):
             imported[-1] = ondisk.open(dataset.path)
             imported[-1].fix()
 
-        times = best(self.rounds, import_, rebuild)
+        times = best(self.rounds * 2, import_, rebuild)
         self.report.ratio("rebuild of a lost index", *times, 1.0, self.count)
         dataset = imported.pop()
         for other in imported:

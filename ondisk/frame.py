@@ -103,18 +103,21 @@ class Scan:
 
 def encode(payloads: Sequence[bytes]) -> list[bytes]:
     """Return a frame for each payload.
+
     Raises:
         InvalidInput: a payload is empty, which Beats treats as damage, or too large for a frame.
     """
-    if payloads:
-        _check_size(len(min(payloads, key=len)))
-        _check_size(len(max(payloads, key=len)))
-    sizes = [len(payload) + OVERHEAD for payload in payloads]
+    sizes = [size + OVERHEAD for size in map(len, payloads)]
+    for size in (min(sizes), max(sizes)) if sizes else ():
+        if not OVERHEAD < size <= MAX_SIZE:
+            raise InvalidInput(f"a payload of {size - OVERHEAD} bytes does not fit into a frame")
     if max(sizes, default=0) >= _LARGE:
         return list(map(_encode, payloads, sizes))
-    # Written with `map`, which calls from C: this runs for every datum that is appended.
-    begins = list(map(bytes.__add__, map(_LENGTH.pack, sizes), payloads))
-    return list(map(bytes.__add__, begins, map(_FOOTER.pack, map(crc32, begins), sizes)))
+    length, footer = _LENGTH.pack, _FOOTER.pack  # this runs for every datum that is appended
+    return [
+        (begin := length(size) + payload) + footer(crc32(begin), size)
+        for payload, size in zip(payloads, sizes, strict=True)
+    ]
 
 
 def _encode(payload: bytes, size: int) -> bytes:
@@ -344,8 +347,3 @@ def _fault(data: bytes | memoryview, at: int, max_size: int) -> tuple[str, bool]
     if computed != checksum:
         return f"a frame's checksum is {computed:#010x}, but {checksum:#010x} is stored", False
     return None
-
-
-def _check_size(payload: int) -> None:
-    if not 0 < payload <= MAX_SIZE - OVERHEAD:
-        raise InvalidInput(f"a payload of {payload} bytes does not fit into a frame")

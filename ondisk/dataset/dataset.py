@@ -497,11 +497,11 @@ class Dataset(Queryable):
                 while iterating, after the data that precede the damage.
         """
         opened = self._access.current()
-        query = Query(match, sort, limit, equal)
         if equal and match is None and sort is None and limit is None and with_data:
             key = opened.index.whole_key(equal)
             if key is not None:
-                return Results(data_of_key(opened, self._archives, key, query))
+                return Results(data_of_key(opened, self._archives, key, equal))
+        query = Query(match, sort, limit, equal)
         query.check(opened.index)
         return Results(data(opened, self._archives, query, with_data=with_data))
 

@@ -150,15 +150,15 @@ def data(access: Opened, archives: Archives, query: Query, *, with_data: bool) -
         yield from snapshots.joined(lists, lambda order, datum: order.key_of(datum))
 
 
-def data_of_key(access: Opened, archives: Archives, key: Key, query: Query) -> Generator[Datum, None, None]:
+def data_of_key(access: Opened, archives: Archives, key: Key, equal: Mapping[str, Any]) -> Generator[Datum, None, None]:
     """Yield the data that a complete unique key names: at most one of the dataset, and one of each archive.
 
     Args:
-        query: the same, as equal fields.
+        equal: the key as field=value.
     """
     found = access.reader.look_up(access.index, key)
     if found is None or (not found and (access.index.knows_archives() or any(archives.online()))):
-        yield from data(access, archives, query, with_data=True)
+        yield from data(access, archives, Query(equal=equal), with_data=True)
     else:
         yield from found
 

@@ -624,7 +624,8 @@ class Rescan:
             seqs = transaction.take_seqs(len(offsets))
         columns = (seqs, reftimes, [segment.id] * len(offsets), offsets, sizes, *fields)
         # With the same seq, they are those of a move that was interrupted: queries skip one, and the move is finished.
-        self._only_here += {unreadable[each] for each in offsets if each in unreadable}.difference(seqs)
+        if unreadable:
+            self._only_here += {unreadable[each] for each in offsets if each in unreadable}.difference(seqs)
         inserted = transaction.insert(columns)
         if self._aside is None:  # deleted data that are back are no changes that the index did not know
             late = seqs[bisect_left(offsets, self._duplicates.explained) :]

@@ -152,9 +152,20 @@ def _columns(text: str, delimiter: str, width: int) -> list[list[str]] | None:
     cells = text.replace("\n", f"{delimiter}\n{delimiter}").split(delimiter)  # each end of a line becomes a cell
     if cells[width :: width + 1].count("\n") != count - 1:
         return None
-    if len(text) > csv.field_size_limit() and len(max(cells, key=len)) > csv.field_size_limit():
+    if _has_long_cell(text, delimiter):
         return None
     return [cells[place :: width + 1] for place in range(width)]
+
+
+def _has_long_cell(text: str, delimiter: str) -> bool:
+    """Return whether a cell of lines without quotes is too long; does not look at each cell."""
+    limit, begin = csv.field_size_limit(), 0
+    while len(text) - begin > limit:
+        last = max(text.rfind(end, begin, begin + limit + 1) for end in (delimiter, "\n"))
+        if last < 0:
+            return True
+        begin = last + 1
+    return False
 
 
 def _plain(text: str, line: int, delimiter: str) -> Iterator[list[str]]:

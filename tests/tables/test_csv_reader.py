@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import tracemalloc
+from collections.abc import Iterator
+from itertools import chain
 
 import pytest
 from hypothesis import given
@@ -150,3 +152,28 @@ def test_what_csv_writes_is_read_as_it_was(rows, delimiter, dialect, size):
         patch.setattr(csv_reader, "_CHUNK", size)
         found, refused = records(sink.getvalue().encode(), delimiter)
     assert ([row for _, row in found], refused) == (rows, {})
+
+
+@pytest.fixture
+def longest_cell() -> Iterator[int]:
+    """Allow cells of at most this many characters."""
+    before = csv.field_size_limit(8)
+    yield 8
+    csv.field_size_limit(before)
+
+
+@pytest.mark.parametrize("place", ["a cell in between", "the last cell of a line", "the last cell of all"])
+def test_a_longest_cell_is_read_in_columns_and_one_character_more_is_refused(place, longest_cell, monkeypatch):
+    monkeypatch.setattr(csv_reader, "_CHUNK", 64)
+
+    def read(size: int) -> list[str]:
+        cell = "x" * size
+        line = f"1,{cell},3\n" if place == "a cell in between" else f"1,2,{cell}\n"
+        content = "a,b,c\n" + "1,2,3\n" * 40 + (line.rstrip("\n") if place.endswith("all") else line + "1,2,3\n" * 40)
+        found = [*csv_reader.read(io.BytesIO(content.encode()), ",", in_columns=True)]
+        assert any(each.columns for each in found)
+        return [*chain.from_iterable(chain.from_iterable(each.columns or each.rows) for each in found)]
+
+    assert "x" * longest_cell in read(longest_cell)
+    with pytest.raises(LimitExceeded):
+        read(longest_cell + 1)

@@ -154,15 +154,16 @@ def joined(timestamps: Sequence[int], metas: Sequence[bytes], fields: Sequence[S
     Raises:
         InvalidInput: a timestamp has more than 64 bits, or an event is too large.
     """
-    check_timestamps(timestamps, 0)
-    heads = {timestamp: _timestamp(timestamp) + _BEFORE_META[0] for timestamp in {*timestamps}}
+    each_once = {*timestamps}
+    check_timestamps(each_once, 0)
+    heads = {timestamp: _timestamp(timestamp) + _BEFORE_META[0] for timestamp in each_once}
     before = [_BEFORE_FIELDS + cbor.map_head(count) for count in range(len(fields) + 1)]
     counts: Iterable[int] = repeat(len(fields))
     if any(b"" in column for column in fields):
         counts = [len(fields) - parts.count(b"") for parts in zip(*fields, strict=True)]
     columns = (map(heads.__getitem__, timestamps), metas, map(before.__getitem__, counts))
     payloads = [*map(b"".join, zip(*columns, *fields))]  # noqa: B905  # the counts may have no end
-    if len(max(payloads, key=len, default=b"")) > _CHECKED_SIZE:
+    if max(map(len, payloads), default=0) > _CHECKED_SIZE:
         raise InvalidInput("an event is too large to be joined of parts")
     return payloads
 

@@ -23,7 +23,6 @@ import hmac
 import os
 import struct
 from collections.abc import Callable, Sequence
-from itertools import repeat
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from zlib_ng.zlib_ng import crc32
@@ -347,8 +346,7 @@ def file_key(secret: bytes, file_id: bytes) -> bytes:
 
 def sealable(events: Sequence[bytes]) -> list[bytes]:
     """Return payloads with room for what sealing adds."""
-    begins = map(bytes.__add__, repeat(_PREFIX), events)
-    return list(map(bytes.__add__, begins, repeat(_SUFFIX)))
+    return [_PREFIX + event + _SUFFIX for event in events]
 
 
 def events_of(payloads: Sequence[_Payload]) -> Sequence[_Payload | bytes]:
