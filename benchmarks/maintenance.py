@@ -57,30 +57,28 @@ class MaintenanceBench(Bench):
         return ondisk.create(self.new_path("dataset"), config)
 
     def check_and_rebuild(self, source: Path) -> None:
-        imported: list[ondisk.Dataset] = []
+        imported: list[Path] = []
 
         def import_() -> None:
-            imported.append(self.new_dataset(observations.CONFIG))
-            imported[-1].append_file(source)
+            with self.new_dataset(observations.CONFIG) as dataset:
+                dataset.append_file(source)
+            imported.append(dataset.path)
 
         def rebuild() -> None:
             """Rebuild the index of the last imported dataset."""
-            dataset = imported[-1]
-            dataset.close()
             for name in ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm"):
-                (dataset.path / name).unlink(missing_ok=True)
-            imported[-1] = ondisk.open(dataset.path)
-            imported[-1].fix()
+                (imported[-1] / name).unlink(missing_ok=True)
+            with ondisk.open(imported[-1]) as dataset:
+                dataset.fix()
 
         times = best(self.rounds * 2, import_, rebuild)
         self.report.ratio("rebuild of a lost index", *times, 1.0, self.count)
-        dataset = imported.pop()
+        path = imported.pop()
         for other in imported:
-            other.close()
-            shutil.rmtree(other.path)
-        with dataset:
+            shutil.rmtree(other)
+        with ondisk.open(path) as dataset:
             assert dataset.summary().count == self.count
-            index = sqlite3.connect(f"file:{dataset.path}/index.sqlite?mode=ro", uri=True)
+            index = sqlite3.connect(f"file:{path}/index.sqlite?mode=ro", uri=True)
             segments = len(index.execute(_SUMS).fetchall())
 
             def check() -> None:
@@ -89,8 +87,8 @@ class MaintenanceBench(Bench):
             times = best(self.rounds * 2, lambda: index.execute(_SUMS).fetchall(), check)
             self.report.ratio(f"check of {segments} segments", *times, 1.5)
             index.close()
-        self.half_deleted(dataset.path)
-        shutil.rmtree(dataset.path)
+        self.half_deleted(path)
+        shutil.rmtree(path)
 
     def half_deleted(self, path: Path) -> None:
         """Delete every second series; measure a check, which only reads rows, and a repack, which moves the data."""

@@ -9,7 +9,7 @@ from ondisk.filesystem import ReadableFile, WritableFile
 from ondisk.segment import Block, End, Facts, Laid, Layout, Sealer
 from ondisk.segments.facts import add_to_checksum, checksum_of, facts_of, tail_of
 
-_LARGE = 64 * 1024  # bytes
+_LARGE = 128 * 1024  # bytes; to copy fewer takes less time than a write of their own
 
 
 class SegmentWriter:
