@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import struct
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -107,11 +107,14 @@ def encode(payloads: Sequence[bytes]) -> list[bytes]:
     Raises:
         InvalidInput: a payload is empty, which Beats treats as damage, or too large for a frame.
     """
+    if not payloads:
+        return []
     sizes = [size + OVERHEAD for size in map(len, payloads)]
-    for size in (min(sizes), max(sizes)) if sizes else ():
+    smallest, largest = min(sizes), max(sizes)
+    for size in (smallest, largest):
         if not OVERHEAD < size <= MAX_SIZE:
             raise InvalidInput(f"a payload of {size - OVERHEAD} bytes does not fit into a frame")
-    if max(sizes, default=0) >= _LARGE:
+    if largest >= _LARGE:
         return list(map(_encode, payloads, sizes))
     length, footer = _LENGTH.pack, _FOOTER.pack  # this runs for every datum that is appended
     return [
@@ -217,9 +220,9 @@ def find_next(
     max_size: int,
     is_end: bool,
     believed: int,
-    begins: Container[int] | None = None,
+    in_blocks: bool = False,
 ) -> int | None:
-    """Find the frame after a damaged one, with which `data` begin.
+    """Find the frame after a damaged one, which is at the begin of `data`.
 
     The data of a damaged frame may themselves contain frames. These are not found if a length of the damaged frame is
     intact, or if a frame that contains them ends later in `data`.
@@ -227,12 +230,12 @@ def find_next(
     Args:
         first_key: what follows the first byte of every payload.
         is_end: nothing follows `data`.
-        believed: frames in a row with so many bytes are not part of another frame.
-        begins: places that are not inside of a frame, if such places are known. If no length of the damaged frame is
-            intact, only a frame at one of them is found.
+        believed: consecutive whole frames that have so many bytes together are found. Fewer may be content of the
+            damaged frame.
+        in_blocks: no frame crosses the end of a block, so a frame that claims to end after `data` is damaged, not torn.
 
     Returns:
-        Its index; None if `data` are too short to know, or nothing whole follows.
+        The index of the next whole frame; None if `data` are too short to decide, or nothing whole follows.
 
     Cost: linear; checksums of places that only look like frames are computed for at most four times the bytes.
     """
@@ -241,7 +244,7 @@ def find_next(
         claimed = 0
     if has_two_lengths(data, max_size):
         return claimed if claimed < left or not is_end else None
-    is_torn = is_end and claimed > left and begins is None
+    is_torn = is_end and claimed > left and not in_blocks
     # The length at its end may be damaged, and that at its begin be right.
     follows = claimed if (is_end and claimed == left) or (claimed < left and is_whole(data, claimed, max_size)) else 0
     first, chain, budget = None, 0, 4 * left
@@ -284,9 +287,9 @@ def _next_begin(data: bytes, first_key: FirstKey, at: int) -> int:
 def find_whole(data: bytes, first_key: FirstKey, *, max_size: int) -> int | None:
     """Find a whole frame after damage; if there is none, `data` is a torn tail, which may be cut off.
 
-    Walks back from the end by the trailing lengths. If the end is torn as well, searches for the key that begins every
-    payload. A frame that is part of the data of a torn frame is found, too: then the tail is kept, although it could be
-    cut off.
+    Walks back from the end by the trailing lengths. If the end is torn as well, searches for what follows the first
+    byte of every payload. A frame that is part of the data of a torn frame is found, too: then the tail is kept,
+    although it could be cut off.
 
     Args:
         first_key: what follows the first byte of every payload.

@@ -148,3 +148,12 @@ def test_whole_frames_behind_damage_are_found():
 def test_a_whole_frame_between_damage_and_a_torn_tail_is_found():
     damage, torn = joined(event).replace(b"so", b"no"), joined(event)[:-3]
     assert frame.find_whole(damage + joined(event) + torn, KEY, max_size=MAX) == len(damage)
+
+
+def test_a_payload_that_is_too_large_for_a_frame_is_refused():
+    class Large(bytes):
+        def __len__(self):
+            return 2**32 - frame.OVERHEAD
+
+    with pytest.raises(InvalidInput, match="4294967284 bytes does not fit into a frame"):
+        frame.encode([b"small", Large()])

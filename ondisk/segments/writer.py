@@ -9,7 +9,7 @@ from ondisk.filesystem import ReadableFile, WritableFile
 from ondisk.segment import Block, End, Facts, Laid, Layout, Sealer
 from ondisk.segments.facts import add_to_checksum, checksum_of, facts_of, tail_of
 
-_LARGE = 128 * 1024  # bytes; to copy fewer takes less time than a write of their own
+_PIECE = 1024 * 1024  # bytes that are laid together: fewer take more writes, and more leave the processor's cache
 
 
 class SegmentWriter:
@@ -74,10 +74,11 @@ class SegmentWriter:
             payloads: the bytes of each datum, without padding.
             beside: ignored; exists because dir segments store metadata separately.
         """
-        are_large = sum(map(len, payloads)) >= _LARGE * len(payloads) > 0
-        # Large data are written one by one: laid together, they would be copied.
-        for some in ([each] for each in payloads) if are_large and not self.end.compressed else (payloads,):
-            laid = self._layout.lay(some, self.end)
+        together = len(payloads) or 1
+        if not self.end.compressed:  # else the blocks would be smaller
+            together = max(1, _PIECE * together // max(1, sum(map(len, payloads))))
+        for begin in range(0, len(payloads), together):
+            laid = self._layout.lay(payloads[begin : begin + together], self.end)
             self._write(self.end.size, laid.content)
             if laid.blocks:
                 self._save_blocks(laid.blocks)

@@ -149,16 +149,19 @@ def _columns(text: str, delimiter: str, width: int) -> list[list[str]] | None:
     count = text.count("\n") + 1
     if width < 2 or text.count(delimiter) != (width - 1) * count or '"' in text or "\r" in text:
         return None
+    if _has_long_cell(text, delimiter):
+        return None
     cells = text.replace("\n", f"{delimiter}\n{delimiter}").split(delimiter)  # each end of a line becomes a cell
     if cells[width :: width + 1].count("\n") != count - 1:
-        return None
-    if _has_long_cell(text, delimiter):
         return None
     return [cells[place :: width + 1] for place in range(width)]
 
 
 def _has_long_cell(text: str, delimiter: str) -> bool:
-    """Return whether a cell of lines without quotes is too long; does not look at each cell."""
+    """Return whether lines without quotes have a cell that is longer than the limit.
+
+    Cost: two searches for each cell of nearly that length; not one for each cell.
+    """
     limit, begin = csv.field_size_limit(), 0
     while len(text) - begin > limit:
         last = max(text.rfind(end, begin, begin + limit + 1) for end in (delimiter, "\n"))

@@ -80,7 +80,7 @@ class Objects:
         return parent in self._known
 
     def get(self, parent: bytes, *, with_data: bool = False) -> Extents:
-        """Return the extents of an object; none if it does not exist. The caller has called `refresh`.
+        """Return the extents of an object, empty if it does not exist. The caller has called `refresh`.
 
         Args:
             with_data: the caller is going to read the object: the data of a small one are read with its extents.
@@ -93,7 +93,10 @@ class Objects:
         return self._know(parent, map(_extent, self._dataset.query(_of(parent), with_data=False)))
 
     def load(self, parents: Iterable[bytes]) -> None:
-        """Read objects that are not in memory together, if they are small. Otherwise, `get` reads each."""
+        """Read unknown objects into memory, several with each query, up to the first ones that are large or damaged.
+
+        `get` reads the others one by one.
+        """
         for some in self._unknown(parents):
             if not self._load(some):
                 return
@@ -237,7 +240,7 @@ class Objects:
         return {each: content for each, content in contents.items() if content is not None}
 
     def _keep(self, parent: bytes, at: int, content: bytes) -> None:
-        """Keep the data of an extent in memory, in the place of those that were not used for longest."""
+        """Keep the data of an extent in memory unless they are large; forget those that were used least recently."""
         if 4 * len(content) > self._limits.cached:
             return
         self._size -= len(self._contents.pop((parent, at), b""))
@@ -251,7 +254,7 @@ class Changes:
     """Collects the writes and deletes of one commit, and what they cover.
 
     Args:
-        objects: whose extents it changes in memory. If the change is not committed, the caller makes these forget them.
+        objects: their extents change in memory at once. If the commit fails, the caller calls `objects.forget`.
     """
 
     def __init__(self, objects: Objects) -> None:
@@ -267,7 +270,8 @@ class Changes:
         extents = self._extents.get(parent)
         if extents is None:
             extents = self._extents[parent] = self._objects.get(parent)
-            self._gone[parent] = [each.time for each in extents.take_covered()]  # they came back with a lost index
+            # A rebuild of a lost index brings covered extents back.
+            self._gone[parent] = [each.time for each in extents.take_covered()]
             self._before[parent] = len(extents) + len(self._gone[parent])
         return extents
 

@@ -152,10 +152,11 @@ def joined(timestamps: Sequence[int], metas: Sequence[bytes], fields: Sequence[S
         fields: for each key, what `field_part` returns for each event; no bytes where an event lacks the key.
 
     Raises:
-        InvalidInput: a timestamp has more than 64 bits, or an event is too large.
+        InvalidInput: a timestamp has more than 64 bits, or an event is too large. The context does not say which one.
     """
     each_once = {*timestamps}
-    check_timestamps(each_once, 0)
+    if each_once:
+        check_timestamps((min(each_once), max(each_once)), 0)
     heads = {timestamp: _timestamp(timestamp) + _BEFORE_META[0] for timestamp in each_once}
     before = [_BEFORE_FIELDS + cbor.map_head(count) for count in range(len(fields) + 1)]
     counts: Iterable[int] = repeat(len(fields))

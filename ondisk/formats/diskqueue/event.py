@@ -6,7 +6,7 @@ are bytes, stored in `fields` as `{"data": <bytes>}`. Beats keeps both flags and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import isfinite
 from typing import Any, NamedTuple, TypeAlias
@@ -92,7 +92,7 @@ def to_fields(data: Sequence[Any], begin: int) -> tuple[Sequence[int], Sequence[
     return flags, fields
 
 
-def check_timestamps(timestamps: Iterable[int], begin: int) -> None:
+def check_timestamps(timestamps: Sequence[int], begin: int) -> None:
     """Raise InvalidInput unless all timestamps fit; `begin` is the position of the first."""
     for position, timestamp in enumerate(timestamps, begin):
         if not (type(timestamp) is int and TIMESTAMP_MIN <= timestamp <= TIMESTAMP_MAX):

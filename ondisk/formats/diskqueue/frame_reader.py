@@ -136,6 +136,7 @@ class FrameReader:
 
     def _skip_frame(self) -> int:
         wanted, believed = _SEARCHED, _BELIEVED if self._searched < _MUCH + 32 * self.offset else 0
+        in_blocks = self._blocks is not None and self._blocks.own
         while True:
             ended = not self._fill(wanted)
             if wanted < min(len(self._held), _LARGE_CHUNK):
@@ -145,7 +146,7 @@ class FrameReader:
             if believed:
                 self._searched += len(data) + _PLACE * self._first_key.count(data)
             found = frame.find_next(
-                data, self._first_key, max_size=self._max_size, is_end=ended, believed=believed, begins=self._begins()
+                data, self._first_key, max_size=self._max_size, is_end=ended, believed=believed, in_blocks=in_blocks
             )
             if found is not None:
                 break
@@ -166,13 +167,6 @@ class FrameReader:
         self._held, self._dropped = bytes(self._held[count:]), self._dropped + count
         kept = self.offset + self._dropped
         self._starts = {at: position for at, position in self._starts.items() if at == self.offset or at >= kept}
-
-    def _begins(self) -> set[int] | None:
-        """Return where blocks begin in the held bytes, if frames do not cross blocks; else None."""
-        if self._blocks is None or not self._blocks.own:
-            return None
-        base = self.offset + self._dropped
-        return {offset - base for offset in self._starts}
 
     def _skip_block(self) -> int:
         skipped = self._blocks.find_next(self._max_size) if self._blocks is not None and self._corrupt else 0
