@@ -65,7 +65,7 @@ class Contents:
         return self._readers[id_]
 
     def _place(self, segment: Segment) -> str:
-        """Return where a segment is; see the one rule of generations."""
+        """Return where a segment is; see "Generations" in docs/architecture.md."""
         alias = hidden(segment.name, segment.id)
         return segment.name if segment is self._own or self._directory.stat(alias) is None else alias
 

@@ -348,7 +348,7 @@ def _pairs(mine: Iterator[tuple[int, Row]], theirs: Iterator[tuple[int, Row]]) -
 
 
 def _place(directory: Directory, segment: Segment) -> str:
-    """Return where the file of a concat segment is; see the one rule of generations."""
+    """Return where the file of a concat segment is; see "Generations" in docs/architecture.md."""
     alias = hidden(segment.name, segment.id)
     return segment.name if directory.stat(alias) is None else alias
 
