@@ -24,7 +24,7 @@ from ondisk.errors import (
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format, find, of_extension
 from ondisk.formats.base import Loaded
-from ondisk.index import RESTORE, Index, Key, Row, Segment, Snapshot, segment_rows
+from ondisk.index import Index, Key, Row, Segment, Snapshot, segment_rows
 from ondisk.matcher import Expression, Sort
 from ondisk.segment import Block, Sealer, SegmentFile
 from ondisk.segments import ConcatReader, DirReader
@@ -149,7 +149,7 @@ class DatasetReader:
             payloads = [content[row[2] - base : row[2] - base + row[3]] for row in part]
             if not format.padding:  # else `_spans` has checked it
                 for row, each in zip(part, payloads, strict=True):
-                    check_end(format, segment, row[2], row[3], each[-TAIL:])
+                    self._check_end(format, segment, row[2], row[3], each[-TAIL:])
             yield from payloads
 
     def data(self, snapshot: Snapshot, rows: list[Row]) -> Iterator[list[Any]]:
@@ -200,7 +200,8 @@ class DatasetReader:
         if is_whole is False:
             raise self.wrong_checksum(segment)
         if is_whole is None and (damage := segment_rows.noted_of(snapshot, segment)[0]) is not None:
-            raise SegmentCorrupt(f"{segment.name!r} is damaged: {damage}", hint=RESTORE, segment=segment.name)
+            hint = restore_or_salvage(self._directory, segment.name)
+            raise SegmentCorrupt(f"{segment.name!r} is damaged: {damage}", hint=hint, segment=segment.name)
 
     def wrong_checksum(self, segment: Segment) -> SegmentCorrupt:
         """Return the error for a segment whose bytes have changed since ondisk wrote them."""
@@ -251,7 +252,7 @@ class DatasetReader:
                 return None
             if padding:
                 if not payload.endswith(padding):
-                    check_end(format, segment, row[2], len(payload), payload[row[3] :])
+                    self._check_end(format, segment, row[2], len(payload), payload[row[3] :])
                 payload = payload[: row[3]]
             data.append(self._one(segment, metadata, row, payload, partial(self._committed, segment)))
         return data
@@ -431,7 +432,20 @@ class DatasetReader:
         if not all(format.ends(tail, padding) for tail in tails):
             for row in rows:
                 end = row[2] + row[3] - begin
-                check_end(format, segment, row[2], row[3] + padding, content[end : end + padding])
+                self._check_end(format, segment, row[2], row[3] + padding, content[end : end + padding])
+
+    def _check_end(self, format: Format, segment: Segment, offset: int, size: int, tail: bytes) -> None:
+        """Raise `SegmentCorrupt` unless a datum ends where the index says: no copy of it must lack its last bytes.
+
+        Args:
+            size: bytes of the datum and its padding.
+            tail: its last `TAIL` bytes.
+        """
+        if not format.ends(tail, size):
+            problem = f"{segment.name!r} has no datum of {size} bytes at byte {offset}, although the index says so"
+            rebuild = command("fix", self._directory.dataset, "--rebuild", "--yes")
+            hint = f"{rebuild} moves the index aside, and rebuilds it from the segments, which contain the data."
+            raise SegmentCorrupt(problem, hint=hint, segment=segment.name)
 
     def _known(self, snapshot: Snapshot, segment: Segment) -> Callable[[], Committed]:
         """Return a function that returns the facts of a segment as they are in the snapshot: an append changes them."""
@@ -528,18 +542,6 @@ class DatasetReader:
         if format is None:
             format = self._formats[name] = find(name)(self._config)
         return format
-
-
-def check_end(format: Format, segment: Segment, offset: int, size: int, tail: bytes) -> None:
-    """Raise unless a datum ends where the index says, so that no copy of it is written without its last bytes.
-
-    Args:
-        size: bytes of the datum and its padding.
-        tail: its last `TAIL` bytes.
-    """
-    if not format.ends(tail, size):
-        message = f"{segment.name!r} has no datum of {size} bytes at byte {offset}, although the index says so"
-        raise SegmentCorrupt(message, hint=RESTORE, segment=segment.name)
 
 
 def _unpacked(format: Format, segment: Segment, block: Block, stored: memoryview) -> bytes:

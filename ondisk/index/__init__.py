@@ -1,8 +1,8 @@
 """`index.sqlite`: tables, snapshots for readers, transactions for the one writer."""
 
-from ondisk.index.connection import INDEX, RESTORE
+from ondisk.index.connection import INDEX
 from ondisk.index.index import Index, Key
 from ondisk.index.snapshot import Copies, Row, Segment, Snapshot, Totals
 from ondisk.index.transaction import Transaction
 
-__all__ = ["INDEX", "RESTORE", "Copies", "Index", "Key", "Row", "Segment", "Snapshot", "Totals", "Transaction"]
+__all__ = ["INDEX", "Copies", "Index", "Key", "Row", "Segment", "Snapshot", "Totals", "Transaction"]

@@ -152,8 +152,9 @@ def test_a_query_raises_where_the_decoded_datum_has_another_reftime(path: Path) 
 def test_a_query_raises_where_a_line_does_not_end(path: Path, format: str, match: str | None) -> None:
     sql(path, f"UPDATE datum SET size = size - 1 WHERE {FIRST}")
     with ondisk.open(path) as dataset:
-        with pytest.raises(SegmentCorrupt, match="although the index says so"):
+        with pytest.raises(SegmentCorrupt, match="although the index says so") as caught:
             [*dataset.query(match and _of(0, format))]
+        assert f"ondisk fix {path} --rebuild --yes" in str(caught.value.hint)
         with pytest.raises(SegmentCorrupt, match="although the index says so"):
             [*dataset.payloads(match and _of(0, format))]
 
