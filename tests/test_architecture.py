@@ -239,7 +239,6 @@ TESTED_ELSEWHERE = {
     "queue/order.py": "queue/test_consumer.py",
     "segments/metadata_file.py": "segments/test_dir.py",
     "segments/quarantine_items.py": "segments/test_quarantine.py",
-    "segments/writer.py": "segments/test_concat.py",
     "tables/arrow_bytes.py": "tables/test_arrow_out.py",
     "tables/arrow_columns.py": "tables/test_arrow_out.py",
     "tables/arrow_json.py": "tables/test_arrow_rows.py",
