@@ -74,10 +74,10 @@ class SegmentWriter:
             payloads: the bytes of each datum, without padding.
             beside: ignored; exists because dir segments store metadata separately.
         """
-        together = len(payloads) or 1
-        if not self.end.compressed:  # else the blocks would be smaller
-            together = max(1, _PIECE * together // max(1, sum(map(len, payloads))))
-        for begin in range(0, len(payloads), together):
+        count, size = len(payloads), sum(map(len, payloads))
+        # In a compressed segment, each piece would end a block early.
+        together = max(1, count if self.end.compressed else _PIECE * count // max(1, size))
+        for begin in range(0, count, together):
             laid = self._layout.lay(payloads[begin : begin + together], self.end)
             self._write(self.end.size, laid.content)
             if laid.blocks:

@@ -160,7 +160,7 @@ def _columns(text: str, delimiter: str, width: int) -> list[list[str]] | None:
 def _has_long_cell(text: str, delimiter: str) -> bool:
     """Return whether lines without quotes have a cell that is longer than the limit.
 
-    Cost: two searches for each cell of nearly that length; not one for each cell.
+    Cost: two searches for each piece that is as long as the limit, not one for each cell.
     """
     limit, begin = csv.field_size_limit(), 0
     while len(text) - begin > limit:
