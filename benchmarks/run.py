@@ -13,7 +13,7 @@ import gc
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -77,15 +77,14 @@ class Vm2Bench(Bench):
         observations.write(self.source, count)
 
     def run(self) -> None:
-        floor_time = self.append()
-        self.append_data(floor_time)
+        self.append()
+        self.append_data()
         self.growth()
         floor, dataset = self.filled()
         with dataset:
             index_size = dataset.info()["index_size"] / self.count
             self.report.line("index", index_size, 100, "B/datum")
-            (again,) = best(1, lambda: dataset.append_file(self.source))
-            self.report.ratio("append of nothing but duplicates", floor_time, again, 0.8, self.count)
+            self.duplicates(dataset)
             self.queries(floor, dataset)
             self.look_ups(floor, dataset)
             self.json_lines(floor, dataset)
@@ -101,13 +100,23 @@ class Vm2Bench(Bench):
     def new_dataset(self) -> ondisk.Dataset:
         return ondisk.create(self.new_path("dataset"), observations.CONFIG)
 
-    def append(self) -> float:
-        floor, ours = self.append_of(self.source)
-        self.report.ratio("append of a file", floor, ours, 1.25, self.count)
-        return floor
+    def append(self) -> None:
+        self.report.ratio("append of a file", *self.append_of(self.source), 1.25, self.count)
 
-    def append_of(self, source: Path) -> list[float]:
-        """Time the append of a file to new datasets, which are removed afterwards."""
+    def append_data(self) -> None:
+        data = as_data(self.source)
+        gc.freeze()  # the garbage collector need not visit the million input data
+        times = self.append_of(self.source, lambda dataset: dataset.append(data))
+        gc.unfreeze()
+        self.report.ratio("append of Datum objects", *times, 1.5, self.count)
+
+    def append_of(self, source: Path, append: Callable[[ondisk.Dataset], object] | None = None) -> list[float]:
+        """Time the append of a file to new datasets, which are removed afterwards.
+
+        Args:
+            append: appends the same data in another way.
+        """
+        append = append or (lambda dataset: dataset.append_file(source))
 
         def floor_append() -> None:
             made.append(self.new_floor())
@@ -115,7 +124,7 @@ class Vm2Bench(Bench):
 
         def ondisk_append() -> None:
             made.append(self.new_dataset())
-            made[-1].append_file(source)
+            append(made[-1])
 
         made: list[Any] = []
         times = best(self.rounds, floor_append, ondisk_append)
@@ -124,13 +133,11 @@ class Vm2Bench(Bench):
             shutil.rmtree(each.path)
         return times
 
-    def append_data(self, floor: float) -> None:
-        data = as_data(self.source)
-        gc.freeze()  # the garbage collector need not visit the million input data
-        with self.new_dataset() as dataset:
-            (ours,) = best(1, lambda: dataset.append(data))
-        gc.unfreeze()
-        self.report.ratio("append of Datum objects", floor, ours, 1.5, self.count)
+    def duplicates(self, dataset: ondisk.Dataset) -> None:
+        times = best(
+            self.rounds, lambda: self.new_floor().append(self.source), lambda: dataset.append_file(self.source)
+        )
+        self.report.ratio("append of nothing but duplicates", *times, 0.8, self.count)
 
     def growth(self) -> None:
         small = self.folder / "small.vm2"

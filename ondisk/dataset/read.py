@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any
 
@@ -582,7 +582,7 @@ def _runs(rows: Sequence[Row]) -> Iterator[list[Row]]:
 def _without_data(snapshot: Snapshot, rows: list[Row], prefix: str) -> list[Datum]:
     """Return the data of rows of one segment, from the index only."""
     segment = prefix + snapshot.segment(rows[0][1]).name
-    metadata = snapshot.metadata_of_rows([row[4:] for row in rows])
+    metadata = snapshot.metadata_of_rows(rows)
     return [
         Datum.stored(from_microseconds(row[0]), each, None, segment, row)
         for row, each in zip(rows, metadata, strict=True)
@@ -594,22 +594,19 @@ def _made(snapshot: Snapshot, rows: list[Row], content: bytes, base: int, prefix
 
     A query may run the loop a million times, so it makes no calls that it can avoid.
     """
-    new, metadata = Datum.__new__, snapshot.metadata_of_rows([row[4:] for row in rows])
     segment = prefix + snapshot.segment(rows[0][1]).name
     reftime, time = None, EPOCH
-    data = []
-    for row, datum_metadata in zip(rows, metadata, strict=True):
-        datum = new(Datum)
+    data = [*map(Datum.__new__, repeat(Datum, len(rows)))]
+    for datum, row, metadata in zip(data, rows, snapshot.metadata_of_rows(rows), strict=True):
         if row[0] != reftime:
             reftime = row[0]
-            time = from_microseconds(row[0])
+            time = from_microseconds(reftime)
         datum.reftime = time
-        datum.metadata = datum_metadata
+        datum.metadata = metadata
         start = row[2] - base
         datum.data = content[start : start + row[3]]
         datum._segment = segment
         datum._place = row
-        data.append(datum)
     return data
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache, partial
 from itertools import chain
+from operator import itemgetter
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
@@ -34,6 +35,7 @@ ROWS = 200
 """Rows in a list: with more, the garbage collector visits live rows again and again (15 % of a query)."""
 
 _CACHED = 50_000
+_fields_of: Callable[[Row], Row] = itemgetter(slice(4, None))
 _VALUES = "SELECT id, value FROM value WHERE id IN (SELECT value FROM json_each(?))"
 _UNREAD, _SHARED = 1, 8  # bits that are stored with those of `Copies`
 _FEW = 2  # blocks that are read together: most data that are not in one are in two
@@ -365,10 +367,10 @@ class Snapshot:
 
     def metadata(self, key: Row) -> Mapping[str, Any]:
         """Turn the stored fields of a row into metadata, read-only and shared by rows with equal fields."""
-        (metadata,) = self.metadata_of_rows([key])
-        return metadata
+        known = self.index.metadata.get(key)
+        return self._restored([key])[0] if known is None else known
 
-    def metadata_of_rows(self, keys: Sequence[Row]) -> list[Mapping[str, Any]]:
+    def metadata_of_rows(self, rows: Sequence[Row]) -> list[Mapping[str, Any]]:
         """Turn the stored fields of rows into metadata, read-only and shared by rows with equal fields.
 
         Raises:
@@ -376,11 +378,15 @@ class Snapshot:
 
         Cost: one query for all rows that are not in the cache.
         """
-        known = self.index.metadata  # of all threads: another one may clear it at any time
         try:
-            return [known[key] for key in keys]
+            return [*map(self.index.metadata.__getitem__, map(_fields_of, rows))]
         except KeyError:
-            found = {key: metadata for key in keys if (metadata := known.get(key)) is not None}
+            return self._restored([*map(_fields_of, rows)])
+
+    def _restored(self, keys: Sequence[Row]) -> list[Mapping[str, Any]]:
+        """Return the metadata of stored fields, and keep them in the cache."""
+        known = self.index.metadata  # of all threads: another one may clear it at any time
+        found = {key: metadata for key in keys if (metadata := known.get(key)) is not None}
         unknown = {*keys}.difference(found)
         kinds = [*self.columns.kinds.items()]
         interned = [place for place, (_, kind) in enumerate(kinds) if kind.interned]
