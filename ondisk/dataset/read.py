@@ -28,8 +28,8 @@ from ondisk.index import Index, Key, Row, Segment, Snapshot, segment_rows
 from ondisk.matcher import Expression, Sort
 from ondisk.segment import Block, Sealer, SegmentFile
 from ondisk.segments import ConcatReader, DirReader
-from ondisk.segments.concat import restore_or_salvage
 from ondisk.segments.facts import Committed
+from ondisk.segments.file_errors import restore_or_salvage
 from ondisk.segments.whole import WholeFiles
 
 _OTHER_BLOCKS = "Restore the segment from a backup. The data in its other blocks can still be read."

@@ -35,7 +35,7 @@ from ondisk.filesystem import Directory
 from ondisk.formats import Format
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.index import Transaction
-from ondisk.segments.concat import MustRewrite
+from ondisk.segments.concat_writer import MustRewrite
 from ondisk.step import NOTHING
 
 

@@ -31,8 +31,9 @@ from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.segment import End, Facts, ScanResult
 from ondisk.segments import SegmentWriter, generations
-from ondisk.segments.concat import changed, keep_data_after, located
+from ondisk.segments.concat_writer import keep_data_after
 from ondisk.segments.facts import facts_of
+from ondisk.segments.file_errors import changed, located
 from ondisk.segments.generations import hidden, stray, waiting
 from ondisk.step import Interval
 

@@ -37,7 +37,7 @@ from ondisk.replication.reconcile import Mode, situation
 from ondisk.replication.records import Group
 from ondisk.replication.replica import ANSWER_BYTES, Replica
 from ondisk.replication.source import PathSource, fetched, replicate_command
-from ondisk.segments.concat import MustRewrite
+from ondisk.segments.concat_writer import MustRewrite
 
 _TOGETHER = 1_000  # data
 _SHOWN = 100

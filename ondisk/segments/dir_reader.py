@@ -11,10 +11,10 @@ from zlib_ng.zlib_ng import crc32
 
 from ondisk.errors import FrameCorrupt, SegmentCorrupt, SegmentMissing
 from ondisk.filesystem import Directory, ReadableFile
-from ondisk.segments.concat import changed, restore_or_salvage
 from ondisk.segments.dir import file_name, open_directory, verify
 from ondisk.segments.dir_facts import is_refused, seen_in
 from ondisk.segments.facts import Committed, Seen
+from ondisk.segments.file_errors import changed, restore_or_salvage
 from ondisk.segments.generations import LOOKS, hidden, kept
 from ondisk.segments.metadata_file import METADATA, MetadataFile
 

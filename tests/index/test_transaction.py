@@ -476,7 +476,7 @@ def test_an_interrupt_while_something_is_undone_leaves_no_transaction_and_no_id_
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ondisk.segments.concat.ConcatWriter.sync", fail(errno.ENOSPC))
+        patch.setattr("ondisk.segments.concat_writer.ConcatWriter.sync", fail(errno.ENOSPC))
         patch.setattr(ConcatWriter, "undo", interrupted)
         with pytest.raises(KeyboardInterrupt):
             dataset.append([datum(0, "lost")])

@@ -1,44 +1,30 @@
-"""Concat segments: data one after the other in one file.
+"""Appends to concat segments: data one after the other in one file.
 
     2026/11-20.vm2         the segment
     2026/.11-20.vm2.17     the bytes of its generation 17, during or after a repack
 
-`ondisk.segments.generations` describes the generations. Bytes after the size that the index has committed are the tail
-of an interrupted append: readers never see them, and the next append cuts them off.
+`ondisk.segments.generations` describes the generations. Bytes after the size that the index has committed were written
+by an append that was killed: readers never see them, and the next append cuts them off.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
-import stat
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ondisk.errors import (
-    AuthenticationFailed,
-    FrameCorrupt,
-    KeyMissing,
-    OndiskError,
-    SegmentCorrupt,
-    SegmentMissing,
-    StateError,
-    StorageError,
-    command,
-)
+from ondisk.errors import AuthenticationFailed, KeyMissing, OndiskError, SegmentCorrupt, StateError, command
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
-from ondisk.segment import Block, End, Facts, Laid, Layout, Patch, Sealer, SegmentFile, Start
+from ondisk.segment import Block, End, Facts, Laid, Layout, Patch, Sealer, Start
 from ondisk.segments import quarantine
 from ondisk.segments.facts import Committed, Seen
-from ondisk.segments.generations import LOOKS, complete, hidden, kept, reveal, set_aside
+from ondisk.segments.file_errors import changed, located, missing, too_short
+from ondisk.segments.generations import complete, hidden, reveal, set_aside
 from ondisk.segments.writer import SegmentWriter
 
 _OPEN_TO_WRITE = 128  # files; a batch may touch thousands of segments
-_OPEN_TO_READ = 256  # files; fewer where a process may have few, see ConcatReader
-_LARGE = 16 * 1024 * 1024  # bytes
 _USED = 1  # bytes that stay after the end of an encrypted segment, to show that more were written there
 
 
@@ -265,7 +251,7 @@ class ConcatWriter:
         """Raise unless a file that was touched still begins with the committed bytes, as far as their end shows."""
         found = file.stat()
         if found.st_size < committed.size:
-            raise _too_short(self._directory, name, found.st_size, committed.size)
+            raise too_short(self._directory, name, found.st_size, committed.size)
         if committed.seen_in(file, found) is Seen.OTHER:
             raise changed(self._directory, name, is_refused=committed.is_refused(found))
 
@@ -278,11 +264,11 @@ class ConcatWriter:
         try:
             file = self._directory.open_to_write(path)
         except FileNotFoundError:
-            raise _missing(self._directory, name) from None
+            raise missing(self._directory, name) from None
         found = file.stat()
         if found.st_size < position:
             file.close()
-            raise _too_short(self._directory, name, found.st_size, position)
+            raise too_short(self._directory, name, found.st_size, position)
         if found.st_nlink > 1 and self._directory.inode(hidden(name, generation)) == found.st_ino:
             set_aside(self._directory, name, generation, verb="append")  # of a repack that was killed
             found = file.stat()
@@ -350,240 +336,3 @@ def _not_continued(directory: Directory, name: str) -> StateError:
     reason = "it is encrypted, and the index does not know whether more was written to it"
     hint = f"Run {command('fix', directory.dataset, '--yes')}, then append again."
     return StateError(f"cannot append to {directory.path / name}: {reason}", hint=hint, segment=name)
-
-
-def located(error: OndiskError, place: object) -> OndiskError:
-    """Return the same error with the place before its message."""
-    return type(error)(f"{place}: {error.message}", hint=error.hint, **error.context)
-
-
-@dataclass(slots=True)
-class _Open:
-    """An open file of a generation, and what is known to be right about it: its bytes up to `size`, at this stat."""
-
-    file: ReadableFile
-    name: str
-    sealer: Sealer | type[_Unknown] | None
-    mtime: int = -1
-    length: int = -1
-    size: int = 0
-
-    def is_verified(self, end: int) -> bool:
-        """Return whether nobody has touched the file since its bytes up to `end` were verified."""
-        found = self.file.stat()
-        return end <= self.size and found.st_mtime_ns == self.mtime and found.st_size == self.length
-
-    def verify(self, committed: Committed) -> bool:
-        """Compare the file with the facts of its segment, and remember the result."""
-        found = self.file.stat()
-        if committed.seen_in(self.file, found) is Seen.OTHER:
-            return False
-        self.mtime, self.length, self.size = found.st_mtime_ns, found.st_size, committed.size
-        return True
-
-
-class _Unknown:
-    """In place of the sealer of a file that nobody has read from."""
-
-
-class ConcatReader:
-    """Reads spans of segments, and keeps the most recently opened files open. Threads may share it.
-
-    A file is compared with the facts of its segment when it is opened, and again when it was touched since. What is
-    encrypted is decrypted right after it was read.
-
-    Args:
-        sealer: returns what decrypts a segment's file, by the segment's name; None if it is plain.
-    """
-
-    def __init__(
-        self, directory: Directory, sealer: Callable[[SegmentFile, str], Sealer | None] = lambda _file, _name: None
-    ) -> None:
-        self._directory = directory
-        self._sealer = sealer
-        self._files: OrderedDict[int, _Open] = OrderedDict()
-        self._generations: dict[str, int] = {}
-        self._most = min(_OPEN_TO_READ, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
-
-    def read(
-        self,
-        generation: int,
-        known: Callable[[], tuple[str, Committed]],
-        offset: int,
-        size: int,
-        places: Sequence[tuple[int, int]] = (),
-    ) -> bytes:
-        """Read `size` bytes of a segment, by its generation.
-
-        Args:
-            known: returns the segment's name and its committed bytes; called only if the file must be compared.
-            places: position and size of the wanted data, if there are other bytes between them.
-
-        Raises:
-            SegmentMissing: the segment is not on disk.
-            SegmentCorrupt: it ends before these bytes do, or another program has changed it.
-            KeyMissing, AuthenticationFailed, FrameCorrupt: it is encrypted, and cannot be decrypted.
-        """
-        opened = self._files.get(generation)
-        if opened is None or not opened.is_verified(offset + size):
-            name, committed = known()
-            opened = self._verified(generation, name, committed)
-            if size > _LARGE and opened.length < offset + size:  # before memory is allocated
-                raise _too_short(self._directory, name, opened.length, offset + size)
-        content = opened.file.read(offset, size)
-        if len(content) < size:
-            raise _too_short(self._directory, known()[0], offset + len(content), offset + size)
-        return content if opened.sealer is None else self._unsealed(opened, offset, content, places)
-
-    def read_open(self, generation: int, offset: int, size: int) -> bytes | None:
-        """Read like `read`, but only if the file is already open and verified; return None if it is not.
-
-        Needs no snapshot: the bytes of a generation never change while its file is open.
-        """
-        opened = self._files.get(generation)
-        if opened is None or not opened.is_verified(offset + size):
-            return None
-        content = opened.file.read(offset, size)
-        if len(content) < size:
-            return None
-        return content if opened.sealer is None else self._unsealed(opened, offset, content)
-
-    def is_encrypted(self, generation: int) -> bool:
-        """Return whether a file that was just read from is encrypted: its bytes are not those that were returned."""
-        opened = self._files.get(generation)
-        return opened is not None and opened.sealer is not None
-
-    def _unsealed(self, opened: _Open, offset: int, content: bytes, places: Sequence[tuple[int, int]] = ()) -> bytes:
-        """Return decrypted bytes; of a file that is encrypted datum by datum, those at `places`."""
-        try:
-            known = opened.sealer
-            if known is not _Unknown:
-                with contextlib.suppress(KeyMissing):  # there may be more keys than when it was opened
-                    return _decrypted(known, offset, content, places)
-            opened.sealer = self._sealer(opened.file, opened.name)
-            return _decrypted(opened.sealer, offset, content, places)
-        except (StateError, AuthenticationFailed, FrameCorrupt) as error:
-            raise located(error, self._directory.path / opened.name) from None
-
-    def forget(self, generation: int) -> None:
-        """Close the file of a generation that was removed, which frees its space."""
-        self._files.pop(generation, None)
-
-    def keep_open(self, most: int) -> None:
-        """Keep at most so many files open from now on."""
-        self._most = min(self._most, most)
-
-    def close(self) -> None:
-        self._files.clear()
-
-    def file_of(self, generation: int, name: str, committed: Committed) -> ReadableFile:
-        """Open the file of a generation of a segment.
-
-        The caller must read a snapshot that has this generation, or hold the writers' lock. Otherwise a repack may have
-        removed it, and put a newer one in its place.
-
-        Raises:
-            SegmentMissing: it is not on disk.
-            SegmentCorrupt: another program has changed it.
-        """
-        return self._verified(generation, name, committed).file
-
-    def _verified(self, generation: int, name: str, committed: Committed) -> _Open:
-        """Return the open file of a generation, after comparing it with the committed bytes."""
-        opened = self._files.get(generation)
-        if opened is not None and opened.verify(committed):
-            return opened
-        opened = self._found(name, generation, committed)
-        before = self._generations.get(name)
-        if before is not None and before != generation:
-            self.forget(before)
-        self._generations[name] = generation
-        self._files[generation] = opened
-        while len(self._files) > self._most:
-            self._files.popitem(last=False)
-        return opened
-
-    def _found(self, name: str, generation: int, committed: Committed) -> _Open:
-        """Open the generation at its hidden name, or else at NAME; skip files that are not the generation.
-
-        Try the alias, the name, and the alias again: between the first two, a repack may promote the alias; after the
-        second, the next repack may replace the file at the name and link the old one to the alias. Then try again: a
-        drop may have begun and been undone meanwhile. A generation that is kept after that has left its alias.
-        """
-        file, alias = None, hidden(name, generation)
-        for place in (*(alias, name, alias) * LOOKS, kept(name, generation)):
-            found = self._open_if_there(place, is_alias=place != name)
-            if found is not None:
-                opened = _Open(file := found, name, _Unknown)
-                if opened.verify(committed):
-                    return opened
-        if file is None:
-            raise _missing(self._directory, name)
-        if file.size() < committed.size:
-            raise _too_short(self._directory, name, file.size(), committed.size)
-        raise changed(self._directory, name, is_refused=committed.is_refused(file.stat()))
-
-    def _open_if_there(self, name: str, *, is_alias: bool) -> ReadableFile | None:
-        """Open a file; return None if nothing has this name, or if it is hidden and not a regular file."""
-        try:
-            return self._directory.open_to_read(name)
-        except FileNotFoundError:
-            return None
-        except StorageError:
-            found = self._directory.stat(name)
-            if not is_alias or (found is not None and stat.S_ISREG(found.st_mode)):
-                raise
-            return None
-
-
-def _decrypted(
-    sealer: Sealer | type[_Unknown] | None, offset: int, content: bytes, places: Sequence[tuple[int, int]]
-) -> bytes:
-    if sealer is None:
-        return content
-    assert not isinstance(sealer, type)
-    if not places or not sealer.is_framed:
-        return sealer.unseal(offset, content)
-    decrypted = bytearray(content)
-    for at, size in places:
-        begin = at - offset
-        decrypted[begin : begin + size] = sealer.unseal(at, content[begin : begin + size])
-    return bytes(decrypted)
-
-
-def changed(directory: Directory, name: str, *, is_refused: bool = False) -> SegmentCorrupt:
-    """Return the error for a file that is not the one that the index describes.
-
-    Args:
-        is_refused: a fix has read it, and found none of the segment's data.
-    """
-    path, how = directory.path / name, "another program has changed or replaced it"
-    hint = f"{command('fix', directory.dataset, '--yes')} reads it into the index, or says why not"
-    hint += "; or restore the file from a backup."
-    if is_refused:
-        how, hint = f"{how}, and none of its data can be read", restore_or_salvage(directory, name)
-    return SegmentCorrupt(f"{path} is not the file that the index describes: {how}", hint=hint, segment=name)
-
-
-def restore_or_salvage(directory: Directory, name: str) -> str:
-    """Return the hint of an error about a damaged segment."""
-    inner = os.path.relpath(directory.path / name, directory.dataset)
-    whole = command("fix", directory.dataset, "--salvage", inner, "--yes")
-    return f"Restore the file from a backup; or {whole} keeps what is whole of it."
-
-
-def _missing(directory: Directory, name: str) -> SegmentMissing:
-    how = f"{command('fix', directory.dataset, '--yes')} removes them from the index, or says why not"
-    hint = f"Mount its disk, or restore it from a backup. If its data are lost, {how}."
-    return SegmentMissing(f"{directory.path / name} is in the index but not on disk", hint=hint, segment=name)
-
-
-def _too_short(directory: Directory, name: str, size: int, wanted: int) -> SegmentCorrupt:
-    path = directory.path / name
-    return SegmentCorrupt(
-        f"{path} ends at byte {size}, but the index has data up to byte {wanted}",
-        hint=restore_or_salvage(directory, name),
-        segment=name,
-        size=size,
-        wanted=wanted,
-    )
