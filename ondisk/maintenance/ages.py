@@ -1,6 +1,6 @@
-"""What `delete_age` and `quarantine_age` count from, and whether so much is old that the clock may be wrong.
+"""Which segments are old enough, by `archive_age` and `delete_age`, and whether the clock may be wrong.
 
-`inspect`, `diagnosis` and `repack` apply `archive_age`.
+A diagnosis has the result, `State.ARCHIVE_AGE` or `State.DELETE_AGE`; a repack then archives or deletes the segment.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import command
 from ondisk.index import Snapshot, segment_rows
 from ondisk.maintenance import holds
+from ondisk.maintenance.states import State
 from ondisk.matcher import Everything
-from ondisk.step import days_ago
+from ondisk.step import Interval, days_ago
 
 _HOUR = 3600  # seconds
 
@@ -67,6 +68,49 @@ class Ages:
         if holds.too_many(expired, total):
             return cls(now, f"{expired} of {total} segments are that old at once", is_visit_due, away)
         return cls(now, None, is_visit_due, away)
+
+    def why_held(self, access: Access, state: State) -> str | None:
+        """Return why a segment that is old enough stays where it is; None if nothing speaks against it."""
+        if State.DELETE_AGE in state and self.doubt is not None:
+            return by_age_remedy(access, self.doubt)
+        return self.away if State.ARCHIVE_AGE in state else None
+
+
+@dataclass(frozen=True, slots=True)
+class AgeLimits:
+    """From when on segments are old enough.
+
+    Attributes:
+        archive_before, delete_before: segments that end at or before it are old enough, microseconds; None: never.
+    """
+
+    archive_before: int | None = None
+    delete_before: int | None = None
+
+    @classmethod
+    def of(cls, access: Access, now: float | None, ages: Ages | None) -> AgeLimits:
+        """Return the limits of a dataset or an archive: what is in an archive is not archived again.
+
+        Args:
+            now: what the clock says, seconds since 1970; None to read it.
+            ages: what `delete_age` counts from; None for `now`.
+        """
+        archive_age, delete_age = access.config.archive_age, access.config.delete_age
+        return cls(
+            None if archive_age is None or access.prefix else days_ago(archive_age, now),
+            None if delete_age is None else days_ago(delete_age, now if ages is None else ages.now),
+        )
+
+    def passed_by(self, interval: Interval) -> tuple[State, list[str]]:
+        """Return the state of a segment that is old enough, and the reason; OK and no reason for others."""
+        if self.delete_before is not None and interval.end <= self.delete_before:
+            return State.DELETE_AGE, ["it is old enough to be deleted"]
+        if self.archive_before is not None and interval.end <= self.archive_before:
+            return State.ARCHIVE_AGE, ["it is old enough to be archived"]
+        return State.OK, []
+
+
+NEVER = AgeLimits()
 
 
 def by_age_remedy(access: Access, doubt: str) -> str:

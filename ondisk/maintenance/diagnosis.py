@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ondisk.dataset.position import is_consumed, is_unread
 from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import Segment
+from ondisk.maintenance.ages import NEVER, AgeLimits
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.facts import Seen
 from ondisk.step import ALWAYS, Interval, Step, interval_of, number_of
@@ -99,7 +100,7 @@ class Circumstances:
     Attributes:
         step: the dataset's.
         needs_check: the sentinel exists, or the index is missing.
-        archive_before, delete_before: segments that end at or before it are old enough, microseconds; None: never.
+        limits: from when on segments are old enough to be archived or deleted.
         is_archive: it is an archive: the names of every step are valid.
         built_for: the step that the index was built for, if it is another one.
         position: of a sequence: where the consumer of the queue continues; None without a consumer.
@@ -109,8 +110,7 @@ class Circumstances:
 
     step: Step
     needs_check: bool
-    archive_before: int | None = None
-    delete_before: int | None = None
+    limits: AgeLimits = NEVER
     is_archive: bool = False
     deletes_unknown: bool = False
     built_for: Step | None = None
@@ -222,13 +222,11 @@ def judge(
         freed = 0
     reasons = corrupted + unaligned + dirty
     if interval is not None:
-        if at.delete_before is not None and interval.end <= at.delete_before:
-            state |= State.DELETE_AGE
-            reasons.append("it is old enough to be deleted")
+        age, why = at.limits.passed_by(interval)
+        state |= age
+        reasons += why
+        if age is State.DELETE_AGE:
             freed = size
-        elif at.archive_before is not None and interval.end <= at.archive_before:
-            state |= State.ARCHIVE_AGE
-            reasons.append("it is old enough to be archived")
     return Diagnosis(name, state, tuple(reasons), 0 if corrupted else freed, noted=corrupted == [known.damage])
 
 

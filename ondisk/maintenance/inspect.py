@@ -30,7 +30,7 @@ from ondisk.formats.diskqueue.state import NAME
 from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import Copies, Snapshot, segment_rows
 from ondisk.maintenance import holds
-from ondisk.maintenance.ages import Ages, by_age_remedy
+from ondisk.maintenance.ages import AgeLimits, Ages
 from ondisk.maintenance.diagnosis import Circumstances, Known, beats_name
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known, known_of
@@ -43,7 +43,7 @@ from ondisk.maintenance.second_copy import (
 )
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.metadata_file import METADATA
-from ondisk.step import Interval, days_ago
+from ondisk.step import Interval
 
 _DEEPEST = 16  # levels of folders that are searched for segments
 _SEEN_IN_ROWS = State.DIRTY | State.ARCHIVE_AGE | State.DELETE_AGE
@@ -85,14 +85,12 @@ class Inspection:
     def circumstances(self) -> Circumstances:
         """Return what the diagnoses depend on besides the segment."""
         config = self.access.config
-        now = self.now if self._ages is None else self._ages.now
         is_archive = self.access.prefix != ""
         built_for = self.access.current().index.config.step
         return Circumstances(
             config.step,
             self.access.needs_check(),
-            None if is_archive or config.archive_age is None else days_ago(config.archive_age, self.now),
-            None if config.delete_age is None else days_ago(config.delete_age, now),
+            AgeLimits.of(self.access, self.now, self._ages),
             is_archive,
             not is_archive and config.unknown_segments == "delete",
             None if built_for is config.step else built_for,
@@ -164,10 +162,8 @@ class Inspection:
                 forget = command("fix", self.access.dataset_path, "--yes", "--forget")
                 remedy = f"if these data are lost for good, run {forget}"
                 return diagnosis.hold(f"{reason}: is a disk not mounted? {remedy}")
-        if State.DELETE_AGE in state and self._ages is not None and self._ages.doubt is not None:
-            return diagnosis.hold(by_age_remedy(self.access, self._ages.doubt))
-        if State.ARCHIVE_AGE in state and self._ages is not None and self._ages.away is not None:
-            return diagnosis.hold(self._ages.away)
+        if self._ages is not None and (reason := self._ages.why_held(self.access, state)) is not None:
+            return diagnosis.hold(reason)
         if state & _REMOVING and not state & _UNSURE and diagnosis.unread:
             return diagnosis.hold(UNREAD)
         return diagnosis

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ondisk.index import Segment
+from ondisk.maintenance.ages import AgeLimits
 from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segment import End
@@ -81,15 +82,15 @@ KNOWN: list[tuple[Known, OnDisk | None, Circumstances, State, list[str], int]] =
     (known(), CLEAN, ARCHIVE, State.OK, [], 0),
     (known(first=22, overlaps=1, overlap_at=20, damage="noted"), OnDisk(True, 100), LOST,
      State.CORRUPTED | State.DIRTY, ["begin inside", "ends at byte 100", "noted", "10 bytes before"], 0),
-    (known(), CLEAN, replace(TRUSTED, archive_before=END), State.ARCHIVE_AGE, ["archived"], 0),
-    (known(), CLEAN, replace(TRUSTED, archive_before=END - 1), State.OK, [], 0),
-    (known(), CLEAN, replace(TRUSTED, archive_before=END, delete_before=END), State.DELETE_AGE, ["deleted"], 112),
-    (known(), CLEAN, replace(TRUSTED, archive_before=END, delete_before=END - 1), State.ARCHIVE_AGE, ["archived"], 0),
-    (known(first=22, data=90), CLEAN, replace(TRUSTED, archive_before=END), State.DIRTY | State.ARCHIVE_AGE,
+    (known(), CLEAN, replace(TRUSTED, limits=AgeLimits(END)), State.ARCHIVE_AGE, ["archived"], 0),
+    (known(), CLEAN, replace(TRUSTED, limits=AgeLimits(END - 1)), State.OK, [], 0),
+    (known(), CLEAN, replace(TRUSTED, limits=AgeLimits(END, END)), State.DELETE_AGE, ["deleted"], 112),
+    (known(), CLEAN, replace(TRUSTED, limits=AgeLimits(END, END - 1)), State.ARCHIVE_AGE, ["archived"], 0),
+    (known(first=22, data=90), CLEAN, replace(TRUSTED, limits=AgeLimits(END)), State.DIRTY | State.ARCHIVE_AGE,
      ["10 bytes before", "archived"], 10),
-    (known(first=22, data=90), CLEAN, replace(TRUSTED, delete_before=END), State.DIRTY | State.DELETE_AGE,
+    (known(first=22, data=90), CLEAN, replace(TRUSTED, limits=AgeLimits(None, END)), State.DIRTY | State.DELETE_AGE,
      ["10 bytes before", "deleted"], 112),
-    (known(damage="noted"), CLEAN, replace(TRUSTED, delete_before=END), State.CORRUPTED | State.DELETE_AGE,
+    (known(damage="noted"), CLEAN, replace(TRUSTED, limits=AgeLimits(None, END)), State.CORRUPTED | State.DELETE_AGE,
      ["noted", "deleted"], 0),
     (known(size=60, length=112, compressed=True, needed=60), OnDisk(True, 60), TRUSTED, State.OK, [], 0),
     (known(size=60, length=112, compressed=True, needed=60, gaps=50, gap_at=30, data=50), OnDisk(True, 60),
