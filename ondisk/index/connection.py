@@ -43,11 +43,6 @@ WAL_LIMIT = 16 * 1024 * 1024
 _COMMON: dict[str, Any] = {"busy_timeout": 10_000, "foreign_keys": 1, "trusted_schema": 0, "mmap_size": 0}
 _WRITER = {"wal_autocheckpoint": 0, "journal_size_limit": WAL_LIMIT}
 _FULL, _EXTRA = 2, 3
-RESTORE = (
-    "`ondisk fix DATASET --rebuild --yes` moves the index aside, and rebuilds it from the segments, which contain the"
-    " data."
-)
-"""What to do about a damaged index, if it is not known which one it is; else `damaged` says it."""
 
 # UnicodeDecodeError: SQLite reports a damaged schema with its own bytes, which Python decodes as UTF-8.
 SQLITE_ERRORS = sqlite3.Error, OverflowError, UnicodeDecodeError

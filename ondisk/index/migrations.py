@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ondisk.errors import IndexCorrupt
-from ondisk.index.connection import RESTORE
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -60,7 +59,7 @@ def upgrade(connection: sqlite3.Connection, revision: str = "head") -> None:
         except DBAPIError as error:
             raise (error.orig or error) from error
         except CommandError as error:
-            raise IndexCorrupt(f"the index cannot be moved to a newer revision: {error}", hint=RESTORE) from error
+            raise IndexCorrupt(f"it cannot be moved to a newer revision: {error}") from error
 
 
 def _config() -> Config:

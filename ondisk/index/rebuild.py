@@ -19,6 +19,7 @@ from sqlalchemy.schema import CreateTable
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, Value, restored
+from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.index import copied, tide
@@ -130,7 +131,10 @@ class Rebuilt:
         Args:
             config: the configuration that it was built for.
         """
-        upgrade(self.connection)
+        try:
+            upgrade(self.connection)
+        except IndexCorrupt as error:
+            raise damaged(self.directory, f": {error.message}") from error
         check_revision(self.connection, self.directory)
         check_tables(self.connection, Columns(config), self.directory)
 

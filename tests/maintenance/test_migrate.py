@@ -473,8 +473,10 @@ def test_a_revision_that_is_not_known_is_refused(first, revision, kind):
     with contextlib.closing(sqlite3.connect(first / INDEX, isolation_level=None)) as index:
         index.execute("UPDATE alembic_version SET version_num = ?", (revision,))
     before = dump(first / INDEX)
-    with pytest.raises(kind):
+    with pytest.raises(kind) as raised:
         ondisk.migrate(first)
+    assert str(first / INDEX) in raised.value.message
+    assert kind is VersionTooNew or f"fix {first} --rebuild" in raised.value.hint
     assert dump(first / INDEX) == before
     assert not (first / ".index.sqlite.new").exists()
 
