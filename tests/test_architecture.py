@@ -109,7 +109,7 @@ def row(path: str) -> str:
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
-    """Give the rows that a module of ours imports from."""
+    """Return the rows that a module of ours imports from."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -126,7 +126,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def touches(tree: ast.Module) -> Iterator[str]:
-    """Give the ways in which a module touches the disk."""
+    """Return the ways in which a module touches the disk."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(ast.Name("open")):
@@ -321,5 +321,5 @@ def test_a_touch_of_the_disk_is_seen(line):
 @pytest.mark.parametrize(
     "line", ["Dataset.open('x')", "self._directory.unlink('x')", "os.path.join('x')", "t.replace()"]
 )
-def test_what_stands_on_the_filesystem_is_no_touch(line):
+def test_what_is_on_the_filesystem_is_no_touch(line):
     assert not list(touches(ast.parse(line)))

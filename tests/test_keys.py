@@ -42,7 +42,7 @@ def test_a_ring_has_the_keys_of_its_lines():
 
 
 @pytest.mark.parametrize("how", ["file", "variable", "command", "argument", "ring"])
-def test_every_source_gives_the_same_keys(how, tmp_path, environment):
+def test_every_source_returns_the_same_keys(how, tmp_path, environment):
     path = key_file(tmp_path)
     match how:
         case "file":

@@ -110,7 +110,7 @@ def test_the_manual_page_is_installed(home):
     assert (home / "share/man/man1/ondisk.1").read_bytes() == (ROOT / "docs/ondisk.1").read_bytes()
 
 
-def test_the_installed_command_tells_its_version(home):
+def test_the_installed_command_prints_its_version(home):
     assert ondisk.__version__ in run(home / "bin/ondisk", "--version", cwd=home)
 
 

@@ -230,7 +230,7 @@ class World:
         return file.with_name(f".{file.name}.{generation}")
 
     def foreign(self) -> bytes:
-        """Give the bytes of a file of C, which the dataset never saw."""
+        """Return the bytes of a file of C, which the dataset never saw."""
         other = self.path.with_name("other")
         with ondisk.create(other, self.kind.config) as dataset:
             dataset.append([self.kind.datum(20)])
@@ -286,7 +286,7 @@ class World:
             return self.opened(lambda dataset: dataset.repack(by_age=is_aged))
 
     def states(self, report: Report) -> dict[str, str]:
-        """Give the states of the segments that are not OK, extensions left out."""
+        """Return the states of the segments that are not OK, extensions left out."""
         return {
             each.segment.removesuffix(f".{self.kind.extension}"): "|".join(each.state.names)
             for each in report
@@ -294,7 +294,7 @@ class World:
         }
 
     def content(self) -> str:
-        """Give the letters of what a query gives, B's left out, then ! where it ends with an error.
+        """Return the letters of what a query returns, without those of B, then ! if it ends with an error.
 
         What is given must be what was appended.
         """

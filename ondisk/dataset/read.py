@@ -68,7 +68,7 @@ class DatasetReader:
     def query(
         self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None, *, with_data: bool
     ) -> Generator[list[Datum], None, None]:
-        """Yield the data that match, in order, in lists."""
+        """Yield lists of the data that match, in order."""
         for rows in snapshot.rows(tree, sort, limit):
             for run in _runs(rows):
                 if with_data:
@@ -87,7 +87,7 @@ class DatasetReader:
         """Yield format, row and bytes, with padding, of each datum that matches, in order.
 
         Raises:
-            FrameCorrupt: a datum is damaged, after those before it.
+            FrameCorrupt: a datum is damaged; those before it were yielded.
         """
         for rows in snapshot.rows(tree, sort, limit):
             for run in _runs(rows):
@@ -108,9 +108,10 @@ class DatasetReader:
                         raise damage
 
     def exported(self, snapshot: Snapshot, rows: Sequence[Row]) -> Iterator[tuple[str, Sequence[bytes], list[bytes]]]:
-        """Yield format, bytes and what is stored next to each, of rows in their order, several at a time.
+        """Yield the data of rows, in their order, several at a time, after comparing their checksums.
 
-        The bytes are those in a file that other programs read, without padding. Checksums are compared.
+        Each item has the name of the format, the bytes of each datum as in a file that other programs read, without
+        padding, and, of dir segments, the entry of each in `.metadata`.
 
         Raises:
             SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: a datum is not on disk as the index says.
@@ -136,7 +137,7 @@ class DatasetReader:
         """Yield the bytes of rows of one segment, without padding, for a caller that writes them elsewhere.
 
         Args:
-            on_read: called with all bytes that are read, and their position, if they are the bytes of the file.
+            on_read: called with position and bytes of each read, unless the segment is compressed or encrypted.
 
         Raises:
             SegmentCorrupt: a datum does not end where the index says.
@@ -176,7 +177,9 @@ class DatasetReader:
         return self._files.file_of(segment.id, segment.name, self._committed(segment))
 
     def check_whole(self, snapshot: Snapshot, id_: int, rows: Sequence[Row] | None = None) -> None:
-        """Raise unless the data of a segment can be proven: each by its own checksum, or all by that of the segment.
+        """Raise if the bytes of a segment do not have the checksum that the index knows of them.
+
+        If the index knows none, raise if damage was found in it. Nothing is read if each datum has its own checksum.
 
         Args:
             rows: only these data have to be; None for all.
@@ -213,7 +216,7 @@ class DatasetReader:
         )
 
     def has_changed(self, snapshot: Snapshot, id_: int) -> bool:
-        """Return whether the bytes of a concat segment are not those that ondisk has written, if the index knows.
+        """Return whether the bytes of a concat segment lack the checksum in the index; False if the index has none.
 
         Raises:
             SegmentMissing, SegmentCorrupt: the segment is not on disk as the index says.
@@ -236,7 +239,7 @@ class DatasetReader:
         self._files.forget(generation)
 
     def look_up(self, index: Index, key: Key) -> list[Datum] | None:
-        """Return the datum that a complete unique key names, in a list that may be empty; None if only a query can."""
+        """Return the datum that a complete unique key names, as a list of one or none; None if only a query can."""
         found = index.look_up(key)
         if found is None:
             return None
@@ -267,7 +270,7 @@ class DatasetReader:
         return self._one(segment, snapshot.metadata(row[4:]), row, payload, self._known(snapshot, segment))
 
     def payload(self, snapshot: Snapshot, location: Location) -> bytes:
-        """Return the bytes of the datum at a location, as `payloads` does, without padding.
+        """Return the bytes of the datum at a location, as in a file that other programs read, without padding.
 
         Raises:
             DatumNotFound: no datum is there; a repack may have moved it.
@@ -391,8 +394,10 @@ class DatasetReader:
     def _spans(self, snapshot: Snapshot, run: list[Row], padding: int = 0) -> Iterator[tuple[int, bytes, list[Row]]]:
         """Read the bytes of rows, neighbours at once; yield the offset of the first byte, the bytes, and their rows.
 
+        A dir segment has the number of a file in place of an offset, and no padding.
+
         Args:
-            padding: bytes after each datum, to raise `SegmentCorrupt` unless they are there.
+            padding: how many bytes follow each datum, to raise `SegmentCorrupt` if they do not; see `_check_ends`.
         """
         segment = snapshot.segment(run[0][1])
         begin = min(map(_offset_of, run))
@@ -418,11 +423,11 @@ class DatasetReader:
         yield begin, content, run
 
     def _check_ends(self, segment: Segment, begin: int, content: bytes, rows: list[Row], wanted: int) -> None:
-        """Raise `SegmentCorrupt` unless each datum is followed by its padding.
+        """Raise `SegmentCorrupt` if a datum is not followed by its padding; of data without gaps, only the last counts.
 
         Args:
             begin: offset of the first byte of `content`, which ends with the padding of a datum.
-            wanted: bytes of the data. If they and their padding fill the content, only its end can be wrong.
+            wanted: bytes of the data; they have no gaps if they and their padding fill the content.
         """
         format = self._format(segment.format)
         padding = len(format.padding)
@@ -435,20 +440,21 @@ class DatasetReader:
                 self._check_end(format, segment, row[2], row[3] + padding, content[end : end + padding])
 
     def _check_end(self, format: Format, segment: Segment, offset: int, size: int, tail: bytes) -> None:
-        """Raise `SegmentCorrupt` unless a datum ends where the index says: no copy of it must lack its last bytes.
+        """Raise `SegmentCorrupt` unless a datum ends where the index says; else a copy might lack its last bytes.
 
         Args:
             size: bytes of the datum and its padding.
             tail: its last `TAIL` bytes.
         """
         if not format.ends(tail, size):
+            size -= len(format.padding)
             problem = f"{segment.name!r} has no datum of {size} bytes at byte {offset}, although the index says so"
             rebuild = command("fix", self._directory.dataset, "--rebuild", "--yes")
             hint = f"{rebuild} moves the index aside, and rebuilds it from the segments, which contain the data."
             raise SegmentCorrupt(problem, hint=hint, segment=segment.name)
 
     def _known(self, snapshot: Snapshot, segment: Segment) -> Callable[[], Committed]:
-        """Return a function that returns the facts of a segment as they are in the snapshot: an append changes them."""
+        """Return a function that reads what is committed of a segment from the snapshot: appends have changed it."""
         return lambda: self._committed(snapshot.fresh(segment))
 
     def _file(self, segment: Segment, known: Callable[[], Committed], row: Row) -> bytes:

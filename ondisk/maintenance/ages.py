@@ -1,4 +1,4 @@
-"""Which segments are old enough, by `archive_age` and `delete_age`, and whether the clock may be wrong.
+"""Which segments are old enough, by `archive_age` and `delete_age`, and what speaks against it.
 
 A diagnosis has the result, `State.ARCHIVE_AGE` or `State.DELETE_AGE`; a repack then archives or deletes the segment.
 """
@@ -22,27 +22,29 @@ _HOUR = 3600  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """What the ages that delete, in one dataset and its archive, count from; see `ondisk.maintenance.holds`.
+    """From when `delete_age`, `quarantine_age` and `deletions_kept` count, in a dataset and its archive.
+
+    `ondisk.maintenance.holds` has the rules. `archive_age` counts from what the clock says.
 
     Attributes:
         now: seconds since 1970.
-        doubt: why nothing is deleted by age; None if nothing speaks against it.
-        away: why nothing is archived by age; None if nothing speaks against it.
-        is_visit_due: the last commit is so old that a repack must commit its visit.
+        doubt: why nothing is deleted by age; None if it may be.
+        away: why nothing is archived by age; None if it may be.
+        needs_commit: the last commit is so old that a repack commits without a change, see `holds.COMMIT_AFTER`.
     """
 
     now: float
     doubt: str | None = None
-    is_visit_due: bool = False
+    needs_commit: bool = False
     away: str | None = None
 
     @classmethod
     def of(cls, dataset: DatasetAccess, now: float | None = None, *, by_age: bool = False) -> Ages:
-        """Compare the clock with the index.
+        """Return from when ages count, and what speaks against deleting and archiving.
 
         Args:
             now: what the clock says, seconds since 1970; None to read it.
-            by_age: somebody looked at the dates: believe the clock, and delete however much is old.
+            by_age: a person has looked at the dates: believe the clock, and delete however much is old.
         """
         now = time.time() if now is None else now
         config = dataset.config
@@ -56,21 +58,21 @@ class Ages:
         counted_from = holds.counted_from(clock, committed_at, newest)
         if counted_from is None:
             return cls(now, holds.doubt(clock, committed_at, newest), away=away)
-        is_visit_due = clock - committed_at > holds.VISIT
+        needs_commit = clock - committed_at > holds.COMMIT_AFTER
         now = counted_from / 1_000_000
         if config.delete_age is None:
-            return cls(now, None, is_visit_due, away)
+            return cls(now, None, needs_commit, away)
         expired = total = 0
         for access in dataset.archives.maintained():
             with access.current().index.snapshot() as snapshot:
                 old, count = segment_rows.ended_by(snapshot, days_ago(config.delete_age, now))
             expired, total = expired + old, total + count
         if holds.too_many(expired, total):
-            return cls(now, f"{expired} of {total} segments are that old at once", is_visit_due, away)
-        return cls(now, None, is_visit_due, away)
+            return cls(now, f"{expired} of {total} segments are that old at once", needs_commit, away)
+        return cls(now, None, needs_commit, away)
 
     def why_held(self, access: Access, state: State) -> str | None:
-        """Return why a segment that is old enough stays where it is; None if nothing speaks against it."""
+        """Return why a segment in this state is neither deleted nor archived; None if it may be."""
         if State.DELETE_AGE in state and self.doubt is not None:
             return by_age_remedy(access, self.doubt)
         return self.away if State.ARCHIVE_AGE in state else None
@@ -78,10 +80,10 @@ class Ages:
 
 @dataclass(frozen=True, slots=True)
 class AgeLimits:
-    """From when on segments are old enough.
+    """The times by which a segment must have ended to be archived or deleted.
 
     Attributes:
-        archive_before, delete_before: segments that end at or before it are old enough, microseconds; None: never.
+        archive_before, delete_before: microseconds since 1970; None: never.
     """
 
     archive_before: int | None = None
@@ -89,7 +91,7 @@ class AgeLimits:
 
     @classmethod
     def of(cls, access: Access, now: float | None, ages: Ages | None) -> AgeLimits:
-        """Return the limits of a dataset or an archive: what is in an archive is not archived again.
+        """Return the limits of a dataset, or of an archive, which has no `archive_before`.
 
         Args:
             now: what the clock says, seconds since 1970; None to read it.
@@ -102,7 +104,7 @@ class AgeLimits:
         )
 
     def passed_by(self, interval: Interval) -> tuple[State, list[str]]:
-        """Return the state of a segment that is old enough, and the reason; OK and no reason for others."""
+        """Return DELETE_AGE or ARCHIVE_AGE and the reason, or OK and no reason."""
         if self.delete_before is not None and interval.end <= self.delete_before:
             return State.DELETE_AGE, ["it is old enough to be deleted"]
         if self.archive_before is not None and interval.end <= self.archive_before:
@@ -110,7 +112,7 @@ class AgeLimits:
         return State.OK, []
 
 
-NEVER = AgeLimits()
+NO_LIMITS = AgeLimits()
 
 
 def by_age_remedy(access: Access, doubt: str) -> str:
@@ -119,9 +121,9 @@ def by_age_remedy(access: Access, doubt: str) -> str:
 
 
 def _last_commit(dataset: DatasetAccess, snapshot: Snapshot) -> int:
-    """Return when the index was last changed, as it was an hour ago if the dataset was already open then.
+    """Return when the index was last changed, as it was when this was read, at most an hour ago.
 
-    What a fix, a repack and a check do one after the other must not make a wrong clock look right.
+    Otherwise the commits of a fix would make a wrong clock look right to the repack after it.
     """
     now = time.monotonic()
     if dataset.last_commit is None or now - dataset.last_commit[0] > _HOUR:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ondisk.dataset.position import is_consumed, is_unread
 from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import Segment
-from ondisk.maintenance.ages import NEVER, AgeLimits
+from ondisk.maintenance.ages import NO_LIMITS, AgeLimits
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.facts import Seen
 from ondisk.step import ALWAYS, Interval, Step, interval_of, number_of
@@ -100,7 +100,7 @@ class Circumstances:
     Attributes:
         step: the dataset's.
         needs_check: the sentinel exists, or the index is missing.
-        limits: from when on segments are old enough to be archived or deleted.
+        limits: by when a segment must have ended to be archived or deleted.
         is_archive: it is an archive: the names of every step are valid.
         built_for: the step that the index was built for, if it is another one.
         position: of a sequence: where the consumer of the queue continues; None without a consumer.
@@ -110,7 +110,7 @@ class Circumstances:
 
     step: Step
     needs_check: bool
-    limits: AgeLimits = NEVER
+    limits: AgeLimits = NO_LIMITS
     is_archive: bool = False
     deletes_unknown: bool = False
     built_for: Step | None = None

@@ -15,8 +15,8 @@ from ondisk.step import DAY
 FAR = 10 * DAY
 """How far the clock may be ahead of the last commit: longer than a week, so that a weekly maintain is enough."""
 
-VISIT = 3 * DAY // 2
-"""If the last commit is older, a repack commits its visit, so that a dataset ages that nobody writes to.
+COMMIT_AFTER = 3 * DAY // 2
+"""If the last commit is older, a repack commits without a change: so data age although nobody writes.
 
 Longer than a day, so that a clock that is a day ahead is not recorded; shorter than two nights, so that of daily
 segments never three are deleted at once.

@@ -105,7 +105,7 @@ def repack(
             access.shrink_index()
         report.segments += moved_position(leave_removed(dataset, "repack"))
         dataset.archives.record.update()
-        if ages.is_visit_due:
+        if ages.needs_commit:
             with dataset.transaction("repack") as transaction:  # a dataset that nobody writes to ages, too
                 transaction.commit()
     return report

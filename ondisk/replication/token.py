@@ -49,7 +49,7 @@ class Token:
 
     Attributes:
         dataset: the UUID of the dataset's index.
-        session: who wrote the change at `offset`; see `ondisk.index.sessions`.
+        session: who wrote the change at `offset`; see `session` in `ondisk.index.tables`.
         offset: the number of a change; 0 for the begin.
         index_start: how far a full comparison is complete; -1 if none is in progress.
         key: of the datum that was compared last.

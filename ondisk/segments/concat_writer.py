@@ -1,10 +1,12 @@
 """Appends to concat segments: data one after the other in one file.
 
     2026/11-20.vm2         the segment
-    2026/.11-20.vm2.17     the bytes of its generation 17, during or after a repack
+    2026/.11-20.vm2.17     its generation 17: before a new segment gets its name, and during and after a repack
 
-`ondisk.segments.generations` describes the generations. Bytes after the size that the index has committed were written
-by an append that was killed: readers never see them, and the next append cuts them off.
+`ondisk.segments.generations` describes the generations. Readers never see bytes after the size that the index has
+committed. Most often they belong to an append that was killed. But another program may have added them, or a lost index
+may have known them. So the next append copies to quarantine what may be data before it cuts them off; while the index
+is not trusted, it leaves complete data where they are.
 """
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ _USED = 1  # bytes that stay after the end of an encrypted segment, to show that
 
 
 class MustRewrite(Exception):
-    """Nothing may be appended to a segment before it is rewritten: its file is encrypted, and bytes were written after
-    its end that are not data of the dataset. Others there would be encrypted with the same keystream."""
+    """Nothing may be appended to a segment before it is rewritten.
+
+    New data would not be encrypted as configured, or with the same keystream as bytes that were written there before.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -65,9 +69,9 @@ class _Append:
 
 
 class ConcatWriter:
-    """Appends one batch to its segments: write them all, then sync them all, or undo everything.
+    """Appends one batch to its segments, and syncs them, or undoes everything. Used under the writers' lock.
 
-    Used under the writers' lock.
+    If many files are open, they are synced and closed before others are opened.
 
     Args:
         take_generation: returns a generation that was never used.
@@ -80,7 +84,7 @@ class ConcatWriter:
         self._unsynced: list[str] = []
 
     def exists(self, name: str, generation: int, committed: Committed) -> bool:
-        """Return whether anything is at the segment's name, after completing a switch that a crash interrupted."""
+        """Return whether anything has the segment's name; first a generation that a crash left hidden gets the name."""
         complete(self._directory, name, generation, committed)
         return self._directory.stat(name) is not None
 
@@ -151,7 +155,7 @@ class ConcatWriter:
 
         A file that has other names is replaced by a copy first: the others may be somebody's backup.
 
-        Durability: none until `sync`. A crash before that leaves a tail after the committed size, and a header that may
+        Durability: none until `sync`. A crash before that leaves bytes after the committed size, and a header that may
             count data that do not exist; or the file of a new segment under its hidden name.
 
         Args:
@@ -162,8 +166,8 @@ class ConcatWriter:
         Raises:
             SegmentMissing: the index knows bytes of it, but it is not on disk.
             SegmentCorrupt: it is shorter than the index says.
-            KeyMissing, AuthenticationFailed: it is encrypted, and new data would have another key of the same number,
-                or none. Nothing is written to it.
+            KeyMissing, AuthenticationFailed: it is encrypted, and its key is missing, or is not the one with which it
+                begins. Nothing is written to it.
         """
         if len(self._unsynced) >= _OPEN_TO_WRITE:
             self.sync()
@@ -219,11 +223,11 @@ class ConcatWriter:
         reveal(self._directory, ((name, each.generation) for name, each in self._appends.items() if each.path != name))
 
     def undo(self) -> None:
-        """Undo all writes as far as the disk allows; any bytes that stay are a tail that nobody reads.
+        """Undo all writes as far as the disk allows; nobody reads what stays after the committed size.
 
-        If the place of the bytes must not be used again, one of them stays: it makes the next append rewrite the file.
+        In a segment whose keystream must not be used again, one byte stays: it makes the next append rewrite the file.
 
-        Durability: none. After a crash the tail may be back.
+        Durability: none. After a crash the bytes may be back.
         """
         for append in self._appends.values():
             with contextlib.suppress(OSError, OndiskError):
@@ -248,7 +252,7 @@ class ConcatWriter:
                 append.file = None
 
     def _check_same(self, name: str, committed: Committed, file: ReadableFile) -> None:
-        """Raise unless a file that was touched still begins with the committed bytes, as far as their end shows."""
+        """Raise if a file that was touched is shorter than its committed bytes, or their last 4 KiB differ."""
         found = file.stat()
         if found.st_size < committed.size:
             raise too_short(self._directory, name, found.st_size, committed.size)
@@ -296,9 +300,9 @@ def keep_data_after(
 ) -> None:
     """Copy the bytes of a segment's file after its end to quarantine, unless they are certainly no data.
 
-    They are the rest of an append that nobody acknowledged if no whole datum is among them and the header counts only
-    the data before them: an append counts its data when all are written. Without such a count nobody knows: they may be
-    data of which a bit is damaged, or the end is cut off.
+    An append writes all its data, then their count in the header. So if the header does not count these bytes, and no
+    whole datum is among them, they belong to an append that did not commit. If the header has no count, they may be
+    damaged data, too.
 
     Args:
         is_committed: the index says that the segment ends there, and has counted the data before; otherwise only the
@@ -319,7 +323,7 @@ def keep_data_after(
 
 
 def _is_never_counted(file: ReadableFile, end: End, layout: Layout) -> bool:
-    """Return whether no whole datum is after the end of a segment, and its header counts none there."""
+    """Return whether a segment has no whole datum after its end, and its header counts none there."""
     count = layout.patch(end)
     if count is None or file.read(count.position, len(count.content)) != count.content:
         return False
@@ -333,6 +337,6 @@ def _is_never_counted(file: ReadableFile, end: End, layout: Layout) -> bool:
 
 
 def _not_continued(directory: Directory, name: str) -> StateError:
-    reason = "it is encrypted, and the index does not know whether more was written to it"
+    reason = "new data would not be encrypted as dataset.toml says, or with a keystream that was used before"
     hint = f"Run {command('fix', directory.dataset, '--yes')}, then append again."
     return StateError(f"cannot append to {directory.path / name}: {reason}", hint=hint, segment=name)

@@ -44,7 +44,7 @@ def check_states(victim: Victim, accident: Accident) -> None:
 
 
 def mend(victim: Victim, accident: Accident, order: str) -> None:
-    """Give the commands of an order. Queries between them return what is there, or an error."""
+    """Return the commands of an order. Queries between them return what is there, or an error."""
     if order == "append":
         victim.append(NEW)
         check_query(victim)

@@ -46,7 +46,7 @@ def test_standard_input_is_a_file(run, vm2):
     assert (done.code, done.json["imported"]) == (0, 3)
 
 
-def test_options_may_stand_anywhere(run, vm2):
+def test_options_may_be_anywhere(run, vm2):
     Path("a").write_bytes(LINES)
     assert run("append", "--json", vm2, "--format", "vm2", "a").json["imported"] == 3
 

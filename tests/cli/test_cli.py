@@ -125,7 +125,7 @@ def test_the_version_is_that_of_the_library(start, option):
         (["query", "weather", "--xyzzy"], "unrecognized arguments: --xyzzy\n"),
     ],
 )
-def test_a_mistyped_command_or_option_is_told_what_is_similar(run, argv, said):
+def test_a_mistyped_command_or_option_is_reported_what_is_similar(run, argv, said):
     done = run(*argv)
     assert (done.code, done.out) == (2, b"")
     assert said in done.err

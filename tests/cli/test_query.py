@@ -63,7 +63,7 @@ def test_json_is_the_promised_shape(run, weather):
         ("--limit", "1", "area: VM2,5", "--sort=-reftime"),
     ],
 )
-def test_match_sort_and_limit_may_stand_in_any_order(run, weather, arguments):
+def test_match_sort_and_limit_may_be_in_any_order(run, weather, arguments):
     (line,) = run("query", weather, "--json", *arguments).lines
     assert line["reftime"] == "2026-11-21T07:00:00Z"
 
@@ -216,7 +216,7 @@ def test_a_query_after_the_index_was_lost_warns_and_changes_nothing(run, weather
     assert not (weather / "needs-check-do-not-pack").exists()
 
 
-def test_an_answer_while_the_sentinel_stands_ends_with_9(run, weather):
+def test_an_answer_while_the_sentinel_exists_ends_with_9(run, weather):
     (weather / "needs-check-do-not-pack").touch()
     for command in (["query"], ["summary"], ["info"], ["delete", "area: 0", "--yes"]):
         done = run(command[0], weather, *command[1:])

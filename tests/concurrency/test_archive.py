@@ -31,7 +31,7 @@ def test_readers_beside_a_writer_that_archives_and_unarchives_see_whole_states_a
     check_tidy(path)
 
 
-def test_a_query_that_meets_an_archive_while_it_is_made_gives_every_datum_once(
+def test_a_query_that_meets_an_archive_while_it_is_made_returns_every_datum_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, lines = tmp_path / "dataset", [line(day, 0, 1, day) for day in range(2)]

@@ -79,7 +79,7 @@ def test_a_process_killed_while_it_held_the_lock_blocks_nobody(tmp_path: Path, s
         assert dataset.append([datum_of(line(0, 0, 1, 1))]).imported == 1
 
 
-def test_who_waits_longer_than_lock_timeout_is_told_who_holds_the_lock(tmp_path: Path, start: Start) -> None:
+def test_who_waits_longer_than_lock_timeout_is_reported_who_holds_the_lock(tmp_path: Path, start: Start) -> None:
     path = tmp_path / "dataset"
     ondisk.create(path, {**CONFIG, "lock_timeout": 0.2}).close()
     holder = start(workers.hold_lock, path)

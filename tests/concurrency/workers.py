@@ -83,7 +83,7 @@ def write_and_delete(path: Path, talk: Connection, rounds: int) -> None:
 
 
 def value(datum: Datum, format: str = "vm2") -> int:
-    """Give the number of the batch that a datum is of."""
+    """Return the number of the batch that a datum is of."""
     return int(line_of(datum, format).split(b",")[3])
 
 

@@ -45,7 +45,7 @@ _OF_NOBODY = ("/.lock>", "/acks>", "/delivered>")
 
 
 def server() -> ForkServerContext:
-    """Give the context whose processes are forked from a server that has imported the workload."""
+    """Return the context whose processes are forked from a server that has imported the workload."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["crash.workload"])
     paths = [str(_HERE.parents[1]), str(_HERE.parents[2]), os.environ.get("PYTHONPATH", "")]
@@ -232,7 +232,7 @@ def spread(points: list[tuple[str, int]], most: int | None) -> list[tuple[str, i
 
 
 def synced_path(call: str) -> str:
-    """Give the path of the file that a call on a descriptor, as strace writes it, is about."""
+    """Return the path of the file that a call on a descriptor, as strace writes it, is about."""
     found = re.search(r"\([0-9]+<([^>]*)>", call)
     assert found is not None, call
     return found[1]

@@ -236,18 +236,18 @@ def check_read(calls: list[str]) -> int:
 
 
 def _written_path(call: str) -> str:
-    """Give the path of the file that a call writes to: of two descriptors, the second."""
+    """Return the path of the file that a call writes to: of two descriptors, the second."""
     return str(_OPENED.findall(call)[-1])
 
 
 def _paths(rest: str) -> tuple[str, str]:
-    """Give the old and the new path in a call that names a file."""
+    """Return the old and the new path in a call that names a file."""
     before, after = (f"{folder}/{name}" for folder, name in _NAMED.findall(rest))
     return before, after
 
 
 def _is_ignored(run: Run) -> bool:
-    """Tell whether SQLite goes on by itself: where a directory could not be synced, and to roll a new index back."""
+    """Return whether SQLite goes on by itself: where a directory could not be synced, and to roll a new index back."""
     assert run.injected is not None
     call = run.calls[run.injected]
     if not call.startswith("fdatasync("):
@@ -259,5 +259,5 @@ def _is_ignored(run: Run) -> bool:
 
 
 def _changes(calls: list[str]) -> Iterator[str]:
-    """Give the calls that change something, but for who holds the lock, and an index that is not in its place yet."""
+    """Return the calls that change something, but for who holds the lock, and an index that is not in its place yet."""
     return (call for call in calls if call.startswith(_CHANGES) and not _NO_CHANGE.search(call))

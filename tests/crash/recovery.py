@@ -165,7 +165,7 @@ def check_kept(path: Path) -> None:
 
 
 def _is_whole_by_day(found: Content, states: list[Content]) -> bool:
-    """Tell whether each day's data are as they were, or as they are to be."""
+    """Return whether each day's data are as they were, or as they are to be."""
     days = [*map(_by_day, states)]
     return all(content in [each.get(day, []) for each in days] for day, content in _by_day(found).items())
 
@@ -243,7 +243,7 @@ def _decrypted(segment: bytes, name: str) -> bytes:
 
 
 def states_of(path: Path) -> list[bytes]:
-    """Give the content of each file of an encrypted segment, also of those that only a crash has left."""
+    """Return the content of each file of an encrypted segment, also of those that only a crash has left."""
     contents = [each.read_bytes() for each in path.rglob("*.seg*") if each.is_file()]
     return [each for each in contents if iv_of(each)]
 
@@ -257,7 +257,7 @@ def make(path: Path, story: Story, config: dict[str, object] = CONFIG) -> Path:
 
 
 def _committed(path: Path) -> dict[str, tuple[int, int, int]]:
-    """Give what the index knows of each segment of seg: generation, size and frame count; nothing where it is lost."""
+    """Return what the index has of each segment of seg: generation, size and frame count; nothing if it is lost."""
     with copied_index(path) as connection:
         if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,):
             return {}
@@ -266,7 +266,7 @@ def _committed(path: Path) -> dict[str, tuple[int, int, int]]:
 
 
 def _one_for_each_segment(path: Path) -> list[Line]:
-    """Give a datum for each segment of seg that is on disk."""
+    """Return a datum for each segment of seg that is on disk."""
     days = [
         datetime.strptime(f"{each.parent.name}-{each.stem}", "%Y-%m-%d").replace(tzinfo=UTC)
         for each in path.glob("[0-9]*/*.seg")

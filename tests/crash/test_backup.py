@@ -140,7 +140,7 @@ UNSYNCED = re.compile(r"/(\.lock|\.tide|index\.sqlite-(wal|shm))$|\.sqlite(\.new
 
 
 @FORMATS
-def test_all_new_names_stand_behind_syncs(format: str, tmp_path: Path) -> None:
+def test_all_new_names_are_after_syncs(format: str, tmp_path: Path) -> None:
     run = bench(tmp_path, format).recorded()
     assert check_order(run.calls, str(run.path.parent / "saved"), "points/2.*") > 10
     run = restoring(tmp_path / "again", format).recorded()
@@ -171,7 +171,7 @@ def test_killed_at_a_few_points_each_point_is_whole(format: str, tmp_path: Path,
     ids=["full", "failing"],
 )
 @FORMATS
-def test_a_disk_that_fails_meanwhile_is_told_and_the_points_before_are_whole(
+def test_a_disk_that_fails_meanwhile_is_reported_and_the_points_before_are_whole(
     format: str, calls: tuple[str, ...], error: str, codes: set[int], room: Path, sweep: Sweep
 ) -> None:
     wanted = states(room / "states", format)
@@ -239,7 +239,7 @@ def test_killed_at_a_few_points_a_restore_can_be_repeated(format: str, tmp_path:
 @pytest.mark.crash
 @pytest.mark.parametrize(("call", "error"), [("pwrite64", "ENOSPC"), ("fsync", "EIO")])
 @FORMATS
-def test_a_disk_that_fails_while_restoring_is_told_and_it_can_be_repeated(
+def test_a_disk_that_fails_while_restoring_is_reported_and_it_can_be_repeated(
     format: str, call: str, error: str, room: Path, sweep: Sweep
 ) -> None:
     def check(run: Run) -> None:

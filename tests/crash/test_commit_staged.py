@@ -89,7 +89,7 @@ def test_killed_at_a_few_points_a_commit_is_done_or_not(name: str, tmp_path: Pat
 
 @pytest.mark.crash
 @pytest.mark.parametrize(("format", "name"), CASES)
-def test_a_failed_sync_is_told_and_ends_all_writing(format: str, name: str, room: Path, sweep: Sweep) -> None:
+def test_a_failed_sync_is_reported_and_ends_all_writing(format: str, name: str, room: Path, sweep: Sweep) -> None:
     story = story_of(format, name)
 
     def look(run: Run) -> None:

@@ -46,7 +46,7 @@ def test_killed_at_a_few_points_what_create_leaves_opens_or_can_be_created_again
 
 @pytest.mark.crash
 @pytest.mark.parametrize(("call", "error", "code"), [("pwrite64", "ENOSPC", 51), ("fsync", "EIO", 52)])
-def test_a_disk_that_fails_while_creating_is_told_and_create_can_be_tried_again(
+def test_a_disk_that_fails_while_creating_is_reported_and_create_can_be_tried_again(
     call: str, error: str, code: int, room: Path, sweep: Sweep
 ) -> None:
     def look(run: Run) -> None:

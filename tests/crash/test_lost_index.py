@@ -36,7 +36,7 @@ def bench(tmp_path: Path, format: str) -> Bench:
 
 
 def bytes_of(segment: Path) -> bytes:
-    """Give a segment's bytes, but for the frame count of seg, which grows with the segment."""
+    """Return a segment's bytes, but for the frame count of seg, which grows with the segment."""
     content = segment.read_bytes()
     return content[:4] + content[8:] if segment.suffix == ".seg" else content
 

@@ -66,7 +66,7 @@ def test_killed_anywhere_every_datum_is_there_once(
 @pytest.mark.crash
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
 @pytest.mark.parametrize(("verb", "case"), named(TO_FAIL))
-def test_a_call_that_fails_is_told_and_nothing_is_lost_or_there_twice(
+def test_a_call_that_fails_is_reported_and_nothing_is_lost_or_there_twice(
     verb: str, case: tuple[str, str], error: str, room: Path, record_property: Record
 ) -> None:
     points = failed(_VERBS[verb].STORIES, case, error, room)
@@ -75,7 +75,7 @@ def test_a_call_that_fails_is_told_and_nothing_is_lost_or_there_twice(
 
 
 @pytest.mark.parametrize(("verb", "case"), named(CASES))
-def test_all_commits_and_removals_stand_behind_syncs(verb: str, case: tuple[str, str], tmp_path: Path) -> None:
+def test_all_commits_and_removals_are_after_syncs(verb: str, case: tuple[str, str], tmp_path: Path) -> None:
     assert ordered(_VERBS[verb].STORIES, case, tmp_path) >= (verb != "delete")
 
 
@@ -90,7 +90,7 @@ def test_killed_at_a_few_points_every_datum_is_there_once(
 
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
 @pytest.mark.parametrize(("verb", "case"), named(SAMPLE[::4]))
-def test_a_few_calls_that_fail_are_told_and_nothing_is_lost_or_there_twice(
+def test_a_few_calls_that_fail_are_reported_and_nothing_is_lost_or_there_twice(
     verb: str, case: tuple[str, str], error: str, tmp_path: Path, record_property: Record
 ) -> None:
     points = failed(_VERBS[verb].STORIES, case, error, tmp_path, most=3)

@@ -78,7 +78,7 @@ def look(path: Path, format: str) -> Migration | None:
 
 
 def end(format: str) -> list[bytes]:
-    """Give what a dataset holds before and after."""
+    """Return what a dataset holds before and after."""
     if format in CONFIGS:
         return STORY.end
     return sorted(each["data"].encode() for each in json.loads((GOLDEN / "expected.json").read_text()))
@@ -115,7 +115,7 @@ def check_migrated(run: Run, format: str) -> None:
 
 
 @pytest.mark.parametrize("format", ["seg lz4", "vm2", "revision 1"])
-def test_all_new_names_stand_behind_syncs(format: str, tmp_path: Path) -> None:
+def test_all_new_names_are_after_syncs(format: str, tmp_path: Path) -> None:
     assert check_order(bench(tmp_path, format).recorded().calls) >= 2
 
 
@@ -155,7 +155,7 @@ _FAILURES = [
     [*(("seg lz4", *each) for each in _FAILURES), *(("revision 1", *each) for each in _FAILURES),
      ("revision 1", "linkat", "ENOSPC", (51,))],
 )  # fmt: skip
-def test_a_disk_that_fails_is_told_and_the_migration_can_be_tried_again(
+def test_a_disk_that_fails_is_reported_and_the_migration_can_be_tried_again(
     format: str, call: str, error: str, codes: tuple[int, ...], room: Path, sweep: Sweep
 ) -> None:
     def look(run: Run) -> None:

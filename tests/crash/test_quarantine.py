@@ -32,7 +32,7 @@ _STEPS = [
 
 
 def content_of(name: str) -> dict[str, bytes]:
-    """Give the files of a segment: name below it → content."""
+    """Return the files of a segment: name below it → content."""
     text = f"{name} is what somebody put there".encode()
     return {"": text} if name.endswith(".vm2") else {"000000.blob": text + b", too", "000001.blob": text}
 
@@ -94,7 +94,7 @@ def test_killed_anywhere_everything_is_whole_somewhere(room: Path, sweep: Sweep)
 
 @pytest.mark.crash
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
-def test_a_failing_disk_is_told_and_loses_nothing(error: str, room: Path, sweep: Sweep) -> None:
+def test_a_failing_disk_is_reported_and_loses_nothing(error: str, room: Path, sweep: Sweep) -> None:
     def look(run: Run) -> None:
         for ack in run.acks:
             assert ack is None or 50 <= ack["code"] < 60, ack

@@ -274,7 +274,7 @@ def line(day: int, hour: int, station: int, value: int, note: str = "") -> Line:
 
 
 def key(line: Line) -> bytes:
-    """Give what `unique` compares: time, station and variable."""
+    """Return what `unique` compares: time, station and variable."""
     return b",".join(line.split(b",", 3)[:3])
 
 
@@ -375,7 +375,7 @@ def without(data: dict[bytes, Line], day: bytes) -> dict[bytes, Line]:
 
 
 def day_of(key: bytes) -> bytes:
-    """Give the day of a key, and so its segment."""
+    """Return the day of a key, and so its segment."""
     return key[:8]
 
 
@@ -408,15 +408,15 @@ class Story:
             self._there.append(model.there())
 
     def possible(self, acked: int) -> list[Content]:
-        """Give what the dataset may hold after so many acknowledged steps: that, or some of the next one's commits."""
+        """Return what the dataset may hold after so many acknowledged steps, perhaps with some commits of the next."""
         return [self._after[acked][-1], *(self._after[acked + 1] if acked < len(self.steps) else [])]
 
     def there(self, acked: int) -> list[Content]:
-        """Give the data that can be read, wherever a segment is missing, before and after the next step."""
+        """Return the data that can be read, wherever a segment is missing, before and after the next step."""
         return self._there[acked : acked + 2]
 
     def given(self, acked: int) -> dict[bytes, set[Line]]:
-        """Give the data that no crash after so many acknowledged steps may lose: key → lines that may be there."""
+        """Return the data that no crash after so many acknowledged steps may lose: key → lines that may be there."""
         states = [self._given[acked][-1], *(self._given[acked + 1] if acked < len(self.steps) else [])]
         found = {name: {each[name] for each in states} for name in set.intersection(*map(set, states))}
         for line in self._refused:
@@ -424,7 +424,7 @@ class Story:
         return found
 
     def returned(self, acked: int, found: Content) -> set[bytes]:
-        """Give the keys of what was found although it was deleted before the step that was not acknowledged."""
+        """Return the keys of what was found although it was deleted before the step that was not acknowledged."""
         states = [self._given[acked][-1], *(self._given[acked + 1] if acked < len(self.steps) else [])]
         return {*map(key, found)}.difference(*states)
 
@@ -439,7 +439,7 @@ class Story:
 
 
 def lines_in(step: Step) -> list[Line]:
-    """Give the lines that a step appends."""
+    """Return the lines that a step appends."""
     if isinstance(step, Beside):
         return [line for each in step.steps for line in lines_in(each)]
     return [*step.lines] if isinstance(step, Append | Commit) else []
@@ -550,7 +550,7 @@ def move(dataset: Dataset, verb: Callable[[str], object], days: Sequence[int]) -
 
 
 def segment_of(dataset: Dataset, day: int) -> Path:
-    """Give the path of one day's segment."""
+    """Return the path of one day's segment."""
     return dataset.path / (START + timedelta(days=day)).strftime(f"%Y/%m-%d.{dataset.config.format}")
 
 
@@ -574,7 +574,7 @@ def datum_of(line: Line, format: str = "vm2") -> Datum:
 
 
 def line_of(found: Datum, format: str = "vm2") -> Line:
-    """Give the line that a datum stands for; its metadata must fit its data."""
+    """Return the line that a datum stands for; its metadata must fit its data."""
     if format == "vm2":
         time, station, variable, _ = found.data.split(b",", 3)
         assert found.reftime.strftime("%Y%m%d%H%M").encode() == time
@@ -589,7 +589,7 @@ def line_of(found: Datum, format: str = "vm2") -> Line:
 
 
 def lines_of(dataset: Dataset) -> Content:
-    """Give what a dataset holds, as lines; `MISSING` where a segment is."""
+    """Return what a dataset holds, as lines; `MISSING` where a segment is."""
     try:
         lines = [line_of(each, dataset.config.format) for each in dataset.query()]
     except SegmentMissing:
@@ -634,7 +634,7 @@ def check_index(path: Path) -> None:
 
 
 def file_of(path: Path, name: str, generation: int) -> Path:
-    """Give the path of the file that holds a generation of a segment."""
+    """Return the path of the file that holds a generation of a segment."""
     place = path / hidden(name, generation)
     return place if place.exists() else path / name
 
@@ -647,7 +647,7 @@ def left_behind(path: Path) -> list[str]:
 
 
 def kept(path: Path) -> list[quarantine.Item]:
-    """Give what is in quarantine, of a dataset and its archives."""
+    """Return what is in quarantine, of a dataset and its archives."""
     found: list[quarantine.Item] = []
     for part in (path, *path.glob(".archive/*/")):
         with Directory.open(part) as directory:

@@ -328,7 +328,7 @@ def test_replaced_bytes_stay_as_a_hole(create):
         dataset.read(old)
 
 
-def test_a_replacement_stands_behind_what_was_appended_before_it(create):
+def test_a_replacement_is_after_what_was_appended_before_it(create):
     dataset = create(fields=EVERY_TYPE, unique=["station"], replace="yes")
     dataset.append([*data(1, station=1), *data(2, station=2)])
     dataset.append(data(3, station=1))
@@ -521,7 +521,7 @@ def test_a_line_that_is_too_long_ends_the_append_after_the_batches_before(create
         (io.BytesIO(b""), "grib", ConfigError),
     ],
 )
-def test_what_cannot_be_read_is_told(create, tmp_path, monkeypatch, source, format, kind):
+def test_what_cannot_be_read_is_reported(create, tmp_path, monkeypatch, source, format, kind):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(kind):
         create().append_file(source, format)
@@ -566,7 +566,7 @@ def test_nothing_is_appended_to_an_unknown_file_with_nothing_of_the_format(creat
 
 
 @pytest.mark.parametrize("tail", [b"unknown", b"unknown\n"])
-def test_while_the_sentinel_stands_nothing_is_cut(create, tail):
+def test_while_the_sentinel_exists_nothing_is_cut(create, tail):
     dataset = create()
     dataset.append(data(1))
     with (dataset.path / SEGMENT).open("ab") as file:
@@ -905,7 +905,7 @@ def test_an_append_changes_no_index_that_has_other_names(create):
 
 
 @pytest.mark.parametrize("format", ["jsonl", "seg", "blob"])
-def test_who_appends_what_only_a_missing_archived_segment_had_is_told_so(create, format):
+def test_who_appends_what_only_a_missing_archived_segment_had_is_reported_so(create, format):
     dataset = create("weather", step="daily", unique=["reftime"], format=format)
     payload = b"one" if format == "blob" else {"n": 1}
     old, new = Datum(T, data=payload), Datum(T.replace(day=21), data=payload)
@@ -928,7 +928,7 @@ def test_who_appends_what_only_a_missing_archived_segment_had_is_told_so(create,
 
 @pytest.mark.parametrize("accident", [lambda path: path.write_bytes(b""), lambda path: path.unlink() or path.mkdir(),
                                       lambda path: path.unlink() or path.symlink_to("/nowhere")])  # fmt: skip
-def test_what_stands_in_the_place_of_an_archived_segment_is_not_taken_for_it(create, accident):
+def test_what_is_in_the_place_of_an_archived_segment_is_not_taken_for_it(create, accident):
     dataset = create("weather", step="daily", unique=["reftime"])
     dataset.append([Datum(T, data={"n": 1})])
     (name,) = (f"2026/{each}" for each in names(dataset.path / "2026"))

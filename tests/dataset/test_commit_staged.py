@@ -41,7 +41,7 @@ class LeftOut:
 
 
 def encoded(given, dataset):
-    """Give what `LeftOut` finds where data of stages are left out."""
+    """Return what `LeftOut` finds where data of stages are left out."""
     format = find(dataset.config.format)(dataset.config)
     return sorted((name, *format.encode([each]).payloads) for name, each in given)
 
@@ -339,7 +339,7 @@ def test_what_a_lost_index_does_not_know_is_not_overwritten(create):
         check_sound(dataset)
 
 
-def test_a_segment_that_an_append_left_a_tail_at_is_gone_on_with(create):
+def test_a_segment_that_an_append_left_a_tail_at_is_continued(create):
     dataset = create(**CONFIG, format="jsonl")
     dataset.append([datum(0)])
     with (dataset.path / "2026/11-20.jsonl").open("ab") as file:

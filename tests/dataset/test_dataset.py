@@ -196,7 +196,7 @@ def test_two_open_datasets_of_one_path_see_each_other(create):
         assert hours(other) == [6]
 
 
-def test_a_forked_child_is_told_to_open_the_dataset_itself(create):
+def test_a_forked_child_is_reported_to_open_the_dataset_itself(create):
     dataset = create()
     dataset.append([Datum(T)])
     child = os.fork()
@@ -218,7 +218,7 @@ def configured(create):
     return create(fields=FIELDS, unique=["reftime"], index=["station"])
 
 
-def test_info_tells_what_the_dataset_is(configured):
+def test_info_says_what_the_dataset_is(configured):
     configured.append([Datum(T), Datum(T.replace(day=21))])
     info = configured.info()
     size = sum(path.stat().st_size - 1 for path in configured.path.glob("2026/*.jsonl"))

@@ -71,7 +71,7 @@ def test_a_location_counts_once_however_often_it_is_given(dataset):
 
 
 @pytest.mark.parametrize("place", [(0, 5), (1, 10), (-5, 10), (10**9, 1), (2**70, 1), (0, 2**70), (-(2**70), 1)])
-def test_where_nothing_stands_nothing_is_deleted(dataset, place):
+def test_where_nothing_is_nothing_is_deleted(dataset, place):
     assert (
         dataset.delete([Location(SEGMENT, *place), Location("2026/12-31.jsonl", *place), Location("../x", *place)]) == 0
     )

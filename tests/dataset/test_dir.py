@@ -142,7 +142,7 @@ def test_data_of_a_lost_index_are_not_overwritten(dataset):
         assert names(dataset)[-1] == "000003.h5"
 
 
-def test_a_damaged_file_is_an_error_and_what_stands_before_it_is_given(dataset):
+def test_a_damaged_file_is_an_error_and_what_is_before_it_is_returned(dataset):
     dataset.append(some())
     (dataset.path / NAME / "000001.h5").write_bytes(b"cut")
     found = dataset.query()

@@ -87,7 +87,7 @@ def iv_of(content):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_data_come_back_with_the_keys_and_do_not_stand_in_the_files(kind, make):
+def test_data_come_back_with_the_keys_and_are_not_in_the_files(kind, make):
     with make(kind) as dataset:
         given = [numbered(n, day=n % 2) for n in range(200)]
         assert dataset.append(given).imported == 200
@@ -614,7 +614,7 @@ def test_nothing_is_appended_to_a_cut_file_that_the_index_does_not_know(kind, ma
         path, content = dataset.path, stored(dataset)
     lose_index(path)
     with ondisk.open(path) as dataset:
-        with pytest.raises(StateError, match="it is encrypted"):
+        with pytest.raises(StateError, match="keystream"):
             dataset.append([numbered(50)])
         assert stored(dataset) == content
         dataset.fix()

@@ -49,7 +49,7 @@ def test_what_is_configured_and_what_the_segments_are_is_named_without_keys(conf
     assert info["stored"] == [{"format": "seg", **expected, "segments": 3}]
 
 
-def test_a_changed_configuration_is_told_from_what_the_segments_are(create, tmp_path):
+def test_a_changed_configuration_is_reported_from_what_the_segments_are(create, tmp_path):
     with create(format="seg", encryption="aes-128-ctr") as dataset:
         dataset.append([Datum(T + timedelta(days=n), {}, {"n": n}) for n in range(3)])
         lines = tmp_path / "x.jsonl"

@@ -121,7 +121,7 @@ def datum(day: int, n: int = 0) -> Datum:
 
 @pytest.fixture
 def dataset(create: Callable[..., ondisk.Dataset]) -> ondisk.Dataset:
-    """Give a dataset of which three of five segments are archived."""
+    """Return a dataset of which three of five segments are archived."""
     return filled(create("dataset", fields={"n": "integer"}, unique=["reftime", "n"]))
 
 
@@ -282,7 +282,7 @@ def test_an_archive_whose_index_was_lost_is_still_the_same(dataset, archive):
 
 @pytest.fixture
 def other(dataset, archive):
-    """Give an archive that repack does not fill, which the dataset knows."""
+    """Return an archive that repack does not fill, which the dataset knows."""
     dataset.close()
     archive = archive.rename(archive.with_name("2024"))
     ondisk.open(dataset.path).close()

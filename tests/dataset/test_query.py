@@ -412,7 +412,7 @@ def test_far_neighbours_are_read_apart(create, monkeypatch):
     assert sum(reads.sizes) < 10_000
 
 
-def test_a_sort_order_that_jumps_over_the_segment_reads_no_more_than_a_few_times_what_it_gives(create, monkeypatch):
+def test_a_sort_order_that_jumps_over_the_segment_reads_no_more_than_a_few_times_what_it_returns(create, monkeypatch):
     dataset = create(fields=EVERY_TYPE)
     dataset.append(
         Datum(T + timedelta(milliseconds=n), {"station": n * 7919 % 5000}, {"n": n, "filling": "x" * 500})
@@ -452,7 +452,7 @@ def test_segments_of_two_formats_take_turns_in_order_of_time(create):
     ]
 
 
-def test_a_segment_that_is_missing_or_cut_is_told_while_reading(create):
+def test_a_segment_that_is_missing_or_cut_is_reported_while_reading(create):
     dataset = create()
     dataset.append([Datum(T + timedelta(days=n), {}, {"n": n}) for n in range(3)])
     (dataset.path / "2026/11-22.jsonl").unlink()
@@ -488,7 +488,7 @@ def test_a_link_in_the_place_of_a_segment_is_not_followed(create, tmp_path):
         "UPDATE datum SET f_product = 99",
     ],
 )
-def test_a_damaged_index_is_told_and_gives_no_wrong_bytes(create, statement):
+def test_a_damaged_index_is_reported_and_gives_no_wrong_bytes(create, statement):
     dataset = create(fields=EVERY_TYPE)
     dataset.append([Datum(T, {"product": "a"}, {"n": n}) for n in range(3)])
     sql(dataset.path, statement)

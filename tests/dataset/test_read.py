@@ -23,7 +23,7 @@ def dataset(create):
     return dataset
 
 
-def test_every_location_of_a_query_gives_its_datum(dataset):
+def test_every_location_of_a_query_returns_its_datum(dataset):
     for datum in dataset.query():
         found = dataset.read(datum.location)
         assert found == datum
@@ -47,7 +47,7 @@ def test_data_appended_to_a_segment_that_was_read_before_are_found(dataset):
 
 
 @pytest.mark.parametrize("change", ["delete", "replace"])
-def test_where_a_datum_was_deleted_or_replaced_none_stands(dataset, change):
+def test_where_a_datum_was_deleted_or_replaced_there_is_none(dataset, change):
     location = next(dataset.query()).location
     if change == "delete":
         dataset.delete("station:0")
@@ -75,7 +75,7 @@ def test_where_a_datum_was_deleted_or_replaced_none_stands(dataset, change):
         (-(2**70), 2**71),
     ],
 )
-def test_between_data_and_outside_of_the_segment_none_stands(dataset, place):
+def test_between_data_and_outside_of_the_segment_there_is_none(dataset, place):
     with pytest.raises(DatumNotFound):
         dataset.read(Location(SEGMENT, *place))
 
@@ -84,12 +84,12 @@ def test_between_data_and_outside_of_the_segment_none_stands(dataset, place):
     "name",
     ["2026/11-21.jsonl", "../../etc/passwd", "", "2026/11-20.vm2", "\0", "'; DROP TABLE datum; --", "dataset.toml"],
 )
-def test_in_a_segment_that_the_index_does_not_know_none_stands(dataset, name):
+def test_in_a_segment_that_the_index_does_not_know_there_is_no_datum(dataset, name):
     with pytest.raises(DatumNotFound):
         dataset.read(Location(name, 0, 5))
 
 
-def test_bytes_that_are_no_datum_any_more_are_not_given(dataset):
+def test_bytes_that_are_no_datum_any_more_are_not_returned(dataset):
     first = next(dataset.query()).location
     path = dataset.path / SEGMENT
     before = path.stat().st_mtime_ns
@@ -102,7 +102,7 @@ def test_bytes_that_are_no_datum_any_more_are_not_given(dataset):
         dataset.read(first)
 
 
-def test_a_segment_that_is_cut_or_gone_is_told(dataset):
+def test_a_segment_that_is_truncated_or_gone_is_an_error(dataset):
     last = list(dataset.query())[-1].location
     content = (dataset.path / SEGMENT).read_bytes()
     with ondisk.open(dataset.path, read_only=True) as reader:

@@ -96,17 +96,17 @@ def rot(dataset, content):
 
 
 def recounted(content, count):
-    """Give a segment with another number of frames in its header."""
+    """Return a segment with another number of frames in its header."""
     return content[:4] + struct.pack("<I", count) + content[8:]
 
 
 def count_of(content):
-    """Give the number of frames in the header."""
+    """Return the number of frames in the header."""
     return struct.unpack_from("<I", content, 4)[0]
 
 
 def frames_of(content):
-    """Give the whole frames of an undamaged segment, without ondisk."""
+    """Return the whole frames of an undamaged segment, without ondisk."""
     version, _, options = struct.unpack_from("<III", content + bytes(8))
     data = content[4 + 4 * version :]
     if version == 2 and options & 2:
@@ -491,7 +491,7 @@ def test_behind_the_committed_end_of_a_known_segment_anything_is_cut_off(make, c
     assert numbers(dataset) == [1, 2]
 
 
-def test_a_known_segment_that_is_gone_or_too_short_is_told(make):
+def test_a_known_segment_that_is_gone_or_too_short_is_reported(make):
     for compression in COMPRESSIONS:
         dataset = make(compression, compression=compression)
         dataset.append([numbered(1)])
@@ -600,7 +600,7 @@ def test_blocks_behind_a_damaged_block_are_left_alone(make):
 
 
 @pytest.mark.parametrize("name", ["2.seg", "4.seg", "0.seg", "1.seg"])
-def test_an_lz4_frame_of_beats_is_not_gone_on_with(make, name):
+def test_an_lz4_frame_of_beats_is_not_continued(make, name):
     content = golden("v2-lz4", name)
     dataset = make()
     put(dataset, content)
@@ -612,7 +612,7 @@ def test_an_lz4_frame_of_beats_is_not_gone_on_with(make, name):
 
 
 @pytest.mark.parametrize("variant", ["v1", "v2-plain"])
-def test_a_plain_segment_of_beats_is_gone_on_with(make, variant):
+def test_a_plain_segment_of_beats_is_continued(make, variant):
     for name in ("2.seg", "4.seg", "5.seg"):
         dataset = make(name)
         content = golden(variant, name)
@@ -754,7 +754,7 @@ def test_data_of_one_dataset_can_be_appended_to_another(make):
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_no_datum_is_found_where_none_stands(make, compression):
+def test_no_datum_is_found_where_none_is(make, compression):
     dataset = make(compression=compression)
     dataset.append([numbered(1), numbered(2)])
     one, two = (each.location for each in dataset.query())
@@ -765,7 +765,7 @@ def test_no_datum_is_found_where_none_stands(make, compression):
             dataset.read(Location(SEGMENT, offset, size))
 
 
-def test_a_datum_that_is_refused_is_told_with_its_reason(make):
+def test_a_datum_that_is_refused_is_reported_with_its_reason(make):
     result = make().append([numbered(1), Datum(T, {}, {"": 1}), numbered(2)], outcomes=True)
     assert [each.status for each in result.outcomes] == ["imported", "refused", "imported"]
     assert result.refusals == [(1, result.outcomes[1].reason)]

@@ -115,7 +115,7 @@ def cut(payloads: list[bytes], at: list[int]) -> list[list[bytes]]:
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.format}-{config.compression}")
 @given(data=st.data())
 @settings(max_examples=40)
-def test_a_scan_finds_what_parse_gives_where_it_stands(config: DatasetConfig, data: st.DataObject) -> None:
+def test_a_scan_finds_what_parse_returns_where_it_is(config: DatasetConfig, data: st.DataObject) -> None:
     format = find(config.format)(config)
     given_data: list[Datum] = data.draw(st.lists(strategies.data(config), max_size=12))
     payloads = format.encode(given_data).payloads
@@ -156,7 +156,7 @@ def test_a_scan_of_a_cut_file_finds_all_whole_data_and_ends_behind_them(
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.format}-{config.compression}")
 @given(data=st.data())
 @settings(max_examples=40)
-def test_a_scan_of_damaged_bytes_gives_whole_data_only_and_ends(config: DatasetConfig, data: st.DataObject) -> None:
+def test_a_scan_of_damaged_bytes_returns_whole_data_only_and_ends(config: DatasetConfig, data: st.DataObject) -> None:
     """After any flip, data that are found can be read at their places, are in order, and do not overlap."""
     format = find(config.format)(config)
     payloads = format.encode(data.draw(st.lists(strategies.data(config), min_size=1, max_size=6))).payloads
@@ -219,7 +219,7 @@ GOLDEN_CONFIG = DatasetConfig.from_mapping({"format": "seg", "step": "daily"})
 
 
 @pytest.mark.parametrize(("variant", "name"), FILES)
-def test_a_scan_of_a_file_of_beats_finds_what_parse_gives(variant: str, name: str) -> None:
+def test_a_scan_of_a_file_of_beats_finds_what_parse_returns(variant: str, name: str) -> None:
     own = {"v0": {"version": 0, "compression": "none"}, "v2-pb": {"payload": "protobuf"}}.get(variant, {})
     format = find("seg")(replace(GOLDEN_CONFIG, **(own or {"payload": "protobuf" if "pb" in variant else "cbor"})))
     content = (GOLDEN / variant / name).read_bytes()

@@ -21,7 +21,7 @@ def blob(**values):
     return Blob(DatasetConfig.from_mapping({"format": "blob", "step": "daily", **values}))
 
 
-def test_bytes_stay_as_they_are_and_metadata_stand_beside_them():
+def test_bytes_stay_as_they_are_and_metadata_are_beside_them():
     format = blob(fields={"station": "integer", "made": "timestamp"})
     datum = Datum(
         T, {"station": 5, "made": T, "note": "gusty", "seen": T, "none": None, "deep": {"a": [1, 2.5]}}, b"\0"
@@ -36,7 +36,7 @@ def test_bytes_stay_as_they_are_and_metadata_stand_beside_them():
 
 
 @given(data=st.data())
-def test_declared_metadata_of_every_type_come_back_from_what_stands_beside(data):
+def test_declared_metadata_of_every_type_come_back_from_what_is_beside(data):
     format = blob(fields=EVERY_TYPE)
     metadata = data.draw(strategies.metadata(format.config.fields))
     reftime = data.draw(strategies.reftimes())
@@ -74,7 +74,7 @@ def test_what_cannot_be_stored_is_refused_and_the_rest_goes_on(metadata, data, r
     assert reason in said
 
 
-def test_refusing_old_data_takes_what_stands_beside_them_too():
+def test_refusing_old_data_takes_what_is_beside_them_too():
     format = blob()
     batch = format.encode([Datum(T - timedelta(days=1), {}, b"old"), Datum(T, {"a": 1}, b"new")])
     batch.refuse_before(microseconds(T), "too old")

@@ -97,7 +97,7 @@ def test_a_line_without_end_is_refused_before_memory_is_taken():
     assert peak < 40_000_000
 
 
-def test_batches_before_a_line_that_is_too_long_are_given():
+def test_batches_before_a_line_that_is_too_long_are_returned():
     batches = read_lines(Dripping(b"a\nb\n" + b"c" * 200), 1, 100)
     assert [next(batches), next(batches)] == [[b"a"], [b"b"]]
     with pytest.raises(LimitExceeded, match="line 3"):

@@ -164,7 +164,7 @@ def test_bad_lines_of_a_file_are_refused_with_their_number_and_the_others_stored
         pytest.param([b"200707081300,1,227,1.2,.,,0"], id="no number"),
     ],
 )
-def test_good_lines_are_read_alike_whatever_stands_beside_them(others):
+def test_good_lines_are_read_alike_whatever_is_beside_them(others):
     good = [LINE, b"20070708130500,2,227,,-1e3,x,"]
     alone, beside = format_of().parse_lines(good, 1), format_of().parse_lines([*good, *others], 1)
     assert [batch.payloads[:2] for batch in (alone, beside)] == [good, good]
@@ -237,7 +237,7 @@ def test_hostile_numbers_are_matched_in_linear_time():
     assert format_of().parse_lines([line] * 5, 1).payloads == []
 
 
-def test_fields_that_are_not_declared_are_told_by_the_line():
+def test_fields_that_are_not_declared_are_reported_by_the_line():
     assert format_of().undeclared
     assert format_of(fields={"area": "text"}).undeclared
     assert not format_of(fields={"area": "text", "product": "text", "other": "integer"}).undeclared

@@ -285,7 +285,7 @@ def test_after_an_upgrade_from_revision_1_data_come_and_go(old):
     assert max(numbers) == connect(old / INDEX).execute("SELECT seq FROM dataset").fetchone()
 
 
-def test_after_an_upgrade_from_revision_1_compressed_segments_stand_beside_the_old(old):
+def test_after_an_upgrade_from_revision_1_compressed_segments_are_beside_the_old(old):
     upgrade(old)
     with ondisk.open(old) as dataset:
         assert dataset.append_file(BEATS).imported == 20

@@ -247,7 +247,7 @@ def test_blocks_are_saved_for_their_segment_and_those_that_come_later_beside_the
     assert blocks(index) == expected, "without commit"
 
 
-def test_a_block_is_not_laid_over_one_that_stands_there(index):
+def test_a_block_is_not_laid_over_one_that_is_there(index):
     with Transaction(index) as transaction:
         transaction.save_blocks(PACKED, [Block(12, 19, 30)])
         with pytest.raises(IndexCorrupt):
@@ -294,7 +294,7 @@ def test_deleting_takes_a_number_for_each_datum(index):
     assert [seq for seq, *_ in stored(index)] == [1]
 
 
-def test_deleting_by_place_takes_what_stands_exactly_there(index):
+def test_deleting_by_place_takes_what_is_exactly_there(index):
     insert(index, row(1, offset=0), row(2, station=2, offset=11), row(3, station=3, offset=22))
     with Transaction(index) as transaction:
         assert transaction.delete_at(SEGMENT.name, [(0, 10), (0, 10), (11, 9), (12, 10), (500, 10)]) == 1
@@ -304,7 +304,7 @@ def test_deleting_by_place_takes_what_stands_exactly_there(index):
     assert [seq for seq, *_ in stored(index)] == [2, 3]
 
 
-def test_a_commit_tells_whether_anybody_reads_an_older_state(index):
+def test_a_commit_says_whether_anybody_reads_an_older_state(index):
     insert(index, row(1))
     with index.snapshot() as snapshot:
         snapshot.totals(Everything())
@@ -361,7 +361,7 @@ class Failing:
         (sqlite3.SQLITE_IOERR_WRITE, DurabilityLost, True),
     ],
 )
-def test_a_commit_that_fails_tells_whether_it_may_have_reached_the_disk(index, code, kind, sealed):
+def test_a_commit_that_fails_says_whether_it_may_have_reached_the_disk(index, code, kind, sealed):
     undone, done = [], []
     with Transaction(index) as transaction:
         transaction.on_rollback(lambda: undone.append(1))
@@ -431,7 +431,7 @@ def test_a_transaction_that_cannot_begin_leaves_none_open(index, monkeypatch):
         transaction.commit()
 
 
-def test_a_counter_that_lags_behind_gives_no_number_out_twice(index):
+def test_a_counter_that_lags_behind_uses_no_number_twice(index):
     with Transaction(index) as transaction:
         index.writer().execute(
             "INSERT INTO segment (id, name, format, size, [begin], [end], mtime, length)"

@@ -140,7 +140,7 @@ def test_without_a_sort_order_archives_come_first(make):
     assert content(dataset, limit=5) == content(dataset)[:5]
 
 
-def test_what_payloads_gives_can_be_appended_again(make, tmp_path, kind):
+def test_what_payloads_returns_can_be_appended_again(make, tmp_path, kind):
     dataset = make()
     dataset.archive(segment(dataset))
     copy = tmp_path / "copy"
@@ -472,7 +472,7 @@ def test_an_unknown_file_in_the_archive_is_never_deleted(make):
 
 
 @pytest.mark.parametrize("direction", ["archive", "unarchive"])
-def test_while_both_hold_a_segment_every_datum_is_given_once(make, direction):
+def test_while_both_hold_a_segment_every_datum_is_returned_once(make, direction):
     dataset = make()
     before = content(dataset)
     if direction == "unarchive":
@@ -1009,7 +1009,7 @@ def test_no_archive_is_changed_after_a_commit_that_the_disk_kept_out_of_the_main
         assert sum(values(content(again))) == 7
 
 
-def test_after_both_indices_were_lost_no_number_is_given_out_twice(make):
+def test_after_both_indices_were_lost_no_number_is_used_twice(make):
     dataset = make()
     dataset.archive(segment(dataset), segment(dataset, 1))
     dataset.close()

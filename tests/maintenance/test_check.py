@@ -39,7 +39,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 
 
 def one(report: Report, segment: str = A) -> tuple[State, str]:
-    """Give state and reasons of a segment, the only one that is not OK."""
+    """Return state and reasons of a segment, the only one that is not OK."""
     (found,) = (each for each in report if each.state)
     assert found.segment.startswith(segment)
     return found.state, "; ".join(found.reasons)
@@ -94,7 +94,7 @@ def test_a_flip_of_any_byte_is_found_or_changes_nothing_that_comes_back(tmp_path
                 assert world.content() == asked
 
 
-def test_every_difference_is_counted_and_the_first_told(world: World) -> None:
+def test_every_difference_is_counted_and_the_first_reported(world: World) -> None:
     world.sql("UPDATE datum SET reftime = reftime + 1")
     report = world.check(accurate=True)
     assert [each.reasons[-1].partition(",")[0] for each in report if each.state] == [
@@ -289,7 +289,7 @@ def in_place_of(path: Path, odd: Callable[[Path], None]) -> None:
     ["2026/11-20.blob/.sequence", "2026/11-20.blob/.metadata", "2026/11-20.blob/000000.blob", "2026/11-20.blob",
      "2026/11-20.vm2", "2026"],
 )  # fmt: skip
-def test_what_is_odd_in_the_place_of_a_file_is_told_of_its_segment_alone(
+def test_what_is_odd_in_the_place_of_a_file_is_reported_of_its_segment_alone(
     file: str, odd: Callable[[Path], None], accurate: bool, tmp_path: Path
 ) -> None:
     format = "vm2" if file.endswith("vm2") else "blob"
@@ -308,7 +308,7 @@ def test_what_is_odd_in_the_place_of_a_file_is_told_of_its_segment_alone(
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="changing user takes root")
-def test_what_may_not_be_read_is_told_and_the_rest_is_checked(public_path: Path, start: Start) -> None:
+def test_what_may_not_be_read_is_reported_and_the_rest_is_checked(public_path: Path, start: Start) -> None:
     world = World.make(public_path / "dataset", KINDS[2])
     (world.path / "2026").chmod(0o700)
     assert_denied(start(check_as, world.path, workers.NOBODY).hear(), world.path / "2026")

@@ -77,7 +77,7 @@ def spoil(path: Path, column: str, value: str, which: str) -> bool:
 
 
 def gave(path: Path, ask: Callable[[ondisk.Dataset], object], *, read_only: bool = True) -> object:
-    """Give an answer, or the error that says that index and disk do not agree; all others are raised."""
+    """Return an answer, or the error that says that index and disk do not agree; all others are raised."""
     try:
         with ondisk.open(path, read_only=read_only) as dataset:
             return ask(dataset)
@@ -98,7 +98,7 @@ def whole_again(path: Path) -> Counter[str]:
     [(column, "min") for column in NUMBERS]
     + [pytest.param(column, "max", marks=pytest.mark.slow) for column in NUMBERS],
 )
-def test_a_number_that_cannot_be_is_told_and_nothing_is_lost(
+def test_a_number_that_cannot_be_is_reported_and_nothing_is_lost(
     column: str, which: str, template: Path, tmp_path: Path
 ) -> None:
     with ondisk.open(template, read_only=True) as dataset:

@@ -153,5 +153,5 @@ def test_a_segment_that_the_index_does_not_know_is_diagnosed(row: int) -> None:
         (State.CORRUPTED | State.DELETE_AGE, None),
     ],
 )
-def test_what_mends_a_state_is_told(state: State, action: str | None) -> None:
+def test_what_mends_a_state_is_reported(state: State, action: str | None) -> None:
     assert Diagnosis(NAME, state).action == action

@@ -128,7 +128,7 @@ def test_what_is_not_as_the_index_says_is_corrupted_and_left(dataset, path, dama
     assert (path / "000004.h5").exists()
 
 
-def test_every_reason_is_told(dataset, path):
+def test_every_reason_is_reported(dataset, path):
     cut(path)
     (path / "000002.h5").unlink()
     said = reasons(dataset)
@@ -417,7 +417,7 @@ def test_what_cannot_be_read_back_is_named_and_left(dataset, path, damage):
 
 
 @pytest.mark.parametrize("lost", [[1], [0, 3], [0, 1, 2, 3]], ids=str)
-def test_files_that_are_lost_with_the_index_are_told_and_come_back_from_a_backup(dataset, path, lost):
+def test_files_that_are_lost_with_the_index_are_reported_and_come_back_from_a_backup(dataset, path, lost):
     expected = numbers(dataset)
     for number in lost:
         (path / f"{number:06}.h5").rename(path.parent / f"{number}")
@@ -681,7 +681,7 @@ def test_a_file_that_a_killed_move_left_in_the_other_folder_is_no_sign_of_remove
     assert len([*dataset.query()]) == 5
 
 
-def test_a_field_declared_later_is_read_back_from_what_stands_beside_the_files(dataset):
+def test_a_field_declared_later_is_read_back_from_what_is_beside_the_files(dataset):
     dataset.append(some(600, day=1))
     dataset.close()
     with (dataset.path / "dataset.toml").open("a") as file:

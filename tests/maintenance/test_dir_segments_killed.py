@@ -81,7 +81,7 @@ def before(verb, path):
 
 
 def killed_at_every_call(verb, room):
-    """Give the dataset as each kill left it, until the verb comes through."""
+    """Return the dataset as each kill left it, until the verb comes through."""
     template = room / "template"
     before(verb, template)
     for at in range(1000):

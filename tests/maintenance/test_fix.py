@@ -227,7 +227,7 @@ def test_lines_that_end_with_cr_lf_are_read_in_place_and_repacked_without(kind: 
 
 
 def foreign_seg(world: World, **options: Any) -> bytes:
-    """Give the frames of C in an LZ4 frame of another writer."""
+    """Return the frames of C in an LZ4 frame of another writer."""
     plain = World(world.path, PLAIN).foreign()
     return plain[:8] + bytes([2, 0, 0, 0]) + lz4.frame.compress(plain[12:], **options)
 
@@ -402,7 +402,7 @@ def test_a_sentinel_that_appears_while_a_fix_runs_stays(tmp_path: Path) -> None:
     assert world.content() == "0123ab"
 
 
-def test_a_fix_that_ends_in_the_middle_tells_what_it_did(tmp_path: Path) -> None:
+def test_a_fix_that_ends_in_the_middle_says_what_it_did(tmp_path: Path) -> None:
     world = World.make(tmp_path / "dataset", Kind("vm2", {"format": "vm2", "lock_timeout": 0}))
     world.file(A).unlink()
     world.put(C, world.foreign(), newer=True)

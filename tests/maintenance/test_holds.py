@@ -82,14 +82,14 @@ def test_half_of_all_segments_are_too_many(expired: int, total: int, expected: b
 
 
 def day(ago: int, n: int = 0) -> Datum:
-    """Give a datum of noon some days ago, counted from now: the tests may begin before midnight."""
+    """Return a datum of noon some days ago, counted from now: the tests may begin before midnight."""
     noon = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
     return Datum(noon - timedelta(days=ago), {"n": n}, {})
 
 
 @pytest.fixture
 def dataset(create: Callable[..., ondisk.Dataset]) -> ondisk.Dataset:
-    """Give a dataset of eight segments: four of 2024 and four of 2025."""
+    """Return a dataset of eight segments: four of 2024 and four of 2025."""
     dataset = create(fields={"n": "integer"}, unique=["reftime", "n"])
     dataset.append(
         Datum(datetime(year, 3, number, 12, tzinfo=UTC), {"n": number}, {}) for year in (2024, 2025)
@@ -103,7 +103,7 @@ def lost(dataset: ondisk.Dataset) -> int:
 
 
 def forgotten(path: Path) -> list[tuple[int, int]]:
-    """Give how many deletions are noted, and how many of forgotten data."""
+    """Return how many deletions are noted, and how many of forgotten data."""
     return sql(path, "SELECT count(*), ifnull(sum(forgotten), 0) FROM deletion")
 
 
@@ -188,7 +188,7 @@ def test_metrics_say_what_was_missing_before_the_fix_and_that_the_index_was_rebu
 
 @pytest.fixture
 def aging(create: Callable[..., ondisk.Dataset]) -> ondisk.Dataset:
-    """Give a dataset of the last ten days, whose data are deleted after ten days."""
+    """Return a dataset of the last ten days, whose data are deleted after ten days."""
     dataset = create(fields={"n": "integer"}, delete_age=10)
     dataset.append(map(day, range(10)))
     return dataset

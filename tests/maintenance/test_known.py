@@ -125,7 +125,7 @@ def layouts(draw: st.DrawFn) -> list[Place]:
 
 
 @given(rows=layouts(), few=st.sampled_from([0, 1, 10_000]))
-def test_both_ways_of_summing_up_give_what_counting_gives(access: Access, rows: list[Place], few: int) -> None:
+def test_both_ways_of_summing_up_return_what_counting_returns(access: Access, rows: list[Place], few: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ondisk.maintenance.known._FEW", few)  # else only a slow test would have so many runs
         check_census(access, rows)

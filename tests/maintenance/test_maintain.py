@@ -22,7 +22,7 @@ SENTINEL = "needs-check-do-not-pack"
 
 @pytest.fixture
 def dataset(create: Callable[..., ondisk.Dataset]) -> ondisk.Dataset:
-    """Give a dataset of a segment with two data."""
+    """Return a dataset of a segment with two data."""
     dataset = create(fields={"n": "integer"})
     dataset.append([ondisk.Datum(NOW, {"n": n}, {}) for n in (1, 2)])
     return dataset
@@ -74,7 +74,7 @@ def test_a_lost_index_is_built_anew_and_that_is_said(dataset):
     assert not result.rebuilt
 
 
-def test_what_is_left_is_told(dataset):
+def test_what_is_left_is_reported(dataset):
     (segment,) = dataset.path.glob("2*/*.jsonl")
     segment.write_bytes(b"")
     for _ in range(2):
@@ -183,7 +183,7 @@ def test_a_dataset_that_fails_does_not_keep_the_others_from_it(dataset, tmp_path
     assert [each.action for each in good.done] == ["repack"]
 
 
-def test_where_the_fix_fails_its_error_is_told_and_the_state_too(dataset):
+def test_where_the_fix_fails_its_error_is_reported_and_the_state_too(dataset):
     (dataset.path / SENTINEL).mkdir()  # it cannot be removed as a file, so that the repack refuses, too
     result = maintain(dataset.path)
     assert isinstance(result.error, StorageError)

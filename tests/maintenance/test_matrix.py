@@ -62,7 +62,7 @@ def write_behind(world: World, content: bytes) -> None:
 
 
 def last_datum_again(world: World) -> bytes:
-    """Give the bytes of the last datum, whole, as an import that was not committed leaves them behind the others."""
+    """Return the bytes of the last datum, whole, as an import that was not committed leaves them behind the others."""
     return world.file(A).read_bytes()[world.ends[3] :]
 
 

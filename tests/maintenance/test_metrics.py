@@ -31,7 +31,7 @@ _CLAUSE = re.compile(r'(time\(\) - )?(\w+)(?:\{state=~"([^"]+)"\})? (>|==) ([0-9
 
 @pytest.fixture
 def dataset(create: Callable[..., ondisk.Dataset]) -> ondisk.Dataset:
-    """Give a dataset of a segment with two data."""
+    """Return a dataset of a segment with two data."""
     dataset = create(fields={"n": "integer"})
     dataset.append([ondisk.Datum(NOW, {"n": n}, {}) for n in (1, 2)])
     return dataset

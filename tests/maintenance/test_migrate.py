@@ -98,7 +98,7 @@ OF_EVENTS: dict[str, Any] = {
 
 
 def change_of(format: str, change: Any) -> dict[str, Any]:
-    """Give the new keys for one format; that which has `station` in the others has `area` in vm2."""
+    """Return the new keys for one format; that which has `station` in the others has `area` in vm2."""
     if change == "reversed":
         return {"unique": CONFIGS[format]["unique"][::-1]}
     if format == "vm2" and change.get("unique") == ["reftime"]:
@@ -533,7 +533,7 @@ def test_a_query_that_runs_goes_on_and_the_next_one_sees_the_new_fields(tmp_path
         assert reader.info()["fields"] == {"station": "integer", "level": "real"}
 
 
-def test_who_asks_with_an_index_that_was_replaced_is_told_or_gets_what_was_there(tmp_path):
+def test_who_asks_with_an_index_that_was_replaced_is_reported_or_gets_what_was_there(tmp_path):
     path = made(tmp_path / "dataset", "seg")
     with ondisk.open(path, read_only=True) as reader:
         expected = content(reader)
@@ -706,7 +706,7 @@ def _created(path: Path, config: DatasetConfig) -> ondisk.Dataset | None:
 
 @settings(max_examples=60)
 @given(changes())
-def test_migrating_gives_what_appending_to_a_new_dataset_gives(given):
+def test_migrating_does_what_appending_to_a_new_dataset_does(given):
     before, after, data = given
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         old, new = (_created(Path(folder, name), config) for name, config in (("old", before), ("new", after)))

@@ -78,7 +78,7 @@ def name_of(dataset: ondisk.Dataset) -> str:
 
 @pytest.mark.parametrize("parts", [("",), (LAST,), ("", LAST)], ids=["its index", "the archive's", "both"])
 @pytest.mark.parametrize("is_read", [False, True], ids=["killed", "read"])
-def test_what_was_archived_and_still_stands_in_the_dataset_is_there_once(
+def test_what_was_archived_and_is_still_in_the_dataset_is_there_once(
     is_read: bool, parts: tuple[str, ...], dataset: ondisk.Dataset
 ) -> None:
     before = content(dataset)
@@ -94,7 +94,7 @@ def test_what_was_archived_and_still_stands_in_the_dataset_is_there_once(
 
 
 @pytest.mark.parametrize("parts", [("",), (LAST,), ("", LAST)], ids=["its index", "the archive's", "both"])
-def test_what_was_taken_back_and_still_stands_in_the_archive_is_there_once(
+def test_what_was_taken_back_and_is_still_in_the_archive_is_there_once(
     parts: tuple[str, ...], dataset: ondisk.Dataset
 ) -> None:
     before = content(dataset)
@@ -186,7 +186,7 @@ def numbers(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("verb", ["append", "delete"])
-def test_no_number_is_given_out_twice_where_a_fix_of_the_archive_is_killed_beside_a_writer(
+def test_no_number_is_used_twice_where_a_fix_of_the_archive_is_killed_beside_a_writer(
     verb: str, dataset: ondisk.Dataset
 ) -> None:
     later = [Datum(each.reftime + timedelta(days=9), each.metadata, each.data) for each in dataset.query()]

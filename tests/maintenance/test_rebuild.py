@@ -160,7 +160,7 @@ def test_of_an_index_without_anything_readable_the_tide_mark_has_the_counters(co
         assert dataset.check().is_clean
 
 
-def test_no_number_is_given_out_twice_without_a_tide_mark(weather: Path) -> None:
+def test_no_number_is_used_twice_without_a_tide_mark(weather: Path) -> None:
     given = counters(weather)
     (weather / ".tide").unlink()
     zero(weather, root_of(weather, "done"))

@@ -37,7 +37,7 @@ def done(report: Report, segment: str = A) -> Done:
 
 
 def fresh(world: World, *numbers: int) -> bytes:
-    """Give the bytes of a segment to which these data were appended at once, sealed where it can be."""
+    """Return the bytes of a segment to which these data were appended at once, sealed where it can be."""
     other = World(world.path.with_name("fresh"), world.kind)
     with ondisk.create(other.path, world.kind.config) as dataset:
         dataset.append(map(world.kind.datum, numbers))
@@ -113,7 +113,7 @@ def test_large_data_are_copied_and_small_ones_between_them_laid_together(kind: K
         assert len([*dataset.query()]) == len(data)
 
 
-def test_a_query_that_began_before_gives_what_was_there_and_then_the_space_comes_back(world: World) -> None:
+def test_a_query_that_began_before_returns_what_was_there_and_then_the_space_comes_back(world: World) -> None:
     with ondisk.open(world.path) as dataset:
         query = dataset.query()
         first = next(query)
@@ -153,7 +153,7 @@ def test_a_flipped_byte_does_not_hide_behind_a_repack(tmp_path: Path) -> None:
         assert "CORRUPTED" in world.states(world.check(accurate=True))[A]
 
 
-def test_what_a_repack_frees_is_told_beforehand(world: World) -> None:
+def test_what_a_repack_frees_is_reported_beforehand(world: World) -> None:
     world.delete(1, 10, 11)
     told = {each.segment: each.freed for each in world.check() if each.state}
     report = world.repack()
@@ -166,7 +166,7 @@ def test_what_a_repack_frees_is_told_beforehand(world: World) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_a_repack_deletes_unknown_segments_only_if_the_configuration_says_so_and_check_tells(
+def test_a_repack_deletes_unknown_segments_only_if_the_configuration_says_so_and_check_says_so(
     kind: Kind, tmp_path: Path
 ) -> None:
     world = World.make(tmp_path / "keeping", kind)

@@ -63,7 +63,7 @@ def answers(dataset: ondisk.Dataset) -> list[dict[str, object]]:
 
 
 def left(dataset: ondisk.Dataset, **options: bool) -> list[tuple[str, State]]:
-    """Give what is not OK: the segment whose datum was deleted only."""
+    """Return what is not OK: the segment whose datum was deleted only."""
     return [(each.segment, each.state) for each in dataset.check(**options) if each.state]
 
 

@@ -42,7 +42,7 @@ def remove(place: Path) -> None:
 
 @pytest.mark.parametrize("put", [garbage, folder, link])
 @pytest.mark.parametrize("is_dirty", [False, True])
-def test_a_good_segment_stays_whole_whatever_stands_at_its_hidden_name(put, is_dirty: bool, world: World) -> None:
+def test_a_good_segment_stays_whole_whatever_is_at_its_hidden_name(put, is_dirty: bool, world: World) -> None:
     if is_dirty:
         world.delete(1)
     before, place, content = world.file(A).read_bytes(), place_of(world), world.content()

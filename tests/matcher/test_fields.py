@@ -83,7 +83,7 @@ def test_a_value_of_another_type_is_refused_with_a_remedy(ask):
 
 
 @pytest.mark.parametrize("ask", [lambda: f.station == None, lambda: f.station != None, lambda: f.station.isin([None])])  # noqa: E711
-def test_none_is_refused_and_is_null_is_told(ask):
+def test_none_is_refused_and_is_null_is_reported(ask):
     with pytest.raises(MatchError) as caught:
         ask()
     assert "station.is_null()" in caught.value.hint

@@ -85,7 +85,7 @@ def test_groups_are_joined_by_semicolons_and_line_breaks_and_must_all_match():
     assert read("station:5;valid:true\nlevel:<2;") == tree
 
 
-def test_a_field_that_stands_twice_must_match_both_times():
+def test_a_field_that_is_there_twice_must_match_both_times():
     assert read("product:a; product:,b") == And((Components("product", ("a",)), Components("product", (None, "b"))))
 
 

@@ -166,7 +166,7 @@ def test_an_hour_is_moved_by_months_with_its_day():
     assert read("=1 month ago", datetime(2008, 3, 31, 12, tzinfo=UTC)) == within("2008-02-01", "2008-03-01")
 
 
-def test_now_is_told_in_utc():
+def test_now_is_reported_in_utc():
     rome = timezone(timedelta(hours=2))
     assert read("=today", datetime(2008, 3, 25, 1, 0, tzinfo=rome)) == within("2008-03-24", "2008-03-25")
 
@@ -302,7 +302,7 @@ def test_what_is_no_time_is_refused_with_a_remedy(text, says):
         ("%6", "h, min or s"),
     ],
 )
-def test_what_other_languages_write_is_told_what_to_write_here(text, hint):
+def test_what_other_languages_write_is_reported_what_to_write_here(text, hint):
     with pytest.raises(MatchError) as caught:
         read(text)
     assert hint in caught.value.hint
@@ -313,7 +313,7 @@ def test_a_distance_behind_a_time_is_no_offset():
     assert read(">=2007-01-01 12:00+48h") == since("2007-01-03T12:00")
 
 
-def test_a_bare_date_is_told_to_write_an_operator():
+def test_a_bare_date_is_reported_to_write_an_operator():
     with pytest.raises(MatchError) as caught:
         read("2007-07")
     assert "`=2007-07`" in caught.value.hint

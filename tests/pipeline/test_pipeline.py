@@ -298,7 +298,7 @@ def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("moment", [1, 3, 4, 5, 8, 10, 11])
-def test_a_run_that_was_killed_is_gone_on_with_by_the_next(place: Path, moment: int) -> None:
+def test_a_run_that_was_killed_is_continued_by_the_next(place: Path, moment: int) -> None:
     """Moments: before and after the commit of the filters, of each dataset, and of the duplicates in it; 12 in all."""
     put(place, "a.jsonl", line(1), line(11), line("x"), line(1, note="low"))
     put(place, "b.jsonl", line(2), line(11, note="high"), line(10))

@@ -56,7 +56,7 @@ def test_a_filter_asks_for_reftime_too():
     assert got == [[line(1, 12)], [line(1, 6)]]
 
 
-def test_data_that_share_their_metadata_are_told_apart_by_reftime():
+def test_data_that_share_their_metadata_are_reported_apart_by_reftime():
     fields = {"area": "text"}
     taker = target("area: VM2,5; reftime: >=2026-11-20 12", fields)
     lines = [f"20261120{hour:02}00,{area},227,1.2,,,0".encode() for hour in (6, 12, 18, 7) for area in (5, 7)]

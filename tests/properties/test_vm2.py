@@ -70,7 +70,7 @@ def test_arbitrary_bytes_are_refused_line_by_line_and_never_raise(lines):
 
 
 @given(st.lists(any_data | strategies.vm2_data(), max_size=6))
-def test_a_datum_is_stored_as_given_or_refused_whatever_stands_beside_it(data):
+def test_a_datum_is_stored_as_given_or_refused_whatever_is_beside_it(data):
     """A batch, which is read at once if all its lines are good, must have the same result as its data one by one."""
     together, alone = Vm2(CONFIG).encode(data), [Vm2(CONFIG).encode([datum]) for datum in data]
     assert [position for position, _ in together.refused] == [at for at, batch in enumerate(alone) if batch.refused]

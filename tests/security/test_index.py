@@ -141,7 +141,7 @@ def damaged_copies(path: Path, damage: Callable[[bytes, int], bytes], step: int)
         shutil.rmtree(copy)
 
 
-def test_an_index_cut_anywhere_gives_documented_errors_only(path: Path) -> None:
+def test_an_index_cut_anywhere_raises_documented_errors_only(path: Path) -> None:
     for size, copy in damaged_copies(path, lambda whole, size: whole[:size], 1500):
         gave = use(copy)
         assert nothing_came_out(gave)
@@ -149,12 +149,12 @@ def test_an_index_cut_anywhere_gives_documented_errors_only(path: Path) -> None:
             assert isinstance(error, IntegrityError | StorageError), (size, error)
 
 
-def test_an_index_with_bytes_changed_anywhere_gives_documented_errors_only(path: Path) -> None:
+def test_an_index_with_bytes_changed_anywhere_raises_documented_errors_only(path: Path) -> None:
     for place, copy in damaged_copies(path, lambda whole, at: whole[:at] + b"\xa5" * 24 + whole[at + 24 :], 997):
         assert nothing_came_out(use(copy)), place  # use raises any error that is not an OndiskError
 
 
-def test_a_schema_damaged_by_what_is_no_text_is_told(path: Path) -> None:
+def test_a_schema_damaged_by_what_is_no_text_is_reported(path: Path) -> None:
     for name in ("index.sqlite-wal", "index.sqlite-shm"):
         (path / name).unlink()
     whole = (path / "index.sqlite").read_bytes()
@@ -169,7 +169,7 @@ def test_a_schema_damaged_by_what_is_no_text_is_told(path: Path) -> None:
      ("0004; DROP TABLE datum", IndexCorrupt, 63), ("00020", IndexCorrupt, 63), ("abcd", IndexCorrupt, 63),
      ("٠٠٠٢", IndexCorrupt, 63)],
 )  # fmt: skip
-def test_another_revision_is_told_and_nothing_is_changed(
+def test_another_revision_is_reported_and_nothing_is_changed(
     revision: str, kind: type[StateError], code: int, path: Path, edit: Edit
 ) -> None:
     edit(f"UPDATE alembic_version SET version_num = '{revision}'")
@@ -191,7 +191,7 @@ NUMBERS = [-1, -HUGE, 2**40, 2**63 - 1]
                                     "datum.f_area", "datum.seq", 'segment."begin"', "segment.mtime", "segment.id",
                                     "dataset.seq", "dataset.generation", "segment.length", "segment.count",
                                     "segment.compressed"])  # fmt: skip
-def test_a_number_that_cannot_be_gives_a_documented_error_and_takes_no_memory(
+def test_a_number_that_cannot_be_raises_a_documented_error_and_takes_no_memory(
     column: str, number: int, path: Path, edit: Edit
 ) -> None:
     table, name = column.split(".", 1)
@@ -213,7 +213,7 @@ def test_a_number_that_cannot_be_gives_a_documented_error_and_takes_no_memory(
 
 
 @pytest.mark.parametrize("size", [-1, -36, 1000, 10**6])
-def test_a_size_that_leads_into_other_data_gives_no_bytes(size: int, path: Path, edit: Edit) -> None:
+def test_a_size_that_leads_into_other_data_returns_no_bytes(size: int, path: Path, edit: Edit) -> None:
     edit(f"UPDATE datum SET size = {size} WHERE seq = 3")
     gave = use(path)
     assert nothing_came_out(gave)
@@ -221,7 +221,7 @@ def test_a_size_that_leads_into_other_data_gives_no_bytes(size: int, path: Path,
 
 
 @pytest.mark.parametrize("name", [SEGMENT, "2026/11-21.vm2"])
-def test_a_segment_shorter_than_the_index_says_is_told(name: str, path: Path) -> None:
+def test_a_segment_shorter_than_the_index_says_is_reported(name: str, path: Path) -> None:
     with (path / name).open("rb+") as file:
         file.truncate(100)
     gave = use(path)
@@ -236,7 +236,7 @@ def test_a_segment_shorter_than_the_index_says_is_told(name: str, path: Path) ->
         assert dataset.delete("") > 0
 
 
-def test_text_in_the_index_that_is_no_unicode_gives_a_documented_error(path: Path, edit: Edit) -> None:
+def test_text_in_the_index_that_is_no_unicode_raises_a_documented_error(path: Path, edit: Edit) -> None:
     edit("UPDATE value SET value = CAST(x'fffe' AS TEXT)  WHERE id = 1")
     gave = use(path)
     assert {"query", "summary"} <= errors(gave).keys()

@@ -253,7 +253,7 @@ def test_a_skippable_frame_that_lies_about_its_size_takes_no_memory(target: ondi
     assert result.damage
 
 
-def test_every_cut_of_a_file_gives_what_is_whole(tmp_path: Path) -> None:
+def test_every_cut_of_a_file_returns_what_is_whole(tmp_path: Path) -> None:
     for at, content in enumerate((plain(GOOD, GOOD), compressed(block(framed(GOOD)), block(framed(GOOD))))):
         with ondisk.create(tmp_path / str(at), config()) as dataset:
             frame = framed(GOOD)
@@ -265,7 +265,7 @@ def test_every_cut_of_a_file_gives_what_is_whole(tmp_path: Path) -> None:
                 assert bool(result.damage) == (cut != 12 and (cut < begin or (cut - begin) % size > 0))
 
 
-def test_every_flip_of_a_file_gives_the_right_data_or_a_documented_error(tmp_path: Path) -> None:
+def test_every_flip_of_a_file_returns_the_right_data_or_a_documented_error(tmp_path: Path) -> None:
     """Only in the header's count may a flip stay unnoticed."""
     frame = framed(GOOD)
     for at, content in enumerate((plain(GOOD, GOOD), compressed(block(frame), block(frame)))):
@@ -302,7 +302,7 @@ def right_or_documented(dataset: ondisk.Dataset, locations: list[ondisk.Location
     return failed
 
 
-def test_every_flip_of_a_stored_segment_gives_the_right_data_or_a_documented_error(path: Path) -> None:
+def test_every_flip_of_a_stored_segment_returns_the_right_data_or_a_documented_error(path: Path) -> None:
     whole = (path / SEGMENT).read_bytes()
     begin = 19 if whole[8] else 12
     with ondisk.open(path, read_only=True) as dataset, (path / SEGMENT).open("rb+", buffering=0) as file:
@@ -318,7 +318,7 @@ def test_every_flip_of_a_stored_segment_gives_the_right_data_or_a_documented_err
         assert right_or_documented(dataset, locations) == 0
 
 
-def test_every_cut_of_a_stored_segment_gives_the_right_data_or_a_documented_error(path: Path) -> None:
+def test_every_cut_of_a_stored_segment_returns_the_right_data_or_a_documented_error(path: Path) -> None:
     whole = (path / SEGMENT).read_bytes()
     with ondisk.open(path, read_only=True) as dataset:
         locations = [each.location for each in dataset.query()]
@@ -349,7 +349,7 @@ LIES = [
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_an_index_that_lies_gives_no_wrong_data_and_takes_no_memory(lie: str, lz4_path: Path) -> None:
+def test_an_index_that_lies_returns_no_wrong_data_and_takes_no_memory(lie: str, lz4_path: Path) -> None:
     try:
         execute(lz4_path, lie)
     except sqlite3.IntegrityError:
@@ -370,7 +370,7 @@ def test_an_index_that_lies_gives_no_wrong_data_and_takes_no_memory(lie: str, lz
                 assert (lz4_path / SEGMENT).read_bytes()[8:] == before[8:]
 
 
-def test_blocks_that_changed_places_give_no_wrong_data(tmp_path: Path) -> None:
+def test_blocks_that_changed_places_return_no_wrong_data(tmp_path: Path) -> None:
     """Other frames of the same length in blocks of the same length, with correct checksums."""
     path = tmp_path / "dataset"
     data = [Datum(T + timedelta(seconds=n), {"station": n}, bytes((n,)) * 100) for n in range(2)]
@@ -396,7 +396,7 @@ def test_a_block_that_reaches_past_the_end_is_damage_of_the_index(lz4_path: Path
         assert list(dataset.query(station=0)) == DATA[:1]
 
 
-def test_a_missing_block_does_not_shorten_what_payloads_gives(lz4_path: Path) -> None:
+def test_a_missing_block_does_not_shorten_what_payloads_returns(lz4_path: Path) -> None:
     execute(lz4_path, "DELETE FROM block WHERE offset = (SELECT max(offset) FROM block)")
     with ondisk.open(lz4_path) as dataset, pytest.raises(IntegrityError):
         list(dataset.payloads(station=3))

@@ -85,7 +85,7 @@ def append(writer, name, position, *lines, layout=LINES, count=0, known=False, g
 
 
 def committed(directory, name=NAME, *, size=None, layout=LINES):
-    """Give what the index records of a segment as it is."""
+    """Return what the index records of a segment as it is."""
     file = directory.open_to_read(name)
     size = file.size() if size is None else size
     facts = facts_of(file.stat(), tail_of(file, size, layout.mutable), checksum_of(file, size, layout.mutable))
@@ -105,7 +105,7 @@ def names(path):
 
 
 def kept(directory):
-    """Give (offset, content, verb) of what is in quarantine."""
+    """Return (offset, content, verb) of what is in quarantine."""
     found = quarantine_items.items(directory)
     return [(each.offset, directory.read(each.name, 1000), each.verb) for each in found]
 
@@ -197,7 +197,7 @@ def test_data_that_are_copied_are_counted_where_the_layout_counts(writer, direct
 
 
 def test_a_tail_is_cut_off_before_anything_is_written(writer, path, monkeypatch):
-    """Else a crash between the two would leave the tail's end behind new bytes."""
+    """Else a crash between the two would leave the end of the old bytes after new ones."""
     path.write_bytes(b"one\n" + b"tail" * 10)
     whole, sizes = os.pwrite, []
     monkeypatch.setattr(os, "pwrite", lambda *call: (sizes.append(path.stat().st_size), whole(*call))[1])
@@ -206,7 +206,7 @@ def test_a_tail_is_cut_off_before_anything_is_written(writer, path, monkeypatch)
 
 
 def test_a_patch_is_written_after_the_content(writer, path, monkeypatch):
-    """It tells of the content: a crash between the two leaves what was true before."""
+    """The header counts the content: a crash between the two leaves the old count."""
     path.write_bytes(b"0001one\n")
     whole, written = os.pwrite, []
 
@@ -256,7 +256,7 @@ def test_undo_after_a_tail_was_cut_leaves_the_known_bytes(writer, path):
     assert path.read_bytes() == b"one\n"
 
 
-def test_undo_behind_unknown_bytes_leaves_these(writer, path):
+def test_undo_after_unknown_bytes_leaves_them(writer, path):
     path.write_bytes(b"unknown\n")
     append(writer, NAME, 8, b"two")
     assert path.read_bytes() == b"unknown\ntwo\n"
@@ -348,7 +348,7 @@ def test_a_sync_that_fails_loses_durability(writer, path, monkeypatch):
         writer.sync()
 
 
-def test_short_writes_are_gone_on_with(writer, tmp_path, monkeypatch):
+def test_short_writes_are_continued(writer, tmp_path, monkeypatch):
     whole = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, content, offset: whole(file, bytes(content[:3]), offset))
     append(writer, NAME, 0, b"0123456789")
@@ -481,7 +481,7 @@ def test_whole_data_after_the_committed_size_go_to_quarantine_before_they_are_cu
 
 
 @pytest.mark.parametrize("tail", [b"to", b"END 1"], ids=["torn", "end mark"])
-def test_a_tail_without_data_is_cut_and_kept_by_nobody(writer, directory, path, tail):
+def test_bytes_without_data_are_cut_off_and_not_kept(writer, directory, path, tail):
     path.write_bytes(b"0001one\n")
     recorded = committed(directory, layout=COUNTED)
     with path.open("ab") as file:
@@ -557,7 +557,7 @@ def test_a_segment_whose_new_generation_waits_is_completed_before_an_append(writ
 
 
 def known_as(*pieces, asked=None):
-    """Give what `ConcatReader.read` asks about a segment when it must compare the file."""
+    """Return what `ConcatReader.read` asks about a segment when it must compare the file."""
 
     def known():
         if asked is not None:
@@ -581,7 +581,7 @@ def test_a_reader_reads_spans_and_keeps_files_open(directory, path):
         reader.read(1, known, 2, 3)
 
 
-def test_a_reader_refuses_to_give_fewer_bytes_than_the_index_knows(directory, path):
+def test_a_reader_returns_no_fewer_bytes_than_the_index_knows(directory, path):
     path.write_bytes(b"01234567")
     known = known_as(NAME, committed(directory))
     path.write_bytes(b"0123")
@@ -670,7 +670,7 @@ def test_a_reader_closes_the_file_of_an_older_generation(directory, path, open_f
 
 
 def test_the_bytes_of_a_generation_are_at_its_alias_if_that_exists(directory, path):
-    """The rule of concurrency.md, by which readers find old bytes during a repack."""
+    """See `ondisk.segments.generations`."""
     path.write_bytes(b"new")
     (path.parent / ".11-20.vm2.17").write_bytes(b"old")
     old, new = committed(directory, "2026/.11-20.vm2.17"), committed(directory)

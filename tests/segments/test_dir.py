@@ -25,7 +25,7 @@ NAME = "2026/11-20.h5"
 
 
 def unknown():
-    """Give the facts of a segment about which an index of an older revision recorded nothing."""
+    """Return the facts of a segment about which an index of an older revision recorded nothing."""
     return Committed(0, Facts(), range(0))
 
 
@@ -39,7 +39,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def new(tmp_path):
-    """Give the hidden name of a new segment."""
+    """Return the hidden name of a new segment."""
     return tmp_path / "2026/.11-20.h5.1"
 
 
@@ -68,7 +68,7 @@ def files(path):
     return {each.name: each.read_bytes() for each in path.iterdir() if not each.name.startswith(".")}
 
 
-def test_each_datum_is_a_file_and_its_metadata_stand_in_one_file_of_all(directory, path):
+def test_each_datum_is_a_file_and_its_metadata_are_in_one_file_of_all(directory, path):
     end = append(directory, b"one", b"", b"three")
     assert files(path) == {"000000.h5": b"one", "000001.h5": b"", "000002.h5": b"three"}
     assert (path / SEQUENCE).read_bytes() == (2).to_bytes(8, "little")
@@ -227,7 +227,7 @@ def test_files_of_a_segment_with_other_names_are_copied_before_they_change(direc
 
 
 @pytest.mark.parametrize("name", ["000000.h5", "999999.h5", "1000000.h5"])
-def test_the_number_of_a_file_stands_in_its_name(name):
+def test_the_number_of_a_file_is_in_its_name(name):
     assert number_of(NAME, name) == int(name[:-3])
 
 
@@ -441,7 +441,7 @@ def test_files_are_durable_before_what_says_of_them_and_the_directory_last(direc
     assert sorted(synced[5:]) == ["..", "../.."]
 
 
-def test_a_scan_gives_what_is_as_its_entry_says_and_names_the_rest(directory, path):
+def test_a_scan_returns_what_is_as_its_entry_says_and_names_the_rest(directory, path):
     append(directory, b"one", b"two", b"three", b"four", b"five")
     append(directory, b"six", end=End(), commit=False)  # above .sequence, without an entry: nobody misses it
     (path / "000001.h5").write_bytes(b"twos")

@@ -43,7 +43,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def recorded(directory: Directory, size: int | None = None, mutable: range = MUTABLE) -> Committed:
-    """Give what the index records of the file as it is."""
+    """Return what the index records of the file as it is."""
     file = directory.open_to_read(NAME)
     size = file.size() if size is None else size
     return Committed(

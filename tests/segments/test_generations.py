@@ -23,18 +23,18 @@ def write(directory: Directory, name: str, content: bytes) -> None:
 
 
 def files(directory: Directory) -> dict[str, bytes]:
-    """Give name → content of everything beside the segment, and of itself."""
+    """Return name → content of everything beside the segment, and of itself."""
     names = sorted(set(directory.names("2026")) - {quarantine.FOLDER})
     return {name: directory.read(f"2026/{name}", 100) for name in names}
 
 
 def kept(directory: Directory) -> list[tuple[str, bytes, str]]:
-    """Give (file, content, verb) of what is in quarantine."""
+    """Return (file, content, verb) of what is in quarantine."""
     return [(each.file, directory.read(each.name, 100), each.verb) for each in quarantine_items.items(directory)]
 
 
 def committed(directory: Directory, name: str, size: int | None = None) -> Committed:
-    """Give what the index records of a file as it is."""
+    """Return what the index records of a file as it is."""
     file = directory.open_to_read(name)
     size = file.size() if size is None else size
     facts = facts_of(file.stat(), tail_of(file, size, range(0)), checksum_of(file, size, range(0)))
@@ -134,7 +134,7 @@ def test_a_file_that_is_no_generation_goes_to_quarantine_where_a_switch_is_compl
     assert kept(directory) == [("11-20.vm2", b"theirs", "open")]
 
 
-def test_nothing_is_completed_where_the_generation_stands_in_its_place(directory):
+def test_nothing_is_completed_where_the_generation_is_in_its_place(directory):
     write(directory, NAME, b"one")
     write(directory, "2026/.11-20.vm2.9", b"staged")
     one = committed(directory, NAME)

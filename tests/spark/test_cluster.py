@@ -87,7 +87,7 @@ def test_all_that_was_started_ends_whatever_happens(java, tmp_path, gate, large)
     assert [*map(list, map(members, sessions))] == [[], [], []]
 
 
-def test_every_door_gives_what_a_query_gives(cluster, create):
+def test_every_door_returns_what_a_query_returns(cluster, create):
     dataset = create(**CONFIG)
     dataset.append(various())
     dataset.append([datum(hour, 3) for hour in range(48, 15_000)])  # too many to be read in the driver

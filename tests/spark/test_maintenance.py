@@ -70,7 +70,7 @@ def test_a_repack_does_what_it_does_on_one_machine(spark: Any, world: World, tmp
     assert world.states(world.check(accurate=True)) == {}
 
 
-def test_what_an_executor_cannot_read_is_told_as_on_one_machine(spark: Any, tmp_path: Path) -> None:
+def test_what_an_executor_cannot_read_is_reported_as_on_one_machine(spark: Any, tmp_path: Path) -> None:
     world, other = rotten(tmp_path / "dataset"), rotten(tmp_path / "other")
     report = world.opened(lambda dataset: dataset.repack(spark=spark))
     assert report.segments == other.opened(lambda dataset: dataset.repack()).segments
@@ -371,7 +371,7 @@ def test_a_check_by_spark_is_an_accurate_one_of_everything(spark: Any, dirty: Wo
 
 
 @pytest.mark.parametrize("master", ["local[x]", "local[0]"])
-def test_a_master_that_spark_does_not_know_is_told_in_words(java: str, dirty: World, master: str) -> None:
+def test_a_master_that_spark_does_not_know_is_reported_in_words(java: str, dirty: World, master: str) -> None:
     command = [sys.executable, "-m", "ondisk", "check", str(dirty.path), "--accurate", "--spark", master]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == StateError.exit_code, done.stderr

@@ -255,7 +255,7 @@ def test_a_partition_looks_at_its_own_rows_only(create):
 
 @given(st.data())
 @settings(max_examples=40)
-def test_any_condition_gives_what_a_query_gives(given_data):
+def test_any_condition_returns_what_a_query_returns(given_data):
     config = given_data.draw(strategies.configs("jsonl"))
     data = given_data.draw(st.lists(strategies.data(config), max_size=15))
     tree = given_data.draw(strategies.expressions(config.fields))
@@ -316,7 +316,7 @@ CHANGES = st.sampled_from(["append", "replace", "delete one", "delete day", "rep
     st.lists(CHANGES, min_size=1, max_size=3),
 )
 @settings(max_examples=60)
-def test_a_partition_gives_the_planned_rows_or_fails(kind, is_large, before, after):
+def test_a_partition_returns_the_planned_rows_or_fails(kind, is_large, before, after):
     """Whatever happens between planning and reading."""
     with in_many_partitions(kind, is_large) as dataset:
         for change in before:

@@ -111,7 +111,7 @@ def test_the_columns_have_the_types_of_their_fields(spark, dataset):
     }  # fmt: skip
 
 
-def test_every_door_gives_what_a_query_gives(spark, dataset):
+def test_every_door_returns_what_a_query_returns(spark, dataset):
     wanted, with_data = asked(dataset), asked(dataset, data=True)
     assert rows(load(spark, dataset)) == wanted
     assert rows(load(spark, dataset, data="true")) == with_data

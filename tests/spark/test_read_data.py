@@ -72,7 +72,7 @@ def test_bytes_are_those_of_a_query(dataset, monkeypatch, limit):
         ("offset = offset + 100000 WHERE seq = 5", SegmentCorrupt),
     ],
 )
-def test_an_index_that_is_damaged_gives_no_other_bytes(dataset, damage, error):
+def test_an_index_that_is_damaged_returns_no_other_bytes(dataset, damage, error):
     path = dataset.path
     dataset.close()
     with contextlib.closing(sqlite3.connect(path / "index.sqlite")) as connection, connection:
@@ -81,7 +81,7 @@ def test_an_index_that_is_damaged_gives_no_other_bytes(dataset, damage, error):
         read(dataset)
 
 
-def test_a_segment_that_is_cut_short_gives_no_other_bytes(dataset):
+def test_a_segment_that_is_cut_short_returns_no_other_bytes(dataset):
     path = next(dataset.path.glob("2026/*.vm2"))
     path.write_bytes(path.read_bytes()[:-50])
     with pytest.raises(SegmentCorrupt, match="ends at byte"):

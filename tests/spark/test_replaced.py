@@ -277,7 +277,7 @@ NIGHT = st.sampled_from(["append", "replace", "delete one", "delete day", "repac
     st.lists(NIGHT, min_size=1, max_size=4),
 )
 @settings(max_examples=25)
-def test_a_partition_gives_the_planned_rows_or_fails_for_a_reason(kind, is_large, before, after):
+def test_a_partition_returns_the_planned_rows_or_fails_for_a_reason(kind, is_large, before, after):
     """It fails only if data of the plan were deleted or replaced by somebody, or merged with an archived folder."""
     with in_many_partitions(kind, is_large, keep_replaced="1h") as dataset:
         for each in before:
@@ -319,7 +319,7 @@ def act(how, dataset, kind="jsonl"):
 
 @pytest.mark.parametrize("how_many", [45, 12_000], ids=["counted", "not counted"])
 @pytest.mark.parametrize("how", ["repack", "archive", "delete by age"])
-def test_a_job_that_was_planned_before_a_night_gives_the_same_rows(spark, create, how, how_many):
+def test_a_job_that_was_planned_before_a_night_returns_the_same_rows(spark, create, how, how_many):
     """In Spark's workers, which read with another library of SQLite."""
     dataset = create(**BASE, format="seg", keep_replaced="6h")
     dataset.append(datum(number * 72 / how_many, number % 5, number) for number in range(how_many))

@@ -109,7 +109,7 @@ def test_killed_anywhere(bench):
     assert check_points(bench, None) >= 5
 
 
-def test_all_commits_and_removals_stand_behind_syncs(bench):
+def test_all_commits_and_removals_are_after_syncs(bench):
     assert check_order(bench[0].recorded().calls)
 
 

@@ -109,7 +109,7 @@ def small(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_what_is_there_and_what_comes_is_given_once(create, kind, small):
+def test_what_is_there_and_what_comes_is_returned_once(create, kind, small):
     dataset = create(**BASE, **FORMATS[kind])
     query = Query(dataset)
     assert query.drain() == []
@@ -176,7 +176,7 @@ STEPS = st.sampled_from([*CHANGES, "batch", "failing batch", "batch amid a repac
 
 @given(st.sampled_from(sorted(FORMATS)), st.sampled_from(["5", "1000"]), st.lists(STEPS, max_size=12))
 @settings(max_examples=30)
-def test_each_datum_is_given_once_whatever_happens(kind, limit, steps):
+def test_each_datum_is_returned_once_whatever_happens(kind, limit, steps):
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(stream, "_ROWS", 3)
         with ondisk.create(Path(folder, "it"), {**BASE, **FORMATS[kind], "replace": "yes"}) as dataset:
@@ -206,7 +206,7 @@ def test_each_datum_is_given_once_whatever_happens(kind, limit, steps):
             assert max(given.values(), default=0) <= 1, "none comes twice"
 
 
-def test_what_was_deleted_or_replaced_before_it_was_given_never_is(create):
+def test_what_was_deleted_or_replaced_before_it_was_returned_never_is(create):
     dataset = create(**BASE, format="jsonl", replace="yes")
     dataset.append([datum(hour, 1, hour) for hour in range(3)])
     dataset.delete(dataset.fields.reftime == T)
@@ -214,7 +214,7 @@ def test_what_was_deleted_or_replaced_before_it_was_given_never_is(create):
     assert sorted(Query(dataset).drain()) == ['{"value":2}', '{"value":50}']
 
 
-def test_a_replacement_is_given_behind_what_it_replaces(create):
+def test_a_replacement_is_returned_after_what_it_replaces(create):
     dataset = create(**BASE, format="jsonl", replace="yes")
     query = Query(dataset)
     for value in (1, 2):
@@ -223,7 +223,7 @@ def test_a_replacement_is_given_behind_what_it_replaces(create):
     assert query.given == ['{"value":1}', '{"value":2}']
 
 
-def test_a_batch_done_again_gives_what_is_still_there(create, small):
+def test_a_batch_done_again_returns_what_is_still_there(create, small):
     dataset = create(**BASE, format="jsonl")
     dataset.append([datum(hour, 1, hour) for hour in range(20)])
     query = Query(dataset)
@@ -496,7 +496,7 @@ def test_what_is_appended_while_a_query_runs_comes(create, runs):
         running.stop()
 
 
-def test_spark_tells_that_a_stream_cannot_go_on(create, runs):
+def test_spark_says_that_a_stream_cannot_go_on(create, runs):
     dataset = create(**BASE, format="jsonl")
     dataset.append([datum(0, 1)])
     query = runs(dataset)

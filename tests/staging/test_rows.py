@@ -15,7 +15,7 @@ from ondisk.staging.jobs import STAGED
 
 @pytest.mark.parametrize("stages", [1, 10], ids=["few", "merged"])
 @pytest.mark.parametrize("name", ["0.rows", "0.data"])
-def test_what_was_staged_and_lost_a_part_is_told_from_a_damaged_index(create, name, stages):
+def test_what_was_staged_and_lost_a_part_is_reported_from_a_damaged_index(create, name, stages):
     """As when the machine that staged it went down, or a network filesystem is behind."""
     writers = []
     with connections(writers.append, "rw"):

@@ -18,12 +18,12 @@ IV = slice(12, 28)
 
 
 def iv_of(segment: bytes) -> bytes:
-    """Give the IV or the file id; nothing of a plain segment."""
+    """Return the IV or the file id; nothing of a plain segment."""
     return segment[IV] if segment[8:9] and segment[8] & 1 else b""
 
 
 def decrypted(segment: bytes, keys: dict[int, bytes], stem: str) -> bytes:
-    """Give a segment of version 2 without encryption; a plain one as it is.
+    """Return a segment of version 2 without encryption; a plain one as it is.
 
     Args:
         keys: by their numbers. In counter mode the only one of 16 bytes counts.
@@ -57,7 +57,7 @@ def _frames(segment: bytes, keys: dict[int, bytes], digest: bytes) -> Iterable[b
 
 
 def repeats_keystream(one: bytes, other: bytes) -> bool:
-    """Tell whether two states of a segment in counter mode show different bytes at one place of one keystream."""
+    """Return whether two states of a segment in counter mode show different bytes at one place of one keystream."""
     if not iv_of(one) or iv_of(one) != iv_of(other) or one[:4] != b"\x02\0\0\0":
         return False
     size = min(len(one), len(other))

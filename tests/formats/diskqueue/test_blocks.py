@@ -141,7 +141,7 @@ def test_skippable_frames_are_skipped_and_frames_in_a_row_read():
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-def test_a_cut_anywhere_gives_every_whole_block_and_is_torn(sealed):
+def test_a_cut_anywhere_returns_every_whole_block_and_is_torn(sealed):
     packed = blocks.pack([b"a" * 70_000, b"b" * 10], START) + blocks.pack([b"c" * 300], START + 70_010)
     whole = stored(packed) + END_MARK * sealed
     ends = list(accumulate((len(block.stored) for block in packed), initial=len(FRAME_HEADER)))

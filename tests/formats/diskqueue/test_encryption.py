@@ -295,7 +295,7 @@ def test_no_representation_shows_a_secret():
     assert repr(Stream(SHORT, bytes(16), 28)) == "Stream(begin=28)"
 
 
-def test_frames_that_are_not_authentic_are_told_from_those_of_a_wrong_key():
+def test_frames_that_are_not_authentic_are_reported_from_those_of_a_wrong_key():
     content, stored = sealed([b"event 1", b"event 2", b"event 3"])
     changed = frame_at(stored, 0) + with_checksum(frame_at(stored, 1)[:25] + b"?" + frame_at(stored, 1)[26:])
     scanned = frame.scan(changed + frame_at(content, 2), max_size=2**20, base=BEGIN)

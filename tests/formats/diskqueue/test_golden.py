@@ -182,7 +182,7 @@ SMALL = [
 
 
 @pytest.mark.parametrize("options", [0, header.LZ4])
-def test_a_flip_of_any_bit_gives_the_right_data_or_a_documented_error(options):
+def test_a_flip_of_any_bit_returns_the_right_data_or_a_documented_error(options):
     events = [event for batch in SMALL for event in batch]
     segment = segments.write(SMALL, options)
     assert segments.read(segment).events == events
@@ -199,7 +199,7 @@ def test_a_flip_of_any_bit_gives_the_right_data_or_a_documented_error(options):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_flip_in_a_file_of_beats_gives_the_right_data_or_a_documented_error(variant):
+def test_a_flip_in_a_file_of_beats_returns_the_right_data_or_a_documented_error(variant):
     segment, expected = (GOLDEN / variant / "1.seg").read_bytes(), expected_events(variant, "1.seg")
     for bit in range(8 * len(segment)):
         flipped = bytearray(segment)

@@ -180,7 +180,7 @@ def test_json_text_that_is_not_utf_8_keeps_its_bytes():
     assert payload.decode_one(b'{"fields":{"t":"\xff"}}').fields == {"t": "\udcff"}
 
 
-def test_both_layouts_of_protobuf_are_told_apart_by_their_fields():
+def test_both_layouts_of_protobuf_are_reported_apart_by_their_fields():
     """Structs alone, without the fields that only one layout has, in each of the two numberings."""
 
     def entry(key, value):
@@ -308,7 +308,7 @@ def test_any_bytes_and_any_payloads_in_a_segment_of_any_variant_are_read_or_refu
 @pytest.mark.parametrize("header", HEADERS, ids=lambda header: f"{header.version}-{header.options}")
 @given(data=st.data())
 @settings(max_examples=40)
-def test_a_mutated_segment_of_any_variant_gives_whole_events_only(header, data):
+def test_a_mutated_segment_of_any_variant_returns_whole_events_only(header, data):
     given_events = [event({"n": n, "text": "wind " * 5}, {"station": 7}, T + n * 1000) for n in range(4)]
     frames = frame.encode(encode(Kind.of(header), *given_events))
     if header.compressed:

@@ -68,7 +68,7 @@ def test_both_ways_write_the_same_bytes_and_read_the_same_values(given_event):
 
 
 @pytest.mark.parametrize("size", [0, 1, 23, 24, 255, 256, 65_535, 65_536])
-def test_bytes_are_written_as_cbor_whatever_stands_beside_them(size):
+def test_bytes_are_written_as_cbor_whatever_is_beside_them(size):
     data = b"\xc2\x49" * (size // 2) + b"x" * (size % 2)
     maps = [event({"n": -200}), event({"data": b"x"}), event({"data": b"x", "more": 1})]
     given_events = [maps[0], Event(5, 0x80, {"n": -200}, {"data": data}), *maps[1:]]

@@ -327,7 +327,7 @@ def test_refusals_do_not_touch_the_others(given_data):
 
 
 @pytest.mark.parametrize("payload", [b"", b"x", framed(b"\xa0")[:-1], framed(b"\xa0") * 2, framed(b"\xa0") + b"\0"])
-def test_bytes_that_are_not_one_frame_are_told(payload):
+def test_bytes_that_are_not_one_frame_are_reported(payload):
     good = framed(segments.encode([event(n=1)])[0])
     for way in (SEG.describe, SEG.decode):
         with pytest.raises(FrameCorrupt):
@@ -337,7 +337,7 @@ def test_bytes_that_are_not_one_frame_are_told(payload):
     assert caught.value.context["position"] == 2
 
 
-def test_the_position_of_an_event_that_is_none_is_told_among_many():
+def test_the_position_of_an_event_that_is_none_is_reported_among_many():
     payloads = [framed(segments.encode([event(n=n, x=n)])[0]) for n in range(400)]
     for place in (0, 1, 127, 128, 399):
         broken = [*payloads]
@@ -357,7 +357,7 @@ def test_frames_of_megabytes_are_loaded_with_their_positions():
     assert caught.value.context["position"] == 3
 
 
-def test_a_flip_of_any_bit_of_a_frame_is_told():
+def test_a_flip_of_any_bit_of_a_frame_is_reported():
     (payload,) = SEG.encode([Datum(T, {"station": 5}, {"wind": 3.4})]).payloads
     for bit in range(8 * len(payload)):
         flipped = bytearray(payload)
@@ -373,7 +373,7 @@ def test_times_below_a_microsecond_are_cut_off_downwards():
         assert SEG.describe(framed(payload))[0] == timestamp // 1000
 
 
-def test_a_frame_whose_declared_metadata_is_of_another_type_is_told_by_name():
+def test_a_frame_whose_declared_metadata_is_of_another_type_is_reported_by_name():
     (payload,) = segments.encode([event(meta={"station": "x"})])
     with pytest.raises(FrameCorrupt, match="station"):
         SEG.describe(framed(payload))
@@ -505,7 +505,7 @@ def test_an_empty_segment_has_no_data_and_no_damage(compression):
         assert not [each for each in parsed(SEG, content) if len(each) or each.damage or each.notes]
 
 
-def test_a_frame_count_is_no_reason_to_read_less_and_one_too_high_is_told():
+def test_a_frame_count_is_no_reason_to_read_less_and_one_too_high_is_reported():
     content = bytearray(written(3, "none"))
     for count, told in [(0, False), (1, False), (3, False), (4, True), (2**32 - 1, True)]:
         content[4:8] = struct.pack("<I", count)
@@ -725,7 +725,7 @@ def test_frames_larger_than_max_datum_size_allows_now_are_not_cut_off(compressio
 
 
 @pytest.mark.parametrize("mark", [bytes(4), bytes(4) + b"\x12\x34\x56\x78"])
-def test_a_sealed_lz4_frame_is_not_gone_on_with(mark):
+def test_a_sealed_lz4_frame_is_not_continued(mark):
     format, file, _, _ = built("lz4")
     with pytest.raises((StateError, SegmentCorrupt)):
         format.resume(Stored(file.content + mark), End())
@@ -734,7 +734,7 @@ def test_a_sealed_lz4_frame_is_not_gone_on_with(mark):
     assert "epack" in caught.value.hint
 
 
-def test_drafts_are_not_gone_on_with():
+def test_drafts_are_not_continued():
     with pytest.raises(StateError, match="draft of version 3"):
         SEG.resume(Stored(struct.pack("<I", 3) + b"x" * 50), End())
 
@@ -768,7 +768,7 @@ def test_a_file_of_zeros_is_not_empty_and_not_overwritten(compression, size):
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("kept", [0, 1, 2, 3])
-def test_a_header_that_counts_more_frames_than_the_file_has_tells_how_many_are_lost(compression, kept):
+def test_a_header_that_counts_more_frames_than_the_file_has_says_how_many_are_lost(compression, kept):
     format, file, _, ends = built(compression)
     for torn in (b"", file.content[ends[kept].size :][:10]):
         content = file.content[: ends[kept].size] + torn * (kept < 3)
@@ -804,7 +804,7 @@ def test_an_append_before_the_fix_does_not_hide_how_many_frames_are_lost(compres
     assert (sum(len(each.offsets) for each in found), found[-1].missing) == (2, 2)
 
 
-def test_a_segment_of_version_1_is_gone_on_with():
+def test_a_segment_of_version_1_is_continued():
     file = Stored(struct.pack("<II", 1, 1) + framed(GOOD_PAYLOADS[0]))
     laid = SEG.resume(file, End())
     assert laid.end == End(file.size(), file.size(), 1, False, Header(1).kind)
@@ -816,7 +816,7 @@ def test_a_segment_of_version_1_is_gone_on_with():
 
 
 @given(st.binary(max_size=80), st.sampled_from(COMPRESSIONS), st.booleans())
-def test_any_bytes_in_place_of_a_segment_are_refused_or_gone_on_with(content, compression, headed):
+def test_any_bytes_in_place_of_a_segment_are_refused_or_continued(content, compression, headed):
     format = make(compression=compression)
     file = Stored(HEADERS[compression] + content if headed else content)
     try:
