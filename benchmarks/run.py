@@ -110,13 +110,13 @@ class Vm2Bench(Bench):
         gc.unfreeze()
         self.report.ratio("append of Datum objects", *times, 1.5, self.count)
 
-    def append_of(self, source: Path, append: Callable[[ondisk.Dataset], object] | None = None) -> list[float]:
-        """Time the append of a file to new datasets, which are removed afterwards.
+    def append_of(self, source: Path, ours: Callable[[ondisk.Dataset], object] | None = None) -> list[float]:
+        """Return the times of the floor and of ondisk for an append to new datasets, which are removed afterwards.
 
         Args:
-            append: appends the same data in another way.
+            ours: what ondisk does with a new dataset; None to append the file.
         """
-        append = append or (lambda dataset: dataset.append_file(source))
+        ours = ours or (lambda dataset: dataset.append_file(source))
 
         def floor_append() -> None:
             made.append(self.new_floor())
@@ -124,7 +124,7 @@ class Vm2Bench(Bench):
 
         def ondisk_append() -> None:
             made.append(self.new_dataset())
-            append(made[-1])
+            ours(made[-1])
 
         made: list[Any] = []
         times = best(self.rounds, floor_append, ondisk_append)
@@ -134,9 +134,7 @@ class Vm2Bench(Bench):
         return times
 
     def duplicates(self, dataset: ondisk.Dataset) -> None:
-        times = best(
-            self.rounds, lambda: self.new_floor().append(self.source), lambda: dataset.append_file(self.source)
-        )
+        times = self.append_of(self.source, lambda _: dataset.append_file(self.source))
         self.report.ratio("append of nothing but duplicates", *times, 0.8, self.count)
 
     def growth(self) -> None:

@@ -109,7 +109,7 @@ def row(path: str) -> str:
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
-    """Return the rows that a module of ours imports from."""
+    """Yield the rows that a module of ours imports from."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -126,7 +126,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def touches(tree: ast.Module) -> Iterator[str]:
-    """Return the ways in which a module touches the disk."""
+    """Yield the ways in which a module touches the disk."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(ast.Name("open")):
@@ -203,7 +203,6 @@ TESTED_ELSEWHERE = {
     "index/replica.py": "replication/test_replica.py",
     "index/segment_rows.py": "index/test_snapshot.py",
     "index/swap.py": "maintenance/test_migrate.py",
-    "maintenance/ages.py": "maintenance/test_holds.py",  # the I/O around it
     "maintenance/concat_segments.py": "maintenance/test_matrix.py",  # each damage in each kind
     "maintenance/duplicates.py": "maintenance/test_contents.py",
     "maintenance/kinds.py": "maintenance/test_matrix.py",
@@ -237,9 +236,9 @@ TESTED_ELSEWHERE = {
     "segments/dir_generations.py": "segments/test_dir.py",
     "segments/dir_reader.py": "segments/test_dir.py",
     "segments/dir_writer.py": "segments/test_dir.py",
+    "segments/file_errors.py": "segments/test_concat.py",
     "queue/acknowledge.py": "queue/test_consumer.py",
     "queue/order.py": "queue/test_consumer.py",
-    "segments/file_errors.py": "segments/test_concat.py",
     "segments/metadata_file.py": "segments/test_dir.py",
     "segments/quarantine_items.py": "segments/test_quarantine.py",
     "tables/arrow_bytes.py": "tables/test_arrow_out.py",

@@ -35,10 +35,11 @@ ROWS = 200
 """Rows in a list: with more, the garbage collector visits live rows again and again (15 % of a query)."""
 
 _CACHED = 50_000
-_fields_of: Callable[[Row], Row] = itemgetter(slice(4, None))
 _VALUES = "SELECT id, value FROM value WHERE id IN (SELECT value FROM json_each(?))"
 _UNREAD, _SHARED = 1, 8  # bits that are stored with those of `Copies`
 _FEW = 2  # blocks that are read together: most data that are not in one are in two
+# The declared fields of a row. A query may call it a million times, so it is no function of Python.
+_fields_of: Callable[[Row], Row] = itemgetter(slice(4, None))
 _TRUNCATED: dict[SortInterval, int | str] = {
     "minute": 60_000_000,
     "hour": 3_600_000_000,
@@ -366,12 +367,19 @@ class Snapshot:
         return int(self.fetch("SELECT count(*) FROM segment")[0][0])
 
     def metadata(self, key: Row) -> Mapping[str, Any]:
-        """Turn the stored fields of a row into metadata, read-only and shared by rows with equal fields."""
-        known = self.index.metadata.get(key)
-        return self._restored([key])[0] if known is None else known
+        """Turn the stored fields of a row, `row[4:]`, into metadata, read-only and shared by rows with equal fields.
+
+        Raises:
+            IndexCorrupt: a value is missing.
+        """
+        cached = self.index.metadata.get(key)
+        return self._restored([key])[0] if cached is None else cached
 
     def metadata_of_rows(self, rows: Sequence[Row]) -> list[Mapping[str, Any]]:
         """Turn the stored fields of rows into metadata, read-only and shared by rows with equal fields.
+
+        Args:
+            rows: with the columns of `Row`.
 
         Raises:
             IndexCorrupt: a value is missing.
@@ -384,7 +392,7 @@ class Snapshot:
             return self._restored([*map(_fields_of, rows)])
 
     def _restored(self, keys: Sequence[Row]) -> list[Mapping[str, Any]]:
-        """Return the metadata of stored fields, and keep them in the cache."""
+        """Return the metadata of stored fields, and keep them in the cache; see `metadata_of_rows`."""
         known = self.index.metadata  # of all threads: another one may clear it at any time
         found = {key: metadata for key in keys if (metadata := known.get(key)) is not None}
         unknown = {*keys}.difference(found)

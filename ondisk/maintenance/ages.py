@@ -1,6 +1,7 @@
-"""Which segments are old enough, by `archive_age` and `delete_age`, and what speaks against it.
+"""Which segments are old enough, by `archive_age` and `delete_age`, and what prevents it.
 
-A diagnosis has the result, `State.ARCHIVE_AGE` or `State.DELETE_AGE`; a repack then archives or deletes the segment.
+A diagnosis contains the result, `State.ARCHIVE_AGE` or `State.DELETE_AGE`. Then a repack archives or deletes the
+segment, unless `Ages.why_held` returns a reason.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Ages:
 
     @classmethod
     def of(cls, dataset: DatasetAccess, now: float | None = None, *, by_age: bool = False) -> Ages:
-        """Return from when ages count, and what speaks against deleting and archiving.
+        """Return from when ages count, and what prevents deleting and archiving.
 
         Args:
             now: what the clock says, seconds since 1970; None to read it.
@@ -103,7 +104,7 @@ class AgeLimits:
             None if delete_age is None else days_ago(delete_age, now if ages is None else ages.now),
         )
 
-    def passed_by(self, interval: Interval) -> tuple[State, list[str]]:
+    def state_of(self, interval: Interval) -> tuple[State, list[str]]:
         """Return DELETE_AGE or ARCHIVE_AGE and the reason, or OK and no reason."""
         if self.delete_before is not None and interval.end <= self.delete_before:
             return State.DELETE_AGE, ["it is old enough to be deleted"]

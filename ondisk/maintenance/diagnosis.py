@@ -222,7 +222,7 @@ def judge(
         freed = 0
     reasons = corrupted + unaligned + dirty
     if interval is not None:
-        age, why = at.limits.passed_by(interval)
+        age, why = at.limits.state_of(interval)
         state |= age
         reasons += why
         if age is State.DELETE_AGE:

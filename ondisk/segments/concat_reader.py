@@ -1,4 +1,7 @@
-"""Reads concat segments: data one after the other in one file."""
+"""Reads concat segments: data one after the other in one file.
+
+`ondisk.segments.generations` describes at which name the bytes of a generation are.
+"""
 
 from __future__ import annotations
 

@@ -4,10 +4,9 @@
     2026/.11-20.vm2.17     its generation 17: before a new segment gets its name, and during and after a repack
 
 `ondisk.segments.generations` describes the generations. Readers never see bytes after the size that the index has
-committed. Most often they belong to an append that was killed. But another program may have added them, or a lost index
-may have known them. So the next append copies to quarantine what may be data before it cuts them off; while the index
-is not trusted, it leaves complete data where they are.
-"""
+committed. Most often they belong to an append that is running, or was killed. But another program may have added them,
+or a lost index may have known them. So the next append copies to quarantine what may be data before it cuts them off;
+while the index is not trusted, it leaves complete data where they are."""
 
 from __future__ import annotations
 

@@ -31,9 +31,10 @@ from typing import Any, TypeAlias
 
 from zlib_ng.zlib_ng import crc32
 
-from ondisk.errors import FrameCorrupt, SegmentCorrupt, SegmentMissing, command
+from ondisk.errors import FrameCorrupt, SegmentCorrupt
 from ondisk.filesystem import Directory
 from ondisk.segment import Damage, End, ScanResult
+from ondisk.segments.file_errors import missing
 from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataEntry, MetadataFile, end_of_entries
 
 SEQUENCE = ".sequence"
@@ -68,9 +69,7 @@ def open_directory(directory: Directory, name: str) -> Directory:
     try:
         return directory.inside(name)
     except FileNotFoundError:
-        how = f"{command('fix', directory.dataset, '--yes')} removes them from the index, or says why not"
-        hint = f"Mount its disk, or restore it from a backup. If its data are lost, {how}."
-        raise SegmentMissing(f"{directory.path / name} is not on disk", hint=hint, segment=name) from None
+        raise missing(directory, name) from None
 
 
 _MOST = 10**17

@@ -1,4 +1,4 @@
-"""Read data from dir segments."""
+"""Reads dir segments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The errors about a segment's file that both kinds of segments raise, and their hints."""
+"""Errors about the files of segments, and their hints."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ def restore_or_salvage(directory: Directory, name: str) -> str:
 
 
 def missing(directory: Directory, name: str) -> SegmentMissing:
+    """Return the error for a segment that is not on disk."""
     how = f"{command('fix', directory.dataset, '--yes')} removes them from the index, or says why not"
     hint = f"Mount its disk, or restore it from a backup. If its data are lost, {how}."
     return SegmentMissing(f"{directory.path / name} is in the index but not on disk", hint=hint, segment=name)
 
 
 def too_short(directory: Directory, name: str, size: int, wanted: int) -> SegmentCorrupt:
+    """Return the error for a file that ends before bytes that the index knows."""
     path = directory.path / name
     return SegmentCorrupt(
         f"{path} ends at byte {size}, but the index has data up to byte {wanted}",

@@ -5,6 +5,7 @@ import sqlite3
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from typing import Any
 
 import google_crc32c
 import pytest
@@ -137,6 +138,37 @@ def test_threads_share_the_cache_of_metadata(dataset, monkeypatch):
                 assert [datum.metadata for datum in read.result()] == expected
     finally:
         sys.setswitchinterval(interval)
+
+
+class Forgetful(dict[Any, Any]):
+    """A cache that another thread clears after each look-up that finds something."""
+
+    def __contains__(self, key: object) -> bool:
+        return self._cleared(super().__contains__(key))
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self._cleared(super().get(key, default))
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._cleared(super().__getitem__(key))
+
+    def _cleared(self, found: Any) -> Any:
+        if found:
+            self.clear()
+        return found
+
+
+def test_a_cache_that_another_thread_clears_changes_no_metadata(dataset, index):
+    fill(dataset, (6, 1, "rain"), (7, 2, "wind"), (8, 1, "rain"))
+    expected = [{"station": 1, "product": "rain"}, {"station": 2, "product": "wind"}, {"station": 1, "product": "rain"}]
+    index.metadata = Forgetful()
+    with index.snapshot() as snapshot:
+        (rows,) = snapshot.rows(Everything())
+        for row, metadata in zip(rows, expected, strict=True):
+            assert snapshot.metadata(row[4:]) == metadata  # not in the cache
+            assert snapshot.metadata(row[4:]) == metadata  # in the cache, which is empty after that
+            assert snapshot.metadata_of_rows(rows) == expected
+            assert snapshot.metadata_of_rows(rows) == expected
 
 
 def test_totals_and_counts_are_those_of_what_matches(dataset, index):

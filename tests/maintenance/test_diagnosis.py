@@ -35,6 +35,11 @@ def known(
     return Known(Segment(7, NAME, "seg", end, unread=unread), **{**usual, **values})
 
 
+def aged(*, archive: int | None = None, delete: int | None = None) -> Circumstances:
+    """Return circumstances in which segments that end at these times or before are old enough."""
+    return replace(TRUSTED, limits=AgeLimits(archive, delete))
+
+
 KNOWN: list[tuple[Known, OnDisk | None, Circumstances, State, list[str], int]] = [
     (known(), CLEAN, TRUSTED, State.OK, [], 0),
     (known(), CLEAN, LOST, State.OK, [], 0),
@@ -82,15 +87,15 @@ KNOWN: list[tuple[Known, OnDisk | None, Circumstances, State, list[str], int]] =
     (known(), CLEAN, ARCHIVE, State.OK, [], 0),
     (known(first=22, overlaps=1, overlap_at=20, damage="noted"), OnDisk(True, 100), LOST,
      State.CORRUPTED | State.DIRTY, ["begin inside", "ends at byte 100", "noted", "10 bytes before"], 0),
-    (known(), CLEAN, replace(TRUSTED, limits=AgeLimits(END)), State.ARCHIVE_AGE, ["archived"], 0),
-    (known(), CLEAN, replace(TRUSTED, limits=AgeLimits(END - 1)), State.OK, [], 0),
-    (known(), CLEAN, replace(TRUSTED, limits=AgeLimits(END, END)), State.DELETE_AGE, ["deleted"], 112),
-    (known(), CLEAN, replace(TRUSTED, limits=AgeLimits(END, END - 1)), State.ARCHIVE_AGE, ["archived"], 0),
-    (known(first=22, data=90), CLEAN, replace(TRUSTED, limits=AgeLimits(END)), State.DIRTY | State.ARCHIVE_AGE,
+    (known(), CLEAN, aged(archive=END), State.ARCHIVE_AGE, ["archived"], 0),
+    (known(), CLEAN, aged(archive=END - 1), State.OK, [], 0),
+    (known(), CLEAN, aged(archive=END, delete=END), State.DELETE_AGE, ["deleted"], 112),
+    (known(), CLEAN, aged(archive=END, delete=END - 1), State.ARCHIVE_AGE, ["archived"], 0),
+    (known(first=22, data=90), CLEAN, aged(archive=END), State.DIRTY | State.ARCHIVE_AGE,
      ["10 bytes before", "archived"], 10),
-    (known(first=22, data=90), CLEAN, replace(TRUSTED, limits=AgeLimits(None, END)), State.DIRTY | State.DELETE_AGE,
+    (known(first=22, data=90), CLEAN, aged(delete=END), State.DIRTY | State.DELETE_AGE,
      ["10 bytes before", "deleted"], 112),
-    (known(damage="noted"), CLEAN, replace(TRUSTED, limits=AgeLimits(None, END)), State.CORRUPTED | State.DELETE_AGE,
+    (known(damage="noted"), CLEAN, aged(delete=END), State.CORRUPTED | State.DELETE_AGE,
      ["noted", "deleted"], 0),
     (known(size=60, length=112, compressed=True, needed=60), OnDisk(True, 60), TRUSTED, State.OK, [], 0),
     (known(size=60, length=112, compressed=True, needed=60, gaps=50, gap_at=30, data=50), OnDisk(True, 60),

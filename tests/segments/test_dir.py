@@ -330,7 +330,7 @@ def test_a_reader_refuses_files_of_another_size_and_says_what_is_missing(directo
     (path / "000001.h5").unlink()
     with pytest.raises(SegmentMissing, match=r"000001.h5 is in the index but not on disk"):
         reader.read(1, NAME, unknown, 1, 3)
-    with pytest.raises(SegmentMissing, match="is not on disk"):
+    with pytest.raises(SegmentMissing, match="not on disk"):
         reader.beside(2, "2026/11-21.h5", unknown, 0)
 
 
