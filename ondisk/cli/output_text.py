@@ -476,7 +476,7 @@ def _item(item: Item) -> str:
 
 
 def _complain_of(result: Maintained) -> None:
-    """Print on standard error what was lost or deleted, and the findings that are left."""
+    """Print on standard error what was lost, was deleted or came back, and the findings that are left."""
     if result.rebuilt:
         back = "deleted data that no repack had removed yet are back"
         complain("note", f"{result.dataset}: the index was lost and was rebuilt: {back}")
@@ -486,8 +486,10 @@ def _complain_of(result: Maintained) -> None:
         complain("warning", printable(f"{result.dataset}: {items} moved to quarantine; {hint}"))
     unknown = [each for each in result.done if each.action == "delete" and "DELETED" in each.state.names]
     lost = [each for each in result.done if each.lost]
+    returned = [each for each in result.done if each.returned and not each.lost and not result.rebuilt]
     groups: list[tuple[Literal["note", "damaged", "warning"], Sequence[Diagnosis | Done]]] = [
         ("note", unknown),
+        ("note", returned),
         ("damaged", lost),
         ("warning", result.findings),
     ]

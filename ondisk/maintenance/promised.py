@@ -81,11 +81,15 @@ def _compared(access: Access, name: str, diagnosis: Diagnosis) -> Diagnosis:
     """Return the diagnosis of a segment that another program has touched, after all its bytes were compared."""
     with access.current().index.snapshot() as snapshot:
         segment = snapshot.segment_named(name)
-    if diagnosis.state & (FIXED | State.CORRUPTED) or segment is None or access.is_dir_segment(name, segment):
+    is_corrupted = State.CORRUPTED in diagnosis.state
+    if diagnosis.state & FIXED or segment is None or access.is_dir_segment(name, segment):
+        return diagnosis
+    if is_corrupted and not diagnosis.noted:
         return diagnosis
     with contextlib.suppress(IntegrityError, SegmentMissing):
         if access.committed(segment).is_whole_in(access.current().reader.file_of(segment)) is False:
-            return replace(diagnosis, state=State.UNALIGNED, reasons=(*diagnosis.reasons, CHANGED))
+            reasons = (CHANGED,) if is_corrupted else (*diagnosis.reasons, CHANGED)
+            return replace(diagnosis, state=State.UNALIGNED, reasons=reasons)
     return diagnosis
 
 

@@ -171,7 +171,8 @@ class Rescan:
             all_reasons.append(self._remedy)
         # A datum that is gone is most likely what was at a damaged place.
         lost = max(self._forgotten + self._changed, self._damage.count + self._missing)
-        return Done(self._name, diagnosis.state, tuple(all_reasons), "rescan", 0, lost)
+        returned = 0 if self._is_queue else self._returned  # those of a queue are what Beats has appended
+        return Done(self._name, diagnosis.state, tuple(all_reasons), "rescan", 0, lost, returned=returned)
 
     def in_place(self, *, trusted: bool = False, is_believed: bool = True, scanned: Scanned | None = None) -> bool:
         """Insert all data of the segment into the index, and leave its files as they are. The caller commits.

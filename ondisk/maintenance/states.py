@@ -150,6 +150,7 @@ class Done:
         lost: how many data the index does not know any more: all data of a missing segment, and one for each place
             whose content is not a datum. Data that are also in another segment are not lost.
         failed: an error left it unchanged; the last reason has the message.
+        returned: how many data a fix has read that the index did not know; deleted ones are back.
     """
 
     segment: str
@@ -159,6 +160,7 @@ class Done:
     freed: int = 0
     lost: int = 0
     failed: bool = False
+    returned: int = 0
 
     def __str__(self) -> str:
         """Return one line about it, for the log."""

@@ -94,6 +94,16 @@ def test_lost_data_and_a_rebuilt_index_are_reported(run, weather):
     assert f"ondisk: damaged: {weather.absolute()}: {FIRST}: UNALIGNED: " in done.err
 
 
+def test_deleted_data_that_come_back_with_a_changed_file_are_reported(run, weather):
+    assert run("delete", weather, "reftime: =2026-11-20", "--yes").code == 0
+    path = weather / FIRST
+    path.write_bytes(path.read_bytes().replace(b",7,227,", b",7,228,"))
+    done = run("maintain", weather)
+    assert f"ondisk: note: {weather.absolute()}: {FIRST}: UNALIGNED: " in done.err
+    assert "data that the index did not know were read; deleted ones must be deleted again" in done.err
+    assert done.code == 0
+
+
 def test_json_has_one_object_for_each_dataset(run, weather, other):
     run("delete", weather, "area: VM2,7", "--yes")
     first, second, third = run("maintain", weather, "nowhere", other, "--json").lines

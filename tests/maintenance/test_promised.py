@@ -10,6 +10,7 @@ import ondisk
 from ondisk import Datum, keys
 from ondisk.errors import AuthenticationFailed, KeyMissing
 from ondisk.keys import Key, KeyRing
+from ondisk.maintenance.states import State
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 OLD, NEW = Key(1, bytes(32)), Key(2, bytes(range(32)))
@@ -50,3 +51,17 @@ def test_a_segment_of_the_archive_is_tried_too(events, known, error):
     assert str(planned.value) == str(real.value)
     (held,) = planned.value.context["report"]
     assert (held.segment, held.held) == (f".archive/last/{segment.segment}", True)
+
+
+def test_a_dry_run_reports_that_changed_bytes_are_read_again_after_a_check_has_recorded_them(create):
+    with create(format="seg", step="daily", compression="none") as dataset:
+        dataset.append(Datum(T + timedelta(seconds=n), {}, {"n": n, "text": "x" * 100}) for n in range(200))
+        (segment,) = dataset.check()
+        with (dataset.path / segment.segment).open("r+b") as file:
+            file.seek(900)
+            file.write(b"\x00")
+        (recorded,) = dataset.check(max_duration=10)
+        assert (recorded.state.names, recorded.action) == (["CORRUPTED"], None)
+        (planned,) = dataset.fix(dry_run=True)
+        (done,) = dataset.fix()
+        assert (planned.state, planned.action) == (done.state, "rescan") == (State.UNALIGNED, done.action)
