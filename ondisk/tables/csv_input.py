@@ -36,7 +36,7 @@ from ondisk.tables.values import (
 
 _NOT_WORD = re.compile(r"[^a-z0-9_]+")
 _LOOKED_AT = 1000  # rows
-_DELETE_FIRST = "after you have deleted these data"
+_DELETE_FIRST = "after you have deleted the data that were stored without it"
 _NAMED = 20  # columns in a message
 
 
@@ -181,7 +181,7 @@ class _Columns:
             doubtful = self._doubtful([text for text in dict.fromkeys(cells[place][:left]) if text not in self._null])
             if doubtful is not None:
                 self._noted.add(key)
-                yield f"{shown(doubtful[0])} in column {shown(key)} is stored as a text; {doubtful[1]}"
+                yield f"{shown(doubtful[0])} in column {shown(key)} is read as a text; {doubtful[1]}"
 
     def _doubtful(self, texts: Sequence[str]) -> tuple[str, str] | None:
         """Return a text of a column that was perhaps meant as a number or as no value, and what to do then."""

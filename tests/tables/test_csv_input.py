@@ -84,12 +84,12 @@ def test_points_in_spite_of_a_decimal_comma_are_noted(create):
     dataset = create(format="seg")
     text = "reftime;a;b\n2026-11-20;1,5;2\n2026-11-21;2;2.5\n"
     (note,) = append(dataset, text, delimiter=";", decimal=",", tz="UTC").notes
-    assert note.startswith("'2.5' in column 'b' is stored as a text; ")
+    assert note.startswith("'2.5' in column 'b' is read as a text; ")
 
 
 @pytest.mark.parametrize(("cells", "options", "noted"), [
-    (["1.5", "NA", "2"], {}, "'NA' in column 'x' is stored as a text; if it means that there is no value, pass null"),
-    (["1,5", "NA", "2"], {}, "'1,5' in column 'x' is stored as a text; if that is a decimal comma"),
+    (["1.5", "NA", "2"], {}, "'NA' in column 'x' is read as a text; if it means that there is no value, pass null"),
+    (["1,5", "NA", "2"], {}, "'1,5' in column 'x' is read as a text; if that is a decimal comma"),
     (["1,5", "NA", "2"], {"decimal": ","}, "'NA' in column 'x'"),
     (["1,5", "NA", "2.5"], {"decimal": ","}, None),
     (["1.5", "NA", "2"], {"null": ["NA"]}, None),
