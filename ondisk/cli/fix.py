@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             report, error = examined(lambda: dataset.fix(**options, dry_run=True))
             lost = dataset.info()["lost"] if arguments.acknowledge else 0
             if lost:
-                complain("note", f"{lost} data that are lost would not be counted any more")
+                complain("note", f"{lost} data that are lost would not be counted any more; --yes does it")
             code = would_mend(noted(report), error, "fix", FIXED, output)
             return EXIT_FINDINGS if lost else code
         with executors(arguments.spark) as spark:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -93,6 +94,11 @@ class ConcatSegments(SegmentKind):
             access.current().reader.file_of(segment)
         except (SegmentMissing, SegmentCorrupt):
             return False
+        except StorageError:
+            found = access.directory.stat(segment.name)
+            if found is None or stat.S_ISREG(found.st_mode):
+                raise
+            return False  # a link or a folder is in its place
         return True
 
     def rewriting(self, access: Access, transaction: Transaction, known: Known) -> Rewriting:

@@ -22,7 +22,7 @@ from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import segment_rows
-from ondisk.maintenance.check import check
+from ondisk.maintenance.check import check, wrong_with
 from ondisk.maintenance.concat_segments import scan
 from ondisk.maintenance.inspect import UNREAD, not_rewritten
 from ondisk.maintenance.kinds import kind_of
@@ -63,7 +63,9 @@ def promised(dataset: DatasetAccess, *actions: str, rewrite: bool = False) -> Re
             access = archive if each.segment.startswith(archive.prefix) else dataset
             name = each.segment.removeprefix(access.prefix)
             if each.is_touched and "rescan" in actions:
-                each = report.segments[at] = _compared(access, name, each)
+                compared = _compared(access, name, each)
+                report.ok -= not each.state and bool(compared.state)
+                each = report.segments[at] = compared
             if each.action is None or not {*each.action.split(" and ")} & {*actions}:
                 continue
             format = access.format_of(name)
@@ -82,12 +84,14 @@ def _compared(access: Access, name: str, diagnosis: Diagnosis) -> Diagnosis:
     with access.current().index.snapshot() as snapshot:
         segment = snapshot.segment_named(name)
     is_corrupted = State.CORRUPTED in diagnosis.state
-    if diagnosis.state & FIXED or segment is None or access.is_dir_segment(name, segment):
-        return diagnosis
-    if is_corrupted and not diagnosis.noted:
+    if diagnosis.state & FIXED or segment is None or (is_corrupted and not diagnosis.noted):
         return diagnosis
     with contextlib.suppress(IntegrityError, SegmentMissing):
-        if access.committed(segment).is_whole_in(access.current().reader.file_of(segment)) is False:
+        if access.is_dir_segment(name, segment):
+            is_changed = not is_corrupted and wrong_with(access, name) is not None
+        else:
+            is_changed = access.committed(segment).is_whole_in(access.current().reader.file_of(segment)) is False
+        if is_changed:
             reasons = (CHANGED,) if is_corrupted else (*diagnosis.reasons, CHANGED)
             return replace(diagnosis, state=State.UNALIGNED, reasons=reasons)
     return diagnosis

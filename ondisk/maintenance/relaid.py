@@ -6,8 +6,9 @@ committed bytes. So the data that were found are read in the order of the old fi
 is also equal if the same data are in another order, or between others, as in a file from before a repack.
 
 Bytes between the data, such as those of deleted data, are read from after the datum before them. Blocks of a compressed
-segment are compressed again; another version of LZ4 may compress the same data to other bytes. In these two cases the
-checksum may differ although all data are the same: one datum too many is counted as lost, never one too few.
+segment are compressed again; another version of LZ4 may compress the same data to other bytes. A repack encrypts data
+to other bytes. In these three cases the checksum may differ although all data are the same: one datum too many is
+counted as lost, never one too few.
 """
 
 from __future__ import annotations

@@ -42,6 +42,10 @@ _PIECE = 1024 * 1024
 _SALVAGED = "it is damaged; what is whole in it was written to a new file"
 _DELETE_AGAIN = "must be deleted again"
 _DELETE_EXTRA = "are deleted by `ondisk replicate SOURCE REPLICA --reconcile --delete-extra`"
+_ENCRYPTED_AGAIN = (
+    "its bytes are encrypted in another way than those that were stored, so they cannot be compared: perhaps data in it"
+    " are older ones of the same size, so one counts as lost"
+)
 _DIFFERENT = "data in it have the unique values of other data, which count, and other contents"
 
 REMEDY = "to have them back, put the file back from a backup, and fix again"
@@ -129,6 +133,7 @@ class Rescan:
         self._is_emptied = False  # it has no data, and the lost index may have known some
         self._moved: str | None = None  # the item in quarantine that the segment is now
         self._is_salvaged = False  # the original is in quarantine
+        self._is_encrypted = False
         self._is_exposed = False  # it is not encrypted, although new segments are
 
     @property
@@ -149,13 +154,17 @@ class Rescan:
             all_reasons.append("it is not encrypted: whoever wrote it needed no key")
         if self._damage.count:
             all_reasons.append(self._damaged())
-        if self._returned:
-            read = f"{self._returned} data that the index did not know were read"
+        returned = self._returned
+        if self._known is None and not self._is_queue and not self._access.needs_check():
+            returned = self._new
+        if returned:
             how = _DELETE_EXTRA if self._access.config.replica else _DELETE_AGAIN
-            all_reasons.append(f"{read}; deleted ones {how}")
+            all_reasons.append(f"{returned} data that the index did not know were read; deleted ones {how}")
         if self._forgotten:
             all_reasons.append(f"{self._forgotten} data that the index knew are gone")
-        if self._changed:
+        if self._changed and self._is_encrypted:
+            all_reasons.append(_ENCRYPTED_AGAIN)
+        elif self._changed:
             all_reasons.append(f"data in it have other bytes than those that were stored: {REMEDY}")
         if self._only_here:
             all_reasons.append(f"{len(self._only_here)} data cannot be read where they were, and count here now")
@@ -171,7 +180,8 @@ class Rescan:
             all_reasons.append(self._remedy)
         # A datum that is gone is most likely what was at a damaged place.
         lost = max(self._forgotten + self._changed, self._damage.count + self._missing)
-        returned = 0 if self._is_queue else self._returned  # those of a queue are what Beats has appended
+        if self._is_queue:
+            returned = 0  # Beats has appended them
         return Done(self._name, diagnosis.state, tuple(all_reasons), "rescan", 0, lost, returned=returned)
 
     def in_place(self, *, trusted: bool = False, is_believed: bool = True, scanned: Scanned | None = None) -> bool:
@@ -495,7 +505,11 @@ class Rescan:
         if self._is_renewed:
             return
         if known.segment.facts.checksum is not None:
-            is_same = have_old_bytes(self._aside, self._transaction, self._format, known.segment, segment, file)
+            self._is_encrypted = self._format.sealer(file, self._name) is not None
+            # What a repack encrypts has other bytes, so only the file that it was before can be compared.
+            is_same = not (self._is_encrypted and segment.end.compressed) and have_old_bytes(
+                self._aside, self._transaction, self._format, known.segment, segment, file
+            )
             self._changed = int(not is_same)
 
     def salvage(self) -> None:

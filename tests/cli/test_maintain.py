@@ -104,6 +104,17 @@ def test_deleted_data_that_come_back_with_a_changed_file_are_reported(run, weath
     assert done.code == 0
 
 
+def test_deleted_data_that_come_back_with_a_file_that_the_index_does_not_know_are_reported(run, weather):
+    before = (weather / FIRST).read_bytes()
+    assert run("delete", weather, "reftime: =2026-11-20", "--yes").code == 0
+    assert run("repack", weather, "--yes").code == 0
+    (weather / FIRST).write_bytes(before)
+    done = run("maintain", weather)
+    assert f"ondisk: note: {weather.absolute()}: {FIRST}: UNALIGNED: " in done.err
+    assert "data that the index did not know were read; deleted ones must be deleted again" in done.err
+    assert done.code == 0
+
+
 def test_json_has_one_object_for_each_dataset(run, weather, other):
     run("delete", weather, "area: VM2,7", "--yes")
     first, second, third = run("maintain", weather, "nowhere", other, "--json").lines

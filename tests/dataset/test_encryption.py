@@ -607,6 +607,22 @@ def test_an_exchange_rewrites_a_cut_file_first(kind, make):
         assert numbers(dataset) == [0, 2, 3, 5, 6, 8, 9, 50]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_from_before_a_repack_can_be_read_again(kind, make):
+    with make(kind) as dataset:
+        dataset.append(numbered(n) for n in range(1000))
+        old = stored(dataset)
+        dataset.delete("reftime: <2026-11-20 06:05")
+        dataset.repack()
+        (dataset.path / SEGMENT).write_bytes(old)
+        (done,) = dataset.fix()
+        assert (done.action, done.returned, done.lost) == ("rescan", 300, 1)
+        assert "encrypted in another way" in done.reasons[-1]
+        assert numbers(dataset) == [*range(1000)]
+        assert dataset.fix().is_clean
+        assert dataset.check(accurate=True).is_clean
+
+
 @pytest.mark.parametrize("kind", STREAMS)
 def test_nothing_is_appended_to_a_cut_file_that_the_index_does_not_know(kind, make):
     with make(kind) as dataset:

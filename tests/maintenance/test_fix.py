@@ -563,3 +563,21 @@ def test_a_datum_keeps_its_number_if_equal_data_before_it_are_read_again(tmp_pat
         changes = dataset.changes().changes
         assert [each.kind for each in changes] == [Change.APPENDED] * 2
         assert [dict(each.datum.metadata) for each in changes if each.datum] == [{}, {"station": 1}]
+
+
+@pytest.mark.parametrize("other", ["link", "folder", "nothing"])
+def test_data_are_read_from_the_name_to_which_their_file_was_copied_whatever_is_at_the_old_one(
+    other: str, create: Callable[..., ondisk.Dataset], tmp_path: Path
+) -> None:
+    with create(step="daily", fields={"n": "integer"}, unique=["reftime", "n"]) as dataset:
+        dataset.append(Datum(START.replace(day=day), {"n": day}, {}) for day in (20, 21))
+        first, second = (dataset.path / each.segment for each in dataset.check())
+        second.write_bytes(first.read_bytes())
+        first.rename(tmp_path / "elsewhere")
+        if other == "link":
+            first.symlink_to(tmp_path / "elsewhere")
+        elif other == "folder":
+            first.mkdir()
+        report = dataset.fix()
+        assert not any(each.failed for each in report if isinstance(each, Done))
+        assert [each.metadata["n"] for each in dataset.query(with_data=False)] == [20]

@@ -65,3 +65,14 @@ def test_a_dry_run_reports_that_changed_bytes_are_read_again_after_a_check_has_r
         (planned,) = dataset.fix(dry_run=True)
         (done,) = dataset.fix()
         assert (planned.state, planned.action) == (done.state, "rescan") == (State.UNALIGNED, done.action)
+
+
+def test_a_dry_run_reads_the_files_of_a_folder_that_were_touched(create, tmp_path):
+    with create(format="blob", step="daily") as dataset:
+        dataset.append(Datum(T + timedelta(seconds=n), {}, b"picture %d" % n) for n in range(4))
+        next(dataset.path.rglob("000002*")).write_bytes(b"Picture 2")
+        assert dataset.check().is_clean
+        planned = dataset.fix(dry_run=True)
+        assert (planned.ok, [each.action for each in planned.findings]) == (0, ["rescan"])
+        (done,) = dataset.fix()
+        assert (done.action, done.lost) == ("rescan", 1)
