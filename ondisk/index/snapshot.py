@@ -38,7 +38,7 @@ _CACHED = 50_000
 _VALUES = "SELECT id, value FROM value WHERE id IN (SELECT value FROM json_each(?))"
 _UNREAD, _SHARED = 1, 8  # bits that are stored with those of `Copies`
 _FEW = 2  # blocks that are read together: most data that are not in one are in two
-# The declared fields of a row. A query may call it a million times, so it is no function of Python.
+# Returns the declared fields of a row. A query calls it for each row, so it is not written in Python.
 _fields_of: Callable[[Row], Row] = itemgetter(slice(4, None))
 _TRUNCATED: dict[SortInterval, int | str] = {
     "minute": 60_000_000,

@@ -13,7 +13,7 @@ from itertools import accumulate, compress
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.position import begin_again, believed, is_consumed, is_passed, is_unread, position
-from ondisk.errors import StorageError
+from ondisk.errors import StorageError, command
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.index import Copies, Segment, Transaction, segment_rows
@@ -42,10 +42,7 @@ _PIECE = 1024 * 1024
 _SALVAGED = "it is damaged; what is whole in it was written to a new file"
 _DELETE_AGAIN = "must be deleted again"
 _DELETE_EXTRA = "are deleted by `ondisk replicate SOURCE REPLICA --reconcile --delete-extra`"
-_ENCRYPTED_AGAIN = (
-    "its bytes are encrypted in another way than those that were stored, so they cannot be compared: perhaps data in it"
-    " are older ones of the same size, so one counts as lost"
-)
+_ENCRYPTED_AGAIN = "its data are encrypted in another way than those that were stored, and cannot be compared with them"
 _DIFFERENT = "data in it have the unique values of other data, which count, and other contents"
 
 REMEDY = "to have them back, put the file back from a backup, and fix again"
@@ -155,6 +152,7 @@ class Rescan:
         if self._damage.count:
             all_reasons.append(self._damaged())
         returned = self._returned
+        # In a queue, Beats makes new segments: nothing in them was ever deleted.
         if self._known is None and not self._is_queue and not self._access.needs_check():
             returned = self._new
         if returned:
@@ -163,7 +161,8 @@ class Rescan:
         if self._forgotten:
             all_reasons.append(f"{self._forgotten} data that the index knew are gone")
         if self._changed and self._is_encrypted:
-            all_reasons.append(_ENCRYPTED_AGAIN)
+            reset = command("fix", self._access.dataset_path, "--acknowledge", "--yes")
+            all_reasons.append(f"{_ENCRYPTED_AGAIN}: one counts as lost; if the file is right, {reset} resets that")
         elif self._changed:
             all_reasons.append(f"data in it have other bytes than those that were stored: {REMEDY}")
         if self._only_here:
@@ -180,8 +179,6 @@ class Rescan:
             all_reasons.append(self._remedy)
         # A datum that is gone is most likely what was at a damaged place.
         lost = max(self._forgotten + self._changed, self._damage.count + self._missing)
-        if self._is_queue:
-            returned = 0  # Beats has appended them
         return Done(self._name, diagnosis.state, tuple(all_reasons), "rescan", 0, lost, returned=returned)
 
     def in_place(self, *, trusted: bool = False, is_believed: bool = True, scanned: Scanned | None = None) -> bool:

@@ -86,8 +86,9 @@ def test_the_times_are_recognised(time, options):
 
 
 def test_a_date_that_may_begin_with_day_or_month_is_not_guessed():
-    with pytest.raises(InvalidInput, match="'05/06/2026' may have the day or the month first"):
+    with pytest.raises(InvalidInput, match="'05/06/2026' may have the day or the month first") as raised:
         propose("time,x\n05/06/2026,1\n")
+    assert raised.value.hint == "Say it with --time-format '%d/%m/%Y' or --time-format '%m/%d/%Y'."
     assert "%m/%d/%Y" in propose("time,x\n05/06/2026,1\n", time_format="%m/%d/%Y")[1]
 
 
