@@ -19,10 +19,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
+from itertools import groupby
 
 DAY = 86_400_000_000
 """Microseconds of a day."""
@@ -64,6 +66,19 @@ ALWAYS = Interval()
 NEVER = Interval(0, 0)
 NOTHING = Interval(ALWAYS.end, ALWAYS.begin)
 """The interval of a segment of a sequence without data: `NOTHING | x` is x."""
+
+
+def runs_of_days(reftimes: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the runs of consecutive reftimes of one UTC day: the day since 1970, and how many they are."""
+    if sorted(reftimes) != [*reftimes]:
+        return [(day, len([*run])) for day, run in groupby(reftimes, DAY.__rfloordiv__)]
+    runs, begin = [], 0
+    while begin < len(reftimes):  # mostly they are in order; then this is several times as fast
+        day = reftimes[begin] // DAY
+        end = bisect_left(reftimes, (day + 1) * DAY, begin)
+        runs.append((day, end - begin))
+        begin = end
+    return runs
 
 
 class Step(StrEnum):

@@ -24,6 +24,7 @@ from ondisk.formats import Format
 from ondisk.index import Transaction, import_log
 from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
+from ondisk.index.totals import totals
 from ondisk.matcher import reftime_interval
 from ondisk.segments import MustRewrite, SegmentWriter
 from ondisk.staging.bulk_insert import Incoming, Placed
@@ -218,7 +219,7 @@ class _Commit:
         incoming.place(self._placed())
         imported = incoming.insert()
         if kept_out:
-            imported -= self._transaction.take_back(kept_out)
+            imported -= incoming.drop(kept_out)
         skipped, replaced = incoming.count - imported, 0
         if skipped and self._duplicates is not None:
             incoming.note_duplicates()
@@ -234,6 +235,7 @@ class _Commit:
             self._duplicates(self._skipped(incoming))
         if imported < incoming.count or any(segment.destination.format.is_dir for segment in self._segments.values()):
             self._lay_out_again(incoming)
+        incoming.add_to_sums()
         written = {name: segment for name, segment in self._segments.items() if segment.pieces}
         self._write(incoming, written)
         size = sum(segment.size for segment in written.values())
@@ -455,7 +457,7 @@ def _check_matches_nothing(archive: Access, query: Query) -> None:
     """Raise if data match in an archive that people filled: one commit cannot replace these."""
     index = archive.current().index
     with index.snapshot() as snapshot:
-        count = snapshot.totals(query.tree(index)).count
+        count = totals(snapshot, query.tree(index)).count
     if count:
         message = f"{count} matching data are in the archive {archive.path} and cannot be replaced in one commit"
         hint = f"Delete them first with {command('delete', archive.path, 'MATCH', '--yes')}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from itertools import accumulate, groupby, islice, repeat
+from itertools import accumulate, chain, islice, repeat
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.batch_writer import BatchWriter, Destination
@@ -13,7 +13,7 @@ from ondisk.errors import SegmentMissing
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Format
 from ondisk.index import Transaction
-from ondisk.step import DAY, Interval
+from ondisk.step import Interval, runs_of_days
 
 
 class Destinations(ABC):
@@ -30,7 +30,7 @@ class Destinations(ABC):
 
     def ids(self) -> list[int]:
         """Return the segment id of each datum."""
-        return [id_ for destination, count in self.runs for id_ in repeat(destination.segment.id, count)]
+        return [*chain.from_iterable(repeat(destination.segment.id, count) for destination, count in self.runs)]
 
     def offsets(self, sizes: Sequence[int]) -> list[int]:
         """Return the offsets that the data get at the ends of their segments."""
@@ -65,8 +65,8 @@ class ByTime(Destinations):
     ) -> None:
         super().__init__(format)
         step = config.step
-        self._days = [reftime // DAY for reftime in batch.reftimes]
-        stems = {day: step.stem_of_day(day) for day in sorted(set(self._days))}
+        days = runs_of_days(batch.reftimes)
+        stems = {day: step.stem_of_day(day) for day in sorted({day for day, _ in days})}
         names = {stem: f"{stem}.{format.extension}" for stem in stems.values()}
         known = transaction.segments(names.values())
         by_stem, missing = {}, {}
@@ -78,11 +78,10 @@ class ByTime(Destinations):
             except SegmentMissing as error:
                 missing[stem] = f"{error.message}. {error.hint}"
         if missing:
-            reasons = [missing.get(stems[day]) for day in self._days]
+            reasons = [missing.get(stems[day]) for day, count in days for _ in range(count)]
             batch.refuse({place: reason for place, reason in enumerate(reasons) if reason is not None})
-            self._days = [reftime // DAY for reftime in batch.reftimes]
         self._by_day = {day: by_stem[stem] for day, stem in stems.items() if stem in by_stem}
-        self.runs = self._find_runs()
+        self.runs = self._find_runs(batch.reftimes)
         self._refit(batch)
 
     def _refit(self, batch: Batch) -> None:
@@ -100,21 +99,19 @@ class ByTime(Destinations):
             at += count
         if refused:
             batch.refuse(refused)
-            self._days = [day for place, day in enumerate(self._days) if place not in refused]
-            self.runs = self._find_runs()
+            self.runs = self._find_runs(batch.reftimes)
 
     def _all(self) -> Sequence[Destination]:
         return [*self._by_day.values()]
 
     def keep(self, places: Sequence[int], rows: Sequence[Sequence[int]], transaction: Transaction) -> None:
-        self._days = [self._days[place] for place in places]
-        self.runs = self._find_runs()
         kept = [rows[place] for place in places]
+        self.runs = self._find_runs([row[1] for row in kept])
         moved = self.offsets([row[4] for row in kept])
         transaction.set_offsets((offset, row[0]) for row, offset in zip(kept, moved, strict=True) if offset != row[3])
 
-    def _find_runs(self) -> list[tuple[Destination, int]]:
-        return [(self._by_day[day], len(list(run))) for day, run in groupby(self._days)]
+    def _find_runs(self, reftimes: Sequence[int]) -> list[tuple[Destination, int]]:
+        return [(self._by_day[day], count) for day, count in runs_of_days(reftimes)]
 
 
 class InSequence(Destinations):

@@ -11,6 +11,7 @@ from ondisk.datum import from_microseconds
 from ondisk.errors import ConfigError
 from ondisk.formats import find
 from ondisk.index import INDEX, Snapshot, replica, segment_rows
+from ondisk.index.totals import totals
 from ondisk.matcher import Everything
 
 _STORED = ("version", "payload", "compression", "encryption")
@@ -21,8 +22,8 @@ def info(dataset: DatasetAccess) -> dict[str, Any]:
     opened = dataset.current()
     with opened.index.snapshot() as snapshot:
         known = snapshot.dataset()
-        totals = snapshot.totals(Everything())
-        begin, end = span(totals)
+        found = totals(snapshot, Everything())
+        begin, end = span(found)
         stored = _stored(snapshot)
         source = replica.followed(snapshot)
     config = opened.index.config
@@ -37,8 +38,8 @@ def info(dataset: DatasetAccess) -> dict[str, Any]:
         "replace": dataset.config.replace,
         "fields": {name: kind.value for name, kind in config.fields.items()},
         **_new(dataset),
-        "count": totals.count,
-        "size": totals.size,
+        "count": found.count,
+        "size": found.size,
         "begin": begin,
         "end": end,
         "segments": sum(each["segments"] for each in stored),

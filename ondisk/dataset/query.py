@@ -18,8 +18,9 @@ from ondisk.dataset.summaries import Summary, joined, with_offline
 from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import InvalidInput, LockError, MatchError, shown
 from ondisk.formats import Format, find
-from ondisk.index import Index, Key, Row, Snapshot, Totals, field_values
+from ondisk.index import Index, Key, Row, Snapshot, field_values
 from ondisk.index.field_values import FieldSummary
+from ondisk.index.totals import Totals, totals
 from ondisk.matcher import (
     METADATA,
     Everything,
@@ -218,8 +219,8 @@ def summary(access: Opened, archives: Archives, query: Query, fields: Sequence[s
             each = [field_values.counts(snapshot, tree, name) for _, snapshot, tree in parts]
             return with_offline(each, away, name, field_values.kind_of(parts[-1][1], name), values)
 
-        totals = [snapshot.totals(tree) for _, snapshot, tree in parts]
-        counts = [Summary(each.count, each.size, *span(each)) for each in totals]
+        found = [totals(snapshot, tree) for _, snapshot, tree in parts]
+        counts = [Summary(each.count, each.size, *span(each)) for each in found]
         is_all = query.match is None and len(parts) == 1 and not away
         last_change = parts[0][1].dataset()["seq"] if is_all else None
         return joined([*counts, *away.values()], {name: counted(name) for name in fields}, last_change)

@@ -47,6 +47,7 @@ class Aside:
             execute("CREATE UNIQUE INDEX temp.aside_by_seq ON aside (seq)")
             execute("CREATE TEMP TABLE aside_block AS SELECT * FROM block WHERE segment = ?", (self._segment.id,))
             execute("DELETE FROM datum WHERE seq IN (SELECT seq FROM aside)")
+            self._transaction.sums.clear(self._segment.id)
         return self
 
     def __exit__(

@@ -14,7 +14,7 @@ from typing import Any
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType
 
-REVISION = "0004"
+REVISION = "0005"
 """The Alembic revision of the schema."""
 UNIQUE = "datum_unique"
 """The index of the unique fields."""
@@ -48,7 +48,10 @@ _TABLES = {
         "unread",
         "deleted",
         "kind",
+        "summed",
     ),
+    "day_sum": ("segment", "day", "count", "size", "first", "last"),
+    "value_count": ("segment", "day", "field", "value", "count"),
     "block": ("segment", "offset", "position", "stored"),
     "value": ("id", "value"),
     "deletion": ("seq", "datum", "forgotten"),
@@ -79,6 +82,7 @@ class Columns:
     Attributes:
         kinds: field → its declared type; its column of `datum` is `f_NAME`.
         of_table: table → the names of its columns.
+        counted: the fields whose values are counted, see `ondisk.index.sums`.
         row: the columns of `datum` that a query selects: reftime, segment, offset, size, the declared fields.
         unique_names: the fields of the UNIQUE index, reftime first where it is listed; empty without one.
         key_names: the same without reftime.
@@ -93,6 +97,7 @@ class Columns:
 
     def __init__(self, config: DatasetConfig) -> None:
         self.kinds: Mapping[str, FieldType] = config.fields
+        self.counted = [name for name in config.index if name != "reftime"]
         self.of_table = {**_TABLES, "datum": (*_TABLES["datum"], *(f"f_{name}" for name in self.kinds))}
         names = self.of_table["datum"]
         self.row = ", ".join(f"datum.{name}" for name in names[1:])

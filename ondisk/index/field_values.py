@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any, TypeAlias
 
 from ondisk.datum import FieldType, Value, restored
-from ondisk.index.columns import column_of
+from ondisk.index.columns import MISSING, column_of
 from ondisk.index.snapshot import Snapshot
+from ondisk.index.totals import OF_INTERVAL, interval_of_sums
 from ondisk.matcher import Expression
 
 Count: TypeAlias = tuple[Value | None, int]
@@ -48,15 +49,15 @@ def kind_of(snapshot: Snapshot, name: str) -> FieldType:
 def counts(snapshot: Snapshot, tree: Expression, name: str) -> Iterator[Count]:
     """Yield each value of a field in the data that match, in order; None, for missing, first.
 
-    Cost: looks at all data that match; SQLite sorts the values, in a file if they are many.
+    Cost: as `most_frequent`; SQLite sorts the values, in a file if they are many.
     """
-    where, kind, column = snapshot.where(tree), kind_of(snapshot, name), column_of(name)
-    sql = f"SELECT {column} AS key, count(*) AS n FROM datum WHERE {where.sql} GROUP BY {column}"
+    kind = kind_of(snapshot, name)
+    sql, bound = _counted(snapshot, tree, name)
     if kind.interned:
-        sql = f"SELECT value, n FROM ({sql}) LEFT JOIN value ON value.id = key ORDER BY value"
+        sql = f"SELECT value.value, n FROM ({sql}) LEFT JOIN value ON value.id = key ORDER BY value.value"
     else:
-        sql += f" ORDER BY {column}"
-    for stored, count in chain.from_iterable(snapshot.select(sql, where.values)):
+        sql += " ORDER BY key"
+    for stored, count in chain.from_iterable(snapshot.select(sql, bound)):
         yield None if stored is None else restored(stored, kind), count
 
 
@@ -66,26 +67,42 @@ def most_frequent(snapshot: Snapshot, tree: Expression, name: str, limit: int | 
     Args:
         limit: the highest number of values to list; None for all.
 
-    Cost: looks at all data that match, or at an index of the field if all match. SQLite counts the values in a file if
-        they are many, so memory does not grow with them, but with those that are listed.
+    Cost: reads the counts in the sums of segments and days if these have them; else looks at all data that match, or at
+        an index of the field if all match. SQLite counts the values in a file if they are many, so memory does not grow
+        with them, but with those that are listed.
     """
-    where, kind, column = snapshot.where(tree), kind_of(snapshot, name), column_of(name)
+    kind = kind_of(snapshot, name)
+    counted, bound = _counted(snapshot, tree, name)
     present, value = ("key != 0", "(SELECT value FROM value WHERE id = key)") if kind.interned else (
         "key IS NOT NULL", "key")  # fmt: skip
     span = "min(key), max(key)" if kind in _ORDERED else "NULL, NULL"
     missing = f"ifnull(sum(n) FILTER (WHERE NOT {present}), 0)"
     sql = (
-        f"WITH counted (key, n) AS MATERIALIZED"
-        f" (SELECT {column}, count(*) FROM datum WHERE {where.sql} GROUP BY {column})"
+        f"WITH counted (key, n) AS MATERIALIZED ({counted})"
         f" SELECT * FROM (SELECT count(*) FILTER (WHERE {present}), {missing}, {span} FROM counted) LEFT JOIN"
         f" (SELECT {value} AS value, n FROM counted WHERE {present} ORDER BY n DESC, value LIMIT ?)"
         f" ORDER BY n DESC, value"
     )
-    rows = [*chain.from_iterable(snapshot.select(sql, (*where.values, -1 if limit is None else limit)))]
+    rows = [*chain.from_iterable(snapshot.select(sql, (*bound, -1 if limit is None else limit)))]
     distinct, without, *bounds = rows[0][:4]
     values = [(restored(stored, kind), count) for *_, stored, count in rows if count is not None]
     least, most = (None if stored is None else restored(stored, kind) for stored in bounds)
     return FieldSummary(values, distinct, without, least, most)
+
+
+def _counted(snapshot: Snapshot, tree: Expression, name: str) -> tuple[str, Sequence[Any]]:
+    """Return the SQL, with its values, that selects each stored value and the number of data that match and have it."""
+    interval = interval_of_sums(snapshot, tree)
+    if interval is not None and name in snapshot.columns.counted:
+        rows = f"day_sum JOIN value_count USING (segment, day) WHERE {OF_INTERVAL} AND field = ?"
+        count = f"SELECT ifnull(sum(value_count.count), 0) FROM {rows}"
+        total = f"SELECT ifnull(sum(count), 0) FROM day_sum WHERE {OF_INTERVAL}"
+        ((has_all,),) = snapshot.fetch(f"SELECT ({count}) = ({total})", (*interval, name, *interval))
+        if has_all:
+            value = f"nullif(value, {MISSING})"
+            return f"SELECT {value} AS key, sum(value_count.count) AS n FROM {rows} GROUP BY 1", (*interval, name)
+    where, column = snapshot.where(tree), column_of(name)
+    return f"SELECT {column} AS key, count(*) AS n FROM datum WHERE {where.sql} GROUP BY {column}", where.values
 
 
 def summed(ordered: Iterable[Iterable[Count]], kind: FieldType, limit: int | None) -> FieldSummary:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain
+from itertools import chain, starmap
 from math import isfinite, nan
 from typing import Any
 
@@ -13,12 +13,14 @@ from ondisk.datum import FieldType, Value, from_microseconds, microseconds, rest
 from ondisk.index.columns import column_of
 from ondisk.index.field_values import kind_of
 from ondisk.index.snapshot import Snapshot
+from ondisk.index.totals import OF_INTERVAL, interval_of_sums
 from ondisk.matcher import Expression
 from ondisk.step import DAY
 
 PERIODS = ("hour", "day", "month", "year")
 NUMBERS = (FieldType.INTEGER, FieldType.REAL)
 
+_OF_DAYS = ("day", "month", "year")
 _UNITS: dict[str, int] = {"hour": DAY // 24, "day": DAY}
 _FIRST = {"month": "%Y-%m-01", "year": "%Y-01-01"}
 _SECOND = 1_000_000
@@ -102,8 +104,17 @@ def grouped(snapshot: Snapshot, tree: Expression, by: str, of: str | None) -> It
         by: a period, or a declared field, or reftime.
         of: another declared field, of numbers or times; None for none.
 
-    Cost: looks at all data that match, once; SQLite sorts the keys, in a file if they are many.
+    Cost: of days, months and years without another field, reads the sums of segments and days if these suffice; else
+        looks at all data that match, once. SQLite sorts the keys, in a file if they are many.
     """
+    interval = interval_of_sums(snapshot, tree) if by in _OF_DAYS and of is None else None
+    if interval is not None:
+        sql = (
+            f"SELECT {_key(by)} AS key, sum(count), sum(size), min(first), max(last)"
+            f" FROM (SELECT day * {DAY} AS reftime, * FROM day_sum WHERE {OF_INTERVAL}) GROUP BY 1 ORDER BY 1"
+        )
+        yield from starmap(Part, chain.from_iterable(snapshot.select(sql, interval)))
+        return
     where, value = snapshot.where(tree), "NULL" if of is None else column_of(of)
     kind = FieldType.TIMESTAMP if by in PERIODS else kind_of(snapshot, by)
     sql = (

@@ -35,6 +35,7 @@ from ondisk.index.connection import (
     sqlite_errors,
 )
 from ondisk.index.migrations import upgrade
+from ondisk.index.sums import Sums
 from ondisk.index.swap import swap_in
 from ondisk.index.tables import DIALECT, Tables
 from ondisk.index.tide import Exchanged, Recorded, TideMark
@@ -190,7 +191,7 @@ class Rebuilt:
         self.connection.execute("COMMIT")
 
     def finish(self, config: DatasetConfig) -> None:
-        """Create the indices and the view of a configuration, drop others, and sync the file."""
+        """Create the indices and the view of a configuration, drop others, make all sums, and sync the file."""
         execute = self.connection.execute
         execute("BEGIN")
         wanted = list(Tables(config).field_statements())
@@ -203,6 +204,7 @@ class Rebuilt:
         for statement in wanted:
             if statement not in there:
                 execute(statement)
+        Sums(self.connection, Columns(config)).count_all()
         execute("UPDATE dataset SET config = ?", (dump(config),))
         execute("COMMIT")
         mode = "delete" if self.directory.is_network() else "wal"
@@ -369,7 +371,8 @@ def _forget(copy: sqlite3.Connection, renewed: Callable[[Recorded], Recorded | N
     count = "SELECT count(*) FROM datum WHERE segment IN (SELECT value FROM json_each(?))"
     deleted = "SELECT ifnull(sum(deleted), 0) FROM segment WHERE id IN (SELECT value FROM json_each(?))"
     found = copy.execute(count, (forgotten,)).fetchone()[0] + copy.execute(deleted, (folders,)).fetchone()[0]
-    for table, column in (("datum", "segment"), ("block", "segment"), ("segment", "id")):
+    for table in ("datum", "block", "day_sum", "value_count", "segment"):
+        column = "id" if table == "segment" else "segment"
         copy.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (forgotten,))
     update = (
         "UPDATE segment SET size = ?, length = iif(compressed, length, ?), mtime = ?, inode = ?, tail = ?, checksum = ?"

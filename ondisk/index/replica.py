@@ -151,7 +151,7 @@ def take_place(transaction: Transaction, row: tuple[Any, ...], new: Collection[i
     """
     found, other = transaction.duplicate_of(row), None
     if found is not None:
-        _execute(transaction, "DELETE FROM datum WHERE seq = ?", found[:1])
+        transaction.take_back(found[:1])
         if found[0] not in new:
             transaction.add_deleted(found[2], 1, found[4])
             other = found[0], found[2]

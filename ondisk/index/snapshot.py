@@ -117,16 +117,6 @@ _SEGMENT_NAMED = f"SELECT {Segment.COLUMNS} FROM segment WHERE name = ?"
 _BLOCKS_BEFORE = "SELECT offset, position, stored FROM block WHERE segment = ? AND offset < ? ORDER BY offset DESC"
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """How many data, their bytes, and their first and last reftime (microseconds; None without data)."""
-
-    count: int
-    size: int
-    begin: int | None
-    end: int | None
-
-
 class Snapshot:
     """One state of the index, for a `with` block in one thread.
 
@@ -423,12 +413,6 @@ class Snapshot:
             if name in metadata
         }
 
-    def totals(self, tree: Expression) -> Totals:
-        """Aggregate the data that match."""
-        where = self.where(tree)
-        sql = f"SELECT count(*), ifnull(sum(size), 0), min(reftime), max(reftime) FROM datum WHERE {where.sql}"
-        return Totals(*self.fetch(sql, where.values)[0])
-
     def dataset(self) -> dict[str, Any]:
         """Return uuid, seq, generation and committed_at of the dataset, and how many of its data are lost."""
         sql = "SELECT uuid, seq, generation, committed_at, lost FROM dataset"
@@ -446,6 +430,11 @@ class Snapshot:
         """
         texts = (",".join(map(str, some)) for some in seqs)
         self._excluded = json.dumps([*runs]), f"[{','.join(texts)}]"
+
+    @property
+    def is_excluding(self) -> bool:
+        """Whether queries skip some data, see `exclude`."""
+        return self._excluded is not None
 
     def where(self, tree: Expression) -> Condition:
         """Return a condition as SQL, for this snapshot."""

@@ -1,4 +1,4 @@
-"""The tables of `index.sqlite`, revision 4.
+"""The tables of `index.sqlite`, revision 5.
 
     dataset    one row: the dataset's UUID, its counters, the configuration that the index was built for, how many data
                are lost until somebody acknowledges it, and the number up to which tokens have expired
@@ -10,7 +10,11 @@
                and may append to it; `begin` and `end`: the interval of its name; in a sequence, that of its data;
                `deleted`: bytes in it (files, of a dir segment) whose data were deleted or replaced, or that a fix has
                read and found to be no data of the dataset; NULL: unknown; `kind`: how the format stores data in it, see
-               `ondisk.segment.End`
+               `ondisk.segment.End`; `summed`: the number of data in its sums; NULL: it has none
+    day_sum    one row for each segment and UTC day: number and bytes of its data, their first and last reftime; see
+               `ondisk.index.sums`
+    value_count
+               one row for each value that data of a segment and day have in a field of `index`, with their number
     block      one row for each block of a compressed segment: the offset of its first decompressed byte, its position
                and its size in the file
     datum      one row for each datum: place, size, reftime, and a column `f_NAME` for each declared field
@@ -91,7 +95,11 @@ class Tables:
                _column("format", TEXT), _column("size"), _column("begin"), _column("end"), _column("mtime"),
                Column("checked_at", Integer), Column("checked", TEXT), _added("length"), _added("count"),
                _added("compressed"), *(Column(name, Integer) for name in ("inode", "tail", "checksum")),
-               _added("unread"), Column("deleted", Integer), _added("kind"))  # fmt: skip
+               _added("unread"), Column("deleted", Integer), _added("kind"), Column("summed", Integer))  # fmt: skip
+        _table("day_sum", metadata, _key("segment"), _key("day"), _column("count"), _column("size"), _column("first"),
+               _column("last"), sqlite_with_rowid=False)  # fmt: skip
+        _table("value_count", metadata, _key("segment"), _key("day"), Column("field", TEXT, primary_key=True),
+               Column("value", Any_, primary_key=True), _column("count"), sqlite_with_rowid=False)  # fmt: skip
         _table("block", metadata, _key("segment"), _key("offset"), _column("position"), _column("stored"),
                sqlite_with_rowid=False)  # fmt: skip
         _table("value", metadata, _key("id"), Column("value", Any_, nullable=False, unique=True))

@@ -20,6 +20,7 @@ from ondisk.index.columns import insert_rows, stored_columns
 from ondisk.index.connection import sqlite_errors
 from ondisk.index.segment_rows import KnownArchive
 from ondisk.index.snapshot import Segment, Snapshot
+from ondisk.index.sums import Sums
 from ondisk.index.where import condition, resolve
 from ondisk.matcher import Expression, undeclared_in
 from ondisk.segment import Block, Facts
@@ -36,10 +37,31 @@ class Transaction(AtomicChange):
 
     def __enter__(self) -> Self:
         self._deleted: dict[int, tuple[int, int]] = {}  # segment → number and bytes of data that were deleted
+        self.sums = Sums(self.connection, self.schema)
+        self._recounted: list[Segment] = []
         return super().__enter__()
 
     def _complete(self) -> None:
         self._save_deleted()
+        with sqlite_errors(self.directory):
+            self.sums.save()
+            for segment in self._recounted:
+                self.sums.count_again(segment.id, f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?")
+            if self._recounted:
+                self.sums.save()
+
+    def recount(self, segment: Segment) -> None:
+        """Make the sums of a segment again from its rows, before the commit."""
+        self._recounted.append(segment)
+
+    def restore_sums(self, ids: Iterable[int]) -> None:
+        """Make the sums of segments again, by their ids; remove those of segments that the index does not know."""
+        for id_ in ids:
+            names = [name for (name,) in self._rows("SELECT name FROM segment WHERE id = ?", (id_,))]
+            if not names:
+                self.sums.forget(id_)
+            for segment in self.segments(names).values():
+                self.recount(segment)
 
     def segments(self, names: Iterable[str]) -> dict[str, Segment]:
         """Return name → segment, for those of the names that the index knows."""
@@ -90,11 +112,18 @@ class Transaction(AtomicChange):
         before = self.connection.total_changes
         with sqlite_errors(self.directory):
             insert_rows(self.connection, self.schema.insert_into, columns, self.schema.on_conflict)
-        return self.connection.total_changes - before
+            inserted = self.connection.total_changes - before
+            if inserted == len(columns[0]):
+                self.sums.add(columns)
+            elif inserted:
+                self.sums.add_rows("SELECT value FROM json_each(?)", (json.dumps([*columns[0]]),))
+        return inserted
 
     def take_back(self, seqs: Iterable[int]) -> int:
-        """Remove rows, and nothing else: nothing is noted or counted."""
-        return self._execute_many("DELETE FROM datum WHERE seq = ?", ((seq,) for seq in seqs))
+        """Remove rows, and nothing else: nothing is noted or counted as deleted."""
+        select, values = "SELECT value FROM json_each(?)", (json.dumps([*seqs]),)
+        self._subtract(select, values)
+        return self._execute(f"DELETE FROM datum WHERE seq IN ({select})", values).rowcount
 
     def drop_rows(self, seqs: Iterable[int]) -> None:
         """Remove rows without noting deletions. Their bytes stay in their segments, and are counted as deleted."""
@@ -220,6 +249,8 @@ class Transaction(AtomicChange):
                 self.note_deleted([seq])
                 self.add_deleted(found[2], 1, found[4])
             self.connection.execute(self.schema.insert, row)
+            self.sums.remove([*zip(found)])
+            self.sums.add([*zip(row)])
         return True
 
     def set_offsets(self, offsets: Iterable[tuple[int, int]]) -> None:
@@ -387,9 +418,11 @@ class Transaction(AtomicChange):
         """Remove a segment but not its data, which the caller moves to its next generation or has removed."""
         self._execute("DELETE FROM segment WHERE id = ?", (segment.id,))
         self.forget_blocks(segment)
+        self.sums.forget(segment.id)
 
     def renew(self, old: Segment, new: Segment) -> None:
         """Give a segment the generation and the facts of another file with the same data at the same places."""
+        self.sums.move(old.id, new.id)
         sql = f"SELECT seq FROM {self.data_of(old)} WHERE segment.id = ?"
         self._execute(f"UPDATE datum SET segment = ? WHERE seq IN ({sql})", (new.id, old.id))
         facts = new.facts
@@ -403,7 +436,12 @@ class Transaction(AtomicChange):
 
     def set_places(self, places: Iterable[tuple[int, int, int]]) -> None:
         """Set the segments and the offsets of data: (generation, offset, seq)."""
-        self._execute_many("UPDATE datum SET segment = ?, offset = ? WHERE seq = ?", places)
+        places = [*places]
+        select, values = "SELECT value FROM json_each(?)", (json.dumps([seq for *_, seq in places]),)
+        with sqlite_errors(self.directory):
+            self.sums.remove_rows(select, values)
+            self._execute_many("UPDATE datum SET segment = ?, offset = ? WHERE seq = ?", places)
+            self.sums.add_rows(select, values)
 
     def relocate(self, old: Segment, new: Segment, places: Iterable[tuple[int, int, int]]) -> int:
         """Set the places of data in the next generation of their segment: (seq, old offset, new offset).
@@ -413,11 +451,13 @@ class Transaction(AtomicChange):
         Returns:
             How many were moved. Data that were deleted or replaced meanwhile are not.
         """
+        self.sums.move(old.id, new.id)
         sql = "UPDATE datum SET segment = ?, offset = ? WHERE seq = ? AND segment = ? AND offset = ?"
         return self._execute_many(sql, ((new.id, to, seq, old.id, before) for seq, before, to in places))
 
     def resize(self, segment: Segment, sizes: Iterable[tuple[int, int]]) -> None:
         """Set the sizes of data in a segment: (seq, size)."""
+        self.recount(segment)
         sql = "UPDATE datum SET size = ? WHERE seq = ? AND segment = ?"
         self._execute_many(sql, ((size, seq, segment.id) for seq, size in sizes))
 
@@ -427,6 +467,7 @@ class Transaction(AtomicChange):
         Returns:
             How many data were moved; -1 if not all of the file's.
         """
+        self.sums.move(old.id, new.id)
         schema = self.attach(path)
         ((count,),) = self._rows(f"SELECT count(*) FROM {schema}.place")
         sql = (
@@ -435,7 +476,8 @@ class Transaction(AtomicChange):
         )
         moved = self._execute(sql, (new.id, old.id)).rowcount
         sql = f"UPDATE main.datum SET size = resized.size FROM {schema}.resized WHERE datum.seq = resized.seq"
-        self._execute(f"{sql} AND datum.segment = ?", (new.id,))
+        if self._execute(f"{sql} AND datum.segment = ?", (new.id,)).rowcount:
+            self.recount(new)
         self._execute(f'INSERT INTO main.block SELECT ?, "offset", position, stored FROM {schema}.block', (new.id,))
         return moved if moved == count else -1
 
@@ -537,8 +579,8 @@ class Transaction(AtomicChange):
         )
         if self._execute(update, (*now, interval.begin, interval.end, segment.id, segment.name)).rowcount == 0:
             insert = (
-                f'INSERT INTO segment ({", ".join(columns)}, id, name, format, "begin", "end", deleted)'
-                f" VALUES (?{', ?' * 14}, 0)"
+                f'INSERT INTO segment ({", ".join(columns)}, id, name, format, "begin", "end", deleted, summed)'
+                f" VALUES (?{', ?' * 14}, 0, 0)"
             )
             self._execute(insert, (*now, segment.id, segment.name, segment.format, interval.begin, interval.end))
 
@@ -572,11 +614,17 @@ class Transaction(AtomicChange):
         self._execute("DROP TABLE place")
         return deleted
 
+    def _subtract(self, select: str, values: Sequence[Any]) -> None:
+        """Subtract the rows with the seqs that a SELECT returns from the sums. Call it before they are removed."""
+        with sqlite_errors(self.directory):
+            self.sums.remove_rows(select, values)
+
     def _delete(self, select: str, values: Sequence[Any], limit: int | None = None) -> int:
         if limit is not None:
             return self._delete_some(select, values, limit)
         if self.is_replica:
             self.count_deleted(select, values)
+            self._subtract(select, values)
             return self._execute(f"DELETE FROM datum WHERE seq IN ({select})", values).rowcount
         first = self.seq
         numbered = f"SELECT {first} + row_number() OVER (ORDER BY seq), seq FROM ({select})"
@@ -584,6 +632,7 @@ class Transaction(AtomicChange):
         deleted = self._execute(sql, values).rowcount
         noted = "SELECT datum FROM deletion WHERE seq > ?"
         self.count_deleted(noted, (first,))
+        self._subtract(noted, (first,))
         self._execute(f"DELETE FROM datum WHERE seq IN ({noted})", (first,))
         self.take_seqs(deleted)
         return deleted

@@ -13,6 +13,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import command
 from ondisk.index import Snapshot, segment_rows
+from ondisk.index.totals import totals
 from ondisk.maintenance import holds
 from ondisk.maintenance.states import State
 from ondisk.matcher import Everything
@@ -55,7 +56,7 @@ class Ages:
         clock = int(now * 1_000_000)
         with dataset.current().index.snapshot() as snapshot:
             committed_at = _last_commit(dataset, snapshot)
-            newest = snapshot.totals(Everything()).end if clock - committed_at > holds.FAR else None
+            newest = totals(snapshot, Everything()).end if clock - committed_at > holds.FAR else None
         counted_from = holds.counted_from(clock, committed_at, newest)
         if counted_from is None:
             return cls(now, holds.doubt(clock, committed_at, newest), away=away)

@@ -19,6 +19,7 @@ from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, St
 from ondisk.filesystem import Directory
 from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import INDEX, Copies, Segment, Transaction, replica, segment_rows
+from ondisk.index.totals import wrong_sums
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
@@ -234,8 +235,19 @@ def _fix(
                 for _, scanned in group:
                     if scanned is not None:
                         scanned.rows.discard(access.directory)
+    _restore_sums(access)
     if needs_check and len(errors) == errors_before:
         _remove_sentinel(access, begun["uuid"])
+
+
+def _restore_sums(access: Access) -> None:
+    """Make the sums of segments that have none, or wrong ones, from their rows."""
+    with access.current().index.snapshot() as snapshot:
+        wrong = wrong_sums(snapshot)
+    if wrong:
+        with access.transaction("fix") as transaction:
+            transaction.restore_sums(wrong)
+            transaction.commit()
 
 
 def _repositioned(dataset: DatasetAccess) -> Iterator[Done]:

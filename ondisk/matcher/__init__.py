@@ -7,7 +7,7 @@ Fields ─ == < ──┘                └── matches: one datum, in Python
 
 from ondisk.matcher.evaluate import Values, matches
 from ondisk.matcher.fields import Field, Fields
-from ondisk.matcher.interval import reftime_interval
+from ondisk.matcher.interval import exact_interval, reftime_interval
 from ondisk.matcher.parser import parse
 from ondisk.matcher.sort import Sort, SortInterval, SortKey, parse_sort
 from ondisk.matcher.tree import (
@@ -53,6 +53,7 @@ __all__ = [
     "TimeOfDay",
     "Undeclared",
     "Values",
+    "exact_interval",
     "matches",
     "parse",
     "parse_sort",

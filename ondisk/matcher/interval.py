@@ -18,6 +18,17 @@ def reftime_interval(expression: Expression) -> Interval:
     return _interval(expression, negated=False)
 
 
+def exact_interval(expression: Expression) -> Interval | None:
+    """Return the interval of all reftimes that match, if nothing else decides what matches; else None."""
+    match expression:
+        case Everything() | Compare("reftime", _, int()):
+            return reftime_interval(expression)
+        case And(children) if all(exact_interval(child) is not None for child in children):
+            return reftime_interval(expression)
+        case _:
+            return None
+
+
 def _interval(expression: Expression, *, negated: bool) -> Interval:
     """Return the interval of an expression or of its negation, which is passed down to the leaves (De Morgan)."""
     match expression:

@@ -164,6 +164,14 @@ class Incoming:
             return self.count
         return self._insert(self._columns.on_conflict)
 
+    def drop(self, seqs: Iterable[int]) -> int:
+        """Remove some of the rows again, and return how many were there."""
+        return self._execute_many("DELETE FROM main.datum WHERE seq = ?", ((seq,) for seq in seqs)).rowcount
+
+    def add_to_sums(self) -> None:
+        """Add the rows that were inserted to the sums of their segments, once they have their places."""
+        self._transaction.sums.add_rows("SELECT seq FROM main.datum WHERE seq >= ?", (self.first,))
+
     def note_duplicates(self) -> None:
         """Note the rows that `insert` skipped, for `duplicates`. Call it before `settle`."""
         for file in self._files:
@@ -206,7 +214,9 @@ class Incoming:
         (seen,) = execute("SELECT count(*) FROM doomed WHERE seq < ?", (self.first,)).fetchone()
         number = f"{self._transaction.take_seqs(seen).start - 1} + row_number() OVER (ORDER BY seq)"
         execute(f"INSERT INTO deletion (seq, datum) SELECT {number}, seq FROM doomed WHERE seq < ?", (self.first,))
-        self._transaction.count_deleted("SELECT seq FROM doomed WHERE seq < ?", (self.first,))
+        before = "SELECT seq FROM doomed WHERE seq < ?", (self.first,)
+        self._transaction.count_deleted(*before)
+        self._transaction.sums.remove_rows(*before)
         execute("DELETE FROM main.datum WHERE seq IN (SELECT seq FROM doomed)")
         execute("DROP TABLE doomed")
         execute(f"{self._columns.insert_into} SELECT {names} FROM temp.again")

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from sums import wrong_sums
+
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_FINDINGS, OndiskError, SegmentMissing
 
 from .victim import Answer, Victim
@@ -85,6 +87,7 @@ def check_law(victim: Victim) -> set[int]:
         assert act <= answered or not act & answered, f"half of one act is there: {sorted(act & answered)}, {said}"
     contents = [each.read_bytes() for each in victim.segments_on_disk() if victim.kept]
     assert all(each in contents for each in victim.kept), f"a file of others is gone, {said}"
+    assert wrong_sums(victim.path) == [], said
     return answered
 
 

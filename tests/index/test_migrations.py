@@ -99,6 +99,8 @@ def test_an_upgraded_index_has_the_schema_of_a_created_one(config):
     assert {name for name, (_, strict, *_) in expected.items() if strict == 1} == {
         "dataset",
         "segment",
+        "day_sum",
+        "value_count",
         "block",
         "value",
         "deletion",
@@ -133,7 +135,9 @@ def test_alembic_finds_no_difference_between_revisions_and_tables():
         command.check(config)
 
 
-@pytest.mark.parametrize("table", ["datum", "block", "done", "difference"])  # the last that each revision makes
+@pytest.mark.parametrize(
+    "table", ["datum", "block", "done", "difference", "value_count"]
+)  # the last that each revision makes
 def test_an_upgrade_that_fails_leaves_the_index_as_it_was(table):
     connection = connect()
     connection.execute(f"CREATE TABLE {table} (mine)")
@@ -219,7 +223,7 @@ def found(dataset: ondisk.Dataset, match: str | None = None) -> list[dict[str, A
 def test_an_index_of_revision_1_is_left_alone_until_it_is_upgraded(old):
     before = (old / INDEX).read_bytes()
     for read_only in (True, False):
-        with pytest.raises(NeedsMigration, match="has revision 0001, this ondisk needs 0004"):
+        with pytest.raises(NeedsMigration, match="has revision 0001, this ondisk needs 0005"):
             ondisk.open(old, read_only)
     assert (old / INDEX).read_bytes() == before
 
@@ -260,7 +264,7 @@ def test_an_upgrade_keeps_every_row_and_says_of_each_segment_how_far_it_goes(old
         sql = f"SELECT * FROM {table} ORDER BY 1, 2, 3" if table in ("dataset", "data") else f"SELECT * FROM {table}"
         assert after.execute(sql).fetchall() == [(*row, *added) for row in before.execute(sql)] != []
     ends = [
-        (*row, row[3], 0, 0, None, None, None, 0, None, 0)
+        (*row, row[3], 0, 0, None, None, None, 0, None, 0, None)
         for row in before.execute("SELECT * FROM segment ORDER BY id")
     ]
     assert after.execute("SELECT * FROM segment ORDER BY id").fetchall() == ends

@@ -12,6 +12,7 @@ from ondisk import DatasetConfig, Datum
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, StorageError
 from ondisk.filesystem import Directory
 from ondisk.index import INDEX, Index, Segment, Transaction
+from ondisk.index.totals import totals
 from ondisk.matcher import Everything, Fields
 from ondisk.segment import Block, End, Facts
 from ondisk.segments import ConcatWriter
@@ -307,7 +308,7 @@ def test_deleting_by_place_takes_what_is_exactly_there(index):
 def test_a_commit_says_whether_anybody_reads_an_older_state(index):
     insert(index, row(1))
     with index.snapshot() as snapshot:
-        snapshot.totals(Everything())
+        totals(snapshot, Everything())
         with Transaction(index) as transaction:
             transaction.insert([*zip(row(*transaction.take_seqs(1), station=2))])
             transaction.commit()

@@ -6,6 +6,8 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
 
+from sums import wrong_sums
+
 from ondisk.filesystem import Directory
 from ondisk.formats import find
 from ondisk.maintenance.states import State
@@ -46,3 +48,4 @@ def check_sound(dataset):
         assert index.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         [(last, highest)] = index.execute("SELECT seq, (SELECT max(seq) FROM datum) FROM dataset").fetchall()
         assert highest is None or highest <= last
+    assert wrong_sums(dataset.path) == []

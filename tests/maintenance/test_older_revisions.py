@@ -1,4 +1,4 @@
-"""Datasets of the release before: they become those of this revision, and nothing in them is lost or doubted."""
+"""Datasets of older revisions become those of this one, and nothing in them is lost or doubted."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from sums import wrong_sums
 from worlds import sql
 
 import ondisk
@@ -17,15 +18,19 @@ from ondisk.datum import Datum
 from ondisk.index import INDEX
 from ondisk.maintenance.states import State
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "revision-3"
-EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
+GOLDEN = Path(__file__).parents[1] / "golden"
+EXPECTED = json.loads((GOLDEN / "revision-3" / "expected.json").read_text())
 
 
 @pytest.fixture(params=sorted(EXPECTED))
 def before(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Put a dataset of revision 3 on the disk, with files that were changed now."""
-    path = tmp_path / request.param
-    shutil.copytree(GOLDEN / request.param, path)
+    return copied("revision-3", request.param, tmp_path)
+
+
+def copied(revision: str, kind: str, tmp_path: Path) -> Path:
+    path = tmp_path / kind
+    shutil.copytree(GOLDEN / revision / kind, path)
     for part in parts(path):
         with contextlib.closing(sqlite3.connect(part / INDEX)) as index:
             index.executescript((part / "index.sql").read_text())
@@ -76,7 +81,7 @@ def test_files_as_recorded_are_trusted_and_get_their_facts(before: Path) -> None
     restore_mtimes(before)
     numbers = seqs(before)
     done = ondisk.migrate(before)
-    assert done.revision == ("0003", "0004")
+    assert done.revision == ("0003", "0005")
     dirty = [(f"2026/11-21.{name}", State.DIRTY)]
     with ondisk.open(before) as dataset:
         assert not dataset.needs_check
@@ -135,3 +140,18 @@ def test_an_append_goes_on_where_the_release_before_ended(before: Path) -> None:
         assert result.imported == 1, result
         assert answers(dataset)[: len(EXPECTED[name])] == EXPECTED[name]
         assert [each for each in left(dataset, accurate=True) if each[1] != State.DIRTY] == []
+
+
+def test_an_index_of_revision_4_gets_its_sums_without_reading_a_segment(tmp_path: Path) -> None:
+    path = copied("revision-4", "vm2", tmp_path)
+    for file in path.rglob("*.vm2"):
+        file.rename(tmp_path / file.name)
+    assert ondisk.migrate(path).revision == ("0004", "0005")
+    for part in parts(path):
+        assert wrong_sums(part) == []
+        assert sql(part, "SELECT count(*) FROM segment WHERE summed IS NULL") == [(0,)]
+    with ondisk.open(path, read_only=True) as dataset:
+        expected = json.loads((GOLDEN / "revision-4" / "expected.json").read_text())["vm2"]
+        assert dataset.summary().count == len(expected) == 11
+        found = [(each.reftime.isoformat(), dict(each.metadata)) for each in dataset.query(with_data=False)]
+        assert found == [(each["reftime"], each["metadata"]) for each in expected]
