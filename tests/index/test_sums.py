@@ -78,6 +78,17 @@ def test_summaries_from_sums_are_those_from_rows(acts, format, tmp_path_factory)
         assert found == [*answers(counting)]
 
 
+def test_what_is_deleted_and_repacked_is_subtracted(create):
+    dataset = create(**CONFIG)
+    dataset.append(datum(hour, 1, name="a" if hour % 2 else None) for hour in range(100))
+    for match in ("reftime:=2026-11-20 00:00", "reftime:=2026-11-20 23:00", "reftime:=2026-11-22"):
+        assert dataset.delete(match)
+        assert wrong_sums(dataset.path) == [], match
+    dataset.repack()
+    assert wrong_sums(dataset.path) == []
+    assert (dataset.summary().begin, dataset.summary().count) == (START + timedelta(hours=1), 74)
+
+
 @pytest.mark.parametrize("replace", ["yes", "no"])
 def test_rows_in_any_order_over_days_and_segments_are_summed_up(create, replace):
     dataset = create(**CONFIG | {"replace": replace})
