@@ -14,7 +14,7 @@ from operator import itemgetter
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
-from ondisk.datum import restored
+from ondisk.datum import INTEGER_MIN, restored
 from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import components
 from ondisk.formats import has_extension, is_dir
@@ -249,7 +249,11 @@ class Snapshot:
         if not sort or all(key.field != "reftime" for key in sort.keys):
             keys.append("datum.reftime")
         order = ", ".join([*keys, "datum.seq"])
-        sql = f"SELECT {select or self.columns.row} FROM datum WHERE {where.sql} ORDER BY {order}"
+        condition = where.sql
+        if limit is not None and limit <= ROWS and order.startswith("datum.reftime"):
+            # Without a bound on reftime, SQLite reads and sorts all rows to find the first few.
+            condition = f"({condition}) AND datum.reftime >= {INTEGER_MIN}"
+        sql = f"SELECT {select or self.columns.row} FROM datum WHERE {condition} ORDER BY {order}"
         if limit is not None:
             sql += f" LIMIT {int(limit)}"
         return self.select(sql, where.values, count)

@@ -4,7 +4,7 @@ import random
 import sqlite3
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import google_crc32c
@@ -100,6 +100,20 @@ def test_a_limit_and_a_sort_order_are_those_of_the_whole_answer(dataset, index):
         assert stations(snapshot, sort="-product,-station") == [9, 3, 1, 2]
         assert stations(snapshot, sort="product", limit=2) == [2, 1]
         assert stations(snapshot, limit=0) == []
+
+
+@pytest.mark.parametrize("unique", [["reftime", "station"], ["station"], []])
+@pytest.mark.parametrize("sort", [None, "-reftime"])
+def test_the_first_data_are_found_without_a_look_at_all_others(create, unique, sort):
+    dataset = create(fields=FIELDS, unique=unique)
+    dataset.append(Datum(T + timedelta(minutes=at), {"station": at}) for at in range(2000))
+    with dataset._access.current().index.snapshot() as snapshot:
+        steps: list[int] = []
+        snapshot.connection.set_progress_handler(lambda: steps.append(1), 100)
+        found = stations(snapshot, sort=sort, limit=3)
+        snapshot.connection.set_progress_handler(None, 0)
+    assert found == ([1999, 1998, 1997] if sort else [0, 1, 2])
+    assert len(steps) < 5
 
 
 def test_metadata_hold_the_fields_that_are_there_and_are_shared_and_read_only(dataset, index):
