@@ -8,22 +8,28 @@ with ondisk.create("weather", {"format": "vm2", "step": "daily", "fields": {"are
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ondisk.config import ConfigDict, DatasetConfig
-from ondisk.datum import Datum, FieldType, Location
 from ondisk.errors import OndiskError
-from ondisk.step import Step
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
 
     from ondisk.backup import Restored
-    from ondisk.dataset import AppendResult, Dataset, FieldSummary, Group, Merged, Outcome, Summary
+    from ondisk.config import ConfigDict, DatasetConfig
+    from ondisk.dataset.append import AppendResult, Outcome
+    from ondisk.dataset.dataset import Dataset
+    from ondisk.dataset.merged import Merged
+    from ondisk.dataset.summaries import Summary
+    from ondisk.datum import Datum, FieldType, Location
+    from ondisk.index.field_values import FieldSummary
+    from ondisk.index.groups import Group
     from ondisk.maintenance.migrate import Migration
     from ondisk.maintenance.states import Report
+    from ondisk.step import Step
 
 __version__ = "0.1.0"
 __all__ = [
@@ -50,20 +56,34 @@ __all__ = [
     "restore",
 ]
 
-# The dataset package is imported with the first dataset, so that `import ondisk` and `ondisk --help` are fast.
-_LAZY = frozenset({"AppendResult", "Dataset", "FieldSummary", "Group", "Merged", "Outcome", "Summary"})
+# Each is imported when it is first used, so that `import ondisk` and `ondisk --help` are fast.
+_MODULES = {
+    "AppendResult": "ondisk.dataset.append",
+    "ConfigDict": "ondisk.config",
+    "Dataset": "ondisk.dataset.dataset",
+    "DatasetConfig": "ondisk.config",
+    "Datum": "ondisk.datum",
+    "FieldSummary": "ondisk.index.field_values",
+    "FieldType": "ondisk.datum",
+    "Group": "ondisk.index.groups",
+    "Location": "ondisk.datum",
+    "Merged": "ondisk.dataset.merged",
+    "Outcome": "ondisk.dataset.append",
+    "Step": "ondisk.step",
+    "Summary": "ondisk.dataset.summaries",
+}
 
 
 def create(path: str | os.PathLike[str], config: DatasetConfig | ConfigDict, *, text: str | None = None) -> Dataset:
     """Create an empty dataset and return it, open for writing; see `Dataset.create`."""
-    from ondisk.dataset import Dataset
+    from ondisk.dataset.dataset import Dataset
 
     return Dataset.create(path, config, text=text)
 
 
 def open(path: str | os.PathLike[str], read_only: bool = False) -> Dataset:
     """Return a dataset, open for writing unless `read_only`; see `Dataset.open`."""
-    from ondisk.dataset import Dataset
+    from ondisk.dataset.dataset import Dataset
 
     return Dataset.open(path, read_only)
 
@@ -79,7 +99,7 @@ def merged(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> 
         ConfigError: a `dataset.toml` is not valid.
         InvalidInput: there are no paths.
     """
-    from ondisk.dataset import Merged
+    from ondisk.dataset.merged import Merged
 
     return Merged.open(paths)
 
@@ -125,8 +145,7 @@ def restore(
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        from ondisk import dataset
-
-        return getattr(dataset, name)
-    raise AttributeError(f"module 'ondisk' has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'ondisk' has no attribute {name!r}")
+    globals()[name] = found = getattr(import_module(_MODULES[name]), name)  # found without this function from now on
+    return found

@@ -6,12 +6,11 @@ Times are UTC-aware `datetime` outside and integer microseconds since 1970 insid
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from math import isnan
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ondisk.errors import InvalidInput, shown
 
@@ -20,11 +19,14 @@ Value: TypeAlias = int | float | str | bool | datetime | bytes
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
+METADATA = "metadata."
+"""What precedes the name of metadata that no field declares, in conditions and as a column."""
+CONTENT = "data."
+"""What precedes the name of a value in the data themselves, if they are mappings."""
 NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(NamedTuple):
     """The location of a stored datum.
 
     Attributes:

@@ -65,8 +65,7 @@ class End:
     kind: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """What the index records about the committed bytes of a segment's file; see `ondisk.segments.facts`.
 
     Attributes:
@@ -98,8 +97,7 @@ class Block(NamedTuple):
     stored: int
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(NamedTuple):
     """Bytes near the beginning of a segment that change as it grows.
 
     Attributes:
@@ -111,8 +109,7 @@ class Patch:
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Laid:
+class Laid(NamedTuple):
     """Bytes to write at the end of a segment.
 
     Attributes:
@@ -126,8 +123,7 @@ class Laid:
     blocks: Sequence[Block] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """Where a batch continues a segment.
 
     Attributes:
@@ -148,8 +144,7 @@ class Start:
     checksum: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(NamedTuple):
     """Damaged bytes in an input file or a segment, which were skipped.
 
     Attributes:

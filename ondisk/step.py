@@ -21,10 +21,10 @@ import re
 import time
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 from itertools import groupby
+from typing import NamedTuple
 
 DAY = 86_400_000_000
 """Microseconds of a day."""
@@ -34,8 +34,7 @@ _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _PARTS = {"biweekly": (1, 16), "weekly": (1, 8, 15, 22, 29)}
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(NamedTuple):
     """A half-open interval: begin ≤ time < end, in microseconds since 1970-01-01T00:00:00Z; by default all of time."""
 
     begin: int = -(2**63)
@@ -45,7 +44,7 @@ class Interval:
     def is_empty(self) -> bool:
         return self.begin >= self.end
 
-    def __contains__(self, time: int) -> bool:
+    def __contains__(self, time: int) -> bool:  # type: ignore[override]  # times are in it, not its parts
         return self.begin <= time < self.end
 
     def __and__(self, other: Interval) -> Interval:

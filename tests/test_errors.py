@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ondisk import errors
-from ondisk.dataset import AppendResult
+from ondisk.dataset.append import AppendResult
 from ondisk.errors import DiskFull, LockError, MatchError, OndiskError, StorageError
 
 CLASSES = [each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, OndiskError)]

@@ -58,7 +58,7 @@ FIGURES = {
     "a part of the name of an exported file": [names._LONGEST_PART],
     "groups in a plot": [plot.MOST],
     "the summary of an offline archive": [summaries._LONGEST],
-    "a batch of an append": [append.BATCH_SIZE, base.BATCH_BYTES],
+    "a batch of an append": [base.BATCH_SIZE, base.BATCH_BYTES],
     "a block of LZ4": [blocks.MAX_BLOCK_SIZE, 4 * MIB],
     "LZ4 frames and blocks of fewer than 32 bytes each": [blocks._MANY],
     "damaged places in a file of `seg`": [seg._PASSED],

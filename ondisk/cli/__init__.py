@@ -24,7 +24,6 @@ from ondisk import __version__
 from ondisk.cli.arguments import decoded, use_key_file
 from ondisk.cli.output import output_for
 from ondisk.cli.streams import complain, discard_stdout, fill_closed_streams, quieted, write_stdout
-from ondisk.dataset.layout import CONFIG
 from ondisk.errors import EXIT_INTERRUPTED, EXIT_OUT_OF_MEMORY, EXIT_TERMINATED, InvalidInput, OndiskError, StorageError
 
 _SIMILAR = 0.7  # more than select and delete are
@@ -159,6 +158,8 @@ def _parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namesp
         given = parse(argv)
     except InvalidInput:
         return parse([default, *argv])
+    from ondisk.dataset.layout import CONFIG  # here, as no parser needs it
+
     named = getattr(given, "dataset", None)
     if isinstance(named, str) and not Path(named, CONFIG).exists() and (":" in named or "match" not in given):
         with contextlib.suppress(InvalidInput):

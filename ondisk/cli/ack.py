@@ -8,12 +8,15 @@ ondisk ack queue --through 3.seg:1260 --yes
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import add_dataset, add_keys, positive
 from ondisk.cli.dataset import open_dataset
 from ondisk.cli.output import Output
-from ondisk.datum import Location
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
+
+if TYPE_CHECKING:
+    from ondisk import Location
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +46,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def _location(text: str) -> Location:
     """Return segment and offset; the size is not needed."""
+    from ondisk import Location
+
     segment, colon, offset = text.rpartition(":")
     if not (segment and colon and offset.isascii() and offset.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is not a segment and an offset such as 3.seg:1260")

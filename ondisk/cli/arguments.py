@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ondisk.config import seconds_of
 from ondisk.errors import ConfigError
 
 
@@ -156,6 +155,8 @@ def positive(text: str) -> int:
 
 def duration(text: str) -> float:
     """Return the seconds of a duration such as 90s, 1h30m or 7d."""
+    from ondisk.config import seconds_of
+
     seconds = seconds_of(text)
     if seconds is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90s, 1h30m or 7d")

@@ -11,29 +11,25 @@ import argparse
 from collections.abc import Sequence
 
 from ondisk.cli.arguments import path
-from ondisk.cli.output import Output
 from ondisk.cli.streams import write_stdout
-from ondisk.dataset.input_file import CSV, TABLES
 from ondisk.errors import EXIT_DONE
-from ondisk.index.groups import PERIODS
-from ondisk.step import Step
 
 _DIRECTORIES = ("dataset", "datasets", "to")
 _STORED = ("seg", "vm2", "jsonl", "blob")
+_STEPS = ("daily", "weekly", "biweekly", "monthly", "yearly", "sequence")
 _VALUES: dict[str, dict[str, Sequence[str]]] = {
-    "init": {"format": _STORED, "step": tuple(Step)},
-    "append": {"format": (*_STORED, CSV, *TABLES, "diskqueue")},
-    "summary": {"by": PERIODS},
+    "init": {"format": _STORED, "step": _STEPS},
+    "append": {"format": (*_STORED, "csv", "parquet", "arrow", "diskqueue")},
+    "summary": {"by": ("hour", "day", "month", "year")},
 }
-"""Command → option → likely values; others are possible."""
+"""Command → option → likely values; others are possible. The library has them, too, and is not imported for them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish")
-    parser.set_defaults(json=False)
 
 
-def run(arguments: argparse.Namespace, output: Output) -> int:
+def run(arguments: argparse.Namespace, output: None) -> int:
     import shtab  # here, because no other command waits for it
 
     from ondisk.cli import whole_parser

@@ -19,7 +19,6 @@ from ondisk.errors import (
     StateError,
     command,
 )
-from ondisk.filesystem import is_denied
 
 if TYPE_CHECKING:
     from ondisk.maintenance.states import Report
@@ -30,6 +29,8 @@ def examined(check: Callable[[], Report]) -> tuple[Report, OndiskError | None]:
     try:
         return check(), None
     except OndiskError as error:
+        from ondisk.filesystem import is_denied
+
         is_partial = is_denied(error) or isinstance(error, KeyMissing | AuthenticationFailed)
         is_partial |= isinstance(error, StateError) and "segment" in error.context
         if not is_partial or "report" not in error.context:
@@ -51,7 +52,7 @@ def open_dataset(path: str, *, read_only: bool = False, doubts: list[str] | None
             try:
                 yield dataset
             finally:
-                for item in dataset.quarantine.kept:
+                for item in () if read_only else dataset.quarantine.kept:
                     how = f"{command('quarantine', path, 'export', item, 'FILE')} copies them"
                     kept = printable(f"data were in the way, and are kept in quarantine: {item}")
                     complain("warning", f"{kept}\n{printable(how)}")

@@ -16,7 +16,6 @@ import ondisk
 from ondisk.cli.arguments import add_fields, add_table, declared, path, table_options
 from ondisk.cli.output import Output
 from ondisk.cli.streams import Input
-from ondisk.config import DatasetConfig
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, ConfigError, InvalidInput
 
 _IN_FILE = {
@@ -61,7 +60,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     return EXIT_DONE
 
 
-def _config(arguments: argparse.Namespace) -> tuple[DatasetConfig, str | None]:
+def _config(arguments: argparse.Namespace) -> tuple[ondisk.DatasetConfig, str | None]:
     """Return the configuration, and the text that it was read from, if it was."""
     keys = ("format", "step", "replace", "version_field", "compression")
     given = {key: value for key in keys if (value := getattr(arguments, key)) is not None} | declared(arguments)
@@ -79,12 +78,12 @@ def _config(arguments: argparse.Namespace) -> tuple[DatasetConfig, str | None]:
         return _from_file(arguments.config)
     if arguments.source is not None:
         text = _proposal(arguments.source, table)
-        return DatasetConfig.from_toml(text), text
+        return ondisk.DatasetConfig.from_toml(text), text
     if arguments.backend is not None:
         return _of_backend(given), None
     if "step" not in given:
         raise InvalidInput("init needs --step, --config or --from", hint="For example --step daily.")
-    return DatasetConfig.from_mapping(given), None
+    return ondisk.DatasetConfig.from_mapping(given), None
 
 
 def _option(name: str) -> str:
@@ -102,7 +101,7 @@ def _proposal(name: str, table: dict[str, Any]) -> str:
             raise type(error)(f"{name}: {error.message}", hint=error.hint, **error.context) from error
 
 
-def _of_backend(given: dict[str, Any]) -> DatasetConfig:
+def _of_backend(given: dict[str, Any]) -> ondisk.DatasetConfig:
     """Return the configuration for elliptics."""
     from ondisk.backends.elliptics import configuration
 
@@ -113,11 +112,11 @@ def _of_backend(given: dict[str, Any]) -> DatasetConfig:
     return configuration(**given)
 
 
-def _from_file(name: str) -> tuple[DatasetConfig, str]:
+def _from_file(name: str) -> tuple[ondisk.DatasetConfig, str]:
     with Input(name) as file:
         content = file.readall()
     try:
         text = content.decode()
-        return DatasetConfig.from_toml(text, name), text
+        return ondisk.DatasetConfig.from_toml(text, name), text
     except UnicodeDecodeError as error:
         raise ConfigError(f"{name} is not UTF-8: {error}", hint="Save it as UTF-8.") from None

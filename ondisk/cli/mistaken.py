@@ -8,17 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
-from ondisk import Dataset, Merged
 from ondisk.cli.streams import complain
-from ondisk.dataset.groups import CONTENT
-from ondisk.datum import Datum
+from ondisk.datum import CONTENT, METADATA
 from ondisk.errors import MatchError, OndiskError, shown
-from ondisk.index.groups import Group
-from ondisk.matcher import METADATA, Compare, Components, Expression, Undeclared, parse
-from ondisk.matcher.tree import nodes
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ondisk import Dataset, Datum, Group, Merged
+    from ondisk.matcher import Expression
 
 _T = TypeVar("_T")
 _SAMPLE = 1_000  # data, the newest ones: their values are compared with those of the match
@@ -41,6 +39,8 @@ def note_mistakes(dataset: Dataset | Merged, match: str | None) -> None:
 
     Cost: reads the metadata of 1,000 data; for a value that none of them has, also searches all data for it.
     """
+    from ondisk.matcher.parser import parse
+
     fields = {name: dataset.fields[name].kind for name in dataset.fields}
     with contextlib.suppress(MatchError):  # a field has different types in several datasets
         for note in dict.fromkeys(_mistakes(dataset, parse(match or "", fields))):
@@ -196,6 +196,9 @@ def _mistakes(dataset: Dataset | Merged, tree: Expression) -> Iterator[str]:
 
 def _texts(tree: Expression) -> Iterator[tuple[str, str, Expression, bool]]:
     """Yield the field, the text, the condition and whether it is quoted, of each text that a match compares with."""
+    from ondisk.matcher import Compare, Components, Undeclared
+    from ondisk.matcher.tree import nodes
+
     for node, _ in nodes(tree):
         leaf = dict(node.readings or ()).get("text") if isinstance(node, Undeclared) else node
         for part, _ in () if leaf is None else nodes(leaf):

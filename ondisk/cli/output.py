@@ -6,19 +6,27 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from ondisk.cli.output_json import JsonOutput
-from ondisk.cli.output_text import TextOutput
 from ondisk.cli.streams import complain, printable
 
 if TYPE_CHECKING:
+    from ondisk.cli.output_json import JsonOutput
+    from ondisk.cli.output_text import TextOutput
     from ondisk.segment import Damage
 
-Output: TypeAlias = TextOutput | JsonOutput
+Output: TypeAlias = "TextOutput | JsonOutput"
 
 
-def output_for(arguments: argparse.Namespace) -> Output:
-    """Return the output that the option `--json` selects."""
-    return JsonOutput() if arguments.json else TextOutput()
+def output_for(arguments: argparse.Namespace) -> Output | None:
+    """Return the output that the option `--json` selects; None for a command without it, which prints no results."""
+    if "json" not in arguments:
+        return None
+    if arguments.json:
+        from ondisk.cli.output_json import JsonOutput
+
+        return JsonOutput()
+    from ondisk.cli.output_text import TextOutput
+
+    return TextOutput()
 
 
 def complain_of_input(

@@ -16,20 +16,16 @@ import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from ondisk import Merged
+import ondisk
 from ondisk.cli.arguments import add_also, add_dataset, add_keys, add_match, column_types, count, names, path
 from ondisk.cli.dataset import open_to_read
 from ondisk.cli.mistaken import EmptyColumns, note_mistakes, noting, noting_columns
 from ondisk.cli.output import Output, complain_of_input
-from ondisk.cli.output_text import print_table
 from ondisk.cli.streams import complain, printable, write_stdout
-from ondisk.config import DatasetConfig
-from ondisk.dataset.json_lines import names_of
-from ondisk.dataset.output_file import check_free
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, OndiskError
 
 if TYPE_CHECKING:
-    from ondisk import Dataset
+    from ondisk import Dataset, DatasetConfig, Merged
     from ondisk.files import ExportResult
 
 
@@ -92,6 +88,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any], output: Output) -> None:
+    from ondisk.dataset.json_lines import names_of
+
     fields = names_of(arguments.fields, dataset.fields)
     found = noting(dataset.query(arguments.match, **choice), dataset, arguments.match)
     if arguments.csv:
@@ -100,10 +98,12 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
         columns = None if arguments.columns is None else [*arguments.columns]
         _note_columns(columns or (), dataset)
         found = noting_columns(found, columns or (), dataset.fields)
-        write_stdout(csv_lines(found, columns, _config_of(dataset), several=isinstance(dataset, Merged)))
+        write_stdout(csv_lines(found, columns, _config_of(dataset), several=isinstance(dataset, ondisk.Merged)))
     elif arguments.table:
+        from ondisk.cli.output_text import print_table
+
         known = [name for name in dataset.fields if name != "reftime"]
-        print_table(found, known if fields is None else fields, datasets=isinstance(dataset, Merged))
+        print_table(found, known if fields is None else fields, datasets=isinstance(dataset, ondisk.Merged))
     else:
         output.data(found, fields)
 
@@ -111,14 +111,14 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
 def _config_of(dataset: Dataset | Merged) -> DatasetConfig:
     from ondisk.tables.columns import united
 
-    return united(dataset.configs) if isinstance(dataset, Merged) else dataset.config
+    return united(dataset.configs) if isinstance(dataset, ondisk.Merged) else dataset.config
 
 
 def _note_columns(names: Iterable[str], dataset: Dataset | Merged) -> None:
     """Print a note for each column that is not the field with its name."""
     from ondisk.tables.columns import index_columns
 
-    columns = index_columns(_config_of(dataset), several=isinstance(dataset, Merged))
+    columns = index_columns(_config_of(dataset), several=isinstance(dataset, ondisk.Merged))
     labels = {field: label for label, (field, _) in columns.items()}
     for name in names:
         if labels.get(name, name) != name:
@@ -153,6 +153,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _write(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any]) -> None:
     """Write a file, and print how many rows it has."""
+    from ondisk.dataset.output_file import check_free
     from ondisk.tables.installed import installed
 
     with installed():

@@ -17,10 +17,7 @@ from ondisk.cli.arguments import path
 from ondisk.cli.output import Output
 from ondisk.cli.progress import segments_progress
 from ondisk.cli.streams import complain
-from ondisk.datum import from_microseconds
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, MatchError, shown
-from ondisk.json_shapes import parse_time
-from ondisk.matcher import Compare, parse
 
 _REST = 999_999  # microseconds
 
@@ -74,6 +71,11 @@ def _time(text: str) -> datetime:
     Raises:
         InvalidInput: it names none.
     """
+    from ondisk.datum import from_microseconds
+    from ondisk.json_shapes import parse_time
+    from ondisk.matcher import Compare
+    from ondisk.matcher.parser import parse
+
     with contextlib.suppress(InvalidInput):
         count = parse_time(text)
         return from_microseconds(count if "." in text else count + _REST)

@@ -15,19 +15,16 @@ import argparse
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ondisk import Merged
+import ondisk
 from ondisk.cli.arguments import add_also, add_dataset, add_keys, add_match, names, path
 from ondisk.cli.dataset import open_to_read
 from ondisk.cli.mistaken import note_mistakes, noting, noting_numbers
 from ondisk.cli.output import Output
 from ondisk.cli.streams import complain
-from ondisk.dataset.groups import CONTENT
-from ondisk.dataset.merged import differing_types
-from ondisk.dataset.output_file import check_free, output_file
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput
 
 if TYPE_CHECKING:
-    from ondisk import Dataset
+    from ondisk import Dataset, Merged
 
 _PLOT = ".svg"
 
@@ -64,7 +61,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             choice = {"values": None} if arguments.all_values else {}
             found = dataset.summary(arguments.match, fields=arguments.fields, **choice)
             output.summary(found)
-            if isinstance(dataset, Merged) and arguments.fields is None:
+            if isinstance(dataset, ondisk.Merged) and arguments.fields is None:
+                from ondisk.dataset.merged import differing_types
+
                 for name, types in differing_types(dataset.configs).items():
                     complain("note", f"{name} is {types}: its values are not counted")
             if not found.count:
@@ -86,6 +85,9 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _groups(dataset: Dataset | Merged, arguments: argparse.Namespace, output: Output) -> None:
+    from ondisk.dataset.output_file import check_free, output_file
+    from ondisk.datum import CONTENT
+
     by, of = arguments.by, arguments.min_max
     if arguments.plot is not None:
         check_free(arguments.plot, overwrite=arguments.overwrite)  # before the data are counted

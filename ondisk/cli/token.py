@@ -8,16 +8,10 @@ ondisk token show /mnt/u001/replicaTokens --layout ambry
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 
 from ondisk.cli.arguments import path
 from ondisk.cli.output import Output
 from ondisk.errors import EXIT_DONE
-from ondisk.replication import ambry, token
-from ondisk.replication.token_file import content_of
-
-_DECODE: dict[str, Callable[[bytes, str], token.TokenFile | ambry.TokenFile]]
-_DECODE = {"ondisk": token.decode, "ambry": ambry.decode}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--layout",
         metavar="ondisk|ambry",
-        choices=list(_DECODE),
+        choices=("ondisk", "ambry"),
         default="ondisk",
         help="who wrote it: a replica of ondisk (default), or Ambry's own code",
     )
@@ -36,8 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.replication import ambry, token
+    from ondisk.replication.token_file import content_of
+
     content = content_of(arguments.file)
-    found = _DECODE[arguments.layout](content, arguments.file)
+    is_ours = arguments.layout == "ondisk"
+    found = token.decode(content, arguments.file) if is_ours else ambry.decode(content, arguments.file)
     if arguments.verb == "show":
         output.tokens(found.latest())
     else:

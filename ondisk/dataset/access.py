@@ -7,9 +7,9 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.exchanged import take_over
 from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, check_takes_data, last_generation, space_of_replica
 from ondisk.dataset.read import DatasetReader
 from ondisk.errors import (
@@ -24,14 +24,16 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Format, find, is_dir, of_extension
-from ondisk.index import Index, Segment, Transaction, segment_rows, tide
+from ondisk.index import Index, Segment, segment_rows, tide
 from ondisk.index.connection import NEXT, Connection, connect_to_read, state_of
 from ondisk.index.index import has_long_log
 from ondisk.index.swap import finish_swap, has_other_names
 from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
-from ondisk.segments.dir_generations import recover_folders
 from ondisk.segments.facts import Committed
 from ondisk.segments.generations import generations_of, left_behind, recover
+
+if TYPE_CHECKING:
+    from ondisk.index.transaction import Transaction
 
 _BY_USERS = ("append", "delete", "ack")
 """The verbs with which users change data."""
@@ -148,6 +150,8 @@ class Access:
     def _begun(self, stack: contextlib.ExitStack, *, lazy: bool) -> Transaction:
         """Begin a transaction of the current index, and end it with the stack. The caller must hold the lock."""
 
+        from ondisk.index.transaction import Transaction  # here, as readers do not need it
+
         def begin() -> Transaction:
             index = self._current_to_write()
             elsewhere = self.own_elsewhere if self.config.replica else self.seq_elsewhere
@@ -257,6 +261,8 @@ class Access:
         """Return the index to write to; replace a lost or an exchanged one. The caller must hold the lock."""
         finish_swap(self.directory, self.config.lock_timeout)
         if (exchanged := self._exchanged()) is not None:
+            from ondisk.dataset.exchanged import take_over
+
             self._drop(queries=False)
             take_over(self.directory, exchanged, self.config.lock_timeout)
         elif has_other_names(self.directory):
@@ -338,6 +344,8 @@ class Access:
         """Finish what a crash interrupted, and remove generations that nobody needs. The caller must hold the lock."""
         if not left:
             return
+        from ondisk.segments.dir_generations import recover_folders
+
         trusted = not self.needs_check()  # no writer may have created the sentinel since the index was lost
         opened = self.current()
         with opened.index.snapshot() as snapshot:

@@ -16,17 +16,14 @@ from ondisk.errors import InvalidInput, shown
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Format
 from ondisk.formats.base import BATCH_BYTES
-from ondisk.index import Transaction, replica
 from ondisk.index.import_log import Mark
+from ondisk.index.transaction import Transaction
 from ondisk.segment import Damage
 from ondisk.step import days_ago
 
 _T = TypeVar("_T")
 OnCommit: TypeAlias = Callable[[Transaction], None]
 """Called before the commit of a batch, to add something to its transaction."""
-
-BATCH_SIZE = 100_000
-"""The default number of data in a batch."""
 
 _ENCODED_BYTES = 4 * 1024 * 1024  # bytes of data that are encoded together
 _ENCODED_DATA = 10_000  # data that are encoded together
@@ -418,6 +415,8 @@ def _settle_duplicates(
 
 def _skip_duplicates(seqs: Sequence[int], transaction: Transaction, stored: Stored) -> list[int]:
     """Add the data that were not inserted to the duplicates; return the positions of the others."""
+    from ondisk.index import replica  # here, as only replicas need it
+
     here = replica.present(transaction, seqs)
     kept = [place for place, seq in enumerate(seqs) if seq in here]
     stored.duplicates.update({*range(len(seqs))}.difference(kept))
@@ -430,6 +429,8 @@ def _take_places(rows: list[tuple[Any, ...]], transaction: Transaction, stored: 
     Returns:
         The positions of the rows that are in the index afterwards.
     """
+    from ondisk.index import replica
+
     first, last = rows[0][0], rows[-1][0]
     new = {row[0] for row in rows} & replica.present_between(transaction, first, last)
     for place, row in enumerate(rows):

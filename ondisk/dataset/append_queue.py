@@ -42,7 +42,8 @@ from ondisk.formats.diskqueue.parse import Place, batches, walk
 from ondisk.formats.diskqueue.resume import begins_like, is_known, resumed
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import MAX_NUMBER, State
-from ondisk.index import Transaction, import_log
+from ondisk.index import import_log
+from ondisk.index.transaction import Transaction
 from ondisk.segment import Damage
 
 _NAME = re.compile(r"(0|[1-9][0-9]{0,19})\.seg")

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
-from ondisk.dataset import summaries
 from ondisk.dataset.access import Access
 from ondisk.dataset.known_archives import (
     Fault,
@@ -31,16 +30,16 @@ from ondisk.dataset.known_archives import (
 )
 from ondisk.dataset.known_archives import faults as faulty
 from ondisk.dataset.layout import ARCHIVE, LAST, read_config
-from ondisk.dataset.summaries import Summary
 from ondisk.datum import microseconds
 from ondisk.errors import NotFound, OndiskError, StateError
-from ondisk.index import Index, Snapshot, replica, segment_rows
+from ondisk.index import Index, Snapshot, segment_rows
 from ondisk.index.segment_rows import KnownArchive
 from ondisk.index.tide import State
 from ondisk.step import Interval
 
 if TYPE_CHECKING:
     from ondisk.dataset.archives import Archives
+    from ondisk.dataset.summaries import Summary
 
 
 class ArchiveRecord:
@@ -84,6 +83,8 @@ class ArchiveRecord:
         """Return whether this is a replica, and no promotion of it has begun."""
         if not self._main.config.replica:
             return False
+        from ondisk.index import replica
+
         with self._main.current().index.snapshot() as snapshot:
             return replica.followed(snapshot) is not None
 
@@ -142,7 +143,7 @@ class ArchiveRecord:
             return [span for each in self.summaries(unknown).values() if (span := _span(each)) is not None]
 
         untrusted = [name for name, archive in present.items() if archive.needs_check()]
-        offline = summaries.offline(self._main.directory)
+        offline = self._archives.offline()
         return away(known, uuids, untrusted, offline, spans)
 
     def offline_data(self, main: Snapshot | None = None) -> list[Unusable]:
@@ -156,7 +157,7 @@ class ArchiveRecord:
         Raises:
             InvalidInput: a summary cannot be read.
         """
-        names = summaries.offline(self._main.directory)
+        names = self._archives.offline()
         if not names:
             return []
         known, present = self.all(main), self._archives.present()
@@ -357,8 +358,10 @@ class ArchiveRecord:
         Raises:
             InvalidInput: one of them cannot be read as a summary.
         """
+        from ondisk.dataset import summaries
+
         fields = self._main.config.fields
-        chosen = summaries.offline(self._main.directory) if names is None else names
+        chosen = self._archives.offline() if names is None else names
         return {name: summaries.read(self._main.directory, name, fields) for name in chosen}
 
 

@@ -14,7 +14,8 @@ from ondisk.dataset.known_archives import Unusable
 from ondisk.dataset.layout import LAST
 from ondisk.datum import canonical
 from ondisk.errors import command
-from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
+from ondisk.index import Row, Segment, Snapshot, segment_rows
+from ondisk.index.transaction import Transaction
 from ondisk.matcher import Expression, reftime_interval
 from ondisk.segments.generations import hidden
 from ondisk.step import ALWAYS, Interval

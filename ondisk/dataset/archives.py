@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset import overlap, summaries
+from ondisk.dataset import overlap
 from ondisk.dataset.access import Access
 from ondisk.dataset.archive_record import ArchiveRecord
 from ondisk.dataset.known_archives import (
@@ -150,6 +150,10 @@ class Archives:
 
     def offline(self) -> list[str]:
         """Return the names of the archives that have only a summary."""
+        if self._main.directory.inode(ARCHIVE) is None:
+            return []
+        from ondisk.dataset import summaries
+
         return summaries.offline(self._main.directory)
 
     def warn_of_offline(self, effect: str = "was not queried") -> None:

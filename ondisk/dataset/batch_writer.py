@@ -9,9 +9,12 @@ from typing import TypeAlias
 from ondisk.errors import SegmentMissing, command
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
-from ondisk.index import Segment, Transaction
+from ondisk.index import Segment
+from ondisk.index.transaction import Transaction
 from ondisk.segment import Start
-from ondisk.segments import ConcatWriter, DirWriter, FileWriter, SegmentWriter
+from ondisk.segments.concat_writer import ConcatWriter
+from ondisk.segments.dir_writer import DirWriter, FileWriter
+from ondisk.segments.writer import SegmentWriter
 from ondisk.step import Interval
 
 _MANY = 3  # missing segments, from which on the disk of their folder may not be mounted

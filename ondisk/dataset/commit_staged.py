@@ -21,12 +21,14 @@ from ondisk.datum import FieldType, restored
 from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, SegmentMissing, StateError, StorageError, command
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import Format
-from ondisk.index import Transaction, import_log
+from ondisk.index import import_log
 from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
 from ondisk.index.totals import totals
+from ondisk.index.transaction import Transaction
 from ondisk.matcher import reftime_interval
-from ondisk.segments import MustRewrite, SegmentWriter
+from ondisk.segments.concat_writer import MustRewrite
+from ondisk.segments.writer import SegmentWriter
 from ondisk.staging.bulk_insert import Incoming, Placed
 from ondisk.staging.jobs import STAGED, remove
 from ondisk.staging.rows import MERGED, Piece, damaged, merge

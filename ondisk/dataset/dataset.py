@@ -5,55 +5,37 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias, TypeVar
 
 from ondisk.config import ConfigDict, DatasetConfig
-from ondisk.dataset.append import (
-    BATCH_SIZE,
-    AppendResult,
-    OnCommit,
-    Stored,
-    Unidentified,
-    batches,
-    checked_batch_size,
-    iterated,
-    refuse_old,
-    store,
-)
-from ondisk.dataset.append_queue import append_queue
-from ondisk.dataset.archived import archived_for
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.dataset.delete import delete
-from ondisk.dataset.exchange import State, exchange, state_of
-from ondisk.dataset.groups import by_group
-from ondisk.dataset.groups import check as check_groups
-from ondisk.dataset.info import info
-from ondisk.dataset.input_file import parsed
 from ondisk.dataset.layout import check_free, configuration_text, create_files, filter_of, open_directory, read_config
-from ondisk.dataset.query import Match, Query, Results, data, data_of_key, payloads, summary
+from ondisk.dataset.query import SHOWN, Match, Query, Results, data, data_of_key, payloads, summary
 from ondisk.dataset.queryable import Queryable
 from ondisk.dataset.read import check_limit
-from ondisk.dataset.segment_bytes import SegmentBytes, payload, segment_bytes
-from ondisk.dataset.summaries import SHOWN, Summary, counted_fields
 from ondisk.datum import Datum, Location
 from ondisk.errors import AlreadyExists, InvalidInput, LockError, OndiskError, ReadOnly, StateError, shown
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Batch, Format, find
-from ondisk.index.groups import Group
-from ondisk.matcher import Expression, Fields
-from ondisk.segments import MustRewrite
+from ondisk.formats.base import BATCH_SIZE
+from ondisk.matcher import Expression
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatchReader
     from pyspark.sql import DataFrame, SparkSession
 
     from ondisk.backup import Backup
+    from ondisk.dataset.append import AppendResult, OnCommit, Stored
     from ondisk.dataset.commit_staged import Duplicates, OnDuplicate, Record
+    from ondisk.dataset.exchange import State
+    from ondisk.dataset.segment_bytes import SegmentBytes
+    from ondisk.dataset.summaries import Summary
+    from ondisk.index.groups import Group
     from ondisk.index.import_log import Mark
     from ondisk.maintenance.quarantine import Quarantine
     from ondisk.maintenance.states import Done, Report
+    from ondisk.matcher.fields import Fields
     from ondisk.replication.feed import Answer
     from ondisk.replication.token import Token
     from ondisk.staging.stage import FinishedStage
@@ -209,6 +191,8 @@ class Dataset(Queryable):
     @property
     def fields(self) -> Fields:
         """The declared fields, for conditions such as `(f.station == 5) & (f.reftime >= t)`."""
+        from ondisk.matcher.fields import Fields
+
         return Fields(self._access.current().index.config.fields)
 
     @property
@@ -245,6 +229,8 @@ class Dataset(Queryable):
         Durability: when it returns, everything it counts as imported or replaced survives power loss.
         Locks: the writers' lock, once for each batch; not while `data` is consumed.
         """
+        from ondisk.dataset.append import batches, checked_batch_size, iterated
+
         format = self._access.format(self.config.format)
         given = iterated(data, "append takes an iterable of Datum objects")
         return self._append(batches(given, format, checked_batch_size(batch_size)), format, outcomes=outcomes)
@@ -288,6 +274,8 @@ class Dataset(Queryable):
             ConfigError: the format does not exist.
             Also the errors of `append`; durability and locks are those of `append`, too.
         """
+        from ondisk.dataset.append import checked_batch_size
+        from ondisk.dataset.input_file import parsed
         from ondisk.tables.options import TableOptions
 
         options = TableOptions(time, time_format, tz, null, delimiter, decimal)
@@ -327,6 +315,7 @@ class Dataset(Queryable):
         Cost: that of `append_file` with the same data as vm2, if the format is jsonl or vm2. Other formats need an
             object for each row.
         """
+        from ondisk.dataset.append import checked_batch_size
         from ondisk.tables.installed import installed
         from ondisk.tables.options import TableOptions
 
@@ -350,6 +339,9 @@ class Dataset(Queryable):
             from_start: the first time, begin at the oldest event, not at the position in `state.dat`.
             batch_size: data in a batch; a batch also ends at 64 MiB, and with its segment.
         """
+        from ondisk.dataset.append import checked_batch_size
+        from ondisk.dataset.append_queue import append_queue
+
         return append_queue(
             self._access, self._append, path, from_start=from_start, batch_size=checked_batch_size(batch_size)
         )
@@ -406,6 +398,8 @@ class Dataset(Queryable):
 
     def state(self) -> State:
         """Return a value that every append and every delete changes, also one in an archive; see `exchange`."""
+        from ondisk.dataset.exchange import state_of
+
         return state_of(self._access)
 
     def last_change(self) -> dict[str, Any]:
@@ -436,6 +430,9 @@ class Dataset(Queryable):
         Locks: the writers' lock, and that of each archive with matching data.
         Cost: several exchanges share one checkpoint.
         """
+        from ondisk.dataset.append import refuse_old
+        from ondisk.dataset.exchange import exchange
+
         format = self._access.format(self.config.format)
         batch = format.encode(data)
         refuse_old(batch, self.config)
@@ -593,7 +590,7 @@ class Dataset(Queryable):
         opened = self._access.current()
         found = self._archives.of(location.segment)
         if found is not None:
-            opened, location = found[0].current(), replace(location, segment=found[1])
+            opened, location = found[0].current(), location._replace(segment=found[1])
         with opened.index.snapshot() as snapshot:
             return opened.reader.read(snapshot, location)
 
@@ -603,6 +600,8 @@ class Dataset(Queryable):
         Raises:
             DatumNotFound, SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: as `read`.
         """
+        from ondisk.dataset.segment_bytes import payload
+
         return payload(self._access, location)
 
     def segment_bytes(self, name: str) -> SegmentBytes:
@@ -613,6 +612,8 @@ class Dataset(Queryable):
             SegmentCorrupt: another program has changed its file.
             InvalidInput: it is a dir segment, which has a file for each datum.
         """
+        from ondisk.dataset.segment_bytes import segment_bytes
+
         return segment_bytes(self._access, name)
 
     def summary(
@@ -634,6 +635,9 @@ class Dataset(Queryable):
         Cost: reads the index only: all data that match, once for each field. Memory grows with the number of values
             that are listed, not with their number in the dataset.
         """
+        from ondisk.dataset.summaries import counted_fields
+        from ondisk.matcher.fields import Fields
+
         opened = self._access.current()
         query = Query(match)
         query.check(opened.index)
@@ -660,10 +664,13 @@ class Dataset(Queryable):
 
         Cost: reads the index only: all data that match, once. With `data.NAME` it reads the data.
         """
+        from ondisk.dataset.groups import by_group, check
+        from ondisk.matcher.fields import Fields
+
         opened = self._access.current()
         query = Query(match)
         query.check(opened.index)
-        names = check_groups(by, min_max, Fields(opened.index.config.fields))
+        names = check(by, min_max, Fields(opened.index.config.fields))
         return Results(by_group(opened, self._archives, query, *names))
 
     def index_frame(
@@ -732,6 +739,8 @@ class Dataset(Queryable):
             one commit, the data of the dataset itself are deleted in several.
         Locks: the writers' lock, and that of each archive with such data.
         """
+        from ondisk.dataset.delete import delete
+
         return delete(self._access, what)
 
     def check(
@@ -876,6 +885,8 @@ class Dataset(Queryable):
 
     def info(self) -> dict[str, Any]:
         """Return what the dataset is: path, uuid, format, step, unique, index, fields, segments, count, size …"""
+        from ondisk.dataset.info import info
+
         return {
             **info(self._access),
             "needs_check": self.needs_check,
@@ -893,6 +904,8 @@ class Dataset(Queryable):
         outcomes: bool = False,
         record: OnCommit | None = None,
     ) -> AppendResult:
+        from ondisk.dataset.append import AppendResult, Unidentified, refuse_old
+
         access = self._access
         access.check_takes_data()
         self._archives.record.note_renamed()
@@ -924,6 +937,9 @@ class Dataset(Queryable):
         self, batch: Batch, format: Format, record: OnCommit | None, result: AppendResult, *, lazy: bool
     ) -> Stored:
         """Store a batch in one commit, and add what was done to a result, also if an error follows the commit."""
+        from ondisk.dataset.append import store
+        from ondisk.dataset.archived import archived_for
+
         access = self._access
         with access.transaction("append", lazy=lazy) as transaction:
             into = access.directory, transaction
@@ -934,6 +950,8 @@ class Dataset(Queryable):
 
     def _renewing(self, append: Callable[[], _T]) -> _T:
         """Return what a function returns that appends. It is called again after each segment that must be rewritten."""
+        from ondisk.segments.concat_writer import MustRewrite
+
         renewed: set[str] = set()
         while True:
             try:

@@ -13,7 +13,8 @@ from ondisk.dataset.layout import ARCHIVE
 from ondisk.dataset.query import Query
 from ondisk.datum import INTEGER_MAX, Location
 from ondisk.errors import DiskFull, InvalidInput
-from ondisk.index import Snapshot, Transaction, segment_rows
+from ondisk.index import Snapshot, segment_rows
+from ondisk.index.transaction import Transaction
 from ondisk.matcher import Expression, reftime_interval
 from ondisk.step import NEVER, Interval
 

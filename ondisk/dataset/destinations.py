@@ -8,11 +8,10 @@ from itertools import accumulate, chain, islice, repeat
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.batch_writer import BatchWriter, Destination
-from ondisk.dataset.sequence import Roll
 from ondisk.errors import SegmentMissing
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Format
-from ondisk.index import Transaction
+from ondisk.index.transaction import Transaction
 from ondisk.step import Interval, runs_of_days
 
 
@@ -128,6 +127,8 @@ class InSequence(Destinations):
         *,
         trusted: bool,
     ) -> None:
+        from ondisk.dataset.sequence import Roll  # here, as it imports the code of disk queues
+
         super().__init__(format)
         self._roll = Roll(directory, transaction, writer, config, format, trusted=trusted)
         self._divide(batch.reftimes, [*map(len, batch.payloads)])

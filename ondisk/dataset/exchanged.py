@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import replace
 
 from ondisk.dataset.layout import EXCHANGED_TEXT, SENTINEL
 from ondisk.filesystem import Directory
@@ -63,7 +62,7 @@ def _renewed(directory: Directory, recorded: Recorded) -> Recorded | None:
         return recorded
     if directory.stat(hidden(name, recorded.generation)) is not None:
         return None  # these rows are about the hidden file, and that at the name has newer data
-    return replace(recorded, size=min(recorded.size, found.st_size), facts=Facts(tail=NO_TAIL))
+    return recorded._replace(size=min(recorded.size, found.st_size), facts=Facts(tail=NO_TAIL))
 
 
 def _has_changed_dir(directory: Directory, recorded: Recorded, found: os.stat_result) -> bool:

@@ -12,14 +12,11 @@ from typing import Any
 from ondisk.dataset.access import Opened
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.query import Query, Snapshots, data
-from ondisk.datum import Datum, FieldType, canonical, microseconds
+from ondisk.datum import CONTENT, METADATA, Datum, FieldType, canonical, microseconds
 from ondisk.errors import InvalidInput, MatchError, shown
 from ondisk.index import groups
 from ondisk.index.groups import NUMBERS, PERIODS, Group, Part
-from ondisk.matcher import METADATA, Fields
-
-CONTENT = "data."
-"""What precedes the name of a value in the data themselves, if they are mappings."""
+from ondisk.matcher.fields import Fields
 
 
 def by_group(access: Opened, archives: Archives, query: Query, by: str, of: str | None) -> Generator[Group, None, None]:

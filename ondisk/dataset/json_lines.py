@@ -6,13 +6,15 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ondisk import json_shapes
-from ondisk.dataset.summaries import Summary
-from ondisk.datum import Datum
-from ondisk.index.field_values import FieldSummary
-from ondisk.matcher import METADATA, Fields
+from ondisk.datum import METADATA, Datum
+
+if TYPE_CHECKING:
+    from ondisk.dataset.summaries import Summary
+    from ondisk.index.field_values import FieldSummary
+    from ondisk.matcher.fields import Fields
 
 _ANY_DEPTH = sys.maxsize  # data were checked when they were decoded
 _DATUM = b'{%b"reftime":"%b","metadata":%b,"data":%b,"location":{"segment":%b,"offset":%d,"size":%d}}\n'

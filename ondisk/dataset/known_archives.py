@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from pathlib import Path
+from typing import NamedTuple
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.layout import ARCHIVE
@@ -52,8 +53,7 @@ class Fault(Enum):
     """Only a summary of it is in `.archive/`. Queries warn of it; a caller that cannot warn asks for this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unusable:
+class Unusable(NamedTuple):
     """An archive that is not used.
 
     Attributes:

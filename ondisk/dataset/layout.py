@@ -7,8 +7,10 @@ import os
 import re
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ondisk.config import DatasetConfig, Source
+from ondisk.datum import METADATA
 from ondisk.errors import (
     AlreadyExists,
     ConfigError,
@@ -22,8 +24,10 @@ from ondisk.errors import (
     shown,
 )
 from ondisk.filesystem import Directory, denied
-from ondisk.index import Index, Transaction
-from ondisk.matcher import METADATA, Expression, parse, undeclared_in
+from ondisk.index import Index
+
+if TYPE_CHECKING:
+    from ondisk.matcher import Expression
 
 SENTINEL = "needs-check-do-not-pack"
 CONFIG = "dataset.toml"
@@ -100,6 +104,9 @@ def filter_of(config: DatasetConfig, now: datetime | None = None, *, source: Sou
     """
     if config.filter is None:
         return None
+    from ondisk.matcher import undeclared_in
+    from ondisk.matcher.parser import parse
+
     try:
         tree = parse(config.filter, config.fields, now=now)
         for name in undeclared_in(tree):
@@ -179,6 +186,8 @@ def create_files(directory: Directory, config: DatasetConfig, text: str | None =
     Durability: first the index, then `dataset.toml`, each complete or not at all. What a crash leaves has no
         configuration, so it is not yet a dataset.
     """
+    from ondisk.index.transaction import Transaction
+
     Index.create(directory, config)
     with contextlib.closing(Index.open(directory, config)) as index:
         with Transaction(index) as transaction:

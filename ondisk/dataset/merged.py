@@ -28,16 +28,18 @@ from ondisk.dataset.groups import kinds_of, parts_of
 from ondisk.dataset.layout import open_directory, read_config
 from ondisk.dataset.merged_paths import paths_of
 from ondisk.dataset.merged_streams import Candidate, Kind, merged, most_open
-from ondisk.dataset.query import Match, Query, Results, Stored, data, described, joined_payloads, stored
+from ondisk.dataset.query import SHOWN, Match, Query, Results, Stored, data, described, joined_payloads, stored
 from ondisk.dataset.queryable import Queryable
 from ondisk.dataset.read import check_limit
-from ondisk.dataset.summaries import SHOWN, FieldCounts, Summary, counted_fields, joined
+from ondisk.dataset.summaries import FieldCounts, Summary, counted_fields, joined
 from ondisk.datum import Datum, FieldType
 from ondisk.errors import InvalidInput, LimitExceeded, MatchError, OndiskError, StateError, shown
 from ondisk.index import segment_rows
 from ondisk.index.field_values import FieldSummary
 from ondisk.index.groups import Group, Part
-from ondisk.matcher import Fields, Sort, parse_sort, reftime_interval
+from ondisk.matcher import reftime_interval
+from ondisk.matcher.fields import Fields
+from ondisk.matcher.sort import Sort, parse_sort
 from ondisk.step import ALWAYS, NOTHING, Interval
 
 if TYPE_CHECKING:
@@ -365,7 +367,7 @@ class Merged(Queryable):
             message = f"{len(candidates)} datasets cannot be sorted by {shown(query.sort)} at once, at most {most} can"
             hint = "Sort by reftime first, or raise the limit of open files: ulimit -n."
             raise LimitExceeded(message, hint=hint)
-        return merged(candidates, self._opened_again, replace(query, sort=query.sort or _ORDER), order, kind)
+        return merged(candidates, self._opened_again, query._replace(sort=query.sort or _ORDER), order, kind)
 
 
 def _uuid(access: DatasetAccess) -> str | None:

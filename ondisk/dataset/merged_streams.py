@@ -6,7 +6,7 @@ import contextlib
 import heapq
 import resource
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from operator import itemgetter
@@ -17,7 +17,8 @@ from ondisk.dataset.exchange import State
 from ondisk.dataset.query import Query
 from ondisk.datum import Datum, microseconds
 from ondisk.errors import StateError
-from ondisk.matcher import Everything, Sort
+from ondisk.matcher import Everything
+from ondisk.matcher.sort import Sort
 from ondisk.step import Interval
 
 _T = TypeVar("_T")
@@ -189,6 +190,6 @@ class _Stream(Generic[_T]):
             since = self._order.since(begin)
             tree = since if tree == Everything() else tree & since
         limit = None if most is None else most + self._same
-        found = self._kind.read(self._candidate.name, dataset, replace(self._query, match=tree, equal={}, limit=limit))
+        found = self._kind.read(self._candidate.name, dataset, self._query._replace(match=tree, equal={}, limit=limit))
         with contextlib.closing(found):
             yield from islice(found, self._same, None)

@@ -5,35 +5,31 @@ from __future__ import annotations
 import contextlib
 import heapq
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Self, TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
 
 from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.overlap import leave_out
 from ondisk.dataset.read import DatasetReader, check_limit
-from ondisk.dataset.summaries import Summary, joined, with_offline
-from ondisk.datum import Datum, from_microseconds
+from ondisk.datum import METADATA, Datum, from_microseconds
 from ondisk.errors import InvalidInput, LockError, MatchError, shown
 from ondisk.formats import Format, find
-from ondisk.index import Index, Key, Row, Snapshot, field_values
-from ondisk.index.field_values import FieldSummary
-from ondisk.index.totals import Totals, totals
-from ondisk.matcher import (
-    METADATA,
-    Everything,
-    Expression,
-    Fields,
-    Sort,
-    parse,
-    parse_sort,
-    reftime_interval,
-    undeclared_in,
-)
+from ondisk.index import Index, Key, Row, Snapshot
+from ondisk.matcher import Everything, Expression, reftime_interval, undeclared_in
 from ondisk.matcher.tree import And
 from ondisk.step import Interval
+
+if TYPE_CHECKING:
+    from ondisk.dataset.summaries import Summary
+    from ondisk.index.field_values import FieldSummary
+    from ondisk.index.totals import Totals
+    from ondisk.matcher.sort import Sort
+
+SHOWN = 20
+"""The number of values of a field that a summary lists by default."""
 
 Match: TypeAlias = str | Expression | None
 Check: TypeAlias = Callable[[Snapshot, Collection[str], Callable[[], Interval]], bool]
@@ -44,8 +40,7 @@ _T = TypeVar("_T")
 _TRIES = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(NamedTuple):
     """What a caller wants to read.
 
     Attributes:
@@ -58,7 +53,7 @@ class Query:
     match: Match = None
     sort: str | None = None
     limit: int | None = None
-    equal: Mapping[str, Any] = field(default_factory=dict)
+    equal: Mapping[str, Any] = MappingProxyType({})
 
     def check(self, index: Index) -> None:
         """Raise unless it can be answered.
@@ -75,12 +70,16 @@ class Query:
         if self.match is None:
             tree: Expression = Everything()
         elif isinstance(self.match, str):
+            from ondisk.matcher.parser import parse
+
             tree = parse(self.match, index.config.fields)
         elif isinstance(self.match, Expression):
             tree = self.match
         else:
             raise _no_match(self.match)
         if self.equal:
+            from ondisk.matcher.fields import Fields
+
             fields = Fields(index.config.fields)
             parts = tuple(fields[name] == value for name, value in self.equal.items())
             tree = And(parts) if self.match is None else And((tree, *parts))
@@ -88,7 +87,11 @@ class Query:
         return tree
 
     def order(self, index: Index) -> Sort | None:
-        return None if self.sort is None else parse_sort(self.sort, index.config.fields)
+        if self.sort is None:
+            return None
+        from ondisk.matcher.sort import parse_sort
+
+        return parse_sort(self.sort, index.config.fields)
 
 
 class Results(Iterator[_T]):
@@ -205,6 +208,10 @@ def summary(access: Opened, archives: Archives, query: Query, fields: Sequence[s
         fields: whose values to count.
         values: the highest number of values to list of each; None for all.
     """
+    from ondisk.dataset.summaries import Summary, joined, with_offline
+    from ondisk.index import field_values
+    from ondisk.index.totals import totals
+
     with Snapshots(access, archives, query) as snapshots:
         away: dict[str, Summary] = {}
         if query.match is None:

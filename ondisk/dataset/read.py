@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby, repeat
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import EPOCH, INTEGER_MAX, NO_METADATA, Datum, Location, from_microseconds
@@ -25,12 +25,16 @@ from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format, find, of_extension
 from ondisk.formats.base import Loaded
 from ondisk.index import Index, Key, Row, Segment, Snapshot, segment_rows
-from ondisk.matcher import Expression, Sort
+from ondisk.matcher import Expression
 from ondisk.segment import Block, Sealer, SegmentFile
-from ondisk.segments import ConcatReader, DirReader
+from ondisk.segments.concat_reader import ConcatReader
 from ondisk.segments.facts import Committed
 from ondisk.segments.file_errors import restore_or_salvage
 from ondisk.segments.whole import WholeFiles
+
+if TYPE_CHECKING:
+    from ondisk.matcher.sort import Sort
+    from ondisk.segments.dir_reader import DirReader
 
 _OTHER_BLOCKS = "Restore the segment from a backup. The data in its other blocks can still be read."
 _SPAN = 1024 * 1024  # bytes of one read: in memory an event may take 70 times its bytes, and all of a read are alive
@@ -51,10 +55,16 @@ class DatasetReader:
         self.prefix = prefix
         self._directory = directory
         self._files = ConcatReader(directory, self._sealer)
-        self._directories = DirReader(directory)
         self._config = config
         self._formats: dict[str, Format] = {}
         self._whole = WholeFiles()
+
+    @cached_property
+    def _directories(self) -> DirReader:
+        """The reader of dir segments, which most datasets do not have."""
+        from ondisk.segments.dir_reader import DirReader
+
+        return DirReader(self._directory)
 
     def keep_open(self, most: int) -> None:
         """Keep at most so many files and folders of segments open from now on, each."""
@@ -63,7 +73,8 @@ class DatasetReader:
 
     def close(self) -> None:
         self._files.close()
-        self._directories.close()
+        if "_directories" in vars(self):
+            self._directories.close()
 
     def query(
         self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None, *, with_data: bool

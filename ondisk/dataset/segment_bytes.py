@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
@@ -60,7 +60,7 @@ def payload(access: DatasetAccess, location: Location) -> bytes:
     access_of_it, name = _place(access, location.segment)
     opened = access_of_it.current()
     with opened.index.snapshot() as snapshot:
-        return opened.reader.payload(snapshot, replace(location, segment=name))
+        return opened.reader.payload(snapshot, location._replace(segment=name))
 
 
 def _place(access: DatasetAccess, name: str) -> tuple[Access, str]:

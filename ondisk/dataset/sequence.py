@@ -34,7 +34,7 @@ from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, StateErr
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
 from ondisk.formats.diskqueue.state import NAME
-from ondisk.index import Transaction
+from ondisk.index.transaction import Transaction
 from ondisk.segments.concat_writer import MustRewrite
 from ondisk.step import NOTHING
 

@@ -10,18 +10,15 @@ from datetime import datetime
 from typing import Any
 
 from ondisk.dataset.layout import ARCHIVE
-from ondisk.datum import FieldType, Value, canonical, from_microseconds
+from ondisk.datum import METADATA, FieldType, Value, canonical, from_microseconds
 from ondisk.errors import ArchiveOffline, InvalidInput, MatchError, shown
 from ondisk.filesystem import Directory
 from ondisk.index.field_values import FieldSummary, frequent, in_order, summed
 from ondisk.json_shapes import from_json, parse_time
-from ondisk.matcher import METADATA, Fields
+from ondisk.matcher.fields import Fields
 
 _SUMMARY = ".summary"
 _LONGEST = 16 * 1024 * 1024  # bytes of a summary; in memory it takes about 25 times as much
-
-SHOWN = 20
-"""The number of values of a field that a summary lists by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +62,7 @@ def counted_fields(chosen: Sequence[str] | None, known: Fields) -> list[str]:
 
 
 def offline(directory: Directory) -> list[str]:
-    """Return the names of the archives of a dataset that have only a summary."""
-    if directory.inode(ARCHIVE) is None:
-        return []
+    """Return the names of the archives that have only a summary, of a dataset with a folder for archives."""
     entries = {entry.name: entry.kind for entry in directory.entries(ARCHIVE)}
     names = [name.removesuffix(_SUMMARY) for name, kind in entries.items() if name.endswith(_SUMMARY)]
     return [name for name in names if entries.get(name) != "directory"]

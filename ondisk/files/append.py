@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from ondisk.dataset.append import BATCH_SIZE, AppendResult, checked_batch_size, refuse_old
+from ondisk.dataset.append import AppendResult, checked_batch_size, refuse_old
 from ondisk.datum import Datum
 from ondisk.errors import InvalidInput, OndiskError, StorageError, shown
 from ondisk.files.describe import Describe
@@ -18,10 +18,10 @@ from ondisk.files.same import STORED, known
 from ondisk.files.walk import REMOVED, Found, Skipped, found_in
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import Batch
-from ondisk.formats.base import BATCH_BYTES, Format
+from ondisk.formats.base import BATCH_BYTES, BATCH_SIZE, Format
 
 if TYPE_CHECKING:
-    from ondisk.dataset import Dataset
+    from ondisk.dataset.dataset import Dataset
 
 FORMAT = "blob"
 CHANGED = "it changed while it was read"

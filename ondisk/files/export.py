@@ -38,7 +38,8 @@ from ondisk.files.names import DEFAULT, Names
 from ondisk.filesystem import Directory
 
 if TYPE_CHECKING:
-    from ondisk.dataset import Dataset, Merged
+    from ondisk.dataset.dataset import Dataset
+    from ondisk.dataset.merged import Merged
     from ondisk.dataset.query import Match
 
 _REFUSALS = 100

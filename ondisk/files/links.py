@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Self
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset import Dataset, Merged
+from ondisk.dataset.dataset import Dataset
+from ondisk.dataset.merged import Merged
 from ondisk.datum import Datum
 from ondisk.errors import InvalidInput, ReadOnly, StorageError
 from ondisk.filesystem import Directory

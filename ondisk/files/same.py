@@ -15,7 +15,7 @@ from ondisk.errors import OndiskError
 from ondisk.formats import Batch
 
 if TYPE_CHECKING:
-    from ondisk.dataset import Dataset
+    from ondisk.dataset.dataset import Dataset
 
 STORED = ""
 

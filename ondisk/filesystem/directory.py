@@ -8,10 +8,9 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NoReturn, Self, TypeAlias
+from typing import Literal, NamedTuple, NoReturn, Self, TypeAlias
 
 from ondisk.errors import InvalidInput, NotFound, ReadOnly, StorageError
 from ondisk.filesystem import files
@@ -31,8 +30,7 @@ _LONGEST = 255
 Kind: TypeAlias = Literal["file", "directory", "other"]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """An entry of a directory.
 
     Attributes:

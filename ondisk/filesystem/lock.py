@@ -7,7 +7,6 @@ import errno
 import fcntl
 import json
 import os
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,7 +101,7 @@ class WritersLock:
     def _sign(self, descriptor: int) -> None:
         holder = {
             "pid": os.getpid(),
-            "host": socket.gethostname(),
+            "host": os.uname().nodename,
             "verb": self._verb,
             "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }

@@ -9,12 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, SegmentCorrupt
 from ondisk.segment import Damage, End, Laid, Patch, ScanResult, Sealer, SegmentFile
+
+BATCH_SIZE = 100_000
+"""The default number of data in a batch."""
 
 BATCH_BYTES = 64 * 1024 * 1024
 """A batch ends at this many bytes, even if it has fewer data than allowed."""
@@ -72,8 +75,7 @@ class FileStream:
         return count
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(NamedTuple):
     """The content of several data, in columns: entry i belongs to datum i.
 
     Attributes:

@@ -3,6 +3,5 @@
 from ondisk.index.connection import INDEX
 from ondisk.index.index import Index, Key
 from ondisk.index.snapshot import Copies, Row, Segment, Snapshot
-from ondisk.index.transaction import Transaction
 
-__all__ = ["INDEX", "Copies", "Index", "Key", "Row", "Segment", "Snapshot", "Transaction"]
+__all__ = ["INDEX", "Copies", "Index", "Key", "Row", "Segment", "Snapshot"]

@@ -11,7 +11,7 @@ gave it out names one history, which a number alone does not.
 from __future__ import annotations
 
 import json
-import secrets
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -27,6 +27,11 @@ BETWEEN = "datum.seq > ? AND datum.seq <= ?"
 _PLACE = "datum.reftime, datum.segment, datum.offset, datum.size"
 _TOGETHER = 2_000  # rows
 _DAY = 86_400_000_000  # microseconds
+
+
+def new_session() -> int:
+    """Return a random number that names a session: 63 bits, which SQLite can store."""
+    return int.from_bytes(os.urandom(8)) >> 1
 
 
 def note_session(connection: Connection, session: int, first: int, now: int) -> None:
@@ -48,7 +53,7 @@ def begin_session_at(connection: Connection, number: int, now: int) -> None:
     Args:
         now: microseconds since 1970.
     """
-    connection.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?)", (number, secrets.randbits(63), now))
+    connection.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?)", (number, new_session(), now))
 
 
 def session_at(snapshot: Snapshot, seq: int) -> int:

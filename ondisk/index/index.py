@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import sqlite3
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Any, TypeAlias
@@ -26,6 +24,7 @@ from ondisk.errors import (
 from ondisk.filesystem import Directory
 from ondisk.index import tide
 from ondisk.index.built_for import built_for, built_for_values, check_revision, check_tables, dump
+from ondisk.index.changes import new_session
 from ondisk.index.columns import FORMER, Columns
 from ondisk.index.connection import (
     INDEX,
@@ -147,6 +146,8 @@ class Index:
             sync the directory; build `.index.sqlite.new`, synced by SQLite; announce its UUID in the tide mark; rename
             it; sync the directory.
         """
+        import uuid  # here, as few commands create an index
+
         new, mark = str(uuid.uuid4()), tide.read(directory)
         directory.discard(NEW, f"{NEW}-journal", f"{INDEX}-journal", f"{INDEX}-wal", f"{INDEX}-shm")
         directory.sync()  # else a power cut could keep the rename and lose an unlink
@@ -171,7 +172,7 @@ class Index:
 
     def begin_session(self) -> None:
         """Begin another session."""
-        self.session = secrets.randbits(63)
+        self.session = new_session()
 
     def forget_ids(self) -> None:
         """Forget the ids of values: they grow too many, or some were rolled back."""

@@ -13,12 +13,14 @@ import json
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ondisk.index.changes import OWN
 from ondisk.index.connection import sqlite_errors
 from ondisk.index.snapshot import Snapshot
-from ondisk.index.transaction import Transaction
+
+if TYPE_CHECKING:
+    from ondisk.index.transaction import Transaction
 
 UNREADABLE, LOST = 0, 1
 _KEPT = "the source has lost it; quarantine has a copy, too"

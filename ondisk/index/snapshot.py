@@ -20,13 +20,14 @@ from ondisk.filesystem import components
 from ondisk.formats import has_extension, is_dir
 from ondisk.index.connection import SQLITE_ERRORS, Connection, damaged, own_error, translated
 from ondisk.index.where import Condition, condition, resolve
-from ondisk.matcher import Expression, Sort, SortInterval, undeclared_in
+from ondisk.matcher import Expression, undeclared_in
 from ondisk.segment import Block, End, Facts
 from ondisk.segments.facts import Committed
 from ondisk.step import DAY, Step
 
 if TYPE_CHECKING:
     from ondisk.index.index import Index
+    from ondisk.matcher.sort import Sort, SortInterval
 
 Row: TypeAlias = tuple[Any, ...]
 """A row of a query: by default reftime, segment id, offset, size, then the declared fields as stored."""

@@ -10,8 +10,8 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from ondisk.datum import NO_METADATA
-from ondisk.matcher import METADATA, Undeclared, matches
+from ondisk.datum import METADATA, NO_METADATA
+from ondisk.matcher import Undeclared, matches
 
 MATCHES = "ondisk_matches"
 ROW = "datum.reftime, datum.segment, datum.offset, datum.size"

@@ -27,10 +27,8 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TypeAlias
-
-from zlib_ng.zlib_ng import crc32
+from typing import NamedTuple, TypeAlias
+from zlib import crc32  # that of zlib_ng is no faster for one record
 
 from ondisk.errors import OndiskError, ReadOnly
 from ondisk.filesystem import Directory, WritableFile
@@ -51,8 +49,7 @@ HIGHEST = 2**62
 _TRIES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class TideMark:
+class TideMark(NamedTuple):
     """The content of `.tide`.
 
     Attributes:
@@ -100,8 +97,7 @@ class TideMark:
         return self.knows(state[0]) and self.seq <= state[1] and self.generation <= state[2]
 
 
-@dataclass(frozen=True, slots=True)
-class Exchanged:
+class Exchanged(NamedTuple):
     """An index that is not the one that was written to last.
 
     Attributes:
@@ -115,8 +111,7 @@ class Exchanged:
     is_log_foreign: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(NamedTuple):
     """What an older state of the index records about a segment; `committed_at` is in microseconds since 1970."""
 
     generation: int
@@ -222,7 +217,7 @@ def announce(directory: Directory, uuid: str, seq: int = HIGHEST) -> None:
     """
     mark = read(directory)
     if mark is not None:
-        lower = replace(mark, next=uuid, seq=min(mark.seq, seq), moved=(min(mark.moved[0], seq), mark.moved[1]))
+        lower = mark._replace(next=uuid, seq=min(mark.seq, seq), moved=(min(mark.moved[0], seq), mark.moved[1]))
         _write(directory, lower, durable=True)
 
 

@@ -11,15 +11,14 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from ondisk.datum import FieldType
+from ondisk.datum import METADATA, FieldType
 from ondisk.errors import MatchError, shown
 from ondisk.index.columns import MISSING, Columns
 from ondisk.index.connection import Connection
 from ondisk.index.stored_metadata import MATCHES, ROW, StoredMetadata
 from ondisk.matcher import (
-    METADATA,
     And,
     Compare,
     Components,
@@ -53,8 +52,7 @@ COMPONENTS = "ondisk_components"
 _OnValue: TypeAlias = StartsWith | Components | OneOf
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(NamedTuple):
     """The SQL after WHERE, and the values of its question marks, in order."""
 
     sql: str

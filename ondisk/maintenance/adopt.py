@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset import Dataset
+from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import CONFIG, create_files, filter_of
 from ondisk.dataset.position import believed, is_unread, newer_than
 from ondisk.errors import DatasetExists, InvalidInput, NotFound, OndiskError, SegmentCorrupt, command

@@ -25,7 +25,8 @@ from ondisk.errors import (
     command,
 )
 from ondisk.formats.diskqueue.state import NAME
-from ondisk.index import Segment, Snapshot, Transaction, segment_rows
+from ondisk.index import Segment, Snapshot, segment_rows
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance.check import wrong_with
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import UNREAD, Inspection, check_trusted

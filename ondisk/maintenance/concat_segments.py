@@ -24,18 +24,20 @@ from ondisk.errors import (
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Format
 from ondisk.formats.base import is_zeros
-from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
+from ondisk.index import Row, Segment, Snapshot, segment_rows
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import OTHER_BYTES, Circumstances, Known, OnDisk, diagnose
 from ondisk.maintenance.replaced import keep
 from ondisk.maintenance.rewrite import IndexPlaces, Written, lay, start_for
 from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.segment import End, Facts, ScanResult
-from ondisk.segments import SegmentWriter, generations
+from ondisk.segments import generations
 from ondisk.segments.concat_writer import keep_data_after
 from ondisk.segments.facts import facts_of
 from ondisk.segments.file_errors import changed, located
 from ondisk.segments.generations import hidden, stray, waiting
+from ondisk.segments.writer import SegmentWriter
 from ondisk.step import Interval
 
 _READ = "an older query may still read its old file; the next writer after that query frees the space"

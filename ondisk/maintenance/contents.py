@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.errors import IntegrityError, SegmentMissing, StorageError
-from ondisk.index import Segment, Transaction
+from ondisk.index import Segment
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance.relaid import BlockCache
 from ondisk.segments.dir import file_name
 from ondisk.segments.facts import SAME_BYTES

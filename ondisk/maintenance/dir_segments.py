@@ -11,7 +11,8 @@ from ondisk.dataset.access import Access
 from ondisk.errors import DiskFull, OndiskError, StorageError
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Format
-from ondisk.index import Segment, Snapshot, Transaction, segment_rows
+from ondisk.index import Segment, Snapshot, segment_rows
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import (
     OTHER_BYTES,
     Circumstances,
@@ -28,10 +29,11 @@ from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, Laid, ScanResult, Start
-from ondisk.segments import DirWriter, dir, quarantine
+from ondisk.segments import dir, quarantine
 from ondisk.segments.dir import open_directory
 from ondisk.segments.dir_facts import checksum_of_stats, facts_in, is_refused, seen_in, seen_with_files
 from ondisk.segments.dir_generations import complete_folder, hide
+from ondisk.segments.dir_writer import DirWriter
 from ondisk.segments.facts import Seen
 from ondisk.segments.file_errors import changed
 from ondisk.segments.generations import hidden
@@ -178,7 +180,7 @@ class _Renumbering:
         writer.sync()
         end, _, facts = writer.appended(name)
         if seen is not Seen.UNTOUCHED:  # a fix has not read the files yet
-            facts = replace(facts, mtime=0, checksum=None)
+            facts = facts._replace(mtime=0, checksum=None)
         self._new = replace(self._new, end=end, facts=facts)
         self._is_kept = keep(self._access, transaction, self._old)
         transaction.supersede(self._old)

@@ -12,8 +12,9 @@ from typing import Any
 from ondisk.dataset.access import Access
 from ondisk.datum import Datum, microseconds
 from ondisk.formats import Format
-from ondisk.index import Segment, Transaction
+from ondisk.index import Segment
 from ondisk.index.aside import Aside
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance.contents import Contents
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.tally import Tally

@@ -18,8 +18,9 @@ from ondisk.dataset.position import begin_again, leave_removed, numbers_in, posi
 from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, StateError
 from ondisk.filesystem import Directory
 from ondisk.formats.diskqueue.state import State as Position
-from ondisk.index import INDEX, Copies, Segment, Transaction, replica, segment_rows
+from ondisk.index import INDEX, Copies, Segment, replica, segment_rows
 from ondisk.index.totals import wrong_sums
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known

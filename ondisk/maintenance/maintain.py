@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from ondisk.dataset import Dataset
+from ondisk.dataset.dataset import Dataset
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError
 from ondisk.filesystem import Directory, MaintainLock
 from ondisk.maintenance.promised import promised

@@ -26,7 +26,8 @@ from ondisk.index.swap import finish_swap, swap_in
 from ondisk.maintenance.check import reason_at
 from ondisk.maintenance.kinds import kind_of
 from ondisk.segment import Facts, ScanResult
-from ondisk.segments import ConcatReader, DirReader
+from ondisk.segments.concat_reader import ConcatReader
+from ondisk.segments.dir_reader import DirReader
 from ondisk.segments.facts import Committed
 
 _NAMED = 100

@@ -5,20 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.datum import microseconds
 from ondisk.errors import AlreadyExists, InvalidInput, NotFound, OndiskError, ReadOnly, StorageError, command
 from ondisk.filesystem import Directory
-from ondisk.maintenance.ages import Ages, by_age_remedy
-from ondisk.maintenance.states import Diagnosis, Done, Report, State
 from ondisk.segments import quarantine
 from ondisk.segments.generations import generations_of, hidden
 from ondisk.segments.quarantine_items import Item, Total, find, folders, items, total
 from ondisk.step import days_ago
+
+if TYPE_CHECKING:
+    from ondisk.maintenance.ages import Ages
+    from ondisk.maintenance.states import Diagnosis, Done, Report
 
 
 class Quarantine:
@@ -169,6 +171,9 @@ def _diagnosed(access: Access, ages: Ages) -> Iterator[Diagnosis]:
     age = access.config.quarantine_age
     if age is None:
         return
+    from ondisk.maintenance.ages import by_age_remedy
+    from ondisk.maintenance.states import Diagnosis, State
+
     threshold = days_ago(age, ages.now)
     for item in items(access.directory):
         if item.time is not None and microseconds(item.time) < threshold:
@@ -189,6 +194,8 @@ def removed(dataset: DatasetAccess, access: Access, ages: Ages, errors: list[Ond
     """
     if not folders(access.directory):
         return
+    from ondisk.maintenance.states import Done
+
     with _locked("repack", dataset, access):
         try:
             quarantine.remove_leftovers(access.directory)
@@ -223,4 +230,4 @@ def _sum(totals: Iterable[Total]) -> Total:
 
 
 def _prefixed(access: Access, item: Item) -> Item:
-    return replace(item, name=access.prefix + item.name, segment=access.prefix + item.segment)
+    return item._replace(name=access.prefix + item.name, segment=access.prefix + item.segment)

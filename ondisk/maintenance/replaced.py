@@ -13,7 +13,8 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import DiskFull, OndiskError, StorageError
 from ondisk.filesystem import Directory
-from ondisk.index import Segment, Transaction, replaced_rows
+from ondisk.index import Segment, replaced_rows
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance.states import Report, raise_fatal
 from ondisk.segments.generations import ROWS, kept
 from ondisk.segments.replaced import folders, remove, staged, total

@@ -16,8 +16,9 @@ from ondisk.dataset.position import begin_again, believed, is_consumed, is_passe
 from ondisk.errors import StorageError, command
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
-from ondisk.index import Copies, Segment, Transaction, segment_rows
+from ondisk.index import Copies, Segment, segment_rows
 from ondisk.index.aside import Aside
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.concat_segments import scan as scan_file
 from ondisk.maintenance.diagnosis import Known
@@ -30,12 +31,13 @@ from ondisk.maintenance.second_copy import OtherIndex
 from ondisk.maintenance.states import Diagnosis, Done
 from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, Facts, ScanResult
-from ondisk.segments import SegmentWriter, generations, quarantine
+from ondisk.segments import generations, quarantine
 from ondisk.segments.dir import files_of, raise_sequence, scan
 from ondisk.segments.dir_facts import facts_in, seen_with_files
 from ondisk.segments.dir_generations import complete_folder
 from ondisk.segments.facts import SAME_BYTES, Seen, checksum_of, facts_of, refused, tail_of
 from ondisk.segments.metadata_file import METADATA
+from ondisk.segments.writer import SegmentWriter
 from ondisk.step import ALWAYS, NOTHING, Interval
 
 _PIECE = 1024 * 1024

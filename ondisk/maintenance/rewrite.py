@@ -14,12 +14,13 @@ from ondisk.dataset.read import DatasetReader
 from ondisk.errors import IntegrityError, StateError
 from ondisk.filesystem import Directory, WritableFile
 from ondisk.formats import Format
-from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
+from ondisk.index import Row, Segment, Snapshot, segment_rows
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.known import known_of
 from ondisk.segment import Block, End, Facts, Laid
-from ondisk.segments import SegmentWriter
 from ondisk.segments.facts import CheckedReading
+from ondisk.segments.writer import SegmentWriter
 from ondisk.staging.jobs import Changed, create_staged
 from ondisk.staging.rows import StagedFile, StagedRows
 

@@ -20,7 +20,8 @@ from ondisk.datum import Datum
 from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
-from ondisk.index import Row, Segment, Snapshot, Transaction, segment_rows
+from ondisk.index import Row, Segment, Snapshot, segment_rows
+from ondisk.index.transaction import Transaction
 from ondisk.segment import ScanResult
 from ondisk.segments import dir
 from ondisk.segments.dir_facts import seen_in

@@ -14,7 +14,8 @@ from ondisk.dataset.access import Access
 from ondisk.errors import AlreadyExists, IndexCorrupt, command
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Format
-from ondisk.index import INDEX, Segment, Snapshot, Transaction, segment_rows
+from ondisk.index import INDEX, Segment, Snapshot, segment_rows
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Circumstances, Known
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.states import Diagnosis, Done

@@ -5,13 +5,14 @@ text ── parse ──┐                ┌── SQL (ondisk/index)
 Fields ─ == < ──┘                └── matches: one datum, in Python
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ondisk.matcher.evaluate import Values, matches
-from ondisk.matcher.fields import Field, Fields
 from ondisk.matcher.interval import exact_interval, reftime_interval
-from ondisk.matcher.parser import parse
-from ondisk.matcher.sort import Sort, SortInterval, SortKey, parse_sort
 from ondisk.matcher.tree import (
-    METADATA,
     And,
     Compare,
     Components,
@@ -30,8 +31,12 @@ from ondisk.matcher.tree import (
     undeclared_in,
 )
 
+if TYPE_CHECKING:
+    from ondisk.matcher.fields import Field, Fields
+    from ondisk.matcher.parser import parse
+    from ondisk.matcher.sort import Sort, SortInterval, SortKey, parse_sort
+
 __all__ = [
-    "METADATA",
     "And",
     "Compare",
     "Components",
@@ -60,3 +65,17 @@ __all__ = [
     "reftime_interval",
     "undeclared_in",
 ]
+
+# Imported when they are first used: most queries have no sort order, and many no text to parse.
+_MODULES = {
+    **dict.fromkeys(("Field", "Fields"), "ondisk.matcher.fields"),
+    **dict.fromkeys(("Sort", "SortInterval", "SortKey", "parse_sort"), "ondisk.matcher.sort"),
+    "parse": "ondisk.matcher.parser",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'ondisk.matcher' has no attribute {name!r}")
+    globals()[name] = found = getattr(import_module(_MODULES[name]), name)
+    return found

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 from ondisk.errors import InvalidInput
 from ondisk.json_shapes import parse_time
-from ondisk.matcher.periods import DAY_SECONDS
 from ondisk.matcher.tree import (
     And,
     Compare,
@@ -27,6 +26,7 @@ from ondisk.matcher.tree import (
     TimeOfDay,
     Undeclared,
 )
+from ondisk.step import DAY
 
 _Leaf: TypeAlias = Compare | OneOf | StartsWith | Components | TimeOfDay | EverySeconds
 _TYPES: dict[Kind, tuple[type, ...]] = {
@@ -118,4 +118,4 @@ def _holds(leaf: _Leaf, value: Any) -> bool:
 
 
 def _second_of_day(microseconds: int) -> int:
-    return microseconds // 1_000_000 % DAY_SECONDS
+    return microseconds % DAY // 1_000_000

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from ondisk.datum import FieldType, Value, canonical
+from ondisk.datum import METADATA, FieldType, Value, canonical
 from ondisk.errors import InvalidInput, MatchError, shown
 from ondisk.matcher.parsing import NOT_DECLARED, known_fields
 from ondisk.matcher.tree import (
-    METADATA,
     Compare,
     Expression,
     IsMissing,

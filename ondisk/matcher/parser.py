@@ -14,10 +14,10 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
-from ondisk.datum import FieldType
+from ondisk.datum import METADATA, FieldType
 from ondisk.errors import InvalidInput, MatchError, shown
 from ondisk.matcher.parsing import NOT_DECLARED, Fragment, all_of, any_of, known_fields
-from ondisk.matcher.tree import METADATA, Expression, Kind, Undeclared
+from ondisk.matcher.tree import Expression, Kind, Undeclared
 from ondisk.matcher.values import parse_untyped, parse_value
 
 MAX_LENGTH = 100_000

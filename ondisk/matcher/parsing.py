@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from ondisk.datum import METADATA
 from ondisk.errors import MatchError
-from ondisk.matcher.tree import METADATA, And, Compare, Everything, Expression, OneOf, Or, Scalar
+from ondisk.matcher.tree import And, Compare, Everything, Expression, OneOf, Or, Scalar
 
 _QUOTED_IN_ERRORS = 60
 _NEGATION = "For numbers and times write `<5 or >5`; in Python, `~` negates a condition."
@@ -23,8 +24,7 @@ NOT_DECLARED = f" Metadata that are not declared are written `{METADATA}NAME`. T
 """What the hint for an unknown field ends with."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fragment:
+class Fragment(NamedTuple):
     """A part of the text of a match expression.
 
     Attributes:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from types import MappingProxyType
+from typing import NamedTuple
 
 from ondisk.datum import microseconds
 
@@ -70,8 +71,7 @@ DISTANCES: Mapping[str, Distance] = MappingProxyType(
 """Every name of a unit → the distance of one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
+class Period(NamedTuple):
     """One whole year, month, day, hour, minute or second.
 
     Attributes:

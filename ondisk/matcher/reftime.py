@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from ondisk.datum import microseconds
 from ondisk.errors import MatchError
@@ -81,8 +80,7 @@ _SLIPS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(NamedTuple):
     """A token; `kind` is a group of `_TOKEN`, or the word or sign itself in lower case."""
 
     kind: str

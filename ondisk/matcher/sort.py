@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
-from ondisk.datum import Datum, FieldType, from_microseconds, microseconds
+from ondisk.datum import METADATA, Datum, FieldType, from_microseconds, microseconds
 from ondisk.errors import MatchError, shown
 from ondisk.matcher.parsing import known_fields
-from ondisk.matcher.tree import METADATA, Compare, Expression
+from ondisk.matcher.tree import Compare, Expression
 from ondisk.step import Interval
 
 SortInterval: TypeAlias = Literal["minute", "hour", "day", "month", "year"]
@@ -19,16 +19,14 @@ _FIRST, _LAST = (microseconds(time.replace(tzinfo=UTC)) for time in (datetime.mi
 _INTERVALS: dict[str, SortInterval] = {name: name for name in get_args(SortInterval)}
 
 
-@dataclass(frozen=True, slots=True)
-class SortKey:
+class SortKey(NamedTuple):
     """One field to sort by. Missing values come first, or last if descending."""
 
     field: str
     descending: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Sort:
+class Sort(NamedTuple):
     """A sort order. Data that are equal in it are in order of reftime, then in the order they were appended.
 
     Attributes:

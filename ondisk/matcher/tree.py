@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from ondisk.datum import METADATA
+
 Scalar: TypeAlias = int | float | str | bool | bytes
-METADATA = "metadata."
-"""What precedes the name of metadata that no field declares."""
 Operator: TypeAlias = Literal["=", "<", "<=", ">", ">="]
 
 

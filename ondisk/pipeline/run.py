@@ -20,8 +20,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 from uuid import uuid4
 
-from ondisk.dataset import Dataset
 from ondisk.dataset.append import AppendResult, refuse_old
+from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import CONFIG, check_takes_data, open_directory
 from ondisk.errors import (
     ConfigError,
@@ -32,9 +32,10 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import PipelineLock
 from ondisk.formats import Format, find
-from ondisk.index import Transaction, import_log
+from ondisk.index import import_log
 from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.metrics import write
 from ondisk.pipeline.config import PipelineConfig, plain

@@ -18,14 +18,13 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
-from ondisk.dataset.append import BATCH_SIZE
 from ondisk.dataset.input_file import Begun, and_damage, open_source
 from ondisk.dataset.layout import filter_of, open_directory, read_config
 from ondisk.datum import from_microseconds, microseconds
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, LimitExceeded, OndiskError, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, find, is_dir, recognised
-from ondisk.formats.base import Readable
+from ondisk.formats.base import BATCH_SIZE, Readable
 from ondisk.pipeline.config import plain
 from ondisk.pipeline.route import Division, Route, Share
 from ondisk.segment import Damage
@@ -205,7 +204,7 @@ class _FileReport:
             "counts": sorted((+self._counts).items()),  # without datasets that get nothing
             "refused": sorted(self._refused.items()),
             "refusals": sorted(self._refusals),
-            "damage": [astuple(each) for each in self._damage],
+            "damage": self._damage,
             "damaged": self._damaged,
             "notes": self._notes,
         }

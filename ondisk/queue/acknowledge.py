@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, field, replace
 
-from ondisk.dataset import Dataset, state_file
+from ondisk.dataset import state_file
 from ondisk.dataset.access import Access
+from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.position import (
     begin_again,
     believed,

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
-from ondisk.dataset import Dataset, state_file
+from ondisk.dataset import state_file
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import checked_batch_size
+from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.position import position
 from ondisk.datum import Datum
 from ondisk.errors import OndiskError, ReadOnly

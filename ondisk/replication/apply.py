@@ -10,8 +10,9 @@ from ondisk.dataset.append import insert
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import IntegrityError
 from ondisk.formats import Batch
-from ondisk.index import Transaction, replica, segment_rows
+from ondisk.index import replica, segment_rows
 from ondisk.index.replica import LOST, UNREADABLE, Difference, Followed
+from ondisk.index.transaction import Transaction
 from ondisk.replication.feed import Kind
 from ondisk.replication.records import Group, Records
 from ondisk.segments import quarantine

@@ -26,7 +26,8 @@ from ondisk.errors import (
     command,
 )
 from ondisk.formats import Batch
-from ondisk.index import Transaction, changes, replica
+from ondisk.index import changes, replica
+from ondisk.index.transaction import Transaction
 from ondisk.replication import compare
 from ondisk.replication.compare import OnRange
 from ondisk.replication.compared import NEITHER, Compared, Fate

@@ -17,7 +17,8 @@ from ondisk.datum import INTEGER_MAX, INTEGER_MIN
 from ondisk.errors import AuthenticationFailed, KeyMissing
 from ondisk.filesystem import WritableFile
 from ondisk.formats import Format
-from ondisk.index import Segment, Snapshot, Transaction, changes, segment_rows
+from ondisk.index import Segment, Snapshot, changes, segment_rows
+from ondisk.index.transaction import Transaction
 from ondisk.replication.contents import Entry
 from ondisk.replication.records import Group, Records
 from ondisk.segments import generations, quarantine

@@ -31,9 +31,10 @@ from uuid import uuid4
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import SegmentCorrupt, SegmentMissing, StateError, TokenExpired, TokenForeign, command
-from ondisk.index import Segment, Transaction, changes, replica, segment_rows
+from ondisk.index import Segment, changes, replica, segment_rows
 from ondisk.index.changes import OWN
 from ondisk.index.replica import LOST, Difference, Followed
+from ondisk.index.transaction import Transaction
 from ondisk.replication import compare
 from ondisk.replication.apply import Applied, apply
 from ondisk.replication.compare import OnRange

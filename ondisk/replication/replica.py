@@ -36,8 +36,9 @@ from ondisk.errors import (
     command,
     shown,
 )
-from ondisk.index import Snapshot, Transaction, replica
+from ondisk.index import Snapshot, replica
 from ondisk.index.replica import LOST, UNREADABLE, Difference, Followed
+from ondisk.index.transaction import Transaction
 from ondisk.replication import token_file
 from ondisk.replication.apply import Applied, apply
 from ondisk.replication.feed import Lag

@@ -2,11 +2,3 @@
 
 Both kinds of writer have the same methods.
 """
-
-from ondisk.segments.concat_reader import ConcatReader
-from ondisk.segments.concat_writer import ConcatWriter, MustRewrite
-from ondisk.segments.dir_reader import DirReader
-from ondisk.segments.dir_writer import DirWriter, FileWriter
-from ondisk.segments.writer import SegmentWriter
-
-__all__ = ["ConcatReader", "ConcatWriter", "DirReader", "DirWriter", "FileWriter", "MustRewrite", "SegmentWriter"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from google_crc32c import extend
 from zlib_ng.zlib_ng import crc32
@@ -107,7 +107,7 @@ class DirWriter:
 
     def restart(self, name: str, start: Start) -> Start:
         """Return where a segment continues, after all files that a crash left."""
-        return replace(start, laid=Laid(b"", End(start.laid.end.size, self._free_number(name))))
+        return start._replace(laid=Laid(b"", End(start.laid.end.size, self._free_number(name))))
 
     def clear(self, name: str, generation: int) -> None:
         """Remove what a crash left at the hidden name of a new segment."""

@@ -16,10 +16,8 @@ do not count: an append may be running, and an end mark is overwritten by the ne
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
 from enum import Enum, auto
-
-from google_crc32c import extend
+from typing import NamedTuple
 
 from ondisk.datum import INTEGER_MAX
 from ondisk.segment import Facts, SegmentFile
@@ -51,8 +49,7 @@ SAME_BYTES = (Seen.UNTOUCHED, Seen.SAME_TAIL)
 """What a file is whose bytes the index describes, as far as was read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(NamedTuple):
     """The committed bytes of one generation of a segment, as the index describes them.
 
     Attributes:
@@ -153,11 +150,13 @@ def refused(facts: Facts, found: os.stat_result) -> Facts:
 
     They agree with no untouched file, so the tail decides about each file that is put there later.
     """
-    return replace(facts, mtime=-found.st_mtime_ns, inode=found.st_ino & INTEGER_MAX)
+    return facts._replace(mtime=-found.st_mtime_ns, inode=found.st_ino & INTEGER_MAX)
 
 
 def add_to_checksum(content: bytes, position: int, mutable: range, before: int = 0) -> int:
     """Return the CRC-32C of bytes at a position of a file, continued from that of the bytes before them."""
+    from google_crc32c import extend  # here, as a query seldom computes one
+
     begin, end = max(mutable.start, position), min(mutable.stop, position + len(content))
     if begin < end:
         content = content[: begin - position] + bytes(end - begin) + content[end - position :]

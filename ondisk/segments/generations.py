@@ -53,7 +53,6 @@ from collections.abc import Iterable, Iterator
 
 from ondisk.errors import ReadOnly, StorageError
 from ondisk.filesystem import Directory, WritableFile, is_denied
-from ondisk.segments import quarantine
 from ondisk.segments.facts import Committed, Seen
 
 LOOKS = 3
@@ -183,6 +182,8 @@ def complete(directory: Directory, name: str, generation: int, committed: Commit
     if found is None:  # a process that was killed may just have moved another file to quarantine
         directory.sync(_parent(name))
     elif not _is_generation(directory, name, found.st_ino):
+        from ondisk.segments import quarantine  # here, as it is rarely needed
+
         quarantine.keep(directory, name, verb="open", why=f"generation {generation} of the segment takes its place")
     directory.rename(hidden(name, generation), name)
 
@@ -226,6 +227,8 @@ def set_aside(directory: Directory, name: str, generation: int, *, verb: str) ->
         directory.sync(_parent(name))
         directory.discard(alias)
     else:
+        from ondisk.segments import quarantine
+
         why = f"it had the name of generation {generation} of the segment, and is not that"
         quarantine.keep(directory, alias, verb=verb, why=why, of=name)
 

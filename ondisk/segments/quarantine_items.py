@@ -9,13 +9,11 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ondisk.errors import InvalidInput, OndiskError, StorageError
 from ondisk.filesystem import Directory, Entry, components
-from ondisk.segments.metadata_file import METADATA
 
 FOLDER = ".quarantine"
 RECORD = ".json"
@@ -31,8 +29,7 @@ _TEXTS = ("segment", "file", "verb", "why")
 _DEEPEST = 16  # levels of folders that are searched, as for segments
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """A file, a folder or a piece of a file in quarantine.
 
     Attributes:
@@ -139,7 +136,11 @@ def folders(directory: Directory) -> list[str]:
 
 def _is_dir_segment(directory: Directory, name: str) -> bool:
     """Return whether a folder holds data: it may contain many files, and no quarantine."""
-    return "." in name.rpartition("/")[2] and directory.stat(f"{name}/{METADATA}") is not None
+    if "." not in name.rpartition("/")[2]:
+        return False
+    from ondisk.segments.metadata_file import METADATA
+
+    return directory.stat(f"{name}/{METADATA}") is not None
 
 
 def _found(directory: Directory, folder: str) -> Iterator[Entry]:

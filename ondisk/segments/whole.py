@@ -10,7 +10,7 @@ import contextlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ondisk.segment import SegmentFile
 from ondisk.segments.facts import Committed, add_to_checksum
@@ -19,8 +19,7 @@ _PIECE = 128 * 1024  # bytes
 _REMEMBERED = 1_000  # files
 
 
-@dataclass(frozen=True, slots=True)
-class _Pieces:
+class _Pieces(NamedTuple):
     """The checksums of the pieces of a file.
 
     Attributes:

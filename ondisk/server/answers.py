@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ondisk import json_shapes
-from ondisk.dataset import Dataset
+from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.json_lines import as_json
 from ondisk.errors import (
     AlreadyExists,

@@ -33,8 +33,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from ondisk import json_shapes
-from ondisk.dataset import Dataset
 from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.json_lines import json_summary, lines_of_data, names_of
 from ondisk.errors import IntegrityError, InvalidInput, NotFound, OndiskError, shown
 from ondisk.replication.contents import contents_of, removed_of

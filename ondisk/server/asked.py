@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from ondisk.dataset.summaries import SHOWN
+from ondisk.dataset.query import SHOWN
 from ondisk.datum import INTEGER_MAX, Location
 from ondisk.errors import InvalidInput, shown
 from ondisk.replication.feed import MAX_BYTES

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from ondisk.dataset import Dataset
+from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import CONFIG
 from ondisk.errors import InvalidInput, OndiskError, shown
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ondisk.dataset import Dataset
+from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.segment_bytes import SegmentBytes
 from ondisk.datum import Location
 from ondisk.server.metrics import Counts

@@ -10,8 +10,8 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from ondisk.dataset import Dataset
 from ondisk.dataset.append import AppendResult
+from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import open_directory
 from ondisk.segment import Damage
 from ondisk.spark.executors import answers

@@ -11,9 +11,10 @@ import os
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from ondisk.dataset import Dataset
 from ondisk.dataset.append import AppendResult
-from ondisk.index import Transaction, import_log
+from ondisk.dataset.dataset import Dataset
+from ondisk.index import import_log
+from ondisk.index.transaction import Transaction
 from ondisk.spark.log import LOGGER
 
 _SOURCE = "the last write by Spark"

@@ -24,7 +24,8 @@ from ondisk.dataset.archives import Archives
 from ondisk.dataset.merged import named
 from ondisk.dataset.query import Query, Snapshots
 from ondisk.errors import InvalidInput, OndiskError, shown
-from ondisk.matcher import Expression, parse
+from ondisk.matcher import Expression
+from ondisk.matcher.parser import parse
 from ondisk.spark.adbc import connect
 from ondisk.spark.archives import ALL, check_of, choice
 from ondisk.spark.columns import columns_of, schema_of

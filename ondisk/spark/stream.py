@@ -31,7 +31,8 @@ from ondisk.dataset.archives import Archives
 from ondisk.dataset.query import Query, Snapshots
 from ondisk.errors import InvalidInput, MatchError, TokenExpired, shown
 from ondisk.index import Snapshot, changes
-from ondisk.matcher import Expression, parse
+from ondisk.matcher import Expression
+from ondisk.matcher.parser import parse
 from ondisk.spark.adbc import connect
 from ondisk.spark.archives import ALL, AVAILABLE, check_of, choice
 from ondisk.spark.log import LOGGER, print_lines

@@ -26,17 +26,18 @@ from pyspark.sql.types import (
 )
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset import Dataset
-from ondisk.dataset.append import BATCH_SIZE, AppendResult, refuse_old
+from ondisk.dataset.append import AppendResult, refuse_old
+from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import check_takes_data, open_directory, read_config
 from ondisk.datum import FieldType
 from ondisk.errors import DatasetNotFound, InvalidInput
 from ondisk.formats import Batch, Format, find
-from ondisk.formats.base import BATCH_BYTES
-from ondisk.index import Transaction
+from ondisk.formats.base import BATCH_BYTES, BATCH_SIZE
 from ondisk.index.import_log import Mark
+from ondisk.index.transaction import Transaction
 from ondisk.index.where import check_declared
-from ondisk.matcher import Expression, parse
+from ondisk.matcher import Expression
+from ondisk.matcher.parser import parse
 from ondisk.spark.columns import arrow_type, resolved, spark_type
 from ondisk.spark.constraint import OPTION as CHECKED
 from ondisk.spark.constraint import Constraint

@@ -163,7 +163,7 @@ class StagedRows:
         pieces = [number] * len(found.offsets)
         self._add(found.reftimes, pieces, found.offsets, found.sizes, found.metadata)
         with sqlite_errors(self._directory):
-            rows = [(number, *astuple(each)) for each in found.damage]
+            rows: list[tuple[Any, ...]] = [(number, *each) for each in found.damage]
             if found.missing:
                 rows.append((number, 0, found.missing, None))
             self._connection.executemany("INSERT INTO damage VALUES (?, ?, ?, ?)", rows)

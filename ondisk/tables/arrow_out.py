@@ -23,7 +23,8 @@ from ondisk.errors import InvalidInput, shown
 from ondisk.formats import find
 from ondisk.index import Row, Snapshot
 from ondisk.index.snapshot import ROWS as LIST
-from ondisk.matcher import Expression, Sort
+from ondisk.matcher import Expression
+from ondisk.matcher.sort import Sort
 from ondisk.tables.arrow_bytes import ROWS, is_plain, with_data
 from ondisk.tables.arrow_columns import PLACE, TYPES, RowsToArrow, all_columns
 from ondisk.tables.arrow_data import DataToArrow, ValuesToArrow, sampled

@@ -22,15 +22,13 @@ from typing import Any, Literal, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.merged import differing_types
-from ondisk.datum import Datum, FieldType
+from ondisk.datum import CONTENT, METADATA, Datum, FieldType
 from ondisk.errors import InvalidInput, LimitExceeded, shown
 from ondisk.formats import find
-from ondisk.matcher import METADATA
 from ondisk.step import Step
 
 DATA = "data"
 DATASET = "dataset"
-CONTENT = "data."
 PLACE = {"segment": FieldType.TEXT, "offset": FieldType.INTEGER, "size": FieldType.INTEGER}
 
 SAMPLE = 16_384

@@ -16,11 +16,11 @@ from itertools import compress
 from typing import Any
 
 from ondisk.config import DatasetConfig
+from ondisk.datum import CONTENT
 from ondisk.errors import InvalidInput, shown
 from ondisk.formats.base import BATCH_BYTES, Batch, Format, JoinsParts, Readable
 from ondisk.tables import csv_reader
 from ondisk.tables.batches import joined, with_refused
-from ondisk.tables.columns import CONTENT
 from ondisk.tables.csv_reader import CsvRecords
 from ondisk.tables.options import COMMA, NULLS, POINT, REFTIME, USE_COMMA, TableOptions
 from ondisk.tables.times import Times, Zone

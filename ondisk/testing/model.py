@@ -11,12 +11,15 @@ from math import isnan
 from typing import Any, Literal, TypeAlias
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import Datum, FieldType, Value, canonical, from_microseconds, microseconds, restored
+from ondisk.datum import METADATA, Datum, FieldType, Value, canonical, from_microseconds, microseconds, restored
 from ondisk.errors import InvalidInput
 from ondisk.index.field_values import FieldSummary
 from ondisk.json_shapes import format_time
 from ondisk.maintenance.states import State
-from ondisk.matcher import METADATA, Expression, Fields, matches, parse, parse_sort
+from ondisk.matcher import Expression, matches
+from ondisk.matcher.fields import Fields
+from ondisk.matcher.parser import parse
+from ondisk.matcher.sort import parse_sort
 
 Status: TypeAlias = Literal["imported", "duplicate", "replaced", "refused"]
 

@@ -26,7 +26,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import ondisk
 from ondisk import json_shapes
 from ondisk.config import DatasetConfig
-from ondisk.dataset import AppendResult, Dataset
+from ondisk.dataset.append import AppendResult
+from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import CONFIG, SENTINEL
 from ondisk.dataset.summaries import Summary
 from ondisk.datum import Datum, from_microseconds, microseconds

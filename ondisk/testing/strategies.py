@@ -17,27 +17,26 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import INTEGER_MAX, INTEGER_MIN, Datum, FieldType, Value, canonical
+from ondisk.datum import INTEGER_MAX, INTEGER_MIN, METADATA, Datum, FieldType, Value, canonical
 from ondisk.errors import MatchError
 from ondisk.index.where import check_size
 from ondisk.json_shapes import SHAPES
 from ondisk.matcher import (
-    METADATA,
     And,
     Compare,
     Components,
     EverySeconds,
     Everything,
     Expression,
-    Fields,
     IsMissing,
     Not,
     OneOf,
     Or,
     StartsWith,
     TimeOfDay,
-    parse,
 )
+from ondisk.matcher.fields import Fields
+from ondisk.matcher.parser import parse
 from ondisk.step import STEPS_OF_TIME, Step
 
 # At the ends of days, weeks of a month, half months, months and years; one is before 1970.

@@ -18,11 +18,12 @@ from queue import SimpleQueue
 from typing import IO, Any
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.append import BATCH_SIZE, AppendResult, Stored, refuse_old
+from ondisk.dataset.append import AppendResult, Stored, refuse_old
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.input_file import parsed
 from ondisk.dataset.layout import open_directory, read_config
 from ondisk.errors import OndiskError
+from ondisk.formats.base import BATCH_SIZE
 from ondisk.maintenance.check import wrong_with
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.scanned import Scanned
@@ -77,7 +78,7 @@ def append(access: Access, path: str, staged: str, format: str) -> dict[str, Any
         "staged": [done.name, done.count, done.built_for],
         "refused": result.refused,
         "refusals": result.refusals,
-        "damage": [astuple(each) for each in result.damage],
+        "damage": result.damage,
         "notes": result.notes,
     }
 
@@ -95,7 +96,7 @@ def fix(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
 def repack(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
     """Stage the new file of a segment."""
     written = Written.write(access, name, staged)
-    return {**asdict(written), "end": astuple(written.end), "facts": astuple(written.facts)}
+    return {**asdict(written), "end": astuple(written.end), "facts": written.facts}
 
 
 def pipeline(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:

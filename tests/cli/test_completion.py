@@ -7,7 +7,10 @@ import subprocess
 
 import pytest
 
-from ondisk.cli import COMMANDS
+from ondisk.cli import COMMANDS, completion
+from ondisk.dataset.input_file import CSV, TABLES
+from ondisk.index.groups import PERIODS
+from ondisk.step import Step
 
 from .conftest import PATIENCE
 
@@ -49,3 +52,9 @@ def test_another_shell_is_refused(run):
     done = run("completion", "cmd")
     assert done.code == 2
     assert "invalid choice: 'cmd'" in done.err
+
+
+def test_the_values_that_are_completed_are_those_of_the_library():
+    assert completion._VALUES["init"]["step"] == tuple(Step)
+    assert {CSV, *TABLES} < set(completion._VALUES["append"]["format"])
+    assert completion._VALUES["summary"]["by"] == PERIODS

@@ -162,7 +162,7 @@ def test_a_run_in_another_process_locks_the_dataset_until_it_ends(environment, r
 
 def test_a_bug_in_one_dataset_is_reported_and_the_others_are_maintained(environment, weather, other):
     code = (
-        "import sys, ondisk.cli; from ondisk.dataset import Dataset; fix = Dataset.fix\n"
+        "import sys, ondisk.cli; from ondisk.dataset.dataset import Dataset; fix = Dataset.fix\n"
         "def broken(self, **options): return fix(self, **options) if self.path.name == 'other' else 1 / 0\n"
         "Dataset.fix = broken; sys.exit(ondisk.cli.main(['maintain', 'weather', 'other']))"
     )

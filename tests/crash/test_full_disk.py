@@ -23,6 +23,7 @@ import ondisk
 from ondisk import Datum
 from ondisk.errors import DatasetNotFound, DiskFull
 from ondisk.index import INDEX
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance import repack
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import State
@@ -242,14 +243,14 @@ def killed_while_it_appends(path: Path) -> None:
                     yield from wide(25_000, 1000)
 
                 batch = [*data()]
-                insert = ondisk.index.Transaction.insert
+                insert = Transaction.insert
 
                 def killed(self: Any, rows: Any) -> int:
                     insert(self, rows)
                     os.kill(os.getpid(), signal.SIGKILL)
                     return 0
 
-                ondisk.index.Transaction.insert = killed  # type: ignore[method-assign]
+                Transaction.insert = killed  # type: ignore[method-assign]
                 dataset.append(batch)
         finally:
             os._exit(1)

@@ -44,7 +44,7 @@ import ondisk.maintenance.fix
 import ondisk.maintenance.migrate
 import ondisk.maintenance.quarantine
 import ondisk.maintenance.repack
-from ondisk.dataset import Dataset
+from ondisk.dataset.dataset import Dataset
 from ondisk.datum import Datum
 from ondisk.errors import SegmentMissing
 from ondisk.filesystem import Directory

@@ -29,7 +29,8 @@ from ondisk.errors import (
     StorageError,
 )
 from ondisk.formats.vm2 import Vm2
-from ondisk.index import INDEX, Transaction
+from ondisk.index import INDEX
+from ondisk.index.transaction import Transaction
 from ondisk.testing import EVERY_TYPE
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)

@@ -21,7 +21,7 @@ import ondisk
 from ondisk.errors import DiskFull, DuplicateDatum, DurabilityLost, InvalidInput, NeedsCheck, SegmentMissing
 from ondisk.filesystem import Directory
 from ondisk.formats import find
-from ondisk.index import Transaction
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance.states import State
 from ondisk.staging.stage import Stage
 

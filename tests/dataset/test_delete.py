@@ -7,7 +7,7 @@ import pytest
 import ondisk
 from ondisk import Datum, Location
 from ondisk.errors import InvalidInput, MatchError
-from ondisk.index import Transaction
+from ondisk.index.transaction import Transaction
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 SEGMENT = "2026/11-20.jsonl"

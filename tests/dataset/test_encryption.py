@@ -484,7 +484,7 @@ KILLED = """
 import os, signal, sys
 from datetime import UTC, datetime
 import ondisk
-from ondisk.index import Transaction
+from ondisk.index.transaction import Transaction
 
 Transaction.commit = lambda self: os.kill(os.getpid(), signal.SIGKILL)
 with ondisk.open(sys.argv[1]) as dataset:

@@ -42,7 +42,8 @@ from ondisk.errors import (
 from ondisk.formats.diskqueue import blocks
 from ondisk.formats.diskqueue.cbor_payload import FIRST_KEY
 from ondisk.formats.diskqueue.payload import Event
-from ondisk.index import INDEX, Transaction
+from ondisk.index import INDEX
+from ondisk.index.transaction import Transaction
 from ondisk.replication.feed import Kind
 from ondisk.testing import EVERY_TYPE, same, strategies
 

@@ -14,11 +14,14 @@ from worlds import sql as change
 
 from ondisk import Datum
 from ondisk.errors import IndexCorrupt, StateError, StorageError
-from ondisk.index import Transaction, segment_rows
+from ondisk.index import segment_rows
 from ondisk.index.field_values import counts
 from ondisk.index.snapshot import ROWS, Segment
 from ondisk.index.totals import Totals, totals
-from ondisk.matcher import Everything, Fields, parse_sort
+from ondisk.index.transaction import Transaction
+from ondisk.matcher import Everything
+from ondisk.matcher.fields import Fields
+from ondisk.matcher.sort import parse_sort
 from ondisk.segment import Block, End, Facts
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)

@@ -11,11 +11,13 @@ from worlds import datum, fail, sql
 from ondisk import DatasetConfig, Datum
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, StorageError
 from ondisk.filesystem import Directory
-from ondisk.index import INDEX, Index, Segment, Transaction
+from ondisk.index import INDEX, Index, Segment
 from ondisk.index.totals import totals
-from ondisk.matcher import Everything, Fields
+from ondisk.index.transaction import Transaction
+from ondisk.matcher import Everything
+from ondisk.matcher.fields import Fields
 from ondisk.segment import Block, End, Facts
-from ondisk.segments import ConcatWriter
+from ondisk.segments.concat_writer import ConcatWriter
 from ondisk.step import DAY, Interval
 
 FIELDS = {"station": "integer", "product": "text"}

@@ -28,7 +28,8 @@ from ondisk.errors import (
     StateError,
     StorageError,
 )
-from ondisk.index import INDEX, Index, Transaction
+from ondisk.index import INDEX, Index
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance import archive as archiving
 from ondisk.maintenance.states import State
 from ondisk.step import STEPS_OF_TIME

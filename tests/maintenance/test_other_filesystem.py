@@ -11,7 +11,7 @@ import pytest
 from worlds import access_to, content, datum
 
 import ondisk
-from ondisk.index import Transaction
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance.kinds import kind_of
 
 CONFIG = {"step": "daily", "unique": ["reftime", "station"], "fields": {"station": "text"}}

@@ -13,6 +13,7 @@ import ondisk
 from ondisk import Datum
 from ondisk.cli import main
 from ondisk.errors import DiskFull, StorageError
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance.repack import repack
 from ondisk.maintenance.states import State
 from ondisk.segments.replaced import replaced
@@ -198,7 +199,7 @@ def test_a_repack_that_fails_before_its_commit_keeps_nothing(dataset, monkeypatc
         raise DiskFull("no space", hint="")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ondisk.index.Transaction, "supersede", fail)
+        patch.setattr(Transaction, "supersede", fail)
         with pytest.raises(DiskFull):
             dataset.repack()
     assert not kept(dataset)

@@ -30,7 +30,7 @@ from pipeline.world import CONFIG, DATASET, ENVIRONMENT, KEPT, create, line, put
 
 KILLED = """
 import os, signal, sys
-from ondisk.dataset import Dataset
+from ondisk.dataset.dataset import Dataset
 from ondisk.pipeline import pipeline
 real, moments = Dataset.append_staged, iter(range(100))
 def at():

@@ -22,7 +22,7 @@ from pipeline.world import CONFIG, DATASET, ENVIRONMENT, KEPT, create, line, put
 
 KILLED = """
 import os, signal, sys
-from ondisk.dataset import Dataset
+from ondisk.dataset.dataset import Dataset
 from ondisk.pipeline import pipeline
 real, moments = Dataset.append_staged, iter(range(100))
 def append_staged(*arguments, **options):

@@ -10,7 +10,7 @@ import pytest
 from replicas import datum, pull
 
 from ondisk.errors import ConfigError, IntegrityError, TokenForeign
-from ondisk.index import Transaction
+from ondisk.index.transaction import Transaction
 from ondisk.replication import Replica
 from ondisk.replication.apply import apply
 from ondisk.replication.feed import Kind

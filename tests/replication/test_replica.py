@@ -29,7 +29,7 @@ from ondisk.errors import (
     TokenExpired,
     TokenForeign,
 )
-from ondisk.index import Transaction
+from ondisk.index.transaction import Transaction
 from ondisk.replication import token_file
 from ondisk.replication.feed import Kind
 from ondisk.replication.reconcile import reconcile

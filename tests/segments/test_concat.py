@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import replace
 
 import pytest
 from worlds import fail
@@ -10,7 +9,9 @@ from worlds import fail
 from ondisk.errors import DiskFull, DurabilityLost, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
 from ondisk.segment import End, Facts, Laid, Patch, Start
-from ondisk.segments import ConcatReader, ConcatWriter, quarantine_items
+from ondisk.segments import quarantine_items
+from ondisk.segments.concat_reader import ConcatReader
+from ondisk.segments.concat_writer import ConcatWriter
 from ondisk.segments.facts import Committed, checksum_of, facts_of, tail_of
 
 NAME = "2026/11-20.vm2"
@@ -367,10 +368,10 @@ def test_an_append_records_the_facts_of_all_bytes(writer, directory, path, size)
 def test_an_append_to_a_segment_of_an_older_revision_records_its_tail(writer, directory, path):
     path.write_bytes(b"one\n")
     recorded = committed(directory)
-    recorded = replace(recorded, facts=Facts(recorded.facts.mtime))
+    recorded = recorded._replace(facts=Facts(recorded.facts.mtime))
     assert not continued(writer, recorded, b"two").is_touched
     writer.sync()
-    assert writer.appended(NAME)[2] == replace(committed(directory).facts, checksum=None)
+    assert writer.appended(NAME)[2] == committed(directory).facts._replace(checksum=None)
 
 
 def test_a_touched_file_with_the_same_tail_is_appended_to_and_recorded_as_touched(writer, directory, path):
@@ -381,7 +382,7 @@ def test_a_touched_file_with_the_same_tail_is_appended_to_and_recorded_as_touche
     writer.sync()
     assert path.read_bytes() == b"one\ntwo\n"
     facts = writer.appended(NAME)[2]
-    assert facts == replace(committed(directory).facts, mtime=0)
+    assert facts == committed(directory).facts._replace(mtime=0)
     assert not Committed(8, facts, range(0)).is_untouched(path.stat()), "until a fix has read it"
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import replace
 from zlib import crc32
 
 import pytest
@@ -14,10 +13,12 @@ from ondisk.errors import DiskFull, DurabilityLost, FrameCorrupt, SegmentCorrupt
 from ondisk.filesystem import Directory
 from ondisk.formats.blob import Blob
 from ondisk.segment import End, Facts, Laid, Start
-from ondisk.segments import DirReader, DirWriter, quarantine_items
+from ondisk.segments import quarantine_items
 from ondisk.segments.dir import SEQUENCE, number_of, read_sequence, scan
 from ondisk.segments.dir_facts import facts_in, seen_in
 from ondisk.segments.dir_generations import complete_folder, hide, recover_folders
+from ondisk.segments.dir_reader import DirReader
+from ondisk.segments.dir_writer import DirWriter
 from ondisk.segments.facts import Committed, Seen
 from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataFile
 
@@ -105,7 +106,7 @@ def test_a_new_segment_has_a_hidden_name_until_its_commit(directory, path, new):
     assert seen_in(folder, facts, end.size) is Seen.UNTOUCHED
     os.utime(path / SEQUENCE, (1, 1))
     assert seen_in(folder, facts, end.size) is Seen.SAME_TAIL
-    assert seen_in(folder, replace(facts, tail=None), end.size) is Seen.UNKNOWN
+    assert seen_in(folder, facts._replace(tail=None), end.size) is Seen.UNKNOWN
     (path / METADATA).write_bytes(bytes(end.size))
     assert seen_in(folder, facts, end.size) is Seen.OTHER
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from test_readme import ROOT, begin, blocks, check_console, check_python, place  # noqa: F401
 
-from ondisk.dataset import Dataset
+from ondisk.dataset.dataset import Dataset
 from ondisk.spark import SETTINGS
 from ondisk.spark.constraint import OPTION as CONSTRAINT
 from ondisk.spark.source import STREAM_OPTIONS

@@ -35,7 +35,7 @@ from ondisk.backends.elliptics.packets import (
 )
 from ondisk.backends.elliptics.settings import BESIDE, Limits, check
 from ondisk.backends.elliptics.stat import stat_of
-from ondisk.dataset import Dataset
+from ondisk.dataset.dataset import Dataset
 from ondisk.datum import INTEGER_MAX
 from ondisk.errors import (
     ConfigError,

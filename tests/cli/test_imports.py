@@ -1,0 +1,93 @@
+"""What each command imports. Nobody can test seconds, but a command starts at once if it imports only what it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import ondisk
+
+from .conftest import LINES, PATIENCE
+
+AFTER = "print(*(name for name in sys.modules if name.startswith('ondisk')), file=sys.stderr)"
+COMMAND = f"""if True:
+    import contextlib, sys
+    from ondisk.cli import main
+    with contextlib.suppress(SystemExit):  # after --version
+        assert main(sys.argv[1:]) == 0
+    {AFTER}
+"""
+PROGRAM = f"import sys, ondisk; d = ondisk.open(sys.argv[1]); next(d.query(), None); {AFTER}"
+
+# What few commands need: maintenance, archives' summaries, queues, encryption, several processes, tables, networks.
+RARE = (
+    *("backends", "backup", "dataset.append_queue", "dataset.commit_staged", "dataset.exchanged", "dataset.groups"),
+    *("dataset.merged", "dataset.summaries", "files", "formats.diskqueue", "index.field_values", "index.groups"),
+    *("index.rebuild", "index.replica", "index.tables", "keys", "maintenance.states", "pipeline", "queue"),
+    *("replication", "server", "spark", "staging", "testing", "workers"),
+)
+OF_WRITERS = (
+    *("dataset.append", "dataset.archived", "dataset.batch_writer", "dataset.delete", "dataset.input_file"),
+    *("index.atomic_change", "index.transaction", "segments.concat_writer"),
+)
+OF_DIR_SEGMENTS = ("frame", "segments.dir_reader", "segments.dir_writer")
+OF_READERS = (*RARE, *OF_WRITERS, *OF_DIR_SEGMENTS, "maintenance", "matcher.sort", "tables")
+
+
+def loaded(program: str, *arguments: object) -> set[str]:
+    """Return the modules of ondisk that a process has imported at its end."""
+    argv = [sys.executable, "-c", program, *map(str, arguments)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=PATIENCE)
+    return set(done.stderr.split())
+
+
+@pytest.fixture
+def dataset(folder):
+    config = {"format": "vm2", "step": "daily", "unique": ["reftime", "area"], "fields": {"area": "text"}}
+    (folder / "some.vm2").write_bytes(LINES)
+    (folder / "more.vm2").write_bytes(LINES.replace(b",5,", b",6,"))
+    with ondisk.create(folder / "weather", config) as weather:
+        weather.append_file(folder / "some.vm2")
+    return folder / "weather"
+
+
+def unneeded(modules: set[str], names: tuple[str, ...]) -> list[str]:
+    """Return those modules that are, or are in, one of these packages and modules of ondisk."""
+    return [each for each in sorted(modules) if f"{each}.".startswith(tuple(f"ondisk.{name}." for name in names))]
+
+
+def test_the_version_needs_the_parser_only():
+    modules = loaded(COMMAND, "--version")
+    assert len(modules) <= 12
+    assert {each for each in modules if not each.startswith("ondisk.cli")} == {"ondisk", "ondisk.errors"}
+
+
+def test_a_script_of_completion_needs_the_parsers_only():
+    """It has every command's options, and imports none of the modules that do the work."""
+    library = {each for each in loaded(COMMAND, "completion", "bash") if not each.startswith("ondisk.cli")}
+    assert library == {"ondisk", "ondisk.datum", "ondisk.errors"}
+
+
+@pytest.mark.parametrize("argv", [["query", "reftime: =2026-11-20"], ["query", "", "--json"]])
+def test_a_query_imports_no_writers(dataset, argv):
+    command, *rest = argv
+    modules = loaded(COMMAND, command, dataset, *rest)
+    assert "ondisk.dataset.query" in modules
+    assert not unneeded(modules, OF_READERS)
+
+
+def test_info_imports_no_writers(dataset):
+    needed = {"index.replica", "maintenance"}
+    assert not unneeded(loaded(COMMAND, "info", dataset), tuple(set(OF_READERS) - needed))
+
+
+def test_an_append_imports_no_queues_and_no_maintenance(dataset):
+    modules = loaded(COMMAND, "append", dataset, dataset.parent / "more.vm2")
+    assert "ondisk.dataset.append" in modules
+    assert not unneeded(modules, RARE)
+
+
+def test_a_program_that_reads_one_datum_imports_no_writers_and_no_parser(dataset):
+    assert not unneeded(loaded(PROGRAM, dataset), (*OF_READERS, "cli", "matcher.parser", "matcher.fields"))
