@@ -32,6 +32,7 @@ from measure import Bench, Report, best, digest, peak_memory, seconds, silent
 from replicate import ReplicateBench
 from seg import SegBench
 from server import ServerBench
+from starts import StartsBench
 from variants import VariantsBench
 
 import ondisk
@@ -205,18 +206,11 @@ class Vm2Bench(Bench):
         ondisk.create(path, observations.CONFIG).close()
         memory = f"import ondisk; ondisk.open({str(path)!r}).append_file({str(self.source)!r})"
         self.report.line("peak memory of the append", peak_memory([sys.executable, "-c", memory]), 120, "MB")
-        query = [sys.executable, "-m", "ondisk", "query", str(path), "--limit", "1"]
-        self.report.line("start of the command", min(best(7, lambda: silent(query))), 0.3, "s")
-        one = self.folder / "one.vm2"
-        observations.write(one, 1)
-        path = self.folder / "small"
-        ondisk.create(path, {"format": "vm2", "step": "yearly"}).close()
-        append = [sys.executable, "-m", "ondisk", "append", str(path), str(one)]
-        self.report.line("append of one datum, as a command", min(best(7, lambda: silent(append))), 0.3, "s")
 
 
 BENCHES = {
     "vm2": Vm2Bench,
+    "starts": StartsBench,
     "arrow": ArrowBench,
     "csv": CsvBench,
     "seg": SegBench,
