@@ -29,6 +29,7 @@ from floor import EPOCH, Floor
 from hostile import HostileBench
 from maintenance import MaintenanceBench
 from measure import Bench, Report, best, digest, peak_memory, seconds, silent
+from peers import PeersBench
 from replicate import ReplicateBench
 from seg import SegBench
 from server import ServerBench
@@ -210,6 +211,7 @@ class Vm2Bench(Bench):
 
 BENCHES = {
     "vm2": Vm2Bench,
+    "peers": PeersBench,
     "starts": StartsBench,
     "arrow": ArrowBench,
     "csv": CsvBench,
