@@ -2,8 +2,14 @@
 
     python tests/mutants/run.py [WORD …]     only faults whose file or promise contains one of the words
 
-Each fault is put into a copy of the checkout, and the tests that it names run there; they are those of CI. Exits with 1
-if fewer than 90 % are noticed, if a test fails without a fault, or if no fault is chosen. The last line is the share.
+Each fault is put into a copy of the checkout, where these tests run, up to the first one that fails:
+
+1. those that the fault names, as far as `make test` runs them,
+2. those of `make test` that execute a line that it changes, the shortest first; one run with coverage finds them,
+3. those that it names, all cases of them: then only `make check` notices it.
+
+Prints the share that `make test` notices, and that which either notices. Exits with 1 if the first is below 90 %, if
+a test fails without a fault, or if no fault is chosen.
 """
 
 from __future__ import annotations
@@ -17,12 +23,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import groupby
 from pathlib import Path
 from queue import SimpleQueue
+from typing import NamedTuple
 
+from coverage import CoverageData
 from faults import ROOT, Fault, all_faults
 
 WANTED = 0.9
@@ -31,8 +40,49 @@ _TIMEOUT = 600  # seconds; a test that hangs has noticed the fault
 _MEMORY = 6 * 1024**3  # bytes of address space, so that a loop without end does not take the whole machine
 _COPIED = ("ondisk", "pyspark_ondisk", "migrations", "tests", "docs", "sample_datasets", "benchmarks", "pyproject.toml",
            "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile")  # fmt: skip
-_PYTEST = ("-m", "pytest", "-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-m", "not slow and not crash")
-_FAILED, _NOT_COLLECTED = 1, 2
+_PYTEST = ("-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider")
+_ALL = ("-x", "-m", "not slow and not crash and not cluster")
+_OF_MAKE_TEST = ("-x", "-m", "not slow and not crash and not cluster and not check", "--hypothesis-profile=few")
+_COVERAGE = (
+    *_OF_MAKE_TEST[1:],
+    "--ignore=tests/spark",
+    "--numprocesses=2",
+    "--cov=ondisk",
+    "--cov-context=test",
+    "--cov-report=",
+)
+_FAILED, _NOT_COLLECTED, _NONE = 1, 2, 5
+_MOST = 30  # tests that execute a changed line and are tried
+
+
+class Noticed(NamedTuple):
+    """The test of `make test` that notices a fault, and that of all tests; None if none does."""
+
+    quick: str | None
+    any: str | None
+
+
+class Executing:
+    """Which tests of `make test` execute which lines, from one run with coverage."""
+
+    def __init__(self, copy: Copy) -> None:
+        copy.failing((), _COVERAGE)
+        self._data = CoverageData(str(copy.path / ".coverage"))
+        self._data.read()
+        self._root = copy.path
+        self._lines: Counter[str] = Counter()
+        for file in self._data.measured_files():
+            for contexts in self._data.contexts_by_lineno(file).values():
+                self._lines.update(contexts)
+
+    def tests(self, fault: Fault) -> list[str]:
+        """Return those that execute a line that a fault changes; first those that execute few lines."""
+        before = (ROOT / fault.file).read_text().partition(fault.old)[0]
+        first = before.count("\n") + 1
+        by_line = self._data.contexts_by_lineno(str(self._root / fault.file))
+        contexts = {each for at in range(first, first + fault.old.count("\n") + 1) for each in by_line.get(at, ())}
+        found = {each.rpartition("|")[0]: self._lines[each] for each in contexts if each}
+        return sorted(found, key=found.__getitem__)[:_MOST]
 
 
 class Copy:
@@ -53,14 +103,14 @@ class Copy:
         compiling = ("-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "ondisk")
         subprocess.run([sys.executable, *compiling], cwd=self.path, check=True)
 
-    def failing(self, tests: Sequence[str]) -> str | None:
-        """Run tests up to the first one that fails, and return its name; None if all pass.
+    def failing(self, tests: Sequence[str], options: Sequence[str] = _ALL) -> str | None:
+        """Run tests up to the first one that fails, and return its name; None if all pass, or none is selected.
 
         Raises:
             RuntimeError: pytest could not run them.
         """
         environment = {**os.environ, "PYTHONPATH": str(self.path), "TMPDIR": str(self._files)}
-        command = [sys.executable, *_PYTEST, *tests]
+        command = [sys.executable, *_PYTEST, *options, *tests]
         with subprocess.Popen(
             command,
             cwd=self.path,
@@ -77,18 +127,25 @@ class Copy:
                 return f"a test that hangs: {tests[0]}"
         shutil.rmtree(self._files, ignore_errors=True)
         self._files.mkdir(exist_ok=True)
+        if process.returncode == _NONE:
+            return None
         if process.returncode not in (0, _FAILED, _NOT_COLLECTED):
             raise RuntimeError(f"pytest ended with {process.returncode}: {said}")
         failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", said, re.MULTILINE)
         return None if process.returncode == 0 else failed[0] if failed else said
 
-    def noticing(self, fault: Fault) -> str | None:
-        """Return the name of a test that fails with a fault; None if none does."""
+    def noticing(self, fault: Fault, executing: Sequence[str]) -> Noticed:
+        """Return which tests fail with a fault.
+
+        Args:
+            executing: the tests of `make test` that execute a line that it changes.
+        """
         path = self.path / fault.file
         before = path.read_text()
         path.write_text(fault.text(self.path))
         try:
-            return self.failing(fault.tests)
+            quick = self.failing(fault.tests, _OF_MAKE_TEST) or (executing and self.failing(executing, _OF_MAKE_TEST))
+            return Noticed(quick or None, quick or self.failing(fault.tests))
         finally:
             path.write_text(before)
 
@@ -107,12 +164,18 @@ def main(words: Sequence[str]) -> int:
         if failing := _failing(copies, {test for fault in chosen for test in fault.tests}):
             print(f"these fail without a fault: {', '.join(failing)}")
             return 1
-        survived = _survived(copies, chosen)
-    for fault in survived:
-        print(f"survived: {fault.file}: {fault.promise}\n    - {_line(fault.old)}\n    + {_line(fault.new)}")
-    share = 1 - len(survived) / len(chosen)
-    print(f"noticed {len(chosen) - len(survived)} of {len(chosen)} faults: {share:.1%}")
-    return int(share < WANTED)
+        copy = copies.get()
+        executing = Executing(copy)
+        copies.put(copy)
+        noticed = _tried(copies, chosen, executing)
+    for fault, by in noticed.items():
+        if by.quick is None:
+            who = "survived" if by.any is None else "only `make check` notices"
+            print(f"{who}: {fault.file}: {fault.promise}\n    - {_line(fault.old)}\n    + {_line(fault.new)}")
+    all_, quick = (sum(by[at] is not None for by in noticed.values()) for at in (1, 0))
+    print(f"noticed by `make test` or `make check`: {all_} of {len(chosen)} faults: {all_ / len(chosen):.1%}")
+    print(f"noticed by `make test`: {quick} of {len(chosen)} faults: {quick / len(chosen):.1%}")
+    return int(quick / len(chosen) < WANTED)
 
 
 def _failing(copies: SimpleQueue[Copy], tests: Iterable[str]) -> list[str]:
@@ -134,26 +197,25 @@ def _failing(copies: SimpleQueue[Copy], tests: Iterable[str]) -> list[str]:
         return [each for each in pool.map(failing, by_file) if each is not None]
 
 
-def _survived(copies: SimpleQueue[Copy], faults: Sequence[Fault]) -> list[Fault]:
-    """Try each fault, and return those that no test notices."""
+def _tried(copies: SimpleQueue[Copy], faults: Sequence[Fault], executing: Executing) -> dict[Fault, Noticed]:
+    """Try each fault, and return which tests notice it."""
 
-    def noticing(fault: Fault) -> tuple[str | None, float]:
+    def noticing(fault: Fault) -> tuple[Noticed, float]:
         copy, begin = copies.get(), time.monotonic()
         try:
-            return copy.noticing(fault), time.monotonic() - begin
+            return copy.noticing(fault, executing.tests(fault)), time.monotonic() - begin
         finally:
             copies.put(copy)
 
-    survived = []
+    noticed = {}
     with ThreadPoolExecutor(PROCESSES) as pool:
         running = {pool.submit(noticing, fault): fault for fault in faults}
         for number, each in enumerate(as_completed(running), 1):
             fault, (by, seconds) = running[each], each.result()
-            result = "SURVIVED" if by is None else f"noticed by {by}"
+            result = "SURVIVED" if by.any is None else f"noticed by {by.quick or f'make check: {by.any}'}"
             print(f"{number}/{len(faults)} {fault.file}: {fault.promise}: {result}, {seconds:.0f} s", flush=True)
-            if by is None:
-                survived.append(fault)
-    return survived
+            noticed[fault] = by
+    return noticed
 
 
 def _line(text: str) -> str:
