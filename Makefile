@@ -5,13 +5,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-PYTEST := $(BIN)/python -m pytest --numprocesses=auto
+# The tests with Spark share one session, in one of the processes.
+PYTEST := $(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup
 # Tests sync thousands of small files: in memory, if there is room, that takes no time.
 IN_MEMORY := $(shell test "$$(df --output=avail -BM /dev/shm 2>/dev/null | tr -dc 0-9)" -gt 4096 2>/dev/null && echo TMPDIR=/dev/shm)
-WITHOUT_SPARK := -m "not slow and not crash" --ignore=tests/spark
+SHORT := not slow and not crash and not cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs man wheel minimum pythons crash cluster soak mutants nightly bench benchspark clean java
+.PHONY: help demo test check lint docs man wheel minimum pythons crash cluster soak mutants nightly bench benchspark clean java
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,9 +20,11 @@ help: ## List the targets.
 demo: $(VENV)/installed java ## Install into .venv, and do the main job on a sample dataset.
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh sample_datasets/demo.sh
 
-test: $(VENV)/installed-dev java lint ## Install into .venv, and pass lint and the tests (a few minutes).
-	$(IN_MEMORY) $(PYTEST) $(WITHOUT_SPARK)
-	$(PYTEST) -m "not slow and not crash" --dist=loadgroup tests/spark # one Spark session, in a process of its own
+test: $(VENV)/installed-dev java lint ## Install into .venv, and pass lint, types and the tests that you wait for: five minutes.
+	$(IN_MEMORY) $(PYTEST) -m "$(SHORT) and not check" --hypothesis-profile=few
+
+check: $(VENV)/installed-dev java ## Run the other tests that a change must pass: a quarter of an hour.
+	$(IN_MEMORY) $(PYTEST) -m "$(SHORT) and (check or hypothesis)"
 
 lint: $(VENV)/installed-dev ## Check style and types.
 	$(BIN)/ruff check
@@ -44,7 +47,7 @@ minimum: ## Run the tests without Spark on the lowest versions that pyproject.to
 	$(PYTHON) -m venv --clear .venv-minimum
 	sed -nE 's/^ +"([a-z0-9-]+)>=([0-9.]+).*/\1==\2/p' pyproject.toml > .venv-minimum/lowest.txt
 	.venv-minimum/bin/python -m pip install --quiet --constraint .venv-minimum/lowest.txt --editable '.[test]'
-	$(IN_MEMORY) .venv-minimum/bin/python -m pytest --numprocesses=auto $(WITHOUT_SPARK)
+	$(IN_MEMORY) .venv-minimum/bin/python -m pytest --numprocesses=auto -m "$(SHORT)" --ignore=tests/spark
 
 pythons: ## Run the tests without Spark on each Python from 3.11 to 3.13 that is installed, in .venv-VERSION.
 	@status=0; for version in 3.11 3.12 3.13; do \
@@ -52,7 +55,7 @@ pythons: ## Run the tests without Spark on each Python from 3.11 to 3.13 that is
 		echo "python$$version"; \
 		python$$version -m venv --clear .venv-$$version && \
 		.venv-$$version/bin/python -m pip install --quiet --editable '.[test]' && \
-		$(IN_MEMORY) .venv-$$version/bin/python -m pytest --numprocesses=auto $(WITHOUT_SPARK) || status=1; \
+		$(IN_MEMORY) .venv-$$version/bin/python -m pytest --numprocesses=auto -m "$(SHORT)" --ignore=tests/spark || status=1; \
 	done; exit $$status
 
 crash: $(VENV)/installed-dev ## Kill processes at every write, cut the power (root only): up to an hour.
@@ -62,9 +65,9 @@ cluster: $(VENV)/installed-dev java ## Test on a cluster of Spark's on loopback,
 	$(BIN)/python -m pytest -m cluster tests/spark
 
 soak: $(VENV)/installed-dev ## The slow tests, and those that draw examples, with many more of them: within an hour.
-	$(IN_MEMORY) $(PYTEST) -m "(slow or hypothesis) and not crash and not cluster" --hypothesis-profile=soak --dist=loadgroup
+	$(IN_MEMORY) $(PYTEST) -m "(slow or hypothesis) and not crash and not cluster" --hypothesis-profile=soak
 
-mutants: $(VENV)/installed-dev ## Put faults into copies of the code, and count those that the tests notice: within an hour.
+mutants: $(VENV)/installed-dev ## Put faults into copies of the code, and count those that the tests notice: 75 minutes.
 	$(IN_MEMORY) $(BIN)/python tests/mutants/run.py
 
 nightly: $(VENV)/installed-dev ## Run crash, cluster and soak: all three, each for an hour at most.

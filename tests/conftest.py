@@ -1,6 +1,11 @@
-"""Settings of all tests: hypothesis profiles, and fixtures.
+"""Settings of all tests: which `make test` runs, hypothesis profiles, and fixtures.
+
+`make test` runs every test, but in the folders of `CASES` only some cases of each parametrized test: those that differ
+by format or accident find the same faults. The others, and a few long tests, have the mark `check`, and `make check`
+runs them. It also runs the tests that draw examples again, with more of them.
 
 pytest                              the profile "ci": the same examples every time
+pytest --hypothesis-profile=few     what `make test` draws: some of them
 pytest --hypothesis-profile=soak    the long run, with other examples each time; or ONDISK_HYPOTHESIS=soak
 
 `make soak` runs the slow tests and those that draw examples so, within an hour on two idle cores. Its two numbers of
@@ -25,10 +30,18 @@ from worlds import POINTS
 import ondisk
 from ondisk.filesystem import Directory
 
+CASES = {"accidents": 2, "backup": 2, "cli": 2, "concurrency": 1, "crash": 1, "dataset": 2, "maintenance": 2,
+         "pipeline": 1, "queue": 2, "replication": 2, "security": 2, "server": 2, "spark": 1, "staging": 2,
+         "stateful": 2, "tables": 4, "workers": 1}  # fmt: skip
+"""Folder → how many cases of each parametrized test `make test` runs, spread evenly over all of them."""
+CASES_OF = {"test_nothing_is_lost_and_nothing_is_wrong": 60}
+"""The same for single tests."""
+
 _SLOW_STARTS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
     "ci", derandomize=True, deadline=None, database=None, max_examples=100, suppress_health_check=_SLOW_STARTS
 )
+settings.register_profile("few", settings.get_profile("ci"), max_examples=8)
 settings.register_profile(
     "soak", deadline=None, max_examples=1_000, suppress_health_check=_SLOW_STARTS, print_blob=True
 )
@@ -36,8 +49,24 @@ settings.register_profile(
 settings.register_profile("machines", settings.get_profile("soak"), max_examples=40, stateful_step_count=100)
 settings.load_profile(os.environ.get("ONDISK_HYPOTHESIS", "ci"))
 
+HERE = Path(__file__).parent
+
 # A shell that starts the tests in the background makes them ignore SIGINT, and so would the commands that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the cases that only `make check` runs."""
+    cases: dict[tuple[Path, str], list[pytest.Item]] = {}
+    for item in items:
+        if getattr(item, "callspec", None) is not None:
+            cases.setdefault((item.path, item.originalname), []).append(item)
+    for (path, name), some in cases.items():
+        wanted = CASES_OF.get(name, CASES.get(path.relative_to(HERE).parts[0], len(some)))
+        kept = {round(at * (len(some) - 1) / max(1, wanted - 1)) for at in range(min(wanted, len(some)))}
+        for at, item in enumerate(some):
+            if at not in kept:
+                item.add_marker(pytest.mark.check)
 
 
 @pytest.hookimpl

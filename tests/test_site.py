@@ -18,6 +18,7 @@ BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil
 PATIENCE = 600
 
 pytestmark = [
+    pytest.mark.check,
     pytest.mark.xdist_group("site"),
     pytest.mark.skipif(find_spec("myst_parser") is None, reason="the extra docs is not installed"),
 ]

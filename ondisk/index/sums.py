@@ -215,7 +215,8 @@ class Sums:
 
     def _add_sums_of(self, old: int, new: int) -> None:
         execute = self._connection.execute
-        for day, *sums in execute("SELECT day, count, size, first, last FROM day_sum WHERE segment = ?", (old,)):
+        days = execute("SELECT day, count, size, first, last FROM day_sum WHERE segment = ?", (old,)).fetchall()
+        for day, *sums in days:
             self._add_day((new, day), (*sums,))
         rows = execute("SELECT day, field, value, count FROM value_count WHERE segment = ? ORDER BY day, field", (old,))
         for (day, name), some in groupby(rows.fetchall(), itemgetter(0, 1)):

@@ -122,6 +122,7 @@ def steps() -> Iterator[tuple[str, str]]:
             yield "".join(lines[:length]), "".join(lines[length:])
 
 
+@pytest.mark.check
 def test_the_examples_print_what_the_page_says(folder, environment):
     assert f"\n    {BEGIN}\n" in PAGE
     (folder / "sample_datasets").symlink_to(ROOT / "sample_datasets")

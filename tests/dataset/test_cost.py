@@ -194,6 +194,7 @@ BATCH, FEW, MANY = 5000, 20_000, 100_000
 MARGIN = 4_000_000
 
 
+@pytest.mark.check
 def test_memory_of_appending_and_asking_does_not_grow_with_the_data(create, monkeypatch):
     monkeypatch.setattr("ondisk.formats.lines._CHUNK", 64 * 1024)
     peaks = []
@@ -210,6 +211,7 @@ def test_memory_of_appending_and_asking_does_not_grow_with_the_data(create, monk
     assert append_many < 16_000_000
 
 
+@pytest.mark.check
 def test_memory_of_appending_data_objects_is_that_of_a_batch(create):
     peaks = []
     for count in (FEW // 4, MANY // 4):

@@ -177,6 +177,7 @@ def test_spark_refuses(dataset):
         without_functions(~tree, snapshot.columns, snapshot.connection)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_memory_does_not_grow_with_the_data(tmp_path, compression):
     with ondisk.create(tmp_path / "dataset", SEG | {"compression": compression}) as dataset:

@@ -227,6 +227,7 @@ def test_large_frames_around_damage_are_found(compression, size):
             assert damage
 
 
+@pytest.mark.check
 def test_frames_of_beats_that_cross_blocks_are_found_after_a_damaged_block():
     noise = random.Random(1)
     frames = FORMATS["none"].encode([Datum(T, {"n": n}, {"x": noise.randbytes(50_000)}) for n in range(400)]).payloads

@@ -242,6 +242,7 @@ def test_mutated_events_are_events_or_refused(kind, given_event, data):
     assert same(payload.decode([bytes(content)]).one_by_one(), [found])
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     "content",
     [
