@@ -24,12 +24,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import groupby
 from pathlib import Path
 from queue import SimpleQueue
-from typing import NamedTuple
 
 from coverage import CoverageData
 from faults import ROOT, Fault, all_faults
@@ -37,6 +36,7 @@ from faults import ROOT, Fault, all_faults
 WANTED = 0.9
 PROCESSES = 2
 _TIMEOUT = 600  # seconds; a test that hangs has noticed the fault
+_WHOLE = 1800  # seconds, for all tests of `make test` with coverage
 _MEMORY = 6 * 1024**3  # bytes of address space, so that a loop without end does not take the whole machine
 _COPIED = ("ondisk", "pyspark_ondisk", "migrations", "tests", "docs", "sample_datasets", "benchmarks", "pyproject.toml",
            "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile")  # fmt: skip
@@ -55,18 +55,11 @@ _FAILED, _NOT_COLLECTED, _NONE = 1, 2, 5
 _MOST = 30  # tests that execute a changed line and are tried
 
 
-class Noticed(NamedTuple):
-    """The test of `make test` that notices a fault, and that of all tests; None if none does."""
-
-    quick: str | None
-    any: str | None
-
-
 class Executing:
     """Which tests of `make test` execute which lines, from one run with coverage."""
 
     def __init__(self, copy: Copy) -> None:
-        copy.failing((), _COVERAGE)
+        copy.failing((), _COVERAGE, _WHOLE)
         self._data = CoverageData(str(copy.path / ".coverage"))
         self._data.read()
         self._root = copy.path
@@ -103,7 +96,7 @@ class Copy:
         compiling = ("-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "ondisk")
         subprocess.run([sys.executable, *compiling], cwd=self.path, check=True)
 
-    def failing(self, tests: Sequence[str], options: Sequence[str] = _ALL) -> str | None:
+    def failing(self, tests: Sequence[str], options: Sequence[str] = _ALL, seconds: float = _TIMEOUT) -> str | None:
         """Run tests up to the first one that fails, and return its name; None if all pass, or none is selected.
 
         Raises:
@@ -121,10 +114,10 @@ class Copy:
             start_new_session=True,
         ) as process:
             try:
-                said, _ = process.communicate(timeout=_TIMEOUT)
+                said, _ = process.communicate(timeout=seconds)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                return f"a test that hangs: {tests[0]}"
+                return f"a test that hangs: {[*tests]}"
         shutil.rmtree(self._files, ignore_errors=True)
         self._files.mkdir(exist_ok=True)
         if process.returncode == _NONE:
@@ -134,18 +127,13 @@ class Copy:
         failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", said, re.MULTILINE)
         return None if process.returncode == 0 else failed[0] if failed else said
 
-    def noticing(self, fault: Fault, executing: Sequence[str]) -> Noticed:
-        """Return which tests fail with a fault.
-
-        Args:
-            executing: the tests of `make test` that execute a line that it changes.
-        """
+    def noticing(self, fault: Fault, tests: Sequence[str], options: Sequence[str]) -> str | None:
+        """Return the name of a test that fails with a fault; None if none does."""
         path = self.path / fault.file
         before = path.read_text()
         path.write_text(fault.text(self.path))
         try:
-            quick = self.failing(fault.tests, _OF_MAKE_TEST) or (executing and self.failing(executing, _OF_MAKE_TEST))
-            return Noticed(quick or None, quick or self.failing(fault.tests))
+            return self.failing(tests, options) if tests else None
         finally:
             path.write_text(before)
 
@@ -164,18 +152,19 @@ def main(words: Sequence[str]) -> int:
         if failing := _failing(copies, {test for fault in chosen for test in fault.tests}):
             print(f"these fail without a fault: {', '.join(failing)}")
             return 1
-        copy = copies.get()
-        executing = Executing(copy)
-        copies.put(copy)
-        noticed = _tried(copies, chosen, executing)
-    for fault, by in noticed.items():
-        if by.quick is None:
-            who = "survived" if by.any is None else "only `make check` notices"
-            print(f"{who}: {fault.file}: {fault.promise}\n    - {_line(fault.old)}\n    + {_line(fault.new)}")
-    all_, quick = (sum(by[at] is not None for by in noticed.values()) for at in (1, 0))
-    print(f"noticed by `make test` or `make check`: {all_} of {len(chosen)} faults: {all_ / len(chosen):.1%}")
-    print(f"noticed by `make test`: {quick} of {len(chosen)} faults: {quick / len(chosen):.1%}")
-    return int(quick / len(chosen) < WANTED)
+        quick = _tried(copies, chosen, lambda fault: fault.tests, _OF_MAKE_TEST)
+        if left := [fault for fault in chosen if fault not in quick]:
+            executing = Executing(copy := copies.get())
+            copies.put(copy)
+            quick |= _tried(copies, left, executing.tests, _OF_MAKE_TEST)
+        left = [fault for fault in chosen if fault not in quick]
+        noticed = quick | _tried(copies, left, lambda fault: fault.tests, _ALL)
+    for fault in left:
+        who = "only `make check` notices" if fault in noticed else "survived"
+        print(f"{who}: {fault.file}: {fault.promise}\n    - {_line(fault.old)}\n    + {_line(fault.new)}")
+    for what, found in {"`make test` or `make check`": noticed, "`make test`": quick}.items():
+        print(f"noticed by {what}: {len(found)} of {len(chosen)} faults: {len(found) / len(chosen):.1%}")
+    return int(len(quick) / len(chosen) < WANTED)
 
 
 def _failing(copies: SimpleQueue[Copy], tests: Iterable[str]) -> list[str]:
@@ -197,13 +186,18 @@ def _failing(copies: SimpleQueue[Copy], tests: Iterable[str]) -> list[str]:
         return [each for each in pool.map(failing, by_file) if each is not None]
 
 
-def _tried(copies: SimpleQueue[Copy], faults: Sequence[Fault], executing: Executing) -> dict[Fault, Noticed]:
-    """Try each fault, and return which tests notice it."""
+def _tried(
+    copies: SimpleQueue[Copy],
+    faults: Sequence[Fault],
+    tests_of: Callable[[Fault], Sequence[str]],
+    options: Sequence[str],
+) -> dict[Fault, str]:
+    """Try each fault, and return those that tests notice, with the name of one that does."""
 
-    def noticing(fault: Fault) -> tuple[Noticed, float]:
+    def noticing(fault: Fault) -> tuple[str | None, float]:
         copy, begin = copies.get(), time.monotonic()
         try:
-            return copy.noticing(fault, executing.tests(fault)), time.monotonic() - begin
+            return copy.noticing(fault, tests_of(fault), options), time.monotonic() - begin
         finally:
             copies.put(copy)
 
@@ -212,9 +206,10 @@ def _tried(copies: SimpleQueue[Copy], faults: Sequence[Fault], executing: Execut
         running = {pool.submit(noticing, fault): fault for fault in faults}
         for number, each in enumerate(as_completed(running), 1):
             fault, (by, seconds) = running[each], each.result()
-            result = "SURVIVED" if by.any is None else f"noticed by {by.quick or f'make check: {by.any}'}"
+            result = "not noticed" if by is None else f"noticed by {by}"
             print(f"{number}/{len(faults)} {fault.file}: {fault.promise}: {result}, {seconds:.0f} s", flush=True)
-            noticed[fault] = by
+            if by is not None:
+                noticed[fault] = by
     return noticed
 
 
