@@ -1,6 +1,6 @@
 """Settings of all tests: which `make test` runs, hypothesis profiles, and fixtures.
 
-`make test` runs every test, but in the folders of `CASES` only some cases of each parametrized test: those that differ
+`make test` runs every test, but in those of `CASES` only some cases of each parametrized test: those that differ
 by format or accident find the same faults. The others, and a few long tests, have the mark `check`, and `make check`
 runs them. It also runs the tests that draw examples again, with more of them.
 
@@ -32,8 +32,8 @@ from ondisk.filesystem import Directory
 
 CASES = {"accidents": 2, "backup": 2, "cli": 2, "concurrency": 1, "crash": 1, "dataset": 2, "maintenance": 2,
          "pipeline": 1, "queue": 2, "replication": 2, "security": 2, "server": 2, "spark": 1, "staging": 2,
-         "stateful": 2, "tables": 4, "workers": 1}  # fmt: skip
-"""Folder → how many cases of each parametrized test `make test` runs, spread evenly over all of them."""
+         "stateful": 2, "tables": 4, "test_readme.py": 2, "workers": 1}  # fmt: skip
+"""Folder or file → how many cases of each parametrized test `make test` runs, spread evenly over all of them."""
 CASES_OF = {"test_nothing_is_lost_and_nothing_is_wrong": 60}
 """The same for single tests."""
 
