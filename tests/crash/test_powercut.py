@@ -8,7 +8,8 @@ import random
 import select
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
@@ -43,38 +44,42 @@ from .workload import (
 pytestmark = cuts_power
 
 _MANY = 3000
-STEPS: dict[str, list[Step]] = {
-    "append": [
+_STEP: dict[str, Callable[[int], Step]] = {
+    "append": lambda number: (
         Delete(number % 9) if number % 10 == 9 else Append(random_lines(number, 6, days=2 + number // 20), batch_size=3)
-        for number in range(_MANY)
-    ],
-    "repack": [
-        [Append(random_lines(number, 6, days=2 + number // 60)), Delete(number % 9), Repack()][number % 3]
-        for number in range(_MANY)
-    ],
-    "fix": [
-        [Append(random_lines(number, 6, days=2 + number // 60)), Delete(number % 9), LoseIndex(), Fix(), Repack()][
-            number % 5
-        ]
-        for number in range(_MANY)
-    ],
-    "archive": [
-        [
-            Append(random_lines(number, 9, days=2)),
-            Archive((0, 1)),
-            Append(random_lines(number, 9, days=2)),
-            Archive((0,)),
-            Unarchive((1,)),
-            Delete(number % 9),
-            Repack(),
-        ][number % 7]
-        for number in range(_MANY)
-    ],
+    ),
+    "repack": lambda number: [
+        Append(random_lines(number, 6, days=2 + number // 60)),
+        Delete(number % 9),
+        Repack(),
+    ][number % 3],
+    "fix": lambda number: [
+        Append(random_lines(number, 6, days=2 + number // 60)),
+        Delete(number % 9),
+        LoseIndex(),
+        Fix(),
+        Repack(),
+    ][number % 5],
+    "archive": lambda number: [
+        Append(random_lines(number, 9, days=2)),
+        Archive((0, 1)),
+        Append(random_lines(number, 9, days=2)),
+        Archive((0,)),
+        Unarchive((1,)),
+        Delete(number % 9),
+        Repack(),
+    ][number % 7],
 }
 
 
+@cache
+def steps_of(verb: str) -> list[Step]:
+    """Make more steps than a test takes; when it begins, since they take a second."""
+    return [_STEP[verb](number) for number in range(_MANY)]
+
+
 class Writer:
-    """A process that carries out `STEPS`, and its acknowledgements as they come."""
+    """A process that carries out steps, and its acknowledgements as they come."""
 
     def __init__(self, process: BaseProcess, acks: int) -> None:
         self.process = process
@@ -156,11 +161,11 @@ def test_what_was_acknowledged_survives_the_filesystem_going_away(
     disk = Disk.make(tmp_path / "disk")
     with disk.mounted() as path:
         ondisk.create(path / "dataset", CONFIGS[format]).close()
-        with writing(path / "dataset", tmp_path, STEPS[verb]) as writer:
+        with writing(path / "dataset", tmp_path, steps_of(verb)) as writer:
             writer.wait_for(random.Random(seed).randrange(1, 150))
             disk.cut()
             writer.wait_for_failure()
-    check_disk(disk, writer.acked, STEPS[verb])
+    check_disk(disk, writer.acked, steps_of(verb))
     record_property(POINTS, 1)
 
 
@@ -175,12 +180,12 @@ def test_what_was_acknowledged_survives_a_cut_at_many_moments_of_one_run(
     disk, chance = Disk.make(tmp_path / "disk"), random.Random(1)
     with disk.mounted() as path:
         ondisk.create(path / "dataset", CONFIGS[format]).close()
-        with writing(path / "dataset", tmp_path, STEPS[verb]) as writer:
+        with writing(path / "dataset", tmp_path, steps_of(verb)) as writer:
             for number in range(cuts):
                 writer.wait_for(writer.acked + chance.randrange(1, 12))
                 with writer.stopped():
                     copy = disk.copied(tmp_path / f"copy{number}")
-                    check_disk(copy, writer.acked, STEPS[verb])
+                    check_disk(copy, writer.acked, steps_of(verb))
                 copy.image.unlink()
     record_property(POINTS, cuts)
 
@@ -260,7 +265,7 @@ def test_without_syncs_a_cut_loses_data_and_these_tests_see_it(
     tmp_path: Path,
 ) -> None:
     disk = Disk.make(tmp_path / "disk")
-    steps: list[Step] = [*map(LeaveOut, left_out), *STEPS[verb]]
+    steps: list[Step] = [*map(LeaveOut, left_out), *steps_of(verb)]
     with disk.mounted() as path:
         with ondisk.create(path / "dataset", CONFIGS[format]):
             os.sync()  # the dataset itself is there
@@ -271,11 +276,11 @@ def test_without_syncs_a_cut_loses_data_and_these_tests_see_it(
     acked = writer.acked - len(left_out)
     assert acked >= 28
     with pytest.raises((AssertionError, ondisk.OndiskError)):
-        check_disk(disk, acked, STEPS[verb])
+        check_disk(disk, acked, steps_of(verb))
 
 
 def test_the_writer_takes_steps_of_every_kind() -> None:
     """So that what survives above is no empty dataset."""
-    contents = [len(Story([], STEPS["append"][:count]).end) for count in (10, 50, 150)]
+    contents = [len(Story([], steps_of("append")[:count]).end) for count in (10, 50, 150)]
     assert contents[0] > 20
     assert contents == sorted(contents)
