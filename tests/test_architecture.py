@@ -98,10 +98,13 @@ OUTSIDE = {
 """What may touch the disk besides filesystem."""
 
 
-TREES = {
-    path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-    for path in sorted(PACKAGE.rglob("*.py"))
-}
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.Module]:
+    """Parse all modules: path below ondisk/ → what it says."""
+    return {
+        path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
 
 
 def row(path: str) -> str:
@@ -263,41 +266,41 @@ def named_test_of(path: str) -> str:
     return str(module.parent.relative_to("ondisk") / f"test_{module.stem.replace('__init__', module.parent.name)}.py")
 
 
-def test_every_module_has_a_test_file_of_its_name():
+def test_every_module_has_a_test_file_of_its_name(trees):
     """Those of Spark are parts of one data source, and tested through it."""
     definitions = ast.FunctionDef | ast.ClassDef
-    with_code = {path for path, tree in TREES.items() if any(isinstance(each, definitions) for each in tree.body)}
+    with_code = {path for path, tree in trees.items() if any(isinstance(each, definitions) for each in tree.body)}
     missing = {path for path in with_code if row(path) != "spark" and not (TESTS / named_test_of(path)).exists()}
     assert missing == set(TESTED_ELSEWHERE)
     assert [name for name in TESTED_ELSEWHERE.values() if not (TESTS / name).exists()] == []
 
 
-def test_every_module_has_its_row():
-    assert {row(path) for path in TREES} <= set(FLOORS)
+def test_every_module_has_its_row(trees):
+    assert {row(path) for path in trees} <= set(FLOORS)
 
 
-@pytest.mark.parametrize("path", TREES)
-def test_imports_go_down_only(path):
-    above = {name for name in imported(TREES[path]) if FLOORS.index(name) > FLOORS.index(row(path))}
-    assert above <= DOORS.get(path, set())
+def test_imports_go_down_only(trees):
+    for path, tree in trees.items():
+        above = {name for name in imported(tree) if FLOORS.index(name) > FLOORS.index(row(path))}
+        assert above <= DOORS.get(path, set()), path
 
 
-def test_segments_know_no_formats():
-    found = {path for path, tree in TREES.items() if row(path) == "segments" and "formats" in {*imported(tree)}}
+def test_segments_know_no_formats(trees):
+    found = {path for path, tree in trees.items() if row(path) == "segments" and "formats" in {*imported(tree)}}
     assert not found
 
 
-def test_doors_import_in_the_method():
+def test_doors_import_in_the_method(trees):
     for path, above in DOORS.items():
-        types_only = [node for node in TREES[path].body if isinstance(node, ast.If)]
-        at_once = ast.Module([node for node in TREES[path].body if node not in types_only], [])
+        types_only = [node for node in trees[path].body if isinstance(node, ast.If)]
+        at_once = ast.Module([node for node in trees[path].body if node not in types_only], [])
         at_once.body = [node for node in at_once.body if isinstance(node, ast.Import | ast.ImportFrom)]
         assert not above & {*imported(at_once)}
 
 
-def test_only_the_filesystem_touches_the_disk():
+def test_only_the_filesystem_touches_the_disk(trees):
     may = {"filesystem", "testing"}  # what tests with a dataset makes folders for it, and breaks files on purpose
-    found = {(path, way) for path, tree in TREES.items() if row(path) not in may for way in touches(tree)}
+    found = {(path, way) for path, tree in trees.items() if row(path) not in may for way in touches(tree)}
     assert found == OUTSIDE
 
 

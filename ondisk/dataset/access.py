@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _BY_USERS = ("append", "delete", "ack")
 """The verbs with which users change data."""
+_WAITING, _LEAST = 10_000, 1_000
+"""How many data may wait in the index's log for a checkpoint, and how many each commit counts for at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +89,25 @@ class Access:
         self._closed = False
         self._formats: dict[str, Format] = {}
         self._unclean: set[str] = set()
+        self._waiting = 0  # data in the index's log, and not yet in its main file
 
     def close(self) -> None:
         """Close files and connections. A running query ends with an error."""
         with self._threads:
+            if self._waiting and self._failed is None and os.getpid() == self._process:
+                self._empty_log()
             self._closed = True
             self._drop(queries=True)
             self.directory.close()
 
     @contextlib.contextmanager
-    def transaction(self, verb: str, *, lazy: bool = False) -> Iterator[Transaction]:
+    def transaction(self, verb: str, *, adds: int = 0) -> Iterator[Transaction]:
         """Hold the writers' lock and a transaction of the current index, for the length of the block.
 
         Args:
             verb: what the lock is held for; other processes that wait for the lock report it.
-            lazy: as in `Transaction`.
+            adds: how many data an append adds. A checkpoint takes as long as a small append, so several share one.
+                All else finds an empty log: on a full disk, there would be no space to delete something.
 
         Raises:
             ReadOnly, LockError: the lock cannot be taken.
@@ -122,7 +128,7 @@ class Access:
                 with self._lock.hold(verb):
                     try:
                         with contextlib.ExitStack() as stack:
-                            transaction = self._begun(stack, lazy=lazy)
+                            transaction = self._begun(stack, adds)
                             yield transaction
                     except DiskFull as error:
                         if self._opened is not None:
@@ -147,7 +153,7 @@ class Access:
         """
         check_takes_data(self.dataset_path, self.config)
 
-    def _begun(self, stack: contextlib.ExitStack, *, lazy: bool) -> Transaction:
+    def _begun(self, stack: contextlib.ExitStack, adds: int) -> Transaction:
         """Begin a transaction of the current index, and end it with the stack. The caller must hold the lock."""
 
         from ondisk.index.transaction import Transaction  # here, as readers do not need it
@@ -155,6 +161,11 @@ class Access:
         def begin() -> Transaction:
             index = self._current_to_write()
             elsewhere = self.own_elsewhere if self.config.replica else self.seq_elsewhere
+            if not adds:
+                index.checkpoint()
+            waiting = self._waiting + max(adds, _LEAST) if adds else 0
+            lazy = 0 < waiting <= _WAITING and not self._unclean
+            self._waiting = waiting if lazy else 0
             new = Transaction(index, lazy=lazy, seq_elsewhere=elsewhere, tide=self._tide)
             return stack.enter_context(new)
 
@@ -224,7 +235,12 @@ class Access:
 
     def checkpoint(self) -> None:
         """Move committed rows into the index's main file. If that is not possible now, a later commit does it."""
-        with self._threads, contextlib.ExitStack() as stack:
+        with self._threads:
+            self._empty_log()
+        self.check_not_failed()
+
+    def _empty_log(self) -> None:
+        with contextlib.ExitStack() as stack:
             opened = self._opened
             try:
                 if opened is None or not opened.index.is_current():
@@ -232,12 +248,12 @@ class Access:
                 stack.enter_context(self._lock.hold("append", timeout=0))
             except OndiskError:
                 return
+            self._waiting = 0
             try:
                 if opened.index.checkpoint():
                     self._clean_up_after_commit()
             except OndiskError as error:
                 self._failed = error
-        self.check_not_failed()
 
     def current(self) -> Opened:
         """Return the index that is in the directory now. It is opened again if another file has replaced it."""

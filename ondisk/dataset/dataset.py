@@ -50,8 +50,6 @@ class ArrowStream(Protocol):
 
 _T = TypeVar("_T")
 Progress: TypeAlias = Callable[[str], None]
-# Upper limits of commits and data in the index's log between two checkpoints, while small batches are appended.
-_LAZY_COMMITS, _LAZY_DATA = 10, 10_000
 
 
 def _unseen(name: str) -> None:
@@ -88,7 +86,6 @@ class Dataset(Queryable):
         self.read_only = access.read_only
         self._access = access
         self._archives = access.archives
-        self._commits = 0  # exchanges since the last one with a checkpoint
 
     @classmethod
     def create(
@@ -428,7 +425,6 @@ class Dataset(Queryable):
 
         Durability: as `append`. What is deleted from archives is hidden by the commit, and deleted after it.
         Locks: the writers' lock, and that of each archive with matching data.
-        Cost: several exchanges share one checkpoint.
         """
         from ondisk.dataset.append import refuse_old
         from ondisk.dataset.exchange import exchange
@@ -438,9 +434,7 @@ class Dataset(Queryable):
         refuse_old(batch, self.config)
         if batch.refused:
             raise InvalidInput(f"nothing was changed, because a datum cannot be stored: {batch.refused[0][1]}")
-        self._commits = (self._commits + 1) % _LAZY_COMMITS
-        lazy = self._commits != 0
-        return self._renewing(lambda: exchange(self._access, state, delete, batch, format, lazy=lazy))
+        return self._renewing(lambda: exchange(self._access, state, delete, batch, format))
 
     def stored(self, marks: Iterable[Mark]) -> set[Mark]:
         """Return the given marks that an `append_staged` has recorded."""
@@ -911,18 +905,11 @@ class Dataset(Queryable):
         self._archives.record.note_renamed()
         result = AppendResult(outcomes=[] if outcomes else None)
         unidentified = Unidentified(self.config.unique)
-        waiting = 0  # data that are durable in the index's log and not yet in its main file
-        commits = _LAZY_COMMITS  # the first batch is not lazy: most appends have no second one
         try:
             for batch in stream:
                 refuse_old(batch, self.config)
-                # A checkpoint takes as long as a small batch, so several small batches share one.
-                lazy = commits < _LAZY_COMMITS and waiting + len(batch) <= _LAZY_DATA
-                commits, waiting = (commits + 1, waiting + len(batch)) if lazy else (0, 0)
-                stored = self._renewing(partial(self._store, batch, format, record, result, lazy=lazy))
+                stored = self._renewing(partial(self._store, batch, format, record, result))
                 unidentified.add(batch, stored)
-            if waiting:
-                access.checkpoint()
             result.warnings += unidentified.warnings
         except OndiskError as error:
             error.context["result"] = result
@@ -933,15 +920,13 @@ class Dataset(Queryable):
             raise
         return result
 
-    def _store(
-        self, batch: Batch, format: Format, record: OnCommit | None, result: AppendResult, *, lazy: bool
-    ) -> Stored:
+    def _store(self, batch: Batch, format: Format, record: OnCommit | None, result: AppendResult) -> Stored:
         """Store a batch in one commit, and add what was done to a result, also if an error follows the commit."""
         from ondisk.dataset.append import store
         from ondisk.dataset.archived import archived_for
 
         access = self._access
-        with access.transaction("append", lazy=lazy) as transaction:
+        with access.transaction("append", adds=len(batch)) as transaction:
             into = access.directory, transaction
             trusted, archived = not access.has_sentinel(), archived_for(self._archives, self.config)
             stored = store(batch, format, self.config, *into, trusted=trusted, archived=archived, record=record)

@@ -24,14 +24,10 @@ def state_of(access: DatasetAccess) -> State:
 
 
 def exchange(
-    access: DatasetAccess, state: State, deleted: Sequence[Expression], batch: Batch, format: Format, *, lazy: bool
+    access: DatasetAccess, state: State, deleted: Sequence[Expression], batch: Batch, format: Format
 ) -> State | None:
-    """Delete data and store others; `Dataset.exchange` describes it.
-
-    Args:
-        lazy: as in `Transaction`.
-    """
-    with access.transaction("append", lazy=lazy) as transaction, contextlib.ExitStack() as stack:
+    """Delete data and store others; `Dataset.exchange` describes it."""
+    with access.transaction("append", adds=len(batch)) as transaction, contextlib.ExitStack() as stack:
         if state_of(access) != state:
             return None
         delete_in(access, transaction, stack, deleted)
