@@ -39,6 +39,8 @@ _BY_USERS = ("append", "delete", "ack")
 """The verbs with which users change data."""
 _WAITING, _LEAST = 10_000, 1_000
 """How many data may wait in the index's log for a checkpoint, and how many each commit counts for at least."""
+_PLENTY = 64 * 1024 * 1024
+"""Bytes that must be free on the disk, for data to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,8 @@ class Access:
 
         Args:
             verb: what the lock is held for; other processes that wait for the lock report it.
-            adds: how many data an append adds. A checkpoint takes as long as a small append, so several share one.
-                All else finds an empty log: on a full disk, there would be no space to delete something.
+            adds: how many data an append adds. A checkpoint takes as long as a small append, so several share one;
+                not if the disk has little space, since what fills the log could not be moved or deleted later.
 
         Raises:
             ReadOnly, LockError: the lock cannot be taken.
@@ -161,10 +163,8 @@ class Access:
         def begin() -> Transaction:
             index = self._current_to_write()
             elsewhere = self.own_elsewhere if self.config.replica else self.seq_elsewhere
-            if not adds:
-                index.checkpoint()
             waiting = self._waiting + max(adds, _LEAST) if adds else 0
-            lazy = 0 < waiting <= _WAITING and not self._unclean
+            lazy = 0 < waiting <= _WAITING and not self._unclean and self.directory.free_space() > _PLENTY
             self._waiting = waiting if lazy else 0
             new = Transaction(index, lazy=lazy, seq_elsewhere=elsewhere, tide=self._tide)
             return stack.enter_context(new)

@@ -11,11 +11,10 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, astuple
-from itertools import count
 from queue import SimpleQueue
-from typing import IO, Any
+from typing import Any
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult, Stored, refuse_old
@@ -43,21 +42,31 @@ def main(verb: str, path: str, staged: str, option: str) -> None:
     names: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_listen, args=(names,), daemon=True).start()
     sink, sys.stdout = sys.stdout.buffer, sys.stderr
+    for answer in answers(verb, path, staged, option, iter(names.get, None)):
+        sink.write(json.dumps(answer).encode() + b"\n")
+        sink.flush()
+
+
+def answers(verb: str, path: str, staged: str, option: str, names: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Work on segments or files, and yield an answer for each; only one with `error` if the dataset cannot be opened.
+
+    Args:
+        verb, path, staged, option: as in `main`.
+    """
     try:
         directory = open_directory(path)
         access = Access(directory, read_config(directory), read_only=True)
         access.current()
     except OndiskError as error:
-        _answer(sink, error=str(error))
+        yield {"error": str(error)}
         return
     archives = Archives(access)
-    for number in count():
-        name = names.get()
+    for number, name in enumerate(names):
         try:
             found, inner = archives.of(name) or (access, name)
-            _answer(sink, segment=name, **VERBS[verb](found, inner, f"{staged}{number}", option))
+            yield {"segment": name, **VERBS[verb](found, inner, f"{staged}{number}", option)}
         except OndiskError as error:
-            _answer(sink, segment=name, failed=str(error))
+            yield {"segment": name, "failed": str(error)}
 
 
 def append(access: Access, path: str, staged: str, format: str) -> dict[str, Any]:
@@ -119,11 +128,6 @@ def _listen(names: SimpleQueue[str]) -> None:
     for line in sys.stdin.buffer:
         names.put(json.loads(line))
     os._exit(0)
-
-
-def _answer(sink: IO[bytes], **answer: Any) -> None:
-    sink.write(json.dumps(answer).encode() + b"\n")
-    sink.flush()
 
 
 if __name__ == "__main__":
