@@ -298,6 +298,7 @@ def test_doors_import_in_the_method(trees):
         assert not above & {*imported(at_once)}
 
 
+@pytest.mark.check
 def test_only_the_filesystem_touches_the_disk(trees):
     may = {"filesystem", "testing"}  # what tests with a dataset makes folders for it, and breaks files on purpose
     found = {(path, way) for path, tree in trees.items() if row(path) not in may for way in touches(tree)}

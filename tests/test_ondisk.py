@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 import ondisk
 
 
@@ -26,6 +28,7 @@ def test_importing_ondisk_imports_nothing_heavy():
     assert not heavy & set(run.stdout.split())
 
 
+@pytest.mark.check
 def test_using_a_dataset_and_importing_ondisk_spark_do_not_import_spark(tmp_path):
     """Only a session, or index_frame, imports Spark."""
     code = f"""if True:

@@ -157,6 +157,7 @@ def follow(page: str) -> None:
                 assert text.startswith("weather/"), "only the picture of a dataset is no code"
 
 
+@pytest.mark.check
 def test_the_readme_can_be_followed_twice_and_leaves_nothing_outside_of_demo(place: Path) -> None:
     before = {path.name for path in place.iterdir()}
     for _ in range(2):
@@ -165,6 +166,7 @@ def test_the_readme_can_be_followed_twice_and_leaves_nothing_outside_of_demo(pla
     assert "demo/" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("page", GUIDES)
 def test_a_guide_prints_what_it_says_and_needs_no_other_page(page: str, place: Path) -> None:
     for library in LIBRARIES.get(page, ()):

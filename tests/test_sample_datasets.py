@@ -28,6 +28,7 @@ def documented(file: str) -> tuple[int, int]:
     return int(row[1]), int(row[2] or 0)
 
 
+@pytest.mark.check
 def test_the_commands_of_the_readme_work_in_the_folder_of_the_project_and_can_be_repeated(tmp_path):
     (tmp_path / "sample_datasets").symlink_to(SAMPLES)
     blocks = re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
@@ -73,6 +74,7 @@ def test_appending_the_disk_queue_of_beats_returns_the_documented_counts(tmp_pat
         assert [datum.metadata["_id"] for datum in dataset.query("pipeline: p")] == ["id-4", "id-14"]
 
 
+@pytest.mark.check
 def test_the_demo_runs_to_its_end(tmp_path):
     shutil.copytree(SAMPLES, tmp_path / "sample_datasets")
     (tmp_path / "bin").mkdir()

@@ -320,6 +320,7 @@ def machine(kind: str) -> type[Machine]:
     return type(f"Machine_{kind}", (Machine,), {"kind": kind})
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("kind", KINDS)
 def test_accidents_and_verbs_in_any_order_keep_the_law(kind):
     phases = (Phase.explicit, Phase.generate)  # the long run shrinks what it finds

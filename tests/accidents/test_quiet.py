@@ -38,6 +38,7 @@ def assert_quiet(victim: Victim, capfd: pytest.CaptureFixture[str], *, maintains
     assert [*victim.path.rglob(".quarantine/*")] == []
 
 
+@pytest.mark.check
 def test_a_nightly_maintain_of_a_healthy_dataset(tmp_path, kind, place, capfd):
     victim = whole(tmp_path / "dataset", kind, place)
     for night in range(5):

@@ -163,6 +163,7 @@ def test_17_a_process_that_is_killed_loses_nothing_that_it_acknowledged(tmp_path
     assert check_law(victim) >= victim.given
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("order", ["fix", "repack", "maintain"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_copy_that_was_taken_while_data_are_appended_ends_well(tmp_path, kind, order):

@@ -176,6 +176,7 @@ def act(dataset: ondisk.Dataset, what: str, value: Any, target: Path, number: in
                     getattr(dataset, what)(name)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("config", [FIELDS | {"format": "jsonl"}, FIELDS, FIELDS | BLOB], ids=["jsonl", "seg", "blob"])
 @settings(max_examples=12)
 @given(before=st.lists(ACTS, max_size=8), beside=st.lists(ACTS, max_size=4), after=st.lists(ACTS, max_size=3))

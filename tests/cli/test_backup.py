@@ -132,6 +132,7 @@ def test_a_backup_without_points_is_a_finding_of_verify(run, weather):
     assert [run("restore", "saved", *more).code for more in ((), ("--verify",))] == [0, 9]
 
 
+@pytest.mark.check
 def test_progress_is_shown_on_a_terminal(watch, weather):
     for arguments in (("backup", weather, "saved", "--create"), ("restore", "saved", "again")):
         done, screen = watch("stderr", *arguments)

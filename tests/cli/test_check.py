@@ -200,12 +200,14 @@ def test_it_works_without_permission_to_write_and_on_a_read_only_mount(weather, 
         assert sorted(place.rglob("*")) == before
 
 
+@pytest.mark.check
 def test_progress_is_shown_on_a_terminal_only_and_never_on_standard_output(watch, weather):
     done, shown = watch("stderr", "check", weather, "--accurate", "--json")
     assert b"check" in shown
     assert done.stdout.startswith(b'{"dataset":')
 
 
+@pytest.mark.check
 def test_text_lists_the_first_of_many_segments_and_json_all(run, weather):
     for day in range(1, 29):
         for month in range(1, 13):

@@ -240,6 +240,7 @@ def test_a_pipe_without_a_reader_is_not_an_error(environment, weather, argv):
     assert done.stderr == b""
 
 
+@pytest.mark.check
 def test_output_that_a_closed_stream_would_lose_is_an_error(environment, weather):
     shell = f'exec {sys.executable} -m ondisk "$@" <&- >&- 2>&-'
     cases = (["query", "weather", "reftime: =1999"], 0), (["query", "weather"], 50), (["info", "nowhere"], 11)
@@ -263,6 +264,7 @@ def test_results_that_cannot_be_written_are_an_error(environment, large, argv):
     assert b"Exception ignored" not in done.stderr
 
 
+@pytest.mark.check
 def test_results_are_utf_8_in_any_locale(start, environment, jsonl):
     line = '{"reftime":"2026-11-20T06:00:00Z","text":"é","v":{"$text_bytes":"/w=="}}'.encode()
     with ondisk.open(jsonl) as dataset:
@@ -274,6 +276,7 @@ def test_results_are_utf_8_in_any_locale(start, environment, jsonl):
     assert start("query", jsonl, 'text: "é"', "--data").out == line + b"\n"
 
 
+@pytest.mark.check
 def test_arguments_are_read_as_utf_8_in_any_locale(start, jsonl):
     lines = '{"reftime":"2026-11-20T06:00:00Z","text":"Zürich"}\n{"reftime":"2026-11-20T07:00:00Z","text":"Bern"}\n'
     path = "observations-Zürich".encode()

@@ -153,6 +153,7 @@ def test_the_option_counts_more_than_the_environment_and_reaches_child_processes
     assert ended("query", events, "--key-file", key_file()) == 0
 
 
+@pytest.mark.check
 def test_the_first_example_of_the_page_makes_an_encrypted_dataset(tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "encryption.md").read_text(encoding="utf-8")
     block = page.split("```sh\n")[1].split("```")[0].replace("python3", sys.executable)

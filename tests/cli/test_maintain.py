@@ -192,6 +192,7 @@ def test_metrics_are_written_to_the_file(run, weather):
     assert done.text.startswith(f"{weather.absolute()}: 2 segments OK")
 
 
+@pytest.mark.check
 def test_progress_is_shown_on_a_terminal_only(watch, weather):
     lose_index(weather)
     done, shown = watch("stderr", "maintain", "weather", "--json")

@@ -78,6 +78,7 @@ def test_times_are_not_drawn():
 NUMBERS = st.floats(allow_nan=False) | st.integers(-(2**63), 2**63 - 1)
 
 
+@pytest.mark.check
 @given(st.lists(st.tuples(st.text(), NUMBERS, NUMBERS), max_size=9))
 def test_any_groups_are_a_picture_inside_its_frame(values):
     groups = [group(text, 1, min(pair), max(pair), sum(pair) / 2 if abs(sum(pair)) < inf else None)

@@ -130,6 +130,7 @@ def test_wrong_arguments_are_refused(run, weather, arguments):
     assert run("quarantine", weather, *arguments).code == 2
 
 
+@pytest.mark.check
 def test_of_concurrent_drops_one_succeeds(weather, item, environment):
     command = [*COMMAND, "quarantine", weather, "drop", item, "--yes"]
     running = [subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) for _ in range(3)]

@@ -245,6 +245,7 @@ def test_a_lost_segment_is_an_error_after_the_data_that_could_be_read(run, weath
     assert (done.code, done.out) == (13, b"".join(lines[:2]))
 
 
+@pytest.mark.check
 def test_paths_need_not_be_text(start, folder):
     path = b"weather\xff"
     assert start("init", path, "--format", "vm2", "--step", "daily").code == 0

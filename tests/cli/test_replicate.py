@@ -100,6 +100,7 @@ def test_the_token_file_is_an_export(run, source):
     assert (done.code, "the token file was not written" in done.err) == (0, True)
 
 
+@pytest.mark.check
 def test_a_follower_goes_on_until_it_is_terminated(source, environment):
     command = [sys.executable, "-m", "ondisk", "replicate", "source", "copy", "--create", "--follow", "--interval",
                "1s", "--token-file", "tokens", "--json"]  # fmt: skip

@@ -35,6 +35,7 @@ def started(*arguments):
     return process, int(line.rpartition(":")[2])
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_server_answers_until_it_is_told_to_stop(run, objects, number):
     process, port = started(objects)
@@ -104,6 +105,7 @@ def test_datasets_are_served_over_http_until_it_is_told_to_stop(weather, objects
         assert process.stderr.read() == b""
 
 
+@pytest.mark.check
 def test_a_token_comes_from_a_file_that_others_cannot_read(weather):
     token = Path("token")
     token.write_text("0123456789abcdef\n")

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Thread
 
+import pytest
+
 import ondisk
 from ondisk import Datum
 
@@ -19,6 +21,7 @@ def datum(number: int) -> Datum:
     return Datum(START + timedelta(days=number % DAYS, seconds=number), {"n": number}, {"n": number})
 
 
+@pytest.mark.check
 def test_each_point_has_all_data_up_to_one_and_none_after_it(tmp_path: Path) -> None:
     path, target = tmp_path / "dataset", tmp_path / "backup"
     is_done, stored, errors = Event(), [0], list[BaseException]()

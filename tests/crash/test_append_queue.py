@@ -64,5 +64,6 @@ def test_on_a_failing_disk_each_event_is_stored_once(error: str, room: Path, swe
     sweep(bench(room).failed(error), check)
 
 
+@pytest.mark.check
 def test_killed_at_a_few_points_each_event_is_stored_once(room: Path, sweep: Sweep) -> None:
     sweep(bench(room).killed(most=6), check)

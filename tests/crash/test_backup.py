@@ -158,6 +158,7 @@ def test_killed_anywhere_each_point_is_whole_and_the_next_run_goes_on(format: st
     sweep(bench(room, format).killed(), lambda run: check_backup(run, wanted))
 
 
+@pytest.mark.check
 @FORMATS
 def test_killed_at_a_few_points_each_point_is_whole(format: str, tmp_path: Path, sweep: Sweep) -> None:
     wanted = states(tmp_path / "states", format)

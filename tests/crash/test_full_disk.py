@@ -87,6 +87,7 @@ def fill_up(filler: Path) -> None:
                 break
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("format", CONFIGS)
 def test_on_a_full_disk_nothing_is_lost_deleting_works_and_writing_goes_on(format: str, small_disk: Path) -> None:
     filler, path = small_disk / "filler", small_disk / "dataset"
@@ -132,6 +133,7 @@ def test_deleting_works_on_a_full_disk(format: str, reopened: bool, small_disk: 
     check_whole(path)
 
 
+@pytest.mark.check
 def test_a_delete_that_changes_more_than_the_log_keeps_space_for_takes_several_commits(small_disk: Path) -> None:
     filler, path = small_disk / "filler", small_disk / "dataset"
     filler.write_bytes(bytes(_FILLER))
@@ -194,6 +196,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", path], check=True)
 
 
+@pytest.mark.check
 def test_an_append_that_the_disk_is_too_small_for_gives_its_space_back(disk: Path) -> None:
     path = disk / "dataset"
     with ondisk.create(path, WIDE) as dataset:
@@ -210,6 +213,7 @@ def test_an_append_that_the_disk_is_too_small_for_gives_its_space_back(disk: Pat
     check_index(path)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("reader", [False, True], ids=["alone", "beside a query"])
 def test_the_next_opening_gives_back_what_a_reader_or_a_kill_kept(reader: bool, disk: Path) -> None:
     path = disk / "dataset"
@@ -257,6 +261,7 @@ def killed_while_it_appends(path: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("by", ["repack", "maintain"])
 def test_deleting_everything_on_a_full_disk_gives_the_space_back(by: str, disk: Path) -> None:
     path, fields = disk / "dataset", dict.fromkeys("abcdef", "integer")
@@ -337,6 +342,7 @@ class ClosesLate(ThreadPoolExecutor):
         super().__exit__(*error)  # type: ignore[arg-type]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("executor", [ThreadPoolExecutor, ClosesLate])
 @pytest.mark.parametrize("format", ["vm2", SEG[0]])
 def test_a_repack_on_a_full_disk_removes_first_then_rewrites_while_there_is_space(

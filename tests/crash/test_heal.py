@@ -107,6 +107,7 @@ def test_on_a_failing_disk_what_was_lost_returns(error: str, accident: str, room
     sweep(begun.failed(error), partial(check, before))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("accident", _ACCIDENTS)
 def test_killed_at_a_few_points_what_was_lost_returns(accident: str, room: Path, sweep: Sweep) -> None:
     begun, before = bench(room, "vm2", accident)

@@ -88,6 +88,7 @@ def test_killed_at_a_few_points_every_datum_is_there_once(
     record_property(POINTS, points)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
 @pytest.mark.parametrize(("verb", "case"), named(SAMPLE[::4]))
 def test_a_few_calls_that_fail_are_reported_and_nothing_is_lost_or_there_twice(

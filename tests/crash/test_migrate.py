@@ -135,6 +135,7 @@ def test_killed_anywhere_a_migration_leaves_the_old_index_or_the_new(format: str
     sweep(bench(room, format).killed(), lambda run: check_migrated(run, format))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("format", ["seg lz4", "vm2", "revision 1"])
 def test_killed_at_a_few_points_a_migration_leaves_the_old_index_or_the_new(
     format: str, tmp_path: Path, sweep: Sweep

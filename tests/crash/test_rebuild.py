@@ -66,6 +66,7 @@ def test_killed_anywhere_a_rebuild_loses_neither_data_nor_the_damaged_index(room
     sweep(place.killed(), lambda run: check_rebuilt(run, place.template))
 
 
+@pytest.mark.check
 def test_killed_at_a_few_points_a_rebuild_loses_neither_data_nor_the_damaged_index(
     tmp_path: Path, sweep: Sweep
 ) -> None:

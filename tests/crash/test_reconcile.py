@@ -82,6 +82,7 @@ def test_killed_anywhere_a_comparison_continues(config: str, accident: str, room
     sweep(bench(room, config, accident).killed(), partial(check, room, accident))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("accident", ["expired", "foreign"])
 def test_killed_at_a_few_points_a_comparison_continues(accident: str, room: Path, sweep: Sweep) -> None:
     sweep(bench(room, "vm2", accident).killed(most=6), partial(check, room, accident))

@@ -92,6 +92,7 @@ def test_on_a_failing_disk_a_pull_continues_after_its_last_commit(error: str, ro
     sweep(runs.failed(error), partial(check, room, states(room)))
 
 
+@pytest.mark.check
 def test_killed_at_a_few_points_a_pull_continues_after_its_last_commit(room: Path, sweep: Sweep) -> None:
     runs = bench(room, "vm2")
     sweep(runs.killed(most=6), partial(check, room, states(room)))

@@ -710,6 +710,7 @@ with ondisk.create(sys.argv[1], {"format": "jsonl", "step": "daily", "unique": [
 """
 
 
+@pytest.mark.check
 def test_thousands_of_segments_in_one_batch_do_not_exhaust_file_handles(tmp_path):
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= 256
     environment = os.environ | {"PYTHONPATH": str(Path(ondisk.__file__).parents[1])}

@@ -571,6 +571,7 @@ def test_a_queue_of_which_nothing_is_there_any_more_is_an_error(dataset, queue):
         run(dataset, queue.path)
 
 
+@pytest.mark.check
 @settings(max_examples=30)
 @given(st.integers(0, 2**32))
 def test_whatever_beats_does_each_event_that_it_did_not_send_before_is_imported_once(tmp_path_factory, seed):

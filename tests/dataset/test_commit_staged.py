@@ -96,6 +96,7 @@ def test_what_fails_in_the_index_takes_back_what_was_written(create, monkeypatch
     check_sound(dataset)
 
 
+@pytest.mark.check
 @given(st.data())
 @settings(max_examples=25)
 def test_a_commit_does_what_an_append_of_the_same_data_does(drawn):
@@ -271,6 +272,7 @@ def test_nothing_is_stored_if_the_archived_segment_of_a_duplicate_is_not_on_disk
     assert [each.reftime for each in dataset.query("reftime: >=2026-11-21")] == [datum(30).reftime]
 
 
+@pytest.mark.check
 def test_memory_does_not_grow_with_data_beside_those_that_replace_archived_ones(create):
     dataset = create(**CONFIG, format="jsonl", replace="yes")
     dataset.append([datum(0, "x"), datum(23, "x")])

@@ -80,6 +80,7 @@ def test_deleted_data_are_gone_and_their_files_stay(dataset):
     assert len(names(dataset)) == 3
 
 
+@pytest.mark.check
 @settings(max_examples=25)
 @given(data=st.data())
 def test_any_bytes_and_metadata_of_every_type_come_back(tmp_path_factory, data):

@@ -67,6 +67,7 @@ ROWS = st.lists(
 SORTS = [None, "reftime", "-reftime", "-reftime,station", "station,-name", "-name", "day:station", "hour:-reftime"]
 
 
+@pytest.mark.check
 @settings(max_examples=40)
 @given(
     worlds=st.lists(ROWS, min_size=1, max_size=4),
@@ -186,6 +187,7 @@ def twelve(create: Callable[..., ondisk.Dataset], tmp_path: Path) -> str:
     return str(tmp_path / "many/*")
 
 
+@pytest.mark.check
 def test_open_files_are_bounded_however_many_datasets_overlap(twelve, open_files, monkeypatch):
     few_open(monkeypatch, 1)
     with ondisk.merged(twelve) as merged:

@@ -522,6 +522,7 @@ ENDS = {
 }
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("how", ENDS)
 def test_after_many_queries_at_once_their_descriptors_are_closed(tmp_path, open_files, how, threads):
@@ -540,6 +541,7 @@ def test_after_many_queries_at_once_their_descriptors_are_closed(tmp_path, open_
         assert next(dataset.query(reftime=T)).data == {"n": 0}
 
 
+@pytest.mark.check
 def test_queries_that_end_while_others_append_disturb_neither(tmp_path, open_files):
     with ondisk.create(tmp_path / "dataset", {"format": "seg", "step": "daily"}) as dataset:
         dataset.append([Datum(T, {}, {"n": 0})])

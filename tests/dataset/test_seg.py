@@ -278,6 +278,7 @@ def test_a_flipped_byte_is_an_error_however_the_data_are_read(make, compression)
         dataset.read(whole[damaged].location)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_a_changed_byte_is_damage_of_the_segment_and_not_of_the_index(make, compression):
     """LZ4 decompresses some damaged blocks, to fewer or more bytes."""
@@ -317,6 +318,7 @@ days = st.builds(lambda day, part: T + timedelta(days=day, microseconds=part), s
 data = st.builds(Datum, days, metadatas, contents)
 
 
+@pytest.mark.check
 @settings(max_examples=15)
 @given(st.lists(st.tuples(st.lists(data, max_size=3), st.booleans()), min_size=1, max_size=3),
        st.sampled_from(COMPRESSIONS))  # fmt: skip

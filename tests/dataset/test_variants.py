@@ -213,6 +213,7 @@ with ondisk.open(sys.argv[1]) as dataset:
 """
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("variant", ["version 0", "version 1", "protobuf"])
 def test_what_a_kill_leaves_is_read_and_continued(variant, create):
     dataset = create("dataset", **{**CONFIG, **VARIANTS[variant]})
@@ -249,6 +250,7 @@ while True:
 """
 
 
+@pytest.mark.check
 def test_a_kill_during_a_conversion_leaves_the_old_segment_or_the_new_one(create):
     dataset = create("dataset", **CONFIG)
     path = dataset.path

@@ -259,6 +259,7 @@ def written(tree, folder):
     return paths
 
 
+@pytest.mark.check
 @settings(max_examples=25)
 @given(TREES)
 def test_any_tree_of_files_is_stored_under_its_paths(tmp_path_factory, tree):

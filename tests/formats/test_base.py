@@ -131,6 +131,7 @@ def test_a_scan_finds_what_parse_returns_where_it_is(config: DatasetConfig, data
     assert scanned.found.blocks == blocks
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.format}-{config.compression}")
 @given(data=st.data())
 @settings(max_examples=40)
@@ -153,6 +154,7 @@ def test_a_scan_of_a_cut_file_finds_all_whole_data_and_ends_behind_them(
     assert end.size == len(content)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.format}-{config.compression}")
 @given(data=st.data())
 @settings(max_examples=40)
@@ -179,6 +181,7 @@ def test_a_scan_of_damaged_bytes_returns_whole_data_only_and_ends(config: Datase
             assert (described, dict(said)) == (reftime, dict(metadata))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("config", CONFIGS[:2], ids=lambda config: config.format)
 @given(data=st.data(), pieces=st.integers(1, 64))
 @settings(max_examples=40)
@@ -295,6 +298,7 @@ PARTS = [config for config in WITH_COLUMNS if issubclass(find(config.format), Jo
 CONTENT = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=9)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("config", PARTS, ids=lambda config: config.format)
 @given(st.data())
 @settings(max_examples=40)

@@ -169,6 +169,7 @@ for n in itertools.count(1):
 """
 
 
+@pytest.mark.check
 def test_a_killed_upgrade_leaves_the_old_revision_or_the_new(tmp_path):
     run = subprocess.run([sys.executable, "-c", KILLED, tmp_path], capture_output=True, text=True, check=True)
     codes = [int(line) for line in run.stdout.split()]

@@ -137,6 +137,7 @@ def test_what_an_edit_of_the_index_makes_wrong_the_next_fix_makes_right(create):
         assert dataset.summary().count == sum(1 for _ in dataset.query())
 
 
+@pytest.mark.check
 def test_sums_take_little_of_the_index(create):
     dataset = create(**CONFIG | {"index": ["station", "name"]})
     dataset.append(

@@ -491,6 +491,7 @@ def each_kill(path: Path, action, limit=400):
     raise AssertionError("the action does not end")
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("how", ["mv", pytest.param("mv without log", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("is_foreign", [False, True])
 def test_a_kill_at_any_call_while_an_exchanged_index_is_taken_over_loses_nothing(path, other, how, is_foreign):
@@ -511,6 +512,7 @@ def test_a_kill_at_any_call_while_an_exchanged_index_is_taken_over_loses_nothing
         assert not needs_check(copy)
 
 
+@pytest.mark.check
 def test_a_kill_at_any_call_of_the_fix_of_an_exchanged_index_loses_nothing(path):
     old = copied(path)
     append(path, 30, 50)
@@ -527,6 +529,7 @@ def test_a_kill_at_any_call_of_an_append_is_no_alarm(path):
         assert not needs_check(copy)
 
 
+@pytest.mark.check
 def test_a_kill_at_any_call_of_the_creation_of_an_index_is_no_false_alarm(tmp_path):
     (tmp_path / "empty").mkdir()
     for copy in each_kill(tmp_path / "empty", lambda copy: ondisk.create(copy, CONFIG).close()):
@@ -537,6 +540,7 @@ def test_a_kill_at_any_call_of_the_creation_of_an_index_is_no_false_alarm(tmp_pa
         assert not needs_check(copy)
 
 
+@pytest.mark.check
 def test_a_kill_at_any_call_while_an_unused_index_is_configured_again_is_no_alarm(tmp_path):
     ondisk.create(tmp_path / "dataset", CONFIG).close()
     toml = tmp_path / "dataset/dataset.toml"
@@ -547,6 +551,7 @@ def test_a_kill_at_any_call_while_an_unused_index_is_configured_again_is_no_alar
         assert numbers(copy) == [0, 1, 2]
 
 
+@pytest.mark.check
 def test_a_kill_at_any_call_of_a_migration_is_no_alarm(path):
     toml = path / "dataset.toml"
     toml.write_text(toml.read_text().replace('station = "integer"', 'station = "integer"\nlevel = "real"'))

@@ -253,6 +253,7 @@ def test_a_key_without_reftime_is_unique_over_dataset_and_archive(make):
     assert dataset.append([datum(70, 1), datum(70, 2)]).duplicates == 1
 
 
+@pytest.mark.check
 def test_deleting_works_in_archives(make):
     dataset = make()
     dataset.archive(segment(dataset))
@@ -505,6 +506,7 @@ def test_a_dataset_without_archives_makes_none(make):
         dataset.archive("2026/01-01.seg")
 
 
+@pytest.mark.check
 def test_the_order_of_changes_goes_on_behind_the_archive_when_an_index_was_lost(make):
     dataset = make()
     dataset.archive(segment(dataset))

@@ -557,6 +557,7 @@ def test_who_connects_while_an_index_is_replaced_waits(tmp_path):
         reading.result(10)
 
 
+@pytest.mark.check
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user takes root")
 def test_who_may_only_read_may_ask_and_not_migrate():
@@ -704,6 +705,7 @@ def _created(path: Path, config: DatasetConfig) -> ondisk.Dataset | None:
         return None
 
 
+@pytest.mark.check
 @settings(max_examples=60)
 @given(changes())
 def test_migrating_does_what_appending_to_a_new_dataset_does(given):

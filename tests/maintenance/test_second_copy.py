@@ -284,6 +284,7 @@ def test_data_appended_since_the_copy_was_made_stay(dataset):
     assert {*EVERYTHING, 16} == set(numbers(dataset))
 
 
+@pytest.mark.check
 def test_archive_ends_well_after_it_was_killed_at_any_call(dataset, tmp_path):
     name = name_of(dataset, 1)
     dataset.close()
@@ -314,6 +315,7 @@ def test_archive_ends_well_after_it_was_killed_at_any_call(dataset, tmp_path):
     assert call > 10
 
 
+@pytest.mark.check
 def test_a_fix_after_a_killed_archive_stores_nothing_twice(dataset, tmp_path):
     name = name_of(dataset, 1)
     dataset.close()

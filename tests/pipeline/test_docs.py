@@ -11,6 +11,7 @@ from test_readme import ROOT, begin, blocks, check_console, check_python, place 
 from ondisk.pipeline.config import KEYS, MAINTENANCE
 
 
+@pytest.mark.check
 @pytest.mark.usefixtures("place")
 def test_the_examples_of_pipelines_print_what_the_page_says():
     begin("docs/pipeline.md")

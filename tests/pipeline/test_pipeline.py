@@ -237,6 +237,7 @@ def test_maintenance_comes_behind_it(place: Path) -> None:
     assert "ondisk_data" in (place / "ondisk.prom").read_text()
 
 
+@pytest.mark.check
 def test_the_command_names_what_it_left_out_and_prints_what_is_promised(place: Path) -> None:
     (place / "pipeline.toml").write_text(CONFIG.replace("false", "{}"))
     put(place, "a.jsonl", line(1), line(1), line(11), "no line\n")

@@ -205,6 +205,7 @@ def test_a_lost_index_lacks_nothing_that_the_folder_has_not(place: Path) -> None
     assert held(place) == before
 
 
+@pytest.mark.check
 def test_what_is_no_longer_in_the_folder_is_reported_once(place: Path) -> None:
     imported(place, d=[line(14)])  # it has no data for the restored dataset, so it takes no other file's place
     restore(place)

@@ -34,6 +34,7 @@ def test_a_folder_that_cannot_be_read_is_named_and_the_others_are_imported(place
         assert (run.report.failed, run.report.exit_code) == ([("b", "Permission denied")], 50)
 
 
+@pytest.mark.check
 def test_a_name_with_a_newline_is_no_message_of_its_own(place: Path) -> None:
     put(place, "a\nondisk: error: forged", "?")
     put(place, "b\nondisk: error: forged.jsonl", "?")
@@ -56,6 +57,7 @@ def test_of_two_runs_the_second_ends_at_once(place: Path) -> None:
         pass
 
 
+@pytest.mark.check
 def test_what_maintenance_did_is_printed_where_its_metrics_cannot_be_written(place: Path) -> None:
     (place / "pipeline.toml").write_text(CONFIG.replace("maintenance = false", '[maintenance]\nmetrics = "no/file"'))
     done = run(place)

@@ -53,6 +53,7 @@ def check_both_ways(config, data, trees):
             assert dataset.summary(tree).count == len(found), tree
 
 
+@pytest.mark.check
 @settings(max_examples=40)
 @given(
     st.lists(strategies.data(EVERY_TYPE), max_size=12),

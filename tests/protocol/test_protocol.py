@@ -175,6 +175,7 @@ def test_a_plan_is_read_whatever_is_replaced(jobs, options):
     assert found.violation is None, str(found)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("accident", ACCIDENTS)
 @pytest.mark.parametrize(("jobs", "options"), DISTURBED[:1], ids=name)
 def test_what_is_kept_is_no_data_whatever_others_do(jobs, options, accident):

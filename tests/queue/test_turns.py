@@ -6,6 +6,7 @@ import random
 from datetime import UTC, datetime, timedelta
 
 import beats
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -110,6 +111,7 @@ class Turns:
         assert report.lost == 0
 
 
+@pytest.mark.check
 @settings(max_examples=10)
 @given(st.integers(0, 2**32))
 def test_each_event_comes_once_and_in_order(tmp_path_factory, seed):

@@ -113,6 +113,7 @@ def test_a_connection_that_is_cut_anywhere_is_made_again(dataset, link):
         assert link.connections >= before + 2  # more if the machine is busy
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("what", ["flip", "flip_request"])
 def test_a_byte_that_changes_on_its_way_is_noticed(dataset, link, what):
     """Answers have checksums, and so have requests: another offset in a request would skip changes."""

@@ -64,6 +64,7 @@ def test_a_promotion_beside_a_reader_does_not_look_like_an_exchanged_index(sourc
         assert not wrong(dataset)
 
 
+@pytest.mark.check
 def test_a_killed_promotion_can_be_repeated(source, path):
     source.append([datum(1, 1), datum(2, 1)])
     pull(path, source)

@@ -431,6 +431,7 @@ def test_counters_are_lowered_beside_a_reader(lower, path):
     delete_everywhere(lower, path)
 
 
+@pytest.mark.check
 def test_an_archive_whose_index_is_lost_beside_a_reader_is_still_known(lower, path):
     """It has had its new UUID only in the write-ahead log."""
     with ondisk.open(path, read_only=True) as reading, reading.query() as query:

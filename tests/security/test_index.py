@@ -141,6 +141,7 @@ def damaged_copies(path: Path, damage: Callable[[bytes, int], bytes], step: int)
         shutil.rmtree(copy)
 
 
+@pytest.mark.check
 def test_an_index_cut_anywhere_raises_documented_errors_only(path: Path) -> None:
     for size, copy in damaged_copies(path, lambda whole, size: whole[:size], 1500):
         gave = use(copy)
@@ -149,6 +150,7 @@ def test_an_index_cut_anywhere_raises_documented_errors_only(path: Path) -> None
             assert isinstance(error, IntegrityError | StorageError), (size, error)
 
 
+@pytest.mark.check
 def test_an_index_with_bytes_changed_anywhere_raises_documented_errors_only(path: Path) -> None:
     for place, copy in damaged_copies(path, lambda whole, at: whole[:at] + b"\xa5" * 24 + whole[at + 24 :], 997):
         assert nothing_came_out(use(copy)), place  # use raises any error that is not an OndiskError

@@ -184,6 +184,7 @@ with ondisk.open(path) as dataset:
 """
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(("format", "begin"), [("vm2", "2026"), ("vm2", ""), ("jsonl", "{"), ("jsonl", '{"x": "')])
 def test_a_line_without_end_is_refused_with_little_memory(format: str, begin: str, path: Path) -> None:
     """With the default `max_datum_size`, 128 MiB, in an address space of 700 MiB; the stream has 10 GiB."""

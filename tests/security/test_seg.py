@@ -162,6 +162,7 @@ def test_a_hostile_event_is_refused_alone(name: str, pack: Callable[..., bytes],
     assert [each.data for each in found] == [{"n": 1}] * result.imported
 
 
+@pytest.mark.check
 def test_many_small_values_take_bounded_memory(target: ondisk.Dataset) -> None:
     """An empty map takes one byte there, and 70 in memory."""
     payload = EVENT + b"\xa1\x61n\x9a" + struct.pack(">I", 60_000) + b"\xa0" * 60_000
@@ -212,6 +213,7 @@ def test_a_block_that_lies_about_its_size_takes_no_memory(word: int, target: ond
     assert result.damage
 
 
+@pytest.mark.check
 def test_very_many_empty_blocks_take_little_time(target: ondisk.Dataset) -> None:
     with bounded(seconds=30):
         result, _ = append(target, compressed(stored(b"") * 30_000, block(framed(GOOD))))
@@ -231,6 +233,7 @@ def test_frames_and_blocks_of_lz4_without_data_are_read_up_to_a_limit(
         assert all("LZ4 frames and blocks have fewer than 32 bytes each" in each.reason for each in result.damage)
 
 
+@pytest.mark.check
 def test_damage_between_frames_is_passed_in_time_as_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each damaged frame looks like one that contains the frames after it."""
     monkeypatch.setattr(frame_reader, "_MUCH", MIB)
@@ -265,6 +268,7 @@ def test_every_cut_of_a_file_returns_what_is_whole(tmp_path: Path) -> None:
                 assert bool(result.damage) == (cut != 12 and (cut < begin or (cut - begin) % size > 0))
 
 
+@pytest.mark.check
 def test_every_flip_of_a_file_returns_the_right_data_or_a_documented_error(tmp_path: Path) -> None:
     """Only in the header's count may a flip stay unnoticed."""
     frame = framed(GOOD)

@@ -95,6 +95,7 @@ def check_named(error: OndiskError, path: Path, damaged: Path) -> None:
     assert f"`ondisk fix {path} --rebuild --yes`" in error.hint
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("which", [".", ARCHIVE], ids=["of the dataset", "of the archive"])
 def test_of_two_indices_the_damaged_one_is_named(which: str, verb: str, template: Path, tmp_path: Path) -> None:

@@ -297,6 +297,7 @@ def test_undo_restores_what_was_patched_where_a_write_failed(writer, path, monke
     assert path.read_bytes() == b"0001one\n"
 
 
+@pytest.mark.check
 def test_thousands_of_segments_are_written_with_a_hundred_open(writer, tmp_path, open_files):
     before = open_files()
     most = 0

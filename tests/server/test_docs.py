@@ -21,6 +21,7 @@ SERVE = "$ ondisk serve weather &\nserving weather on http://127.0.0.1:8787/data
 PORT = "127.0.0.1:8787"
 
 
+@pytest.mark.check
 def test_the_examples_print_what_the_page_says(place):  # noqa: F811
     if shutil.which("curl") is None:
         pytest.skip("there is no curl")

@@ -32,6 +32,7 @@ def held(place: Path) -> dict[str, Counter[bytes]]:
     return found
 
 
+@pytest.mark.check
 def test_executors_import_what_processes_import(
     spark: Any, place: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,6 +48,7 @@ def test_executors_import_what_processes_import(
     assert held(place)["low"].total() == 5
 
 
+@pytest.mark.check
 @pytest.mark.usefixtures("java")
 @pytest.mark.parametrize("way", ["option", "configuration"])
 def test_the_command_starts_spark_if_it_is_told(place: Path, way: str) -> None:

@@ -253,6 +253,7 @@ def test_a_partition_looks_at_its_own_rows_only(create):
     assert len(steps) < 100
 
 
+@pytest.mark.check
 @given(st.data())
 @settings(max_examples=40)
 def test_any_condition_returns_what_a_query_returns(given_data):
@@ -309,6 +310,7 @@ STATIONS = count(100)  # that no datum had
 CHANGES = st.sampled_from(["append", "replace", "delete one", "delete day", "repack", "archive", "unarchive", "reset"])
 
 
+@pytest.mark.check
 @given(
     st.sampled_from(sorted(FORMATS)),
     st.booleans(),

@@ -184,6 +184,7 @@ def test_small_answers_are_no_scan(spark, dataset):
     assert "LocalTableScan" in small._jdf.queryExecution().toString()
 
 
+@pytest.mark.check
 def test_the_program_itself_opens_no_second_library_of_sqlite():
     code = "import sys, ondisk.spark.frame; print([name for name in sys.modules if name.startswith('adbc')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -449,6 +450,7 @@ def test_it_can_be_registered_beside_discovery(spark, dataset):
     assert load(spark, dataset).count() == 48
 
 
+@pytest.mark.check
 def test_a_fresh_process_finds_it_without_registration(java, tmp_path, dataset):
     """With Spark's own session, and the settings it has of itself."""
     code = f"""if True:

@@ -270,6 +270,7 @@ def test_rows_that_a_killed_repack_has_left_hide_nothing(create, many):
 NIGHT = st.sampled_from(["append", "replace", "delete one", "delete day", "repack", "archive", "unarchive", "age"])
 
 
+@pytest.mark.check
 @given(
     st.sampled_from(sorted(FORMATS)),
     st.booleans(),

@@ -100,6 +100,7 @@ def check_removed(path):
         assert not left_behind(path)
 
 
+@pytest.mark.check
 def test_killed_at_a_few_points(bench):
     assert check_points(bench, 3) >= 2
 

@@ -6,12 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import ondisk
 from ondisk.config import DatasetConfig
 
 SAMPLES = Path(__file__).parents[2] / "sample_datasets"
 
 
+@pytest.mark.check
 def test_the_demo_asks_spark_for_the_mean_wind(tmp_path: Path) -> None:
     config = DatasetConfig.from_toml((SAMPLES / "observations.toml").read_text())
     with ondisk.create(tmp_path / "weather", config) as dataset:

@@ -174,6 +174,7 @@ CHANGES = ["append", "replace", "delete one", "delete day", "repack", "archive",
 STEPS = st.sampled_from([*CHANGES, "batch", "failing batch", "batch amid a repack", "batch amid a move"])
 
 
+@pytest.mark.check
 @given(st.sampled_from(sorted(FORMATS)), st.sampled_from(["5", "1000"]), st.lists(STEPS, max_size=12))
 @settings(max_examples=30)
 def test_each_datum_is_returned_once_whatever_happens(kind, limit, steps):

@@ -138,6 +138,7 @@ MUTATE = """if True:
 """
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("form", FORMS)
 def test_damaged_files_are_errors_and_never_a_crash(table, tmp_path, form):
     """In a process of its own, where a crash of pyarrow is seen."""

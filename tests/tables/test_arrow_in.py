@@ -282,6 +282,7 @@ def tables(draw, format):
     return pa.table(arrays), {"format": format, "step": "yearly", "fields": fields}
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("format", ["jsonl", "seg"])
 @given(data=st.data())
 @settings(max_examples=30)

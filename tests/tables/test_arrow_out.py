@@ -331,6 +331,7 @@ def test_importing_ondisk_does_not_import_pyarrow():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
+@pytest.mark.check
 @given(given_data=st.data())
 @settings(max_examples=25)
 def test_any_dataset_and_condition(given_data, tmp_path_factory):

@@ -116,6 +116,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(dataset, tmp_path, form, monkeyp
     assert names(tmp_path) == ["dataset"]
 
 
+@pytest.mark.check
 def test_memory_does_not_grow_with_the_table(dataset, tmp_path):
     """A table of 400 MB is written by a process that may have 300 MB more than it begins with."""
     code = """if True:

@@ -303,6 +303,7 @@ def test_batches_have_the_size_that_was_asked_for(dataset, size, monkeypatch):
     assert [position for position, _ in result.refusals] == [*range(0, 60, 7)]
 
 
+@pytest.mark.check
 def test_a_year_of_hours_in_a_zone_lacks_only_what_nobody_can_know(create):
     """Written by a clock on the wall: it has no 02:00 in March, and 02:00 in October twice."""
     from zoneinfo import ZoneInfo

@@ -79,6 +79,7 @@ def test_bytes_are_text_if_they_can_be(create, content, cell):
     assert rows_of(dataset) == [["reftime", "data"], ["2026-11-20T06:00:00Z", cell]]
 
 
+@pytest.mark.check
 def test_a_hint_names_only_some_of_many_columns_and_types(create, monkeypatch):
     for module in (to_csv, arrow_out):
         monkeypatch.setattr(module, "SAMPLE", 1)
@@ -132,6 +133,7 @@ def test_a_key_that_the_first_data_do_not_have_is_an_error(create, monkeypatch):
     assert rows_of(dataset, "data.a") == [["data.a"], ["1"], ["2"]]
 
 
+@pytest.mark.check
 @given(
     st.lists(
         st.tuples(

@@ -56,6 +56,7 @@ def test_a_dataset_that_processes_cannot_open_is_an_error(place: Path) -> None:
         [*processes.imports(str(place / "nowhere"), {"a": 1}, ".staged/job", "{}")]
 
 
+@pytest.mark.check
 def test_ctrl_c_ends_the_run_and_its_processes(place: Path) -> None:
     os.mkfifo(place / "gate")
     put(place, "a.jsonl", line(1))

@@ -9,6 +9,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 import ondisk
 from ondisk.staging.jobs import STAGED
 from ondisk.staging.stage import FinishedStage
@@ -30,6 +32,7 @@ def test_it_works_on_what_it_is_told_and_ends_with_its_standard_input(tmp_path: 
         assert child.wait() == 0
 
 
+@pytest.mark.check
 def test_it_stages_the_rows_of_a_compressed_table(tmp_path: Path) -> None:
     """As executors of Spark do: with the default options of tables."""
     table = tmp_path / "table.csv.gz"

@@ -192,6 +192,7 @@ def test_idle_and_stalled_connections_are_closed(path):
         assert running.run(idle, stalled) == [b"", b""]
 
 
+@pytest.mark.check
 def test_replies_to_closed_connections_are_freed_at_once(path):
     """Not only when the garbage collector runs: it counts objects, and a long reply is one."""
     size, times = 8_000_000, 12

@@ -175,6 +175,7 @@ def test_several_holes_take_only_what_they_touch(name, drawn):
     assert not gone or damage or missing
 
 
+@pytest.mark.check
 def test_a_stored_block_whose_size_takes_in_others_leaves_them_their_frames():
     data = [Datum(T + timedelta(seconds=n), {}, os.urandom(100)) for n in range(40)]
     content, frames, places = written("lz4", data)
@@ -278,6 +279,7 @@ def hostile(kind, size):
             return random.Random(1).randbytes(size)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 @pytest.mark.parametrize("kind", ["keys", "lengths", "blocks", "noise"])
 def test_hostile_bytes_take_time_and_memory_as_their_size(compression, kind, monkeypatch):
@@ -321,6 +323,7 @@ def test_where_damage_is_skipped_the_end_is_that_of_the_file(compression):
     assert last.end != End()
 
 
+@pytest.mark.check
 def test_what_is_left_after_too_much_damage_is_counted_without_memory_for_each_block(monkeypatch):
     monkeypatch.setattr(seg, "_PASSED", 0)
     content, frames, places = written("lz4", some(), together=2)

@@ -144,6 +144,7 @@ def whole(batches):
 # Encoding
 
 
+@pytest.mark.check
 @given(st.lists(data, max_size=4))
 @settings(max_examples=40)
 def test_data_come_back_as_they_were_given(given_data):
@@ -411,6 +412,7 @@ def test_a_stream_may_give_few_bytes_at_a_time(compression, most):
     assert parsed(SEG, content, 4, most) == parsed(SEG, content, 4)
 
 
+@pytest.mark.check
 @given(st.lists(st.lists(segments.events, max_size=4), max_size=3), st.sampled_from([0, 2]), st.integers(1, 5))
 @settings(max_examples=30)
 def test_events_are_parsed_as_they_came(batches, options, batch_size):
