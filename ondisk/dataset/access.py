@@ -91,7 +91,7 @@ class Access:
         self._closed = False
         self._formats: dict[str, Format] = {}
         self._unclean: set[str] = set()
-        self._waiting = 0  # data in the index's log, and not yet in its main file
+        self._waiting: int | None = None  # data in the index's log and not yet in its main file; None: no commit yet
 
     def close(self) -> None:
         """Close files and connections. A running query ends with an error."""
@@ -163,15 +163,19 @@ class Access:
         def begin() -> Transaction:
             index = self._current_to_write()
             elsewhere = self.own_elsewhere if self.config.replica else self.seq_elsewhere
-            waiting = self._waiting + max(adds, _LEAST) if adds else 0
-            lazy = 0 < waiting <= _WAITING and not self._unclean and self.directory.free_space() > _PLENTY
-            self._waiting = waiting if lazy else 0
+            lazy = adds > 0 and self._may_wait(adds)
+            self._waiting = (self._waiting or 0) + max(adds, _LEAST) if lazy else 0
             new = Transaction(index, lazy=lazy, seq_elsewhere=elsewhere, tide=self._tide)
             return stack.enter_context(new)
 
         with contextlib.suppress(IndexExchanged):
             return begin()
         return begin()
+
+    def _may_wait(self, adds: int) -> bool:
+        """Return whether data may wait in the log. Those of the first commit may not: most have no second one."""
+        is_little = self._waiting is not None and self._waiting + max(adds, _LEAST) <= _WAITING
+        return is_little and not self._unclean and self.directory.free_space() > _PLENTY
 
     def seq_elsewhere(self) -> int:
         """Return the highest `seq` that others assigned in the order of changes that this one shares."""
@@ -250,7 +254,9 @@ class Access:
                 return
             self._waiting = 0
             try:
-                if opened.index.checkpoint():
+                if self._exchanged() is None and opened.index.checkpoint():
+                    if (state := self._state()) is not None:
+                        self._tide.committed(state, is_moved=True)
                     self._clean_up_after_commit()
             except OndiskError as error:
                 self._failed = error

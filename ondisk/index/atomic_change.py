@@ -27,7 +27,8 @@ class AtomicChange:
     """A change of the index: BEGIN IMMEDIATE … COMMIT; rolled back unless `commit` succeeds.
 
     Args:
-        lazy: leave the commit in the write-ahead log, until the caller or a later commit runs a checkpoint.
+        lazy: leave the commit in the write-ahead log, until the caller or a later commit runs a checkpoint. But what is
+            done after a commit is done when the main file has it.
         seq_elsewhere: returns the highest number that other indices have given out in the order of changes, which the
             dataset shares with its archives; of a replica, the highest of its own numbers there. Called before the
             first number is taken.
@@ -296,7 +297,7 @@ class AtomicChange:
             if isinstance(error, StorageError) and self._commit_tried and not isinstance(error, DurabilityLost):
                 raise DurabilityLost(error.message, hint=error.hint, **error.context) from error
             raise
-        if not self._lazy:
+        if not self._lazy or self._after:
             try:
                 self.unread = self._index.checkpoint()
             except OndiskError as error:

@@ -816,6 +816,7 @@ def test_many_small_batches_leave_little_in_the_log_and_none_at_the_end(create):
 
     assert dataset.append(given(), batch_size=1).imported == 300
     assert most < 2 * 1024 * 1024
+    dataset.close()
     alone = sqlite3.connect(f"file:{dataset.path / INDEX}?mode=ro&immutable=1", uri=True)  # without the log
     with contextlib.closing(alone):
         assert alone.execute("SELECT count(*) FROM datum").fetchone() == (300,)
