@@ -6,7 +6,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ondisk.config import DatasetConfig
@@ -43,12 +42,12 @@ _PLENTY = 64 * 1024 * 1024
 """Bytes that must be free on the disk, for data to wait."""
 
 
-@dataclass(frozen=True, slots=True)
 class Opened:
     """An index and the reader of its segments. Both are dropped together when another index file replaces this one."""
 
-    index: Index
-    reader: DatasetReader
+    def __init__(self, index: Index, reader: DatasetReader) -> None:
+        self.index = index
+        self.reader = reader
 
 
 class Access:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
 
 from ondisk.errors import SegmentMissing, command
 from ondisk.filesystem import Directory
@@ -13,12 +14,14 @@ from ondisk.index import Segment
 from ondisk.index.transaction import Transaction
 from ondisk.segment import Start
 from ondisk.segments.concat_writer import ConcatWriter
-from ondisk.segments.dir_writer import DirWriter, FileWriter
 from ondisk.segments.writer import SegmentWriter
 from ondisk.step import Interval
 
+if TYPE_CHECKING:
+    from ondisk.segments.dir_writer import DirWriter, FileWriter
+
 _MANY = 3  # missing segments, from which on the disk of their folder may not be mounted
-DataWriter: TypeAlias = SegmentWriter | FileWriter
+DataWriter: TypeAlias = "SegmentWriter | FileWriter"
 
 
 @dataclass(slots=True, eq=False)
@@ -56,17 +59,23 @@ class BatchWriter:
         self._trusted = trusted
         self._kept_before = len(directory.kept)
         self._concat = ConcatWriter(directory, transaction.take_generation)
-        self._dir = DirWriter(directory)
         transaction.on_rollback(self._concat.undo)
-        transaction.on_rollback(self._dir.undo)
         transaction.after_commit(self._concat.reveal)
-        transaction.after_commit(self._dir.reveal)
         transaction.at_end(self._concat.close)
 
     @property
     def kept(self) -> list[str]:
         """The items in quarantine with data of somebody else, or of an interrupted append, that were in the way."""
         return self._directory.kept[self._kept_before :]
+
+    @cached_property
+    def _dir(self) -> DirWriter:
+        from ondisk.segments.dir_writer import DirWriter  # here, as few datasets have dir segments
+
+        writer = DirWriter(self._directory)
+        self._transaction.on_rollback(writer.undo)
+        self._transaction.after_commit(writer.reveal)
+        return writer
 
     def _of(self, format: Format) -> ConcatWriter | DirWriter:
         return self._dir if format.is_dir else self._concat
@@ -140,8 +149,8 @@ class BatchWriter:
                 self._dir.undo()
                 destination.start = self._dir.restart(name, destination.start)
                 renumber()
-        self._dir.sync()
-        self._concat.sync()
+        for files in dict.fromkeys(self._of(each.format) for each in destinations):
+            files.sync()
         for destination in destinations:
             files, name = self._of(destination.format), destination.segment.name
             end, blocks, facts = files.appended(name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
@@ -59,7 +58,6 @@ class Condition(NamedTuple):
     values: Sequence[Scalar]
 
 
-@dataclass(frozen=True, slots=True)
 class _IdIn(Expression):
     """The value of the field has one of these ids in the table `value`."""
 
@@ -67,7 +65,6 @@ class _IdIn(Expression):
     ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class _Stored(Expression):
     """The condition on undeclared metadata to which the connection gave this number."""
 

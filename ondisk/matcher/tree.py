@@ -12,8 +12,7 @@ match. Times are integer microseconds since 1970, UTC; the field `reftime` alway
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, dataclass_transform
 
 from ondisk.datum import METADATA
 
@@ -21,10 +20,34 @@ Scalar: TypeAlias = int | float | str | bool | bytes
 Operator: TypeAlias = Literal["=", "<", "<=", ">", ">="]
 
 
+@dataclass_transform(frozen_default=True)
 class Expression:
-    """A condition on a datum. Combine conditions with `&`, `|` and `~`."""
+    """A condition on a datum. Combine conditions with `&`, `|` and `~`.
 
-    __slots__ = ()
+    A subclass declares its fields as a frozen dataclass does, and takes them by position. `dataclasses` would compile
+    several methods for each, whenever a process starts.
+    """
+
+    __match_args__: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        cls.__match_args__ = tuple(cls.__annotations__)  # type: ignore[misc]
+
+    def __init__(self, *args: Any) -> None:
+        for name, value in zip(self.__match_args__, args, strict=True):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"cannot assign to {name!r}: a condition does not change")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *vars(self).values()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     def __and__(self, other: object) -> Expression:
         return And((*_children(And, self), *_children(And, other))) if isinstance(other, Expression) else NotImplemented
@@ -40,12 +63,10 @@ class Expression:
         raise TypeError("a condition has no truth value: combine conditions with &, | and ~, each in parentheses")
 
 
-@dataclass(frozen=True, slots=True)
 class Everything(Expression):
     """Matches every datum."""
 
 
-@dataclass(frozen=True, slots=True)
 class Compare(Expression):
     """The comparison of the field's value with `value`, of the same type (times: microseconds), is true."""
 
@@ -54,7 +75,6 @@ class Compare(Expression):
     value: Scalar
 
 
-@dataclass(frozen=True, slots=True)
 class OneOf(Expression):
     """The field's value equals one of `values`."""
 
@@ -62,14 +82,12 @@ class OneOf(Expression):
     values: tuple[Scalar, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class IsMissing(Expression):
     """The datum does not have the field."""
 
     field: str
 
 
-@dataclass(frozen=True, slots=True)
 class StartsWith(Expression):
     """The text starts with `prefix`; case matters."""
 
@@ -77,7 +95,6 @@ class StartsWith(Expression):
     prefix: str
 
 
-@dataclass(frozen=True, slots=True)
 class Components(Expression):
     """The text's first comma-separated components equal `parts`; None matches any component.
 
@@ -88,7 +105,6 @@ class Components(Expression):
     parts: tuple[str | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class TimeOfDay(Expression):
     """The time of day is in [begin, end), in whole seconds after midnight UTC, 0 ≤ begin < end ≤ 86400."""
 
@@ -97,7 +113,6 @@ class TimeOfDay(Expression):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
 class EverySeconds(Expression):
     """The whole second of the day differs from `base` by a multiple of `period`, in either direction.
 
@@ -113,7 +128,6 @@ Kind: TypeAlias = Literal["text", "number", "boolean", "bytes", "time"]
 """A type that a value of undeclared metadata has; a text that is an RFC 3339 time is a time, too."""
 
 
-@dataclass(frozen=True, slots=True)
 class Undeclared(Expression):
     """The datum has metadata with this name, which no field declares, and their value matches.
 
@@ -130,21 +144,18 @@ class Undeclared(Expression):
         return METADATA + self.name
 
 
-@dataclass(frozen=True, slots=True)
 class And(Expression):
     """Every child matches."""
 
     children: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Or(Expression):
     """At least one child matches."""
 
     children: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Not(Expression):
     """The child does not match."""
 

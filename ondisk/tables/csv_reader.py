@@ -15,9 +15,7 @@ from io import StringIO
 
 from ondisk.errors import InvalidInput, LimitExceeded, shown
 from ondisk.formats.base import Readable, compression_of
-
-MAX_RECORD = 8 * 1024 * 1024
-"""The longest record that is read, bytes."""
+from ondisk.tables.options import MAX_RECORD
 
 _CHUNK = 256 * 1024
 _BOM = b"\xef\xbb\xbf"

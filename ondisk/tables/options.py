@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from ondisk.errors import InvalidInput, shown
 
 REFTIME = "reftime"
+MAX_RECORD = 8 * 1024 * 1024
+"""The longest record of CSV that is read, bytes."""
 CSV_ONLY = ("null", "delimiter", "decimal")
 """The options that no other table has."""
 DECIMALS = (POINT, COMMA) = (".", ",")

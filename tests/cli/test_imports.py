@@ -19,7 +19,15 @@ COMMAND = f"""if True:
         assert main(sys.argv[1:]) == 0
     {AFTER}
 """
-PROGRAM = f"import sys, ondisk; d = ondisk.open(sys.argv[1]); next(d.query(), None); {AFTER}"
+QUERY = "import sys, ondisk; d = ondisk.open(sys.argv[1]); next(d.query(), None)"
+PROGRAM = f"{QUERY}; {AFTER}"
+DATACLASSES = f"""if True:
+    {QUERY}
+    for module in [each for name, each in sys.modules.items() if name.startswith("ondisk")]:
+        for name, each in vars(module).items():
+            if "__dataclass_fields__" in getattr(each, "__dict__", ()):
+                print(name, file=sys.stderr)
+"""
 
 # What few commands need: maintenance, archives' summaries, queues, encryption, several processes, tables, networks.
 RARE = (
@@ -32,7 +40,10 @@ OF_WRITERS = (
     *("dataset.append", "dataset.archived", "dataset.batch_writer", "dataset.delete", "dataset.input_file"),
     *("index.atomic_change", "index.transaction", "segments.concat_writer"),
 )
-OF_DIR_SEGMENTS = ("frame", "segments.dir_reader", "segments.dir_writer")
+OF_DIR_SEGMENTS = (
+    *("frame", "segments.dir", "segments.dir_facts", "segments.dir_generations", "segments.dir_reader"),
+    *("segments.dir_writer", "segments.metadata_file"),
+)
 OF_READERS = (*RARE, *OF_WRITERS, *OF_DIR_SEGMENTS, "maintenance", "matcher.sort", "tables")
 
 
@@ -83,11 +94,17 @@ def test_info_imports_no_writers(dataset):
     assert not unneeded(loaded(COMMAND, "info", dataset), tuple(set(OF_READERS) - needed))
 
 
-def test_an_append_imports_no_queues_and_no_maintenance(dataset):
+def test_an_append_imports_no_queues_no_dir_segments_no_csv_and_no_maintenance(dataset):
     modules = loaded(COMMAND, "append", dataset, dataset.parent / "more.vm2")
     assert "ondisk.dataset.append" in modules
-    assert not unneeded(modules, RARE)
+    assert not unneeded(modules, (*RARE, *OF_DIR_SEGMENTS, "tables.csv_reader"))
 
 
 def test_a_program_that_reads_one_datum_imports_no_writers_and_no_parser(dataset):
     assert not unneeded(loaded(PROGRAM, dataset), (*OF_READERS, "cli", "matcher.parser", "matcher.fields"))
+
+
+def test_a_program_that_reads_one_datum_makes_few_dataclasses(dataset):
+    """Each takes as long as the import of a small module."""
+    few = {"Batch", "DatasetConfig", "End", "KnownArchive", "ScanResult", "Segment", "_Open"}
+    assert loaded(DATACLASSES, dataset) <= few

@@ -79,7 +79,7 @@ def test_values_are_bound_and_never_part_of_the_sql(text):
 
 
 def astuple(tree):
-    return [getattr(tree, name) for name in tree.__dataclass_fields__]
+    return [getattr(tree, name) for name in tree.__match_args__]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
