@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeGuard
 
 from ondisk.datum import METADATA, FieldType
 from ondisk.errors import MatchError, shown
@@ -48,6 +48,12 @@ _SECOND = 1_000_000
 # SQLite sorts texts before blobs. The empty blob is the first blob.
 _FIRST_BLOB = "x''"
 COMPONENTS = "ondisk_components"
+# In the newest segments: all counts would take longer than many a query. A value that is not there is rare.
+_COUNT_SOME = (
+    "SELECT ifnull(sum(value_count.count), 0) FROM (SELECT segment, day FROM day_sum ORDER BY segment DESC, day DESC"
+    " LIMIT 8) AS some CROSS JOIN value_count ON value_count.segment = some.segment AND value_count.day = some.day"
+    " AND field = ? AND value = ?"
+)
 
 _OnValue: TypeAlias = StartsWith | Components | OneOf
 
@@ -65,6 +71,7 @@ class _IdIn(Expression):
 
     field: str
     ids: tuple[int, ...]
+    is_common: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +169,30 @@ def resolve(tree: Expression, columns: Columns, connection: Connection) -> Expre
         ids = tuple(row[0] for row in connection.execute(sql, writer.values))
         return leaf if len(ids) > _RESOLVED else _IdIn(leaf.field, ids)
 
-    return _with_leaves(tree, resolved)
+    found = _with_leaves(tree, resolved)
+    if not isinstance(found, And):
+        return found
+    equal = {each: 0 for each in found.children if _is_equality(each) and each.field in columns.counted}
+    if len(equal) < 2:
+        return found
+    for each in equal:
+        ((equal[each],),) = connection.execute(_COUNT_SOME, (each.field, *each.ids))
+    return _rarest_first(found, equal)
+
+
+def _is_equality(tree: Expression) -> TypeGuard[_IdIn]:
+    return isinstance(tree, _IdIn) and len(tree.ids) == 1
+
+
+def _rarest_first(tree: And, counts: Mapping[_IdIn, int]) -> And:
+    """Mark the equalities that more data fulfil than the rarest one, so that SQLite uses its index.
+
+    Args:
+        counts: equality → how many data fulfil it, in a sample.
+    """
+    least = min(counts.values())
+    common = {each: replace(each, is_common=True) for each, count in counts.items() if count > least}
+    return And(tuple(common.get(each, each) if isinstance(each, _IdIn) else each for each in tree.children))
 
 
 def check_declared(tree: Expression) -> None:
@@ -243,6 +273,8 @@ class _Writer:
                 return "0"
             case IsMissing(field):
                 return f"{self.column(field)} = 0" if self.is_interned(field) else f"{self.column(field)} IS NULL"
+            case _IdIn(field, ids, is_common=True):
+                return f"likelihood({self.column(field)} {self.one_of(ids)}, 0.9)"
             case _IdIn(field, ids) if len(ids) > _RESOLVED:
                 return f"{self.column(field)} IN (SELECT value FROM json_each({self.bind(json.dumps(ids))}))"
             case _IdIn(field, ids):
