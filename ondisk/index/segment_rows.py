@@ -80,8 +80,8 @@ def run_starts(snapshot: Snapshot, paddings: Mapping[str, int], but: Collection[
 
     Returns:
         For each run, in the order of appending: seq, segment, offset and reftime of its first datum; then segment, seq,
-        end and reftime of the datum with the previous seq; None if no datum has that seq. If that datum is of the
-        segment of the previous run, it is the last of that run.
+        end and reftime of the datum before it, None for the first of all. If that datum is of the segment of the
+        previous run, it is the last of that run.
 
     Cost: a third of the time that aggregating the rows takes.
     """
@@ -92,12 +92,14 @@ def run_starts(snapshot: Snapshot, paddings: Mapping[str, int], but: Collection[
     else:
         padding = str(next(iter(distinct), 0))
     sql = (
-        "SELECT d.seq, d.segment, d.offset, d.reftime, p.segment, p.seq, p.offset + p.size, p.reftime"
-        " FROM datum AS d LEFT JOIN datum AS p ON p.seq = d.seq - 1 WHERE (p.segment = d.segment"
-        f" AND p.offset + p.size + {padding} = d.offset AND p.reftime <= d.reftime) IS NOT TRUE"
+        "SELECT d.seq, d.segment, d.offset, d.reftime, last.segment, last.seq, last.offset + last.size, last.reftime"
+        " FROM datum AS d LEFT JOIN datum AS p ON p.seq = d.seq - 1"
+        " LEFT JOIN datum AS last ON last.seq = (SELECT max(seq) FROM datum WHERE seq < d.seq)"
+        f" WHERE (p.segment = d.segment AND p.offset + p.size + {padding} = d.offset"
+        " AND p.reftime <= d.reftime) IS NOT TRUE"
         f" {'AND d.segment NOT IN (SELECT value FROM json_each(?))' if but else ''} ORDER BY d.seq"
     )
-    return chain.from_iterable(snapshot.select(sql, (json.dumps([*but]),) if but else ()))
+    return chain.from_iterable(snapshot.select(sql, (json.dumps([*but]),) if but else (), _ROWS))
 
 
 def last_appended(snapshot: Snapshot) -> tuple[int, int, int, int] | None:

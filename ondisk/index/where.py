@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeGuard
 
 from ondisk.datum import METADATA, FieldType
 from ondisk.errors import MatchError, shown
@@ -47,6 +47,12 @@ _SECOND = 1_000_000
 # SQLite sorts texts before blobs. The empty blob is the first blob.
 _FIRST_BLOB = "x''"
 COMPONENTS = "ondisk_components"
+# In the newest segments: all counts would take longer than many a query. A value that is not there is rare.
+_COUNT_SOME = (
+    "SELECT ifnull(sum(value_count.count), 0) FROM (SELECT segment, day FROM day_sum ORDER BY segment DESC, day DESC"
+    " LIMIT 8) AS some CROSS JOIN value_count ON value_count.segment = some.segment AND value_count.day = some.day"
+    " AND field = ? AND value = ?"
+)
 
 _OnValue: TypeAlias = StartsWith | Components | OneOf
 
@@ -63,6 +69,7 @@ class _IdIn(Expression):
 
     field: str
     ids: tuple[int, ...]
+    is_common: bool
 
 
 class _Stored(Expression):
@@ -157,9 +164,32 @@ def resolve(tree: Expression, columns: Columns, connection: Connection) -> Expre
             return leaf
         sql = f"SELECT id FROM value WHERE {writer.on_value(leaf)} LIMIT {_RESOLVED + 1}"
         ids = tuple(row[0] for row in connection.execute(sql, writer.values))
-        return leaf if len(ids) > _RESOLVED else _IdIn(leaf.field, ids)
+        return leaf if len(ids) > _RESOLVED else _IdIn(leaf.field, ids, False)
 
-    return _with_leaves(tree, resolved)
+    found = _with_leaves(tree, resolved)
+    if not isinstance(found, And):
+        return found
+    equal = {each: 0 for each in found.children if _is_equality(each) and each.field in columns.counted}
+    if len(equal) < 2:
+        return found
+    for each in equal:
+        ((equal[each],),) = connection.execute(_COUNT_SOME, (each.field, *each.ids))
+    return _rarest_first(found, equal)
+
+
+def _is_equality(tree: Expression) -> TypeGuard[_IdIn]:
+    return isinstance(tree, _IdIn) and len(tree.ids) == 1
+
+
+def _rarest_first(tree: And, counts: Mapping[_IdIn, int]) -> And:
+    """Mark the equalities that more data fulfil than the rarest one, so that SQLite uses its index.
+
+    Args:
+        counts: equality → how many data fulfil it, in a sample.
+    """
+    least = min(counts.values())
+    common = {each: _IdIn(each.field, each.ids, True) for each, count in counts.items() if count > least}
+    return And(tuple(common.get(each, each) if isinstance(each, _IdIn) else each for each in tree.children))
 
 
 def check_declared(tree: Expression) -> None:
@@ -189,7 +219,7 @@ def without_functions(tree: Expression, columns: Columns, connection: sqlite3.Co
         writer = _Writer(columns)
         sql = f"SELECT id, CAST(value AS BLOB) FROM value WHERE {writer.led_by(leaf.parts)}"
         rows = connection.execute(sql, writer.values)
-        return _IdIn(leaf.field, tuple(id for id, text in rows if _has_components(text.decode(), leaf.parts)))
+        return _IdIn(leaf.field, tuple(id for id, text in rows if _has_components(text.decode(), leaf.parts)), False)
 
     return _with_leaves(tree, looked_up)
 
@@ -240,9 +270,11 @@ class _Writer:
                 return "0"
             case IsMissing(field):
                 return f"{self.column(field)} = 0" if self.is_interned(field) else f"{self.column(field)} IS NULL"
-            case _IdIn(field, ids) if len(ids) > _RESOLVED:
+            case _IdIn(field, ids, True):
+                return f"likelihood({self.column(field)} {self.one_of(ids)}, 0.9)"
+            case _IdIn(field, ids, _) if len(ids) > _RESOLVED:
                 return f"{self.column(field)} IN (SELECT value FROM json_each({self.bind(json.dumps(ids))}))"
-            case _IdIn(field, ids):
+            case _IdIn(field, ids, _):
                 return f"{self.column(field)} {self.one_of(ids)}"
             case TimeOfDay(field, begin, end):
                 second = self.second_of_day(field)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import compress, islice
+from collections.abc import Mapping, Sequence
+from itertools import compress
 from operator import add, ge, gt, le, lt
 from typing import Any
 
@@ -19,47 +20,62 @@ def all_known(access: Access, snapshot: Snapshot) -> list[Known]:
     """Sum up the rows of all segments.
 
     Cost: one pass over the rows, inside SQLite, finds the runs: rows that were appended to a segment one after another.
-    For a segment of one run, the first and the last row are enough. Rows of other segments are read, which takes ten
-    times as long: of those with deleted data, and if there are many runs, of all that are left.
+    The first and the last row of each run are enough for a segment whose later runs have higher offsets and no earlier
+    times, also if data between them were deleted. Rows of other segments are read, which takes ten times as long; if
+    these have many runs, the rows of all segments are.
     """
     known = {
         each[0].id: Known(each[0], damage=each[1], deleted=each[2]) for each in segment_rows.all_segments(snapshot)
     }
     paddings = {each.segment.format: len(access.format(each.segment.format).padding) for each in known.values()}
-    others = {id_ for id_, each in known.items() if each.deleted or access.format(each.segment.format).is_dir}
-
-    def add_run(run: tuple[Any, ...], last: tuple[Any, ...] | None) -> None:
-        """Sum up a run by its first and its last row, if the latter is the datum before the next run."""
-        seq, segment, first, begin = run
-        each = known.get(segment)
-        if each is None:
-            raise snapshot.corrupt(f"it has data of a segment {segment} that it does not know")
-        if last is None or None in last or last[0] != segment or each.count:
-            others.add(segment)
-        else:
-            _, last_seq, end, each.end = last
-            each.first, each.begin = first, begin
-            each.count = last_seq - seq + 1
-            each.data_end = end + paddings[each.segment.format]
-            each.size = each.data_end - each.first
-
+    others = {id_ for id_, each in known.items() if access.format(each.segment.format).is_dir}
     run: tuple[Any, ...] | None = None
-    runs = segment_rows.run_starts(snapshot, paddings, frozenset(others))
-    for row in islice(runs, len(known) + _FEW):
-        if None in row[:4]:  # no search by time finds it again
-            raise snapshot.corrupt(f"the datum {row[0]} has no segment, offset or reftime")
-        if run is not None:
-            add_run(run, row[4:])
-        run = row[:4]
-    if next(runs, None) is not None:
-        others.update(known)
-    elif run is not None:
-        add_run(run, segment_rows.last_appended(snapshot))
+    useless = 0  # runs of segments whose rows are read
+    for row in segment_rows.run_starts(snapshot, paddings, frozenset(others)):
+        seq, segment, offset, reftime, *last = row
+        if segment is None or offset is None or reftime is None:  # no search by time finds it again
+            raise snapshot.corrupt(f"the datum {seq} has no segment, offset or reftime")
+        if segment not in known:
+            raise snapshot.corrupt(f"it has data of a segment {segment} that it does not know")
+        if run is not None and not _add_run(known[run[1]], paddings, run, last):
+            others.add(run[1])
+        run = row
+        if segment in others:
+            useless += 1
+            if useless > len(known) + _FEW:
+                others, run = {*known}, None
+                break
+    if run is not None and not _add_run(known[run[1]], paddings, run, segment_rows.last_appended(snapshot)):
+        others.add(run[1])
     outside = segment_rows.outside_of_intervals(snapshot) if others else {}
     for id_ in others:
         empty = Known(known[id_].segment, damage=known[id_].damage, deleted=known[id_].deleted)
         known[id_] = _summed(access, snapshot, empty, *outside.get(id_, (None, None)))
     return list(known.values())
+
+
+def _add_run(known: Known, paddings: Mapping[str, int], run: Sequence[Any], last: Sequence[Any] | None) -> bool:
+    """Add a run of a segment to what is known about it; return False if only its rows can tell.
+
+    Args:
+        run: seq, segment, offset and reftime of the first datum, and more.
+        last: segment, seq, end and reftime of the last one, if it is of this segment.
+    """
+    seq, segment, first, begin, *_ = run
+    if last is None or None in last or last[0] != segment:
+        return False
+    _, last_seq, end, last_reftime = last
+    if not known.count:
+        known.first, known.begin = first, begin
+    elif first < known.data_end or begin < known.end:
+        return False
+    elif gap := first - known.data_end:
+        known.gap_at = known.data_end if known.gap_at is None else known.gap_at
+        known.gaps += gap
+    known.count += last_seq - seq + 1
+    known.end, known.data_end = last_reftime, end + paddings[known.segment.format]
+    known.size += known.data_end - first
+    return True
 
 
 def known_of(access: Access, snapshot: Snapshot, name: str, before: Known | None) -> Known | None:

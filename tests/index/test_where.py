@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -117,6 +118,34 @@ def test_a_text_is_equality_of_its_id_and_needs_no_sort(connection):
     for tree in (Compare("product", "=", "VM2,2"), Components("product", ("VM2", "2")), StartsWith("product", "VM2,3")):
         steps = plan(connection, tree, "ORDER BY datum.reftime, datum.seq")
         assert steps == ["SEARCH datum USING INDEX datum_by_product (f_product=?)"]
+
+
+@pytest.mark.parametrize(("rare", "common"), [("product", "area"), ("area", "product")])
+def test_of_two_equalities_the_rarer_one_is_searched(rare, common):
+    config = DatasetConfig.from_mapping({
+        "format": "jsonl", "step": "daily", "fields": {"area": "text", "product": "text"},
+        "unique": ["reftime", "area", "product"], "index": ["area", "product"],
+    })  # fmt: skip
+    columns = Columns(config)
+    tree = And((Compare("area", "=", "a"), Compare("product", "=", "p")))
+    with closing(sqlite3.connect(":memory:", isolation_level=None, factory=Connection)) as connection:
+        for statement in Tables(config).create_statements():
+            connection.execute(statement)
+        intern(connection, "a", "p")
+        ids = {"area": 1, "product": 2}
+        connection.execute("INSERT INTO day_sum VALUES (1, 5, 12, 12, 0, 0)")
+        for field, count in ((rare, 2), (common, 10)):
+            connection.execute("INSERT INTO value_count VALUES (1, 5, ?, ?, ?)", (field, ids[field], count))
+        for condition_, used in (
+            (tree, f"datum_by_{rare} (f_{rare}=?)"),
+            (And((*tree.children, Compare("reftime", "=", 5))), "datum_unique (reftime=? AND"),
+        ):
+            where = condition(resolve(condition_, columns, connection), columns)
+            (step,) = connection.execute(
+                f"EXPLAIN QUERY PLAN SELECT * FROM datum WHERE {where.sql} ORDER BY datum.reftime, datum.seq",
+                where.values,
+            )
+            assert f"SEARCH datum USING INDEX {used}" in step[3]
 
 
 def test_alternatives_and_negations_still_search_only_their_reftimes(connection):

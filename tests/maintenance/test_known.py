@@ -32,6 +32,7 @@ class Place:
     offset: int
     size: int
     reftime: int
+    is_deleted: bool = False
 
 
 @pytest.fixture(scope="module")
@@ -58,15 +59,16 @@ def store(access: Access, rows: list[Place]) -> None:
             transaction.remove(segment)
             transaction.save_segment(segment, Interval(id_ * DAY, (id_ + 1) * DAY))
         seqs = transaction.take_seqs(len(rows))
-        columns = ([getattr(row, name) for row in rows] for name in ("reftime", "segment", "offset", "size"))
-        transaction.insert([seqs, *columns])
+        kept = [(seq, row) for seq, row in zip(seqs, rows, strict=True) if not row.is_deleted]
+        columns = ([getattr(row, name) for _, row in kept] for name in ("reftime", "segment", "offset", "size"))
+        transaction.insert([[seq for seq, _ in kept], *columns])
         transaction.commit()
 
 
 def counted(segment: Segment, rows: list[Place]) -> Known:
     """Count what the index says of one segment, byte by byte."""
     padding = 1 if segment.format == "vm2" else 0
-    mine = [(row, seq) for seq, row in enumerate(rows) if row.segment == segment.id]
+    mine = [(row, seq) for seq, row in enumerate(rows) if row.segment == segment.id and not row.is_deleted]
     known = Known(segment, count=len(mine))
     if not mine:
         return known
@@ -120,8 +122,8 @@ def layouts(draw: st.DrawFn) -> list[Place]:
         rows[at] = Place(row.segment, offset, row.size, reftime)
     if draw(st.booleans()):
         rows = draw(st.permutations(rows))
-    dropped = draw(st.sets(st.integers(0, 25), max_size=4))
-    return [row for at, row in enumerate(rows) if at not in dropped]
+    deleted = draw(st.sets(st.integers(0, 25), max_size=8))
+    return [replace(row, is_deleted=at in deleted) for at, row in enumerate(rows)]
 
 
 @given(rows=layouts(), few=st.sampled_from([0, 1, 10_000]))
@@ -129,6 +131,17 @@ def test_both_ways_of_summing_up_return_what_counting_returns(access: Access, ro
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ondisk.maintenance.known._FEW", few)  # else only a slow test would have so many runs
         check_census(access, rows)
+
+
+def test_the_rows_of_a_segment_are_not_read_because_data_in_it_were_deleted(
+    access: Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [Place(1, 10 * at, 9, DAY + at, is_deleted=at % 3 == 1) for at in range(9)]
+    store(access, rows)
+    monkeypatch.delattr(segment_rows, "places_of")
+    with access.current().index.snapshot() as snapshot:
+        known, *_ = all_known(access, snapshot)
+    assert replace(known, deleted=0) == counted(known.segment, rows)
 
 
 @given(rows=layouts(), changed=layouts())
