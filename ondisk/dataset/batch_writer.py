@@ -59,8 +59,8 @@ class BatchWriter:
         self._trusted = trusted
         self._kept_before = len(directory.kept)
         self._concat = ConcatWriter(directory, transaction.take_generation)
+        self._has_new = False
         transaction.on_rollback(self._concat.undo)
-        transaction.after_commit(self._concat.reveal)
         transaction.at_end(self._concat.close)
 
     @property
@@ -104,6 +104,9 @@ class BatchWriter:
         if segment is None:
             segment = Segment(transaction.take_generation(), name, format.name, start.laid.end)
             files.clear(name, segment.id)
+            if not (format.is_dir or self._has_new):
+                self._has_new = True
+                transaction.after_commit(self._concat.reveal)
         return Destination(segment, interval, format, start, known)
 
     def _check_mounted(self, name: str) -> None:

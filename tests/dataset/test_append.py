@@ -28,8 +28,9 @@ from ondisk.errors import (
     SegmentCorrupt,
     StorageError,
 )
+from ondisk.filesystem import Directory
 from ondisk.formats.vm2 import Vm2
-from ondisk.index import INDEX
+from ondisk.index import INDEX, Index
 from ondisk.index.transaction import Transaction
 from ondisk.testing import EVERY_TYPE
 
@@ -804,6 +805,12 @@ def test_what_was_stored_under_larger_limits_is_still_read(create):
         assert next(dataset.query()).data == deep
 
 
+def alone(dataset):
+    """Count the data in the main file of the index, without the log."""
+    with contextlib.closing(sqlite3.connect(f"file:{dataset.path / INDEX}?mode=ro&immutable=1", uri=True)) as main:
+        return main.execute("SELECT count(*) FROM datum").fetchone()
+
+
 def test_many_small_batches_leave_little_in_the_log_and_none_at_the_end(create):
     dataset = create()
     most = 0
@@ -817,9 +824,38 @@ def test_many_small_batches_leave_little_in_the_log_and_none_at_the_end(create):
     assert dataset.append(given(), batch_size=1).imported == 300
     assert most < 2 * 1024 * 1024
     dataset.close()
-    alone = sqlite3.connect(f"file:{dataset.path / INDEX}?mode=ro&immutable=1", uri=True)  # without the log
-    with contextlib.closing(alone):
-        assert alone.execute("SELECT count(*) FROM datum").fetchone() == (300,)
+    assert alone(dataset) == (300,)
+
+
+def test_small_appends_share_a_checkpoint_and_closing_leaves_nothing_in_the_log(create, monkeypatch):
+    dataset, calls, checkpoint = create(), [], Index.checkpoint
+    monkeypatch.setattr(Index, "checkpoint", lambda index: calls.append(index) or checkpoint(index))
+    for n in range(40):
+        dataset.append([at(6, n)])
+        with ondisk.open(dataset.path, read_only=True) as other:
+            assert numbers(other) == list(range(n + 1))
+    assert len(calls) == 4
+    dataset.close()
+    assert len(calls) == 5
+    assert alone(dataset) == (40,)
+
+
+@pytest.mark.parametrize("change", ["delete", "a new segment", "much", "little space"])
+def test_all_else_is_moved_into_the_main_file_at_once(change, create, monkeypatch):
+    dataset = create()
+    for n in range(2):
+        dataset.append([at(6, n)])
+    assert alone(dataset) == (1,)
+    if change == "delete":
+        assert dataset.delete("") == 2
+    elif change == "a new segment":
+        dataset.append([Datum(T.replace(year=2001), {}, {"n": 0})])
+    elif change == "much":
+        dataset.append(at(6, n) for n in range(10_000))
+    else:
+        monkeypatch.setattr(Directory, "free_space", lambda directory: 64 * 1024 * 1024)
+        dataset.append([at(6)])
+    assert alone(dataset) == (dataset.summary().count,)
 
 
 def test_the_end_of_an_append_of_small_batches_waits_for_nobody(create):

@@ -206,6 +206,20 @@ def test_a_commit_that_a_query_keeps_from_the_main_file_does_not_count_as_moved(
     assert not needs_check(path)
 
 
+def test_an_older_main_file_below_a_log_that_waits_is_noticed(path, tmp_path):
+    shutil.copy(path / INDEX, tmp_path / "older")
+    with ondisk.open(path) as dataset:
+        for number in range(30, 34):
+            dataset.append(data(number, number + 1))
+        shutil.copytree(path, tmp_path / "killed")  # what a kill would leave
+    mark = mark_of(tmp_path / "killed")
+    assert mark.moved[0] < mark.seq
+    assert not needs_check(tmp_path / "killed")
+    assert needs_check(path) is False
+    shutil.copy(tmp_path / "older", tmp_path / "killed" / INDEX)
+    assert needs_check(tmp_path / "killed")
+
+
 def test_an_archive_has_its_own_mark(tmp_path):
     with ondisk.create(tmp_path / "dataset", {**CONFIG, "archive_age": 1}) as dataset:
         dataset.append([Datum(START.replace(year=2001), {"station": 1}, {"n": 1})])
