@@ -35,8 +35,10 @@ CASES = {"accidents": 1, "backup": 1, "cli": 1, "concurrency": 1, "crash": 1, "d
          "security": 1, "server": 1, "spark": 1, "staging": 1, "stateful": 1, "tables": 2, "test_readme.py": 1,
          "workers": 1}  # fmt: skip
 """Folder or file → how many cases of each parametrized test `make test` runs, spread evenly over all of them."""
-CASES_OF = {"test_nothing_is_lost_and_nothing_is_wrong": 60}
+CASES_OF = {"test_nothing_is_lost_and_nothing_is_wrong": 50}
 """The same for single tests."""
+CASES_OF_CHECK = {"test_nothing_is_lost_and_nothing_is_wrong": 400}
+"""Test → how many of its cases `make check` runs; all are in `make soak`."""
 
 _SLOW_STARTS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
@@ -60,14 +62,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the cases that only `make check` runs."""
     cases: dict[tuple[Path, str], list[pytest.Item]] = {}
     for item in items:
-        if getattr(item, "callspec", None) is not None:
+        if getattr(item, "callspec", None) is not None and item.get_closest_marker("slow") is None:
             cases.setdefault((item.path, item.originalname), []).append(item)
     for (path, name), some in cases.items():
         wanted = CASES_OF.get(name, CASES.get(path.relative_to(HERE).parts[0], len(some)))
-        kept = {round(at * (len(some) - 1) / max(1, wanted - 1)) for at in range(min(wanted, len(some)))}
+        kept, checked = _spread(wanted, some), _spread(CASES_OF_CHECK.get(name, len(some)), some)
         for at, item in enumerate(some):
             if at not in kept:
-                item.add_marker(pytest.mark.check)
+                item.add_marker(pytest.mark.check if at in checked else pytest.mark.slow)
+
+
+def _spread(wanted: int, cases: list[pytest.Item]) -> set[int]:
+    """Return the places of so many cases, the first and the last among them, if there are two."""
+    wanted = min(wanted, len(cases))
+    return {round(at * (len(cases) - 1) / max(1, wanted - 1)) for at in range(wanted)}
 
 
 @pytest.hookimpl
