@@ -87,12 +87,24 @@ def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
     parser.add_argument(
         "--decimal", metavar="C", help="the decimal mark of numbers in CSV: a point (default) or a comma"
     )
+    parser.add_argument(
+        "--thousands",
+        metavar="C",
+        help="the sign between each three digits of numbers in CSV: a point, a comma, ', _ or blank; default: none",
+    )
+    parser.add_argument(
+        "--header",
+        metavar="NAME,NAME",
+        type=names,
+        default=[],
+        help="the columns of a CSV file without a line of names",
+    )
 
 
 def table_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options of `add_table` that were given, as arguments of `append_file`."""
-    names = ("time", "time_format", "tz", "null", "delimiter", "decimal")
-    return {name: value for name in names if (value := getattr(arguments, name)) not in (None, [])}
+    options = ("time", "time_format", "tz", "null", "delimiter", "decimal", "thousands", "header")
+    return {name: value for name in options if (value := getattr(arguments, name)) not in (None, [])}
 
 
 def declared(arguments: argparse.Namespace) -> dict[str, Any]:

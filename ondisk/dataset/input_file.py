@@ -67,7 +67,7 @@ def parsed(
             return
         stream = begun.plain() if _is_text(found) else begun.stream
         chosen = access.format(access.config.format if found == CSV else found)
-        batches = _batches(access.config, chosen, stream, found, begun.path, batch_size, options)
+        batches = batches_of(access.config, chosen, stream, found, begun.path, batch_size, options)
         yield chosen, and_damage(batches, stream)
 
 
@@ -153,7 +153,7 @@ def _is_text(format: str) -> bool:
     return format == CSV or find(format).is_text
 
 
-def _batches(
+def batches_of(
     config: DatasetConfig,
     chosen: Format,
     stream: Readable,
