@@ -22,10 +22,11 @@ from ondisk.errors import InvalidInput, shown
 from ondisk.formats.base import BATCH_BYTES, Batch, Format, JoinsParts, Readable
 from ondisk.tables import csv_reader
 from ondisk.tables.batches import joined, with_refused
+from ondisk.tables.csv_lines import InUtf8, Lines
 from ondisk.tables.csv_reader import CsvRecords
-from ondisk.tables.options import COMMA, POINT, REFTIME, TableOptions
+from ondisk.tables.options import BLANKS, COMMA, POINT, REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
-from ondisk.tables.values import Cells, CellValues, Doubt, Metadata, Parts, Refused, doubt, use_signs
+from ondisk.tables.values import Cells, CellValues, Doubt, Metadata, Parts, Refused, doubt, number_or_text, use_signs
 
 _NOT_WORD = re.compile(r"[^a-z0-9_]+")
 _LOOKED_AT = 1000  # rows
@@ -54,12 +55,11 @@ def parse(
 def _parsed(
     stream: Readable, config: DatasetConfig, format: Format, options: TableOptions, batch_size: int
 ) -> Iterator[Batch]:
-    delimiter = options.delimiter or ","
     columns: Columns | None = None
-    for records in csv_reader.read(stream, delimiter, in_columns=True):
+    for records in records_of(stream, options, in_columns=True):
         if columns is None:
             names, records = header_of(records, options)
-            columns = Columns(names, config, format, options, delimiter)
+            columns = Columns(names, config, format, options, records)
         lines = sorted([*records.lines, *records.refused]) if records.refused else records.lines
         count = min(batch_size, columns.together)
         for begin in range(0, len(lines), count):
@@ -83,6 +83,13 @@ def check_takes_rows(format: Format) -> None:
 def field_name(column: str) -> str:
     """Return the name of the field that a column can be."""
     return _NOT_WORD.sub("_", column.lower()).strip("_")
+
+
+def records_of(stream: Readable, options: TableOptions, *, in_columns: bool = False) -> Iterator[CsvRecords]:
+    """Yield the records of a stream that is read with some options, as `csv_reader.read` does."""
+    stream = stream if options.encoding is None else InUtf8(stream, options.encoding)
+    delimiter = " " if options.delimiter == BLANKS else options.delimiter or ","
+    return csv_reader.read(stream, delimiter, in_columns=in_columns, clean=Lines(options))
 
 
 def header_of(records: CsvRecords, options: TableOptions) -> tuple[list[str], CsvRecords]:
@@ -127,7 +134,12 @@ class Columns:
     """
 
     def __init__(
-        self, names: list[str], config: DatasetConfig, format: Format, options: TableOptions, delimiter: str
+        self,
+        names: list[str],
+        config: DatasetConfig,
+        format: Format,
+        options: TableOptions,
+        following: CsvRecords | None = None,
     ) -> None:
         self._format = format
         self._is_ended = len(names) > 1 and names[-1] == ""  # each line ends with a delimiter
@@ -135,7 +147,7 @@ class Columns:
         check_names(names)
         wanted = REFTIME if options.time is None else options.time
         if wanted not in names:
-            raise _no_time(wanted, names, delimiter)
+            raise no_column(wanted, names, options, following)
         self._names = names
         self._time = names.index(wanted)
         fields: dict[str, int] = {}
@@ -307,12 +319,49 @@ def check_names(names: list[str]) -> None:
         places[name] = place
 
 
-def _no_time(wanted: str, names: list[str], delimiter: str) -> InvalidInput:
-    """Return the error for a file without the column of the reftime."""
+def no_column(wanted: str, names: list[str], options: TableOptions, following: CsvRecords | None) -> InvalidInput:
+    """Return the error for a file without the column of the reftime.
+
+    Args:
+        following: the first records after the names, to find the names there.
+    """
     listed = ", ".join(map(shown, names[:_NAMED])) + ", …" * (len(names) > _NAMED)
-    other = next((each for each in ";\t|,:" if each != delimiter and len(names) == 1 and each in names[0]), "")
-    if other:
-        hint = f"Is the delimiter {'a tab' if other == chr(9) else other}? Pass it as delimiter (--delimiter)."
-    else:
-        hint = "Pass the name of the column with the time as time (--time)."
+    hint = _hint(wanted, names, options, following)
     return InvalidInput(f"there is no column {shown(wanted)}; the columns are {listed}", hint=hint)
+
+
+def _hint(wanted: str, names: list[str], options: TableOptions, following: CsvRecords | None) -> str:
+    """Return what to do about a file without the column of the reftime, by what is in its first lines."""
+    if first_is_data(names):
+        return f"{IS_DATA[0].upper()}{IS_DATA[1:]}. {NAME_THEM}"
+    sign = " " if options.delimiter == BLANKS else options.delimiter or ","
+    lines = {0: names} if following is None else {0: names, **dict(zip(following.lines, following.rows, strict=False))}
+    for number, row in [*lines.items()][:_NAMED]:
+        line = sign.join(row)
+        found = [each for each in (*";\t|,:", None) if wanted in [cell.strip('" ') for cell in line.split(each)]]
+        if not found or (sign in found and number == 0):
+            continue
+        delimiter = sign if sign in found else found[0]
+        says = "blanks" if delimiter is None else "a tab" if delimiter == "\t" else delimiter
+        is_it = "" if delimiter == sign else f"Is the delimiter {says}? Pass it as delimiter (--delimiter)."
+        if number == 0:
+            return is_it
+        skip = f"The names are in line {number}: pass skip_lines (--skip-lines {number - 1})."
+        return f"{skip} {is_it}".strip()
+    if len(names) == 1 and (other := next((each for each in ";\t|," if each != sign and each in names[0]), "")):
+        return f"Is the delimiter {'a tab' if other == chr(9) else other}? Pass it as delimiter (--delimiter)."
+    if names[0].startswith(("#", "%", "//")) and options.comment is None:
+        return f"Line 1 is perhaps a comment: pass comment (--comment '{names[0][0]}')."
+    if same := [name for name in names if name.lower() == wanted.lower()]:
+        return f"Pass {shown(same[0])} as time (--time): case matters."
+    if options.time is None:
+        return "Pass the name of the column with the time as time (--time)."
+    return "Pass one of these names as time (--time), or lines to skip before the names as skip_lines (--skip-lines)."
+
+
+def first_is_data(names: Sequence[str]) -> bool:
+    """Return whether the first line of a file consists of numbers, or has a time in ISO 8601."""
+    times = Times(None, Zone("UTC"))
+    return any(isinstance(times[name], int) for name in names) or not any(
+        isinstance(number_or_text(name), str) for name in names
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
@@ -9,13 +10,15 @@ from typing import Any, TypedDict
 from ondisk.errors import InvalidInput, shown
 
 REFTIME = "reftime"
-CSV_ONLY = ("null", "delimiter", "decimal", "thousands", "header")
+CSV_ONLY = ("null", "delimiter", "decimal", "thousands", "header", "skip_lines", "comment", "encoding")
 """The options that no other table has."""
 DECIMALS = (POINT, COMMA) = (".", ",")
 THOUSANDS = (COMMA, POINT, "'", " ", "_")
 _ALIKE = {"\u2019": "'", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "blank": " "}
 NULLS = frozenset({"NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-", "--", "?"})
 """Texts that often mean that there is no value, if all other cells of a column are numbers."""
+BLANKS = "blanks"
+"""The delimiter of columns that are aligned with blanks or tabs."""
 _TABS = frozenset({"tab", "\\t"})  # how a shell's user writes it
 _DELIMITERS = frozenset(",;|:!#$%&*/<=>?@^_`~ ") | {"\t"}
 
@@ -31,6 +34,9 @@ class TableArguments(TypedDict, total=False):
     decimal: str | None
     thousands: str | None
     header: Sequence[str]
+    skip_lines: int | None
+    comment: str | None
+    encoding: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +48,13 @@ class TableOptions:
         time_format: as `datetime.strptime` takes it, or unix, unix-ms; None for ISO 8601.
         tz: the zone of times without an offset: a name such as Europe/Rome, UTC, or an offset such as +01:00.
         null: texts of cells that mean that there is no value; an empty cell always does. For CSV only.
-        delimiter: the character between cells; None for a comma, or a tab in a `.tsv`. For CSV only.
+        delimiter: the character between cells, or `BLANKS`; None for a comma, or a tab in a `.tsv`. For CSV only.
         decimal: the mark before the decimals of numbers, a point or a comma; None for a point. For CSV only.
         thousands: the sign between each three digits of numbers, one of `THOUSANDS`; None for none. For CSV only.
         header: the names of the columns, if the first line has none. For CSV only.
+        skip_lines: how many lines precede the names of the columns; None for none. For CSV only.
+        comment: with what lines begin that are to be ignored, such as #; None for none. For CSV only.
+        encoding: how the text is encoded, as `codecs.lookup` knows it; None for UTF-8. For CSV only.
 
     Raises:
         InvalidInput: an option is not valid.
@@ -59,9 +68,12 @@ class TableOptions:
     decimal: str | None = None
     thousands: str | None = None
     header: Sequence[str] = ()
+    skip_lines: int | None = None
+    comment: str | None = None
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("time", "time_format", "tz"):
+        for name in ("time", "time_format", "tz", "comment", "encoding"):
             value = getattr(self, name)
             if not (value is None or (isinstance(value, str) and value)):
                 raise InvalidInput(f"{name} must be a text, not {shown(value)}")
@@ -76,9 +88,19 @@ class TableOptions:
             object.__setattr__(self, name, tuple(texts))
         if self.delimiter in _TABS:
             object.__setattr__(self, "delimiter", "\t")
-        if self.delimiter is not None and self.delimiter not in _DELIMITERS:
+        if self.delimiter not in (None, BLANKS, *_DELIMITERS):
             problem = f"the delimiter must be one character such as , or ; or a tab, not {shown(self.delimiter)}"
-            raise InvalidInput(problem, hint="Write tab for a tab.")
+            raise InvalidInput(problem, hint=f"Write tab for a tab, {BLANKS} for columns that are aligned with blanks.")
+        if self.skip_lines is not None and not (type(self.skip_lines) is int and self.skip_lines >= 0):
+            raise InvalidInput(f"skip_lines must be a whole number of 0 or more, not {shown(self.skip_lines)}")
+        if self.encoding is not None:
+            try:
+                is_text = codecs.lookup(self.encoding)._is_text_encoding
+            except (LookupError, ValueError):
+                is_text = False
+            if not is_text:
+                problem = f"encoding {shown(self.encoding)} is not known"
+                raise InvalidInput(problem, hint="Write for example windows-1252 or utf-16.")
         if self.decimal not in (None, *DECIMALS):
             raise InvalidInput(f"decimal must be a point or a comma, not {shown(self.decimal)}")
         object.__setattr__(self, "thousands", _ALIKE.get(str(self.thousands), self.thousands))

@@ -24,10 +24,11 @@ from ondisk.formats import find
 from ondisk.formats.base import Readable
 from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
-from ondisk.tables import csv_input, csv_reader
+from ondisk.tables import csv_input
 from ondisk.tables.csv_input import check_names, field_name
+from ondisk.tables.csv_lines import InUtf8
 from ondisk.tables.csv_reader import CsvRecords
-from ondisk.tables.options import REFTIME, TableArguments, TableOptions
+from ondisk.tables.options import BLANKS, REFTIME, TableArguments, TableOptions
 from ondisk.tables.times import Times, Zone
 from ondisk.tables.values import SIGNS, Cells, Signs, are_numbers, doubt, number_or_text
 
@@ -59,6 +60,7 @@ _CLOCK_NAMES = {"time": re.compile(r"[0-9]{1,6}"), "hour": re.compile(r"[0-9]{1,
 _DIGITS = {14: "%Y%m%d%H%M%S", 12: "%Y%m%d%H%M", 10: "%Y%m%d%H", 8: "%Y%m%d"}
 _UNIX = {"unix": range(5 * 10**8, 5 * 10**9), "unix-ms": range(5 * 10**11, 5 * 10**12)}  # the years 1985 to 2128
 _DELIMITERS = ",;\t|"
+_BEGIN = 20  # lines in which the names are looked for
 _ZONE = "ZONE"
 """Printed in place of a zone that the file does not contain."""
 
@@ -160,11 +162,14 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     Raises:
         InvalidInput: it has no rows, no names, or no column with times; or an option is not valid.
     """
+    stream = stream if options.encoding is None else InUtf8(stream, options.encoding)
     head = stream.read(1024 * 1024)
-    delimiter = options.delimiter or _delimiter(head)
-    found, is_whole = _first(csv_reader.read(_Joined(head, stream), delimiter))
-    if 1 in found.refused:
-        raise InvalidInput(f"it is not CSV: line 1: {found.refused[1]}", hint="--from reads CSV and JSON lines.")
+    options = _begin(head, options)
+    found, is_whole = _first(csv_input.records_of(_Joined(head, stream), replace(options, encoding=None)))
+    first = min([*found.lines[:1], *found.refused], default=0)
+    if first in found.refused:
+        problem = f"it is not CSV: line {first}: {found.refused[first]}"
+        raise InvalidInput(problem, hint="--from reads CSV and JSON lines.")
     if not found.rows:
         raise InvalidInput("the file has no rows to look at")
     header, found = csv_input.header_of(found, options)
@@ -175,7 +180,7 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     check_names(names)
 
     def refused(config: DatasetConfig, options: TableOptions) -> dict[int, str]:
-        columns = csv_input.Columns(header, config, find(config.format)(config), options, delimiter)
+        columns = csv_input.Columns(header, config, find(config.format)(config), options)
         return dict(columns.encode(found).refused)
 
     at = {line: place for place, line in enumerate(sorted([*found.lines, *found.refused]))}
@@ -204,7 +209,7 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     ]
     size = sum(sum(map(len, row)) + len(row) for row in table)
     sample = _Sample(rows, [place for place, _ in whole], len(at), size, is_whole, refused)
-    options = replace(options, null=sorted(nulls), delimiter=None if delimiter == "," else delimiter, **signs._asdict())
+    options = replace(options, null=sorted(nulls), **signs._asdict())
     return _proposed(sample, names, name, options, "seg")
 
 
@@ -417,14 +422,39 @@ def _append(name: str, options: TableOptions, format: str) -> str:
         words += ["--decimal", options.decimal]
     if options.thousands is not None:
         words += ["--thousands", "blank" if options.thousands == " " else options.thousands]
+    if options.skip_lines:
+        words += ["--skip-lines", str(options.skip_lines)]
+    if options.comment is not None:
+        words += ["--comment", options.comment]
+    if options.encoding is not None:
+        words += ["--encoding", options.encoding]
     if options.header:
         words += ["--header", ",".join(options.header)]
     return shlex.join(words)
 
 
-def _delimiter(head: bytes) -> str:
-    line = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0].decode(errors="replace")
-    return max(_DELIMITERS, key=line.count)
+def _begin(head: bytes, options: TableOptions) -> TableOptions:
+    """Return the options with what the first lines show: comments, lines before the names, and the delimiter."""
+    lines = head.removeprefix(b"\xef\xbb\xbf").decode(errors="replace").splitlines()[:_BEGIN]
+    if options.comment is None and lines and lines[0].startswith("#"):
+        options = replace(options, comment="#")
+    skipped = options.skip_lines or 0
+    numbered = [
+        (number, line)
+        for number, line in enumerate(lines)
+        if number >= skipped and line.strip() and not (options.comment and line.lstrip().startswith(options.comment))
+    ]
+    texts = [line for _, line in numbered] or [""]
+    last = texts[-1] if len(texts) < 3 else texts[-2]  # the last one may be cut off, and a title has no delimiter
+    delimiter = options.delimiter or max(_DELIMITERS, key=last.count)
+    if options.delimiter is None and not last.count(delimiter):
+        widths = {len(line.split()) for line in texts}
+        delimiter = BLANKS if len(texts) > 1 and len(widths) == 1 and widths != {1} else ","
+    if options.skip_lines is None and not options.header and delimiter != BLANKS and last.count(delimiter):
+        skipped = next(number for number, line in numbered if line.count(delimiter))
+        if skipped > numbered[0][0]:
+            options = replace(options, skip_lines=skipped)
+    return replace(options, delimiter=None if delimiter == "," else delimiter)
 
 
 def _signs(columns: Iterable[Sequence[str]], options: TableOptions) -> Signs:
@@ -521,6 +551,7 @@ def _check_clock(sample: _Sample, names: Sequence[str], name: str, options: Tabl
         place, delimiter = names.index(date), options.delimiter or ","
         hint = "Write both into one column first, such as 2026-11-20 06:00."
         is_plain = format == "seg" and PurePath(name).suffix.lower() not in EXTENSIONS
+        is_plain &= delimiter != BLANKS
         if is_plain and names[place + 1 : place + 2] == [clock]:
             edit = shlex.quote(f"s/{delimiter}/ /{place + 1}")
             hint = f"Join the columns first: sed {edit} {shlex.quote(name)} > joined.csv."

@@ -92,7 +92,7 @@ class Cells:
             return None if POINT in text else text.replace(COMMA, POINT)
         return text
 
-    def is_null(self, value: Value, text: str) -> bool:
+    def is_null(self, value: Value | None, text: str) -> bool:
         """Return whether a cell of a declared field has no value, if it was read as this one."""
         return text.strip() in self._null_texts or (type(value) in (int, float) and value in self._null_numbers)
 
