@@ -28,7 +28,7 @@ from ondisk.tables import csv_input
 from ondisk.tables.csv_input import check_names, field_name
 from ondisk.tables.csv_lines import InUtf8
 from ondisk.tables.csv_reader import CsvRecords
-from ondisk.tables.options import BLANKS, REFTIME, TableArguments, TableOptions
+from ondisk.tables.options import BLANKS, POINT, REFTIME, TableArguments, TableOptions
 from ondisk.tables.times import Times, Zone
 from ondisk.tables.values import SIGNS, Cells, Signs, are_numbers, doubt, number_or_text
 
@@ -145,9 +145,9 @@ def proposed(
     options = TableOptions(**table)
     with open_source(source) as opened:
         begun = Begun.of(opened)
-        if table := table_of(begun.head):
+        if kind := table_of(begun.head):
             hint = "Create the dataset with `ondisk init --step monthly --field NAME=TYPE`, then append the file."
-            raise InvalidInput(f"it is a table of {table.title()}, and not CSV or JSON lines", hint=hint)
+            raise InvalidInput(f"it is a table of {kind.title()}, and not CSV or JSON lines", hint=hint)
         is_json = begun.path.suffix.lower() == ".jsonl" or JsonLines.recognises(begun.head)
         name = PurePath(str(getattr(opened, "name", "-"))).name
         return (_proposed_json if is_json else _proposed_csv)(begun.plain(), name, options)
@@ -209,7 +209,8 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     ]
     size = sum(sum(map(len, row)) + len(row) for row in table)
     sample = _Sample(rows, [place for place, _ in whole], len(at), size, is_whole, refused)
-    options = replace(options, null=sorted(nulls), **signs._asdict())
+    decimal = None if options.decimal is None and signs.decimal == POINT else signs.decimal
+    options = replace(options, null=sorted(nulls), decimal=decimal, thousands=signs.thousands)
     return _proposed(sample, names, name, options, "seg")
 
 
@@ -298,7 +299,8 @@ def _proposed(sample: _Sample, names: Sequence[str], name: str, options: TableOp
     """
     if not sample.rows:
         raise InvalidInput("the file has no rows to look at")
-    given, refused, text = options, dict[int, str](), ""
+    given = options
+    refused: Mapping[int, str] = {}
     for _ in range(2):
         kept = [at for at, place in enumerate(sample.places) if place not in refused]
         if not kept:
@@ -446,7 +448,9 @@ def _begin(head: bytes, options: TableOptions) -> TableOptions:
     ]
     texts = [line for _, line in numbered] or [""]
     last = texts[-1] if len(texts) < 3 else texts[-2]  # the last one may be cut off, and a title has no delimiter
-    delimiter = options.delimiter or max(_DELIMITERS, key=last.count)
+    counts = {each: last.count(each) for each in _DELIMITERS}
+    same = {each: sum(line.count(each) == count for line in texts) for each, count in counts.items() if count}
+    delimiter = options.delimiter or max(_DELIMITERS, key=lambda each: (same.get(each, 0), counts[each]))
     if options.delimiter is None and not last.count(delimiter):
         widths = {len(line.split()) for line in texts}
         delimiter = BLANKS if len(texts) > 1 and len(widths) == 1 and widths != {1} else ","
@@ -459,7 +463,7 @@ def _begin(head: bytes, options: TableOptions) -> TableOptions:
 
 def _signs(columns: Iterable[Sequence[str]], options: TableOptions) -> Signs:
     """Return the signs of the numbers of all columns: those that were given, or that explain texts among them."""
-    given = Signs(options.decimal, options.thousands)
+    given = Signs(options.decimal or POINT, options.thousands)
     cells, found, plain = Cells(options.null, *given), list[set[Signs]](), list[list[str]]()
     for texts in columns:
         known = [text for text in {*texts} if cells.value(text) is not None]
@@ -486,11 +490,12 @@ def _nulls(texts: Sequence[str], cells: Cells) -> set[str]:
     found = doubt(texts, cells)
     marks = {*found.marks} if found is not None else set[str]()
     values = {text: value for text in {*texts} - marks if (value := cells.value(text)) is not None}
-    if any(isinstance(value, str) for value in values.values()):
+    numbers = {text: value for text, value in values.items() if not isinstance(value, str)}
+    others = [value for text, value in numbers.items() if not _SENTINEL.fullmatch(text.strip())]
+    if len(numbers) < len(values) or not others:
         return marks
-    others = [value for text, value in values.items() if not _SENTINEL.fullmatch(text.strip())]
     return marks | {
-        text.strip() for text, value in values.items() if value not in others and others and min(others) > value / 3
+        text.strip() for text, value in numbers.items() if _SENTINEL.fullmatch(text.strip()) and min(others) > value / 3
     }
 
 
