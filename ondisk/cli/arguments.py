@@ -82,17 +82,39 @@ def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
         help="cells of CSV with one of these texts have no value, as empty ones: NA,-999",
     )
     parser.add_argument(
-        "--delimiter", metavar="C", help="the character between cells; default: a comma, or a tab in a .tsv"
+        "--delimiter",
+        metavar="C",
+        help="the character between cells, or blanks for aligned columns; default: a comma, or a tab in a .tsv",
     )
     parser.add_argument(
         "--decimal", metavar="C", help="the decimal mark of numbers in CSV: a point (default) or a comma"
     )
+    parser.add_argument(
+        "--thousands",
+        metavar="C",
+        help="the sign between each three digits of numbers in CSV: a point, a comma, ', _ or blank; default: none",
+    )
+    parser.add_argument(
+        "--header",
+        metavar="NAME,NAME",
+        type=names,
+        default=[],
+        help="the columns of a CSV file without a line of names",
+    )
+    parser.add_argument(
+        "--skip-lines", metavar="N", type=count, help="the number of lines of CSV before the names of the columns"
+    )
+    parser.add_argument("--comment", metavar="TEXT", help="ignore lines of CSV that begin with this text, such as #")
+    parser.add_argument("--encoding", metavar="E", help="the encoding of CSV, such as windows-1252; default: UTF-8")
 
 
 def table_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options of `add_table` that were given, as arguments of `append_file`."""
-    names = ("time", "time_format", "tz", "null", "delimiter", "decimal")
-    return {name: value for name in names if (value := getattr(arguments, name)) not in (None, [])}
+    from ondisk.tables.options import TableArguments
+
+    return {
+        name: value for name in TableArguments.__annotations__ if (value := getattr(arguments, name)) not in (None, [])
+    }
 
 
 def declared(arguments: argparse.Namespace) -> dict[str, Any]:

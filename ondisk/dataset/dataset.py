@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias, TypeVar, Unpack
 
 from ondisk.config import ConfigDict, DatasetConfig
 from ondisk.dataset.archives import DatasetAccess
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ondisk.replication.token import Token
     from ondisk.staging.stage import FinishedStage
     from ondisk.tables.arrow_out import Columns
+    from ondisk.tables.options import TableArguments
 
 
 class ArrowStream(Protocol):
@@ -238,13 +239,8 @@ class Dataset(Queryable):
         format: str | None = None,
         outcomes: bool = False,
         *,
-        time: str | None = None,
-        time_format: str | None = None,
-        tz: str | None = None,
-        null: Sequence[str] = (),
-        delimiter: str | None = None,
-        decimal: str | None = None,
         batch_size: int = BATCH_SIZE,
+        **table: Unpack[TableArguments],
     ) -> AppendResult:
         """Store the data of a file: lines and frames byte for byte, rows of tables in the dataset's format.
 
@@ -256,13 +252,9 @@ class Dataset(Queryable):
             format: the file's format, also `csv`, `parquet` or `arrow`; None to recognise it by its extension, then by
                 its content.
             outcomes: whether to report what happened to each datum.
-            time: the column of a table, or the key of JSON lines, that is the reftime; None for `reftime`.
-            time_format: how times are written, as `datetime.strptime` takes it, or unix, unix-ms; None for ISO 8601.
-            tz: the zone of times without an offset, such as Europe/Rome, UTC or +01:00.
-            null: texts in CSV that mean that there is no value; an empty cell always does.
-            delimiter: between the cells of CSV; None for a comma, or a tab in a `.tsv`.
-            decimal: the mark before the decimals of numbers in CSV, `.` or `,`; None for a point.
             batch_size: data in a batch; a batch also ends at 64 MiB.
+            table: how rows become data, with the names of the options of `ondisk append`, such as `time="when"` or
+                `tz="UTC"`; see `TableArguments`. `null` and `header` are lists.
 
         Raises:
             NotFound: the file does not exist.
@@ -275,7 +267,7 @@ class Dataset(Queryable):
         from ondisk.dataset.input_file import parsed
         from ondisk.tables.options import TableOptions
 
-        options = TableOptions(time, time_format, tz, null, delimiter, decimal)
+        options = TableOptions(**table)
         with parsed(self._access, source, format, checked_batch_size(batch_size), options) as (chosen, read):
             return self._append(read, chosen, outcomes=outcomes)
 

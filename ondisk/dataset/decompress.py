@@ -1,4 +1,4 @@
-"""Decompress input files, gzip or zstd, as a stream: memory does not grow with what they decompress to.
+"""Decompress input files, gzip, zstd, bzip2 or xz, as a stream: memory does not grow with what they decompress to.
 
 A compressed file may have several members or frames one after the other, as `cat a.gz b.gz` makes them. If it is
 damaged or cut off, what was decompressed before is read, up to the last whole line: a part of a line could look like
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Protocol
 
@@ -21,10 +22,12 @@ _PIECE = 1024 * 1024
 _BEGIN = 4096
 _LONGEST = 16 * 1024 * 1024  # bytes of a line that are held back until its end
 _GZIP = b"\x1f\x8b"
+_PADDED = ("gzip", "xz")
+_XZ_MEMORY = 256 * 1024 * 1024  # bytes; four times as many as xz -9 needs
 
 
 class _Decompressor(Protocol):
-    """Decompresses one member or frame. The classes of zstd have this form."""
+    """Decompresses one member or frame. The classes of zstd, bzip2 and xz have this form."""
 
     @property
     def eof(self) -> bool: ...
@@ -43,7 +46,7 @@ class Decompressed:
 
     Args:
         stream: compressed bytes.
-        compression: gzip or zstd.
+        compression: gzip, zstd, bzip2 or xz.
 
     Attributes:
         damage: what was wrong with it; None until that is known.
@@ -132,9 +135,9 @@ class Decompressed:
         return self._member.decompress(data, _PIECE)
 
     def _begin(self) -> bool:
-        """Return whether another member follows. Zeros after one of gzip are padding."""
+        """Return whether another member follows. Zeros after one of gzip or xz are padding."""
         while True:
-            if self._compression == "gzip":
+            if self._compression in _PADDED:
                 self._given = self._given.lstrip(b"\0")
             if len(self._given) >= len(_GZIP):
                 break
@@ -197,8 +200,20 @@ def _zstd() -> tuple[Callable[[], _Decompressor], type[Exception]]:
     raise StateError("zstd is not installed", hint=hint)
 
 
-_MAKERS = {"gzip": _gzip, "zstd": _zstd}
+def _bzip2() -> tuple[Callable[[], _Decompressor], type[Exception]]:
+    import bz2
+
+    return bz2.BZ2Decompressor, OSError
+
+
+def _xz() -> tuple[Callable[[], _Decompressor], type[Exception]]:
+    import lzma
+
+    return partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, _XZ_MEMORY), lzma.LZMAError
+
+
+_MAKERS = {"gzip": _gzip, "zstd": _zstd, "bzip2": _bzip2, "xz": _xz}
 COMPRESSIONS = frozenset(_MAKERS)
 """What can be decompressed, as `formats.base.compression_of` calls it."""
-EXTENSIONS = {".gz": "gzip", ".zst": "zstd"}
+EXTENSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
 """The extensions of compressed files, which follow the extension of what is in them."""

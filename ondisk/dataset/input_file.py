@@ -14,8 +14,9 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.decompress import COMPRESSIONS, EXTENSIONS, Decompressed, begin_of
 from ondisk.errors import ConfigError, InvalidInput, NotFound, StorageError, shown
-from ondisk.formats import Batch, Format, find, recognise
+from ondisk.formats import Batch, Format, find, recognised
 from ondisk.formats.base import Chained, Readable, compression_of
+from ondisk.formats.foreign import foreign
 
 if TYPE_CHECKING:
     from ondisk.tables.options import TableOptions
@@ -28,6 +29,7 @@ TABLES = ("parquet", "arrow")
 """The formats of files that are tables with types. Their rows are stored in the dataset's format, too."""
 
 _MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow", b"FEA1": "arrow"}
+_OF_LINES = ("seg", "jsonl", "vm2")  # of other formats, any file may be a datum
 _DELIMITERS = {".csv": None, ".tsv": "\t"}
 """The extensions of tables in CSV, and the delimiters that these say."""
 
@@ -67,7 +69,7 @@ def parsed(
             return
         stream = begun.plain() if _is_text(found) else begun.stream
         chosen = access.format(access.config.format if found == CSV else found)
-        batches = _batches(access.config, chosen, stream, found, begun.path, batch_size, options)
+        batches = batches_of(access.config, chosen, stream, found, begun.path, batch_size, options)
         yield chosen, and_damage(batches, stream)
 
 
@@ -119,7 +121,11 @@ def _recognised(access: Access, begun: Begun) -> str:
 
     Tables with types are recognised by their first bytes first, since these have many extensions.
     """
-    return begun.table or recognise(begun.path.name, begun.head, access.config.format)
+    likely = access.config.format
+    found = begun.table or recognised(begun.path.name, begun.head, likely)
+    if found is None and likely in _OF_LINES and (error := foreign(begun.head)) is not None:
+        raise error
+    return found or likely
 
 
 def is_csv(path: PurePath) -> bool:
@@ -153,7 +159,7 @@ def _is_text(format: str) -> bool:
     return format == CSV or find(format).is_text
 
 
-def _batches(
+def batches_of(
     config: DatasetConfig,
     chosen: Format,
     stream: Readable,

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 from ondisk.datum import FieldType, Value, from_microseconds
 from ondisk.errors import InvalidInput, shown
 from ondisk.local_time import to_utc, zone_of
-from ondisk.tables.times import Times, Zone
+from ondisk.tables.times import TimeFormat, Times, Zone
 from ondisk.tables.values import reader
 
 PATH = "path"
@@ -111,7 +111,7 @@ class TimeInText:
     """
 
     def __init__(self, form: str, kind: str, tz: str | None) -> None:
-        self._form, self._kind = form, kind
+        self._form, self._kind, self._time_of = form, kind, TimeFormat(form)
         letters = _DIRECTIVE.findall(form)
         unknown = [f"%{letter}" for letter in letters if letter not in _DIRECTIVES]
         if unknown or len({*letters}) < len(letters) or "Y" not in letters:
@@ -142,7 +142,7 @@ class TimeInText:
         times: dict[datetime, str] = {}
         for each in texts:
             with contextlib.suppress(ValueError):
-                times.setdefault(datetime.strptime(each, self._form), each)
+                times.setdefault(self._time_of(each), each)
         if len(times) > 1:
             several = ", ".join(map(shown, times.values()))
             raise InvalidInput(f"its {self._kind} has several times of the form {self._form}: {several}")

@@ -12,11 +12,14 @@ from typing import Any, ClassVar
 
 from ondisk.datum import Datum, microseconds
 from ondisk.errors import InvalidInput, LimitExceeded
-from ondisk.formats.base import BATCH_BYTES, Batch, Format, Readable, compression_of, end_of_blank
+from ondisk.formats.base import BATCH_BYTES, Batch, Format, Readable, end_of_blank
+from ondisk.formats.foreign import foreign
 from ondisk.segment import Damage, End, ScanResult, SegmentFile
 
 _SCANNED = 512 * 1024  # bytes of a segment that are read together
 _CHUNK = 2 * 1024 * 1024
+_BOM = b"\xef\xbb\xbf"
+_HEAD = 4096  # bytes by which a file is recognised
 _EXPLAINED = 100  # refused lines of those parsed together; a result reports no more reasons
 
 
@@ -90,6 +93,9 @@ class LineFormat(Format):
             try:
                 reftime, metadata = read(line)
             except InvalidInput as error:
+                if line.startswith(_BOM) and not stored:  # of a file, or of files that were joined
+                    batch.extend(self.parse_lines([line.removeprefix(_BOM)], at))
+                    continue
                 batch.refused.append((len(batch), f"line {at}: {error.message}"))
                 if b"\0" not in line:
                     continue
@@ -150,8 +156,8 @@ class LineFormat(Format):
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
         number = 1
         for lines in read_lines(stream, batch_size, self.config.max_datum_size):
-            if number == 1 and (compression := compression_of(lines[0])):
-                raise InvalidInput(f"it is compressed with {compression}, not text", hint="Decompress it first.")
+            if number == 1 and (error := foreign(b"\n".join(lines[:2])[:_HEAD])):
+                raise error
             batch = self.parse_lines(lines, number)
             number += len(lines)
             if len(batch):

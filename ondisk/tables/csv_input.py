@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import compress
@@ -21,23 +22,18 @@ from ondisk.errors import InvalidInput, shown
 from ondisk.formats.base import BATCH_BYTES, Batch, Format, JoinsParts, Readable
 from ondisk.tables import csv_reader
 from ondisk.tables.batches import joined, with_refused
+from ondisk.tables.csv_lines import InUtf8, Lines
 from ondisk.tables.csv_reader import CsvRecords
-from ondisk.tables.options import COMMA, NULLS, POINT, REFTIME, USE_COMMA, TableOptions
+from ondisk.tables.options import BLANKS, COMMA, POINT, REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
-from ondisk.tables.values import (
-    CellValues,
-    Metadata,
-    Parts,
-    Refused,
-    numbers_by,
-    with_decimal_comma,
-    with_decimal_point,
-)
+from ondisk.tables.values import Cells, CellValues, Doubt, Metadata, Parts, Refused, doubt, number_or_text, use_signs
 
 _NOT_WORD = re.compile(r"[^a-z0-9_]+")
 _LOOKED_AT = 1000  # rows
 _DELETE_FIRST = "after you have deleted the data that were stored without it"
 _NAMED = 20  # columns in a message
+IS_DATA = "the first line is data, not names"
+NAME_THEM = "Pass the names of the columns as header (--header NAME,NAME)."
 
 
 def parse(
@@ -59,11 +55,11 @@ def parse(
 def _parsed(
     stream: Readable, config: DatasetConfig, format: Format, options: TableOptions, batch_size: int
 ) -> Iterator[Batch]:
-    delimiter = options.delimiter or ","
-    columns: _Columns | None = None
-    for records in csv_reader.read(stream, delimiter, in_columns=True):
+    columns: Columns | None = None
+    for records in records_of(stream, options, in_columns=True):
         if columns is None:
-            columns, records = _begun(records, config, format, options, delimiter)
+            names, records = header_of(records, options)
+            columns = Columns(names, config, format, options, records)
         lines = sorted([*records.lines, *records.refused]) if records.refused else records.lines
         count = min(batch_size, columns.together)
         for begin in range(0, len(lines), count):
@@ -89,16 +85,29 @@ def field_name(column: str) -> str:
     return _NOT_WORD.sub("_", column.lower()).strip("_")
 
 
-def _begun(
-    records: CsvRecords, config: DatasetConfig, format: Format, options: TableOptions, delimiter: str
-) -> tuple[_Columns, CsvRecords]:
-    """Return the columns that the first record names, and the other records."""
+def records_of(stream: Readable, options: TableOptions, *, in_columns: bool = False) -> Iterator[CsvRecords]:
+    """Yield the records of a stream that is read with some options, as `csv_reader.read` does."""
+    stream = stream if options.encoding is None else InUtf8(stream, options.encoding)
+    delimiter = " " if options.delimiter == BLANKS else options.delimiter or ","
+    return csv_reader.read(stream, delimiter, in_columns=in_columns, clean=Lines(options))
+
+
+def header_of(records: CsvRecords, options: TableOptions) -> tuple[list[str], CsvRecords]:
+    """Return the names of the columns, and the records without the one that has them.
+
+    The last name is empty if each line ends with a delimiter.
+
+    Raises:
+        InvalidInput: the first line is no record.
+    """
+    if options.header:
+        is_ended = bool(records.rows) and len(records.rows[0]) == len(options.header) + 1 and records.rows[0][-1] == ""
+        return [*options.header] + [""] * is_ended, records
     first = min([*records.lines[:1], *records.refused])
     if first in records.refused:
         raise InvalidInput(f"line {first}: {records.refused[first]}")
     names = [name.strip() for name in records.rows[0]]
-    columns = _Columns(names, config, format, options, delimiter)
-    return columns, CsvRecords(records.rows[1:], records.lines[1:], records.refused)
+    return names, CsvRecords(records.rows[1:], records.lines[1:], records.refused)
 
 
 def _between(records: CsvRecords, lines: Sequence[int]) -> CsvRecords:
@@ -114,7 +123,7 @@ def _between(records: CsvRecords, lines: Sequence[int]) -> CsvRecords:
     return CsvRecords([records.rows[place] for place in kept], [records.lines[place] for place in kept], refused)
 
 
-class _Columns:
+class Columns:
     """The columns of a file, and how their cells become data.
 
     Attributes:
@@ -125,7 +134,12 @@ class _Columns:
     """
 
     def __init__(
-        self, names: list[str], config: DatasetConfig, format: Format, options: TableOptions, delimiter: str
+        self,
+        names: list[str],
+        config: DatasetConfig,
+        format: Format,
+        options: TableOptions,
+        following: CsvRecords | None = None,
     ) -> None:
         self._format = format
         self._is_ended = len(names) > 1 and names[-1] == ""  # each line ends with a delimiter
@@ -133,7 +147,7 @@ class _Columns:
         check_names(names)
         wanted = REFTIME if options.time is None else options.time
         if wanted not in names:
-            raise _no_time(wanted, names, delimiter)
+            raise no_column(wanted, names, options, following)
         self._names = names
         self._time = names.index(wanted)
         fields: dict[str, int] = {}
@@ -150,9 +164,12 @@ class _Columns:
         zone = None if options.tz is None else Zone(options.tz)
         iso = Times(None, zone)
         self._times = iso if options.time_format is None else Times(options.time_format, zone)
+        if not options.header and isinstance(self._times[wanted], int):
+            raise InvalidInput(f"{IS_DATA}: {shown(wanted)} is a time", hint=NAME_THEM)
         self._fields = [*fields.values()]
         described = [(name, config.fields[name], shown(names[place])) for name, place in fields.items()]
-        self._metadata = Metadata(described, options.null, self._times, iso, options.decimal)
+        self._cells = Cells(options.null, options.decimal, options.thousands)
+        self._metadata = Metadata(described, self._cells, self._times, iso)
         self._others = [place for place in range(len(names)) if place != self._time and place not in self._fields]
         self._keys = [names[place].removeprefix(CONTENT) or CONTENT for place in self._others]
         # Each datum has the names of its keys, which may be far longer than its cells.
@@ -161,40 +178,39 @@ class _Columns:
         if REFTIME in self._keys:
             hint = f"Rename it, or remove it; the reftime is {shown(wanted)}."
             raise InvalidInput(f"a column of the content cannot be called {REFTIME}", hint=hint)
-        self._null, self._decimal = {"", *options.null}, options.decimal
         self._unseen, self._noted = _LOOKED_AT, set[str]()
-        value_of = self._value_of = numbers_by(options.decimal)
-        self._contents = CellValues(options.null, value_of)
+        self._contents = CellValues(self._cells)
         self._joining = format if isinstance(format, JoinsParts) and format.joins_parts else None
         part_of = [] if self._joining is None else [partial(self._joining.content_part, key) for key in self._keys]
-        self._parts = [Parts(each, options.null, value_of) for each in part_of]
+        self._parts = [Parts(each, self._cells) for each in part_of]
 
     def notes(self, records: CsvRecords) -> Iterator[str]:
         """Yield what the first rows of a file show that is perhaps not what the user wants, once for each column."""
         left, self._unseen = self._unseen, max(0, self._unseen - len(records.lines))
-        if not left or self._decimal == POINT:
+        if not left:
             return
         cells = records.columns or [*zip(*records.rows, strict=False)]
         for key, place in zip(self._keys, self._others, strict=True):
             if key in self._noted or place >= len(cells):
                 continue
-            doubtful = self._doubtful([text for text in dict.fromkeys(cells[place][:left]) if text not in self._null])
-            if doubtful is not None:
+            found = doubt(cells[place][:left], self._cells)
+            if found is not None and (advice := self._advice(found)):
                 self._noted.add(key)
-                yield f"{shown(doubtful[0])} in column {shown(key)} is read as a text; {doubtful[1]}"
+                yield f"{shown(found.text)} in column {shown(key)} is read as a text{advice}"
 
-    def _doubtful(self, texts: Sequence[str]) -> tuple[str, str] | None:
-        """Return a text of a column that was perhaps meant as a number or as no value, and what to do then."""
-        numbers = [text for text in texts if text not in NULLS]
-        if self._decimal == COMMA:
-            if (found := with_decimal_point(numbers)) is not None:
-                return found, "with decimal (--decimal) a comma, no number has a point"
-        elif (found := with_decimal_comma(numbers)) is not None:
-            return found, f"{USE_COMMA}, {_DELETE_FIRST}"
-        null = next((text for text in texts if text in NULLS), None)
-        if null is None or not numbers or any(isinstance(self._value_of(text), str) for text in numbers):
-            return None
-        return null, f"if it means that there is no value, pass null (--null {null}), {_DELETE_FIRST}"
+    def _advice(self, found: Doubt) -> str:
+        """Return what to do about a text that was perhaps meant as a number or as no value; "" if nothing."""
+        if found.marks:
+            null = shlex.quote(found.text)
+            return f"; if it means that there is no value, pass null (--null {null}), {_DELETE_FIRST}"
+        if not found.signs:
+            return ", and others in the column are numbers"
+        signs = [each for each in found.signs if self._cells.decimal != POINT or each.decimal == POINT]
+        if not signs:
+            return ""  # as the option says
+        if self._cells.decimal == COMMA and signs[0].thousands is None and len(signs) == 1:
+            return "; with decimal (--decimal) a comma, no number has a point"
+        return f"; {use_signs(signs, self._cells)}, {_DELETE_FIRST}"
 
     def encode(self, records: CsvRecords) -> Batch:
         """Return records as data; refuse those that are not."""
@@ -203,7 +219,11 @@ class _Columns:
         cells = records.columns
         if cells is None:
             if {*map(len, rows)} - {width}:
-                refused |= {line: self._wrong(row) for row, line in zip(rows, lines, strict=True) if len(row) != width}
+                refused |= {
+                    line: misfit(row, self._names, self._is_ended)
+                    for row, line in zip(rows, lines, strict=True)
+                    if len(row) != width
+                }
                 rows, lines = _without(rows, lines, refused)
             cells = [*zip(*rows, strict=True)] if rows else [()] * width
         times = [*map(self._times.__getitem__, cells[self._time])]
@@ -211,7 +231,9 @@ class _Columns:
         wrong: dict[int, str] = {}
         if self._is_ended and any(cells[-1]):
             rows = rows or [*zip(*cells, strict=True)]
-            wrong = {line: self._wrong(row) for row, line in zip(rows, lines, strict=True) if row[-1]}
+            wrong = {
+                line: misfit(row, self._names, self._is_ended) for row, line in zip(rows, lines, strict=True) if row[-1]
+            }
         elif str in {*map(type, times)} or Refused in {*map(type, metadata)}:
             for line, time, found in zip(lines, times, metadata, strict=True):
                 if isinstance(time, str):
@@ -255,13 +277,21 @@ class _Columns:
             data[place] = {key: value for key, value in data[place].items() if value is not None}
         return data
 
-    def _wrong(self, row: Sequence[str]) -> str:
-        """Return why a row with another number of cells than columns is refused."""
-        count, wanted = len(row), len(self._names)
-        if count > wanted:
-            return f"{count} cells instead of {wanted}: cell {wanted + 1} is {shown(row[wanted])}"
-        lacking = f"{shown(self._names[count])} has no cell" if count < wanted else "no delimiter is at its end"
-        return f"{count} cell{'s' * (count != 1)} instead of {wanted + self._is_ended}: {lacking}"
+
+def misfit(row: Sequence[str], names: Sequence[str], is_ended: bool) -> str:
+    """Return why a row with another number of cells than columns is refused.
+
+    Args:
+        is_ended: each line ends with a delimiter.
+    """
+    count, wanted = len(row), len(names)
+    if count == wanted + 1 and not row[-1]:
+        why = "it ends with a delimiter, and the first line does not; add one there"
+    elif count > wanted:
+        why = f"cell {wanted + 1} is {shown(row[wanted])}"
+    else:
+        why = f"{shown(names[count])} has no cell" if count < wanted else "no delimiter is at its end"
+    return f"{count} cell{'s' * (count != 1)} instead of {wanted + is_ended * (count <= wanted)}: {why}"
 
 
 def _is_none(value: object) -> bool:
@@ -289,12 +319,49 @@ def check_names(names: list[str]) -> None:
         places[name] = place
 
 
-def _no_time(wanted: str, names: list[str], delimiter: str) -> InvalidInput:
-    """Return the error for a file without the column of the reftime."""
+def no_column(wanted: str, names: list[str], options: TableOptions, following: CsvRecords | None) -> InvalidInput:
+    """Return the error for a file without the column of the reftime.
+
+    Args:
+        following: the first records after the names, to find the names there.
+    """
     listed = ", ".join(map(shown, names[:_NAMED])) + ", …" * (len(names) > _NAMED)
-    other = next((each for each in ";\t|,:" if each != delimiter and len(names) == 1 and each in names[0]), "")
-    if other:
-        hint = f"Is the delimiter {'a tab' if other == chr(9) else other}? Pass it as delimiter (--delimiter)."
-    else:
-        hint = "Pass the name of the column with the time as time (--time)."
+    hint = _hint(wanted, names, options, following)
     return InvalidInput(f"there is no column {shown(wanted)}; the columns are {listed}", hint=hint)
+
+
+def _hint(wanted: str, names: list[str], options: TableOptions, following: CsvRecords | None) -> str:
+    """Return what to do about a file without the column of the reftime, by what is in its first lines."""
+    if first_is_data(names):
+        return f"{IS_DATA[0].upper()}{IS_DATA[1:]}. {NAME_THEM}"
+    sign = " " if options.delimiter == BLANKS else options.delimiter or ","
+    lines = {0: names} if following is None else {0: names, **dict(zip(following.lines, following.rows, strict=False))}
+    for number, row in [*lines.items()][:_NAMED]:
+        line = sign.join(row)
+        found = [each for each in (*";\t|,:", None) if wanted in [cell.strip('" ') for cell in line.split(each)]]
+        if not found or (sign in found and number == 0):
+            continue
+        delimiter = sign if sign in found else found[0]
+        says = "blanks" if delimiter is None else "a tab" if delimiter == "\t" else delimiter
+        is_it = "" if delimiter == sign else f"Is the delimiter {says}? Pass it as delimiter (--delimiter)."
+        if number == 0:
+            return is_it
+        skip = f"The names are in line {number}: pass skip_lines (--skip-lines {number - 1})."
+        return f"{skip} {is_it}".strip()
+    if len(names) == 1 and (other := next((each for each in ";\t|," if each != sign and each in names[0]), "")):
+        return f"Is the delimiter {'a tab' if other == chr(9) else other}? Pass it as delimiter (--delimiter)."
+    if names[0].startswith(("#", "%", "//")) and options.comment is None:
+        return f"Line 1 is perhaps a comment: pass comment (--comment '{names[0][0]}')."
+    if same := [name for name in names if name.lower() == wanted.lower()]:
+        return f"Pass {shown(same[0])} as time (--time): case matters."
+    if options.time is None:
+        return "Pass the name of the column with the time as time (--time)."
+    return "Pass one of these names as time (--time), or lines to skip before the names as skip_lines (--skip-lines)."
+
+
+def first_is_data(names: Sequence[str]) -> bool:
+    """Return whether the first line of a file consists of numbers, or has a time in ISO 8601."""
+    times = Times(None, Zone("UTC"))
+    return any(isinstance(times[name], int) for name in names) or not any(
+        isinstance(number_or_text(name), str) for name in names
+    )

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
 
-from ondisk.errors import InvalidInput, LimitExceeded, shown
-from ondisk.formats.base import Readable, compression_of
+from ondisk.errors import LimitExceeded, shown
+from ondisk.formats.base import Readable
+from ondisk.formats.foreign import foreign
 from ondisk.tables.options import MAX_RECORD
 
 _CHUNK = 256 * 1024
-_BOM = b"\xef\xbb\xbf"
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_BOM, _MARK = b"\xef\xbb\xbf", "\ufeff"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CONVERT = "iconv -f windows-1252 -t utf-8 FILE"  # it has all of Latin-1 that is text
 _SHOWN = 200  # characters of a line
+_HEAD = 4096  # bytes by which a file is recognised
 # Parts of the messages of the module csv, which has one error for all.
 _FIELD_LIMIT, _OPEN_QUOTE, _LONE_CR = "field limit", "unexpected end", "new-line"
-_SAVE = "Save it as UTF-8, for example with iconv."
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,17 @@ class CsvRecords:
     columns: Sequence[Sequence[str]] | None = None
 
 
-def read(stream: Readable, delimiter: str, *, in_columns: bool = False) -> Iterator[CsvRecords]:
+def read(
+    stream: Readable,
+    delimiter: str,
+    *,
+    in_columns: bool = False,
+    clean: Callable[[bytes], bytes] = lambda lines: lines,
+) -> Iterator[CsvRecords]:
     """Yield the records of a stream, some thousands at a time.
 
     Args:
+        clean: returns whole lines as they are to be read: others in the same number.
         in_columns: where it is possible, return their columns, which takes a third of the time.
 
     Raises:
@@ -61,10 +68,13 @@ def read(stream: Readable, delimiter: str, *, in_columns: bool = False) -> Itera
     is_first, is_odd = True, False
     for chunk, is_last in _whole_lines(stream):
         if is_first:
-            _check_text(chunk)
             chunk, is_first = chunk.removeprefix(_BOM), False
-        text, has_other_bytes = _decoded(chunk)
+            if error := foreign(chunk[:_HEAD]):
+                raise error
+        text, has_other_bytes = _decoded(clean(chunk))
         is_odd |= has_other_bytes or "\0" in text
+        if _MARK in text:  # files were joined
+            text = text.replace(f"\n{_MARK}", "\n").removeprefix(_MARK)
         held += text
         if len(held) < size and not is_last:  # to read a long record again with each piece would take too long
             continue
@@ -203,14 +213,6 @@ def _without_odd(found: CsvRecords) -> CsvRecords:
         else:
             kept.append(place)
     return CsvRecords([found.rows[place] for place in kept], [found.lines[place] for place in kept], refused)
-
-
-def _check_text(head: bytes) -> None:
-    """Raise if the first bytes of a file are not those of a text in UTF-8."""
-    if compression := compression_of(head):
-        raise InvalidInput(f"it is compressed with {compression}, not text", hint="Decompress it first.")
-    if head.startswith(_UTF_16):
-        raise InvalidInput("it is UTF-16, not UTF-8", hint=_SAVE)
 
 
 def _decoded(chunk: bytes) -> tuple[str, bool]:

@@ -12,7 +12,8 @@ from typing import Any
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, from_microseconds
 from ondisk.errors import InvalidInput, shown
-from ondisk.formats.base import Batch, Readable, compression_of
+from ondisk.formats.base import Batch, Readable
+from ondisk.formats.foreign import foreign
 from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
 from ondisk.json_shapes import from_json
@@ -21,6 +22,8 @@ from ondisk.tables.options import REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
 
 _TOGETHER = 10_000  # lines
+_BOM = b"\xef\xbb\xbf"  # of a file, or of files that were joined
+_HEAD = 4096  # bytes by which a file is recognised
 
 
 def parse(
@@ -39,8 +42,8 @@ def parse(
 def _parsed(stream: Readable, config: DatasetConfig, objects: _Objects, batch_size: int) -> Iterator[Batch]:
     number = 1
     for lines in read_lines(stream, min(batch_size, _TOGETHER), config.max_datum_size):
-        if number == 1 and (compression := compression_of(lines[0])):
-            raise InvalidInput(f"it is compressed with {compression}, not text", hint="Decompress it first.")
+        if number == 1 and (error := foreign(b"\n".join(lines[:2])[:_HEAD])):
+            raise error
         yield objects.encode(lines, number)
         number += len(lines)
 
@@ -73,7 +76,7 @@ class _Objects:
             if not line.strip():
                 continue
             try:
-                reftime, declared, content = self._read(line)
+                reftime, declared, content = self._read(line.removeprefix(_BOM))
             except InvalidInput as error:
                 refused[at] = error.message
                 continue

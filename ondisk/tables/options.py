@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypedDict
 
 from ondisk.errors import InvalidInput, shown
 
 REFTIME = "reftime"
 MAX_RECORD = 8 * 1024 * 1024
 """The longest record of CSV that is read, bytes."""
-CSV_ONLY = ("null", "delimiter", "decimal")
+CSV_ONLY = ("null", "delimiter", "decimal", "thousands", "header", "skip_lines", "comment", "encoding")
 """The options that no other table has."""
 DECIMALS = (POINT, COMMA) = (".", ",")
-USE_COMMA = "if that is a decimal comma, pass decimal (--decimal ,)"
-"""What to do about a cell with a decimal comma."""
+THOUSANDS = (COMMA, POINT, "'", " ", "_")
+_ALIKE = {"\u2019": "'", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "blank": " "}
 NULLS = frozenset({"NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-", "--", "?"})
 """Texts that often mean that there is no value, if all other cells of a column are numbers."""
+BLANKS = "blanks"
+"""The delimiter of columns that are aligned with blanks or tabs."""
 _TABS = frozenset({"tab", "\\t"})  # how a shell's user writes it
 _DELIMITERS = frozenset(",;|:!#$%&*/<=>?@^_`~ ") | {"\t"}
+
+
+class TableArguments(TypedDict, total=False):
+    """The options of an append that are about the rows of a table, as arguments; `TableOptions` explains them."""
+
+    time: str | None
+    time_format: str | None
+    tz: str | None
+    null: Sequence[str]
+    delimiter: str | None
+    decimal: str | None
+    thousands: str | None
+    header: Sequence[str]
+    skip_lines: int | None
+    comment: str | None
+    encoding: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +50,16 @@ class TableOptions:
         time_format: as `datetime.strptime` takes it, or unix, unix-ms; None for ISO 8601.
         tz: the zone of times without an offset: a name such as Europe/Rome, UTC, or an offset such as +01:00.
         null: texts of cells that mean that there is no value; an empty cell always does. For CSV only.
-        delimiter: the character between cells; None for a comma, or a tab in a `.tsv`. For CSV only.
+        delimiter: the character between cells, or `BLANKS`; None for a comma, or a tab in a `.tsv`. For CSV only.
         decimal: the mark before the decimals of numbers, a point or a comma; None for a point. For CSV only.
+        thousands: the sign between each three digits of numbers, one of `THOUSANDS`; None for none. For CSV only.
+        header: the names of the columns, if the first line has none. For CSV only.
+        skip_lines: how many lines precede the names of the columns; None for none. For CSV only.
+        comment: with what lines begin that are to be ignored, such as #; None for none. For CSV only.
+        encoding: how the text is encoded, as `codecs.lookup` knows it; None for UTF-8. For CSV only.
 
     Raises:
-        InvalidInput: `null`, `delimiter` or `decimal` is not valid.
+        InvalidInput: an option is not valid.
     """
 
     time: str | None = None
@@ -43,25 +68,50 @@ class TableOptions:
     null: Sequence[str] = ()
     delimiter: str | None = None
     decimal: str | None = None
+    thousands: str | None = None
+    header: Sequence[str] = ()
+    skip_lines: int | None = None
+    comment: str | None = None
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("time", "time_format", "tz"):
+        for name in ("time", "time_format", "tz", "comment", "encoding"):
             value = getattr(self, name)
             if not (value is None or (isinstance(value, str) and value)):
                 raise InvalidInput(f"{name} must be a text, not {shown(value)}")
-        null: object = self.null
-        if isinstance(null, str):
-            raise InvalidInput(f"null must be a list of texts, not {shown(null)}", hint=f"Write [{shown(null)}].")
-        if not all(isinstance(each, str) for each in self.null):
-            raise InvalidInput(f"null must be a list of texts, not {shown(null)}")
-        object.__setattr__(self, "null", tuple(self.null))
+        for name in ("null", "header"):
+            texts: Any = getattr(self, name)
+            if isinstance(texts, str):
+                raise InvalidInput(
+                    f"{name} must be a list of texts, not {shown(texts)}", hint=f"Write [{shown(texts)}]."
+                )
+            if not all(isinstance(each, str) for each in texts):
+                raise InvalidInput(f"{name} must be a list of texts, not {shown(texts)}")
+            object.__setattr__(self, name, tuple(texts))
         if self.delimiter in _TABS:
             object.__setattr__(self, "delimiter", "\t")
-        if self.delimiter is not None and self.delimiter not in _DELIMITERS:
+        if self.delimiter not in (None, BLANKS, *_DELIMITERS):
             problem = f"the delimiter must be one character such as , or ; or a tab, not {shown(self.delimiter)}"
-            raise InvalidInput(problem, hint="Write tab for a tab.")
+            raise InvalidInput(problem, hint=f"Write tab for a tab, {BLANKS} for columns that are aligned with blanks.")
+        if self.skip_lines is not None and not (type(self.skip_lines) is int and self.skip_lines >= 0):
+            raise InvalidInput(f"skip_lines must be a whole number of 0 or more, not {shown(self.skip_lines)}")
+        if self.encoding is not None:
+            try:
+                is_text = codecs.lookup(self.encoding)._is_text_encoding
+            except (LookupError, ValueError):
+                is_text = False
+            if not is_text:
+                problem = f"encoding {shown(self.encoding)} is not known"
+                raise InvalidInput(problem, hint="Write for example windows-1252 or utf-16.")
         if self.decimal not in (None, *DECIMALS):
             raise InvalidInput(f"decimal must be a point or a comma, not {shown(self.decimal)}")
+        object.__setattr__(self, "thousands", _ALIKE.get(str(self.thousands), self.thousands))
+        if self.thousands not in (None, *THOUSANDS):
+            problem = f"thousands must be one of . , ' _ or a blank, not {shown(self.thousands)}"
+            raise InvalidInput(problem, hint="Write blank for a blank.")
+        if self.thousands == (self.decimal or POINT):
+            problem = f"decimal and thousands cannot both be {shown(self.thousands)}"
+            raise InvalidInput(problem, hint="For numbers such as 1.013,25 pass decimal (--decimal ,), too.")
 
     def refuse_those_of_csv(self, what: str) -> None:
         """Raise if options are given that only CSV has.

@@ -6,29 +6,31 @@ stay in the content. It is a proposal: a file says neither what its user will qu
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
 from pathlib import PurePath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Unpack
 
 from ondisk.config import RESERVED_FIELDS, DatasetConfig
 from ondisk.dataset.decompress import EXTENSIONS
-from ondisk.dataset.input_file import CSV, Begun, is_csv, open_source, table_of
+from ondisk.dataset.input_file import CSV, Begun, batches_of, is_csv, open_source, table_of
 from ondisk.datum import FieldType, from_microseconds
 from ondisk.errors import InvalidInput, shown
+from ondisk.formats import find
 from ondisk.formats.base import Readable
 from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
-from ondisk.tables import csv_reader
+from ondisk.tables import csv_input
 from ondisk.tables.csv_input import check_names, field_name
+from ondisk.tables.csv_lines import InUtf8
 from ondisk.tables.csv_reader import CsvRecords
-from ondisk.tables.options import COMMA, NULLS, REFTIME, TableOptions
+from ondisk.tables.options import BLANKS, POINT, REFTIME, TableArguments, TableOptions
 from ondisk.tables.times import Times, Zone
-from ondisk.tables.values import ValueOf, numbers_by, with_decimal_comma, with_decimal_point
+from ondisk.tables.values import SIGNS, Cells, Signs, are_numbers, doubt, number_or_text
 
 SAMPLE = 10_000
 """How many rows are looked at."""
@@ -58,6 +60,7 @@ _CLOCK_NAMES = {"time": re.compile(r"[0-9]{1,6}"), "hour": re.compile(r"[0-9]{1,
 _DIGITS = {14: "%Y%m%d%H%M%S", 12: "%Y%m%d%H%M", 10: "%Y%m%d%H", 8: "%Y%m%d"}
 _UNIX = {"unix": range(5 * 10**8, 5 * 10**9), "unix-ms": range(5 * 10**11, 5 * 10**12)}  # the years 1985 to 2128
 _DELIMITERS = ",;\t|"
+_BEGIN = 20  # lines in which the names are looked for
 _ZONE = "ZONE"
 """Printed in place of a zone that the file does not contain."""
 
@@ -67,6 +70,9 @@ _STEPS = (("yearly", 366, 64 * 2**20), ("monthly", 31, 2**30), ("daily", 1, None
 
 _MOST_REFUSED = 0.1
 """How many rows may be unreadable, for each that is not."""
+
+_SENTINEL = re.compile(r"-99+(?:[.,][09]+)?")
+"""A number that loggers write where there is no value, if all others are far above it."""
 
 _MANY = 50  # values of a field, from which on an index of its own may help
 _ENOUGH = 10  # rows in which one value may not be a coincidence
@@ -104,35 +110,31 @@ class _Sample:
     """The first rows of a file.
 
     Attributes:
-        rows: a mapping for each; a key without a value is missing.
-        size: their bytes.
+        rows: a mapping for each that has all cells; a key without a value is missing.
+        places: the place of each among all that were looked at.
+        count: how many were looked at.
+        size: bytes of the rows.
         is_whole: the file has no more.
-        unreadable: how many others there are before the last of them.
-        reason: why the first of these cannot be read; "" if it has too few cells.
+        refused: what an append to a dataset of a configuration, with some options, refuses: place → reason.
     """
 
     rows: list[dict[str, Any]]
+    places: list[int]
+    count: int
     size: int
     is_whole: bool
-    unreadable: int
-    reason: str
+    refused: Callable[[DatasetConfig, TableOptions], Mapping[int, str]]
 
 
 def proposed(
     source: str | os.PathLike[str] | BinaryIO,
-    *,
-    time: str | None = None,
-    time_format: str | None = None,
-    tz: str | None = None,
-    null: Sequence[str] = (),
-    delimiter: str | None = None,
-    decimal: str | None = None,
+    **table: Unpack[TableArguments],
 ) -> str:
     """Return the text of a `dataset.toml` for a file of CSV or of JSON lines, with comments.
 
     Args:
         source: a path, or a stream of bytes, perhaps compressed.
-        time, time_format, tz, null, delimiter, decimal: as in `Dataset.append_file`; what is not given is proposed.
+        table: as in `Dataset.append_file`; what is not given is proposed.
 
     Raises:
         InvalidInput: it has no rows, or no column with times; or an option is not valid.
@@ -140,12 +142,12 @@ def proposed(
 
     Cost: reads some megabytes, whatever the size of the file.
     """
-    options = TableOptions(time, time_format, tz, null, delimiter, decimal)
+    options = TableOptions(**table)
     with open_source(source) as opened:
         begun = Begun.of(opened)
-        if table := table_of(begun.head):
+        if kind := table_of(begun.head):
             hint = "Create the dataset with `ondisk init --step monthly --field NAME=TYPE`, then append the file."
-            raise InvalidInput(f"it is a table of {table.title()}, and not CSV or JSON lines", hint=hint)
+            raise InvalidInput(f"it is a table of {kind.title()}, and not CSV or JSON lines", hint=hint)
         is_json = begun.path.suffix.lower() == ".jsonl" or JsonLines.recognises(begun.head)
         name = PurePath(str(getattr(opened, "name", "-"))).name
         return (_proposed_json if is_json else _proposed_csv)(begun.plain(), name, options)
@@ -160,82 +162,122 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     Raises:
         InvalidInput: it has no rows, no names, or no column with times; or an option is not valid.
     """
+    stream = stream if options.encoding is None else InUtf8(stream, options.encoding)
     head = stream.read(1024 * 1024)
-    delimiter = options.delimiter or _delimiter(head)
-    records = csv_reader.read(_Joined(head, stream), delimiter)
-    first = next(records, None)
-    if first is not None and 1 in first.refused:
-        raise InvalidInput(f"it is not CSV: line 1: {first.refused[1]}", hint="--from reads CSV and JSON lines.")
-    if first is None or not first.rows:
+    options = _begin(head, options)
+    found, is_whole = _first(csv_input.records_of(_Joined(head, stream), replace(options, encoding=None)))
+    first = min([*found.lines[:1], *found.refused], default=0)
+    if first in found.refused:
+        problem = f"it is not CSV: line {first}: {found.refused[first]}"
+        raise InvalidInput(problem, hint="--from reads CSV and JSON lines.")
+    if not found.rows:
         raise InvalidInput("the file has no rows to look at")
-    names = [each.strip() for each in first.rows[0]]
-    names = names[:-1] if len(names) > 1 and names[-1] == "" else names
+    header, found = csv_input.header_of(found, options)
+    is_ended = len(header) > 1 and header[-1] == ""
+    names = header[:-1] if is_ended else header
+    if not options.header and found.rows and _is_data(names, found.rows[0]):
+        raise InvalidInput(csv_input.IS_DATA, hint=csv_input.NAME_THEM)
     check_names(names)
-    refused = dict(first.refused)
-    found = [*islice(chain(first.rows[1:], _rows(records, refused)), SAMPLE + 1)]
-    if len(refused) > len(found) * _MOST_REFUSED:
-        line, reason = next(iter(refused.items()))
-        count = f"{len(refused):,} of the first {len(refused) + len(found):,} rows"
-        problem = f"{count} cannot be read, as line {line}: {reason}"
-        raise InvalidInput(problem, hint="Correct the file first: without these rows, the proposal would be wrong.")
-    is_whole, table = len(found) <= SAMPLE, [row for row in found[:SAMPLE] if len(row) >= len(names)]
-    size = sum(sum(map(len, row)) + len(row) for row in table)
-    columns = dict(zip(names, zip(*table, strict=False), strict=False)) if table else {}
+
+    def refused(config: DatasetConfig, options: TableOptions) -> dict[int, str]:
+        columns = csv_input.Columns(header, config, find(config.format)(config), options)
+        return dict(columns.encode(found).refused)
+
+    at = {line: place for place, line in enumerate(sorted([*found.lines, *found.refused]))}
+    misfits = {
+        line: csv_input.misfit(row, names, is_ended)
+        for line, row in zip(found.lines, found.rows, strict=True)
+        if len(row) != len(header) or (is_ended and row[-1])
+    }
+    whole = [(at[line], row) for line, row in zip(found.lines, found.rows, strict=True) if line not in misfits]
+    _check_readable({**found.refused, **misfits}, len(whole))
+    table = [row for _, row in whole]
+    columns = dict(zip(names, zip(*table, strict=True), strict=False)) if table else {}
     # A comma in a time is no decimal comma.
     others = {name: texts for name, texts in columns.items() if name.lower() not in {*_TIME_NAMES, options.time}}
-    decimal = options.decimal or _decimal(others.values(), {"", *NULLS, *options.null})
-    value_of = {name: numbers_by(decimal if name in others else None) for name in names}
-    nulls = {text for name, texts in columns.items() for text in _nulls(texts, value_of[name])} | {*options.null}
+    signs = _signs(others.values(), options)
+    cells = Cells(options.null, *signs)
+    nulls = {*options.null}.union(*(_nulls(texts, cells) for texts in others.values()))
+    readers = {name: Cells(nulls, *(signs if name in others else ())) for name in names}
     rows = [
         {
-            key: _BOOLEANS.get(text.lower(), value_of[key](text))
+            key: _BOOLEANS.get(text.lower(), value)
             for key, text in zip(names, row, strict=False)
-            if text and text not in nulls
+            if (value := readers[key].value(text)) is not None
         }
         for row in table
     ]
-    unreadable = len(refused) + len(found[:SAMPLE]) - len(table)
-    sample = _Sample(rows, size, is_whole, unreadable, _first_reason(refused))
-    options = replace(options, null=sorted(nulls), delimiter=None if delimiter == "," else delimiter, decimal=decimal)
+    size = sum(sum(map(len, row)) + len(row) for row in table)
+    sample = _Sample(rows, [place for place, _ in whole], len(at), size, is_whole, refused)
+    decimal = None if options.decimal is None and signs.decimal == POINT else signs.decimal
+    options = replace(options, null=sorted(nulls), decimal=decimal, thousands=signs.thousands)
     return _proposed(sample, names, name, options, "seg")
+
+
+def _first(records: Iterable[CsvRecords]) -> tuple[CsvRecords, bool]:
+    """Return the header and the first rows, and whether there are no more."""
+    rows, lines, refused = list[Sequence[str]](), list[int](), dict[int, str]()
+    for each in records:
+        rows += each.rows
+        lines += each.lines
+        refused |= each.refused
+        if len(rows) > SAMPLE + 1:
+            last = lines[SAMPLE]
+            before = {line: reason for line, reason in refused.items() if line < last}
+            return CsvRecords(rows[: SAMPLE + 1], lines[: SAMPLE + 1], before), False
+    return CsvRecords(rows, lines, refused), True
+
+
+def _is_data(names: Sequence[str], row: Sequence[str]) -> bool:
+    """Return whether the first line of a file is a row as the second one."""
+    readers = [Times(format, Zone("UTC")) for format in (None, *_FORMATS)]
+    is_time = [[any(isinstance(times[text], int) for times in readers) for text in each] for each in (names, row)]
+    is_number = [not isinstance(number_or_text(name), str) for name in names]
+    return any(map(all, zip(*is_time, strict=False))) or all(is_number)
+
+
+def _check_readable(refused: Mapping[int, str], count: int) -> None:
+    """Raise if too many of the first rows cannot be read.
+
+    Args:
+        refused: line → reason.
+        count: how many can be read.
+    """
+    if len(refused) > count * _MOST_REFUSED:
+        line = min(refused)
+        of = f"{len(refused):,} of the first {len(refused) + count:,} rows"
+        hint = "Correct the file first: without these rows, the proposal would be wrong."
+        raise InvalidInput(f"{of} cannot be read, as line {line}: {refused[line]}", hint=hint)
 
 
 def _proposed_json(stream: Readable, name: str, options: TableOptions) -> str:
     """Return the text of a `dataset.toml` for JSON lines; see `proposed`."""
     options.refuse_those_of_csv("JSON lines")
     config = DatasetConfig.from_mapping({"format": "jsonl", "step": "daily"})
-    format = JsonLines(config)
+    found = [*filter(bytes.strip, next(read_lines(stream, SAMPLE + 1, config.max_datum_size), []))]
+    lines, format = found[:SAMPLE], JsonLines(config)
+
+    def refused(config: DatasetConfig, options: TableOptions) -> dict[int, str]:
+        format, content = JsonLines(config), io.BytesIO(b"\n".join(lines))
+        batches = batches_of(config, format, content, format.name, PurePath(name), len(lines), options)
+        return dict(next(batches).refused)
+
     rows: list[dict[str, Any]] = []
-    size, is_whole, refused = 0, True, dict[int, str]()
-    lines = read_lines(stream, SAMPLE + 1, config.max_datum_size)
-    for number, line in enumerate(next(lines, []), 1):
-        if len(rows) == SAMPLE:
-            is_whole = False
-            break
+    places: list[int] = []
+    reason = ""
+    for place, line in enumerate(lines):
         try:
             row = format.read_object(line)
         except InvalidInput as error:
-            refused[number] = error.message
+            reason = reason or f": {error.message}"
             continue
         rows.append({key: value for key, value in row.items() if value is not None})
-        size += len(line) + 1
+        places.append(place)
     if not rows:
-        reason = next((f": {each}" for each in refused.values()), "")
         raise InvalidInput(f"the file has no rows to look at{reason}")
     names = [*dict.fromkeys(key for row in rows for key in row)]
-    return _proposed(_Sample(rows, size, is_whole, len(refused), _first_reason(refused)), names, name, options, "jsonl")
-
-
-def _rows(records: Iterator[CsvRecords], refused: dict[int, str]) -> Iterator[Sequence[str]]:
-    """Yield the rows of records; collect why others are refused, by their lines."""
-    for each in records:
-        refused |= each.refused
-        yield from each.rows
-
-
-def _first_reason(refused: Mapping[int, str]) -> str:
-    """Return line and reason of the first that was refused; "" for none."""
-    return next((f"line {line}: {reason}" for line, reason in refused.items()), "")
+    sample = _Sample(rows, places, len(lines), sum(map(len, lines)), len(found) <= SAMPLE, refused)
+    return _proposed(sample, names, name, options, "jsonl")
 
 
 class _Joined:
@@ -250,32 +292,54 @@ class _Joined:
 
 
 def _proposed(sample: _Sample, names: Sequence[str], name: str, options: TableOptions, format: str) -> str:
+    """Return the text of a `dataset.toml` for rows.
+
+    What an append to the dataset would refuse is found out with the code of the append. Then it is proposed again
+    without these rows.
+    """
     if not sample.rows:
         raise InvalidInput("the file has no rows to look at")
-    time = options.time
-    options, found = _times(sample, names, options)
-    if time is None:
-        _check_clock(sample, names, name, options, format)
-    rows = [row for row, time in zip(sample.rows, found, strict=True) if time is not None]
-    times = [time for time in found if time is not None]
-    columns = [_column(key, [row.get(key) for row in rows], format) for key in names if key != options.time]
-    keys, is_unique = _keys(times, columns, rows)
-    fields = _fields(columns, keys, len(rows))
-    step, each_day = _step(times, sample.size)
-    shape = {
-        "format": format,
-        "step": step,
-        "unique": [REFTIME, *(each.field for each in keys)] if is_unique else [],
-        "fields": {each.field: str(each.kind) for each in fields},
-    }
-    text = "\n".join(_lines(shape, sample, times, keys, fields, columns, name, options, each_day)) + "\n"
-    assert DatasetConfig.from_toml(text) == DatasetConfig.from_mapping(shape)
+    given = options
+    refused: Mapping[int, str] = {}
+    for _ in range(2):
+        kept = [at for at, place in enumerate(sample.places) if place not in refused]
+        if not kept:
+            raise InvalidInput(f"no row can be read: {next(iter(refused.values()))}")
+        used = replace(sample, rows=[sample.rows[at] for at in kept], places=[sample.places[at] for at in kept])
+        options, found = _times(used, names, given)
+        if given.time is None:
+            _check_clock(used, names, name, options, format)
+        rows = [row for row, time in zip(used.rows, found, strict=True) if time is not None]
+        times = [time for time in found if time is not None]
+        columns = [_column(key, [row.get(key) for row in rows], format) for key in names if key != options.time]
+        keys, is_unique = _keys(times, columns, rows)
+        fields = _fields(columns, keys, len(rows))
+        step, each_day = _step(times, sample.size)
+        shape = {
+            "format": format,
+            "step": step,
+            "unique": [REFTIME, *dict.fromkeys(each.field for each in keys)] if is_unique else [],
+            "fields": {each.field: str(each.kind) for each in fields},
+        }
+        config = DatasetConfig.from_mapping(shape)
+        refused = sample.refused(config, replace(options, tz="UTC") if options.tz == _ZONE else options)
+        if not refused.keys() & {*used.places}:
+            break
+    count = sample.count - len(refused)
+    if not count:
+        raise InvalidInput(f"no row can be read: {next(iter(refused.values()))}")
+    text = (
+        "\n".join(_lines(shape, sample, count, refused, times, keys, fields, columns, name, options, each_day)) + "\n"
+    )
+    assert DatasetConfig.from_toml(text) == config
     return text
 
 
 def _lines(
     shape: Mapping[str, Any],
     sample: _Sample,
+    count: int,
+    refused: Mapping[int, str],
     times: list[int],
     keys: list[_Column],
     fields: list[_Column],
@@ -287,10 +351,10 @@ def _lines(
     form = "%Y-%m-%dT%H:%M" + "Z" * (options.tz != _ZONE)
     span = " to ".join(from_microseconds(each).strftime(form) for each in (min(times), max(times)))
     whole = "" if sample.is_whole else "the first "
-    yield f"# Proposed from {whole}{len(times):,} rows of {_comment(name)} that can be read, {span}."
-    if others := sample.unreadable + len(sample.rows) - len(times):
-        reason = f": {_comment(sample.reason)}" if sample.reason else ""
-        yield f"# {others:,} row{'s' * (others != 1)} cannot be read{reason}. An append says why, and refuses them."
+    yield f"# Proposed from {whole}{count:,} rows of {_comment(name)} that can be read, {span}."
+    if refused:
+        reason = _comment(next(iter(refused.values())))
+        yield f"# {len(refused):,} row{'s' * (len(refused) != 1)} cannot be read: {reason}. An append refuses them."
     yield "# Change what you know better."
     yield f"# Then store them: ondisk append DATASET {_comment(_append(name, options, shape['format']))}"
     if options.tz == _ZONE:
@@ -358,27 +422,81 @@ def _append(name: str, options: TableOptions, format: str) -> str:
         words += ["--delimiter", "tab" if options.delimiter == "\t" else options.delimiter]
     if options.decimal is not None:
         words += ["--decimal", options.decimal]
+    if options.thousands is not None:
+        words += ["--thousands", "blank" if options.thousands == " " else options.thousands]
+    if options.skip_lines:
+        words += ["--skip-lines", str(options.skip_lines)]
+    if options.comment is not None:
+        words += ["--comment", options.comment]
+    if options.encoding is not None:
+        words += ["--encoding", options.encoding]
+    if options.header:
+        words += ["--header", ",".join(options.header)]
     return shlex.join(words)
 
 
-def _delimiter(head: bytes) -> str:
-    line = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0].decode(errors="replace")
-    return max(_DELIMITERS, key=line.count)
+def _begin(head: bytes, options: TableOptions) -> TableOptions:
+    """Return the options with what the first lines show: comments, lines before the names, and the delimiter."""
+    lines = head.removeprefix(b"\xef\xbb\xbf").decode(errors="replace").splitlines()[:_BEGIN]
+    if options.comment is None and lines and lines[0].startswith("#"):
+        options = replace(options, comment="#")
+    skipped = options.skip_lines or 0
+    numbered = [
+        (number, line)
+        for number, line in enumerate(lines)
+        if number >= skipped and line.strip() and not (options.comment and line.lstrip().startswith(options.comment))
+    ]
+    texts = [line for _, line in numbered] or [""]
+    last = texts[-1] if len(texts) < 3 else texts[-2]  # the last one may be cut off, and a title has no delimiter
+    counts = {each: last.count(each) for each in _DELIMITERS}
+    same = {each: sum(line.count(each) == count for line in texts) for each, count in counts.items() if count}
+    delimiter = options.delimiter or max(_DELIMITERS, key=lambda each: (same.get(each, 0), counts[each]))
+    if options.delimiter is None and not last.count(delimiter):
+        widths = {len(line.split()) for line in texts}
+        delimiter = BLANKS if len(texts) > 1 and len(widths) == 1 and widths != {1} else ","
+    if options.skip_lines is None and not options.header and delimiter != BLANKS and last.count(delimiter):
+        skipped = next(number for number, line in numbered if line.count(delimiter))
+        if skipped > numbered[0][0]:
+            options = replace(options, skip_lines=skipped)
+    return replace(options, delimiter=None if delimiter == "," else delimiter)
 
 
-def _decimal(columns: Iterable[Sequence[str]], nulls: set[str]) -> str | None:
-    """Return a comma if numbers have a decimal comma, and none has a point."""
-    values = [{*texts} - nulls for texts in columns]
-    has_point = any(with_decimal_point(texts) is not None for texts in values)
-    return COMMA if not has_point and any(with_decimal_comma(texts) is not None for texts in values) else None
+def _signs(columns: Iterable[Sequence[str]], options: TableOptions) -> Signs:
+    """Return the signs of the numbers of all columns: those that were given, or that explain texts among them."""
+    given = Signs(options.decimal or POINT, options.thousands)
+    cells, found, plain = Cells(options.null, *given), list[set[Signs]](), list[list[str]]()
+    for texts in columns:
+        known = [text for text in {*texts} if cells.value(text) is not None]
+        if (odd := doubt(known, cells)) is not None and odd.signs:
+            found.append({*odd.signs})
+        elif known and not any(isinstance(cells.value(text), str) for text in known):
+            plain.append(known)
+    if not found:
+        return given
+    fitting = [
+        signs
+        for signs in SIGNS
+        if all(signs in each for each in found) and all(are_numbers(texts, signs) for texts in plain)
+    ]
+    # 1,234 may have a decimal comma or a thousand.
+    is_clear = fitting and (
+        fitting[0].thousands is not None or {each.decimal for each in fitting} == {fitting[0].decimal}
+    )
+    return fitting[0] if is_clear else given
 
 
-def _nulls(texts: Sequence[str], value_of: ValueOf) -> set[str]:
+def _nulls(texts: Sequence[str], cells: Cells) -> set[str]:
     """Return which texts of a column of numbers mean that there is no value."""
-    found = {*texts} & NULLS
-    if found and all(not isinstance(value_of(text), str) for text in {*texts} - found - {""}):
-        return found
-    return set()
+    found = doubt(texts, cells)
+    marks = {*found.marks} if found is not None else set[str]()
+    values = {text: value for text in {*texts} - marks if (value := cells.value(text)) is not None}
+    numbers = {text: value for text, value in values.items() if not isinstance(value, str)}
+    others = [value for text, value in numbers.items() if not _SENTINEL.fullmatch(text.strip())]
+    if len(numbers) < len(values) or not others:
+        return marks
+    return marks | {
+        text.strip() for text, value in numbers.items() if _SENTINEL.fullmatch(text.strip()) and min(others) > value / 3
+    }
 
 
 def _column(name: str, values: list[Any], format: str) -> _Column:
@@ -438,6 +556,7 @@ def _check_clock(sample: _Sample, names: Sequence[str], name: str, options: Tabl
         place, delimiter = names.index(date), options.delimiter or ","
         hint = "Write both into one column first, such as 2026-11-20 06:00."
         is_plain = format == "seg" and PurePath(name).suffix.lower() not in EXTENSIONS
+        is_plain &= delimiter != BLANKS
         if is_plain and names[place + 1 : place + 2] == [clock]:
             edit = shlex.quote(f"s/{delimiter}/ /{place + 1}")
             hint = f"Join the columns first: sed {edit} {shlex.quote(name)} > joined.csv."

@@ -2,7 +2,10 @@
 
 Without a format, a time is ISO 8601 with dashes and colons: a date, then nothing (midnight), or `T` or a blank, hours,
 minutes, and perhaps seconds with a fraction; then perhaps `Z` or an offset. Digits after the sixth of a fraction are
-cut off. `unix` and `unix-ms` are seconds and milliseconds since 1970. Other formats are those of `datetime.strptime`.
+cut off. `unix` and `unix-ms` are seconds and milliseconds since 1970. Other formats are those of `datetime.strptime`,
+except that a number beside another one must have all its digits: strptime reads `202011` by `%Y%m%d` as 1 January.
+
+24:00 is the end of a day, in all forms.
 
 A time without an offset needs a zone. Where the clocks of the zone were put forward, some local times never were; where
 they were put back, some were twice. Both are refused: nobody can know which moment is meant.
@@ -12,8 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta, tzinfo
-from itertools import product
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from itertools import pairwise, product
 
 from ondisk.datum import EPOCH, MICROSECOND, microseconds
 from ondisk.errors import InvalidInput, shown
@@ -24,6 +27,7 @@ _DAY = 24 * 3600 * _SECOND
 _CACHED = 100_000
 _EARLIEST, _LATEST = (microseconds(each.replace(tzinfo=UTC)) for each in (datetime.min, datetime.max))
 _START = EPOCH.replace(tzinfo=None)
+_MIDNIGHT = time()
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _CLOCK = re.compile(
@@ -36,6 +40,11 @@ _EXAMPLE = "2026-11-20T06:00:00Z"
 _OF_DATE, _OF_TIME = frozenset("YymdjbBaAGuV"), frozenset("HMSfIpz")
 _OF_YEAR = frozenset("YyGcx")
 _DIRECTIVE = re.compile(r"%(.)", re.DOTALL)
+
+_PARTS = re.compile(r"%.|\s+|[0-9]|[^%\s0-9]+|%", re.DOTALL)  # of a format; each digit is one
+_HOUR, _FRACTION = "%H", "%f"
+_WIDTHS = dict.fromkeys(["%" + letter for letter in "ymdHIMSUWV"], 2) | {"%Y": 4, "%G": 4, "%j": 3, "%u": 1, "%w": 1}
+_NUMBERS = frozenset([*_WIDTHS, _FRACTION, "%c", "%x", "%X", *"0123456789"])  # they begin and end with a digit
 
 
 class Zone:
@@ -68,6 +77,78 @@ class Zone:
         return moment
 
 
+class TimeFormat:
+    """Reads times as `datetime.strptime` does, but for numbers that lack digits and for 24:00; see the module.
+
+    Args:
+        format: as strptime takes it.
+    """
+
+    def __init__(self, format: str) -> None:
+        parts = _PARTS.findall(format)
+        self._format = format
+        self._pattern = _pattern(parts)
+        # By this one, only a text with the hour 24 is a time: at the midnight before.
+        self._with_24 = (
+            TimeFormat("".join("24" if part == _HOUR else part for part in parts)) if _HOUR in parts else None
+        )
+
+    def __call__(self, text: str) -> datetime:
+        """Return the time of a text, naive unless the format has an offset.
+
+        Raises:
+            ValueError: it is not of the format.
+        """
+        try:
+            return datetime.strptime(self._whole(text), self._format)
+        except ValueError:
+            if self._with_24 is None or "24" not in text:
+                raise
+        day = self._with_24(text)
+        if day.time() != _MIDNIGHT or day.date() == date.max:
+            raise ValueError(text)
+        return day + timedelta(days=1)
+
+    def _whole(self, text: str) -> str:
+        """Return a text whose numbers have all their digits where they must.
+
+        Then strptime can divide the digits in one way only.
+        """
+        if self._pattern is None:
+            return text
+        matched = self._pattern.fullmatch(text)
+        if matched is None:
+            raise ValueError(text)
+        if not matched.re.groups:
+            return text
+        return text[: matched.end(1)] + "0" * (6 - len(matched[1])) + text[matched.end(1) :]
+
+
+def _pattern(parts: list[str]) -> re.Pattern[str] | None:
+    """Return what the texts of a format match whose numbers have all their digits where they are beside others.
+
+    None if no two numbers are beside each other.
+    """
+    beside = [False] * len(parts)
+    for at, pair in enumerate(pairwise(parts)):
+        if _NUMBERS.issuperset(pair) and not "".join(pair).isdigit():
+            beside[at] = beside[at + 1] = True
+    if not any(beside):
+        return None
+    return re.compile("".join(map(_pattern_of, parts, beside)), re.IGNORECASE | re.DOTALL)
+
+
+def _pattern_of(part: str, is_beside: bool) -> str:
+    """Return what texts of a part of a format match."""
+    if part in _WIDTHS:
+        return rf"\d{{{_WIDTHS[part]}}}" if is_beside else rf" ?\d{{1,{_WIDTHS[part]}}}"
+    if part == _FRACTION:
+        return r"(\d{1,6})"
+    if part.isspace():
+        return r"\s+"
+    return ".*?" if part.startswith("%") and part != "%%" else re.escape("%" if part == "%%" else part)
+
+
 class Times(dict[str, int | str]):
     """Texts → microseconds since 1970, or the reason why a text is not a time.
 
@@ -93,6 +174,7 @@ class Times(dict[str, int | str]):
         else:
             _check_format(format)
             self._separator = _separator(format)
+            self._time_of = TimeFormat(format)
             self._read = self._strptime
 
     def __missing__(self, text: str) -> int | str:
@@ -161,13 +243,13 @@ class Times(dict[str, int | str]):
             if midnight is not None and parts is not None:
                 return self._moment(midnight + parts[0], parts[1])
         try:
-            time = datetime.strptime(text, self._format or "")
+            found = self._time_of(text)
         except ValueError:
             raise InvalidInput(f"it is not of the format {shown(self._format)}") from None
-        offset = time.utcoffset()
+        offset = found.utcoffset()
         shift = None if offset is None else offset // MICROSECOND
-        local = (time.replace(tzinfo=None) - _START) // MICROSECOND
-        if day:
+        local = (found.replace(tzinfo=None) - _START) // MICROSECOND
+        if day and not (found.time() == _MIDNIGHT and "24" in clock):  # 24:00 is on the next day
             self._dates[day] = midnight = local // _DAY * _DAY
             self._clocks[clock] = (local - midnight, shift)
         return self._moment(local, shift)
@@ -217,10 +299,10 @@ def _clock(text: str) -> tuple[int, int | None]:
     if matched is None:
         raise InvalidInput(f"it is not a time such as {_EXAMPLE}; pass time_format (--time-format) for others")
     hours, minutes, seconds, fraction, zone = matched.groups(default="")
-    if int(hours or 0) > 23 or int(minutes or 0) > 59 or int(seconds or 0) > 59:
-        raise InvalidInput("it is an impossible time")
     whole = (int(hours or 0) * 60 + int(minutes or 0)) * 60 + int(seconds or 0)
     clock = whole * _SECOND + int(fraction.ljust(6, "0")[:6])
+    if clock > _DAY or int(minutes or 0) > 59 or int(seconds or 0) > 59:
+        raise InvalidInput("it is an impossible time")
     if not zone:
         return clock, None
     if zone in "Zz":
@@ -236,12 +318,14 @@ def _check_format(format: str) -> None:
     problem = ""
     directives = {*_DIRECTIVE.findall(format)}
     try:
-        time = datetime(2026, 1, 1, tzinfo=UTC)
+        moment = datetime(2026, 1, 1, tzinfo=UTC)
         # Without a year, strptime warns from Python 3.13 on.
-        if not directives & _OF_YEAR or datetime.strptime(time.strftime(format), format).year != time.year:
+        if not directives & _OF_YEAR or TimeFormat(format)(moment.strftime(format)).year != moment.year:
             problem = "has no year"
     except ValueError:
         problem = "is not a format of strptime"
+    if re.search(r"%z(?:%[YGmdHIMSUWVjuwfcxX]|[0-9])", format):  # an offset may have four digits or more
+        problem = "has a number directly after %z"
     if "Z" in directives:
         problem = "has %Z, but a zone's abbreviation does not say an offset"
     if problem:

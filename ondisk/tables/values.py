@@ -8,6 +8,7 @@ In the content of a datum, a text is a number if it is written as programs write
 Everything else stays a text, as it is: `007`, `+39`, `1e5`, `12E4` are codes or telephone numbers more often than
 numbers; longer integers would lose digits in other programs; `nan` and `inf` are not finite. Blanks around a number do
 not matter. With a decimal comma, numbers are written with a comma instead of the point, and one with a point is a text.
+With a sign for thousands, it may be between each three digits before the decimal mark: all of them, or none.
 
 A declared field has a type, and its texts are read by it: `007` is 7 in an integer, and `007` in a text.
 """
@@ -17,17 +18,20 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN, FieldType, Value, from_microseconds
 from ondisk.errors import InvalidInput, shown
-from ondisk.tables.options import COMMA, POINT, USE_COMMA
+from ondisk.tables.options import COMMA, DECIMALS, NULLS, POINT, THOUSANDS
 from ondisk.tables.times import Times
 
 _CACHED, _LONG = 50_000, 64
+_MANY = 10  # numbers of a column, for each of its other texts
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 _REAL = re.compile(
     r"-?(?:(?:(?:0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?|(?:0|[1-9][0-9]*)[eE][+-][0-9]{1,4})"
@@ -35,30 +39,80 @@ _REAL = re.compile(
 _ANY_INTEGER = re.compile(r"[+-]?[0-9]{1,100}(?:\.0*)?")
 _ANY_REAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _INFINITE = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE)
-_THOUSANDS = re.compile(r"-?[1-9][0-9]{0,2},[0-9]{3}")
+_ALIKE = {" ": " \u00a0\u2009\u202f", "'": "'\u2019"}  # signs for thousands that mean the same
+_SIGNED = re.compile(r"\s*-?[0-9.,][-+0-9.,eE_' \u00a0\u2009\u202f\u2019]*")
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 
 
-ValueOf: TypeAlias = Callable[[str], int | float | str]
-"""Returns the value of a text: a number, or the text."""
+class Cells:
+    """How cells are written: which texts mean that there is no value, and which signs numbers have.
+
+    Args:
+        null: texts without a value, besides the empty one. Blanks around them do not matter; one that is a number means
+            this number in any spelling.
+        decimal: the mark before the decimals of numbers; None for a point.
+        thousands: the sign between each three digits; None for none.
+    """
+
+    def __init__(self, null: Iterable[str] = (), decimal: str | None = None, thousands: str | None = None) -> None:
+        self.decimal, self.thousands = decimal, thousands
+        self._is_plain = decimal != COMMA and thousands is None
+        self._signs = ""
+        if thousands is not None:
+            self._signs = _ALIKE.get(thousands, thousands)
+            decimals = rf"(?:{re.escape(decimal or POINT)}[0-9]*)?"
+            self._grouped = re.compile(
+                rf"\s*[+-]?[1-9][0-9]{{0,2}}(?:[{re.escape(self._signs)}][0-9]{{3}})+{decimals}\s*"
+            )
+        self._null_texts = frozenset(["", *(text.strip() for text in null)])
+        self._null_numbers = frozenset(self._numbers(self._null_texts))
+
+    def value(self, text: str) -> int | float | str | None:
+        """Return the number that a cell is, or its text; None if it has no value."""
+        if text.strip() in self._null_texts:
+            return None
+        value = self.number_or_text(text)
+        return None if value in self._null_numbers else value
+
+    def number_or_text(self, text: str) -> int | float | str:
+        """Return the number that a text is, or the text; see the module's docstring."""
+        pointed = self.pointed(text)
+        number = text if pointed is None else number_or_text(pointed)
+        return text if isinstance(number, str) else number
+
+    def pointed(self, text: str) -> str | None:
+        """Return the text of a number with a point and without a sign for thousands; None if it has other signs."""
+        if self._is_plain:
+            return text
+        if any(sign in text for sign in self._signs):
+            if self._grouped.fullmatch(text) is None:
+                return None
+            text = "".join(sign for sign in text if sign not in self._signs)
+        if self.decimal == COMMA:
+            return None if POINT in text else text.replace(COMMA, POINT)
+        return text
+
+    def is_null(self, value: Value | None, text: str) -> bool:
+        """Return whether a cell of a declared field has no value, if it was read as this one."""
+        return text.strip() in self._null_texts or (type(value) in (int, float) and value in self._null_numbers)
+
+    def _numbers(self, texts: Iterable[str]) -> Iterator[int | float]:
+        for text in texts:
+            if not isinstance(number := self.number_or_text(text), str):
+                yield number
+            elif (pointed := self.pointed(text)) is not None and _ANY_REAL.fullmatch(pointed):
+                yield float(pointed)  # a field of numbers reads it, such as 0999
 
 
 class CellValues(dict[str, Any]):
-    """Texts of cells → values of the content; None for those that mean that there is no value.
+    """Texts of cells → values of the content; None for those that mean that there is no value."""
 
-    Args:
-        null: such texts, besides the empty one.
-        value_of: returns the value of another text.
-    """
-
-    def __init__(self, null: Iterable[str], value_of: ValueOf) -> None:
+    def __init__(self, cells: Cells) -> None:
         super().__init__()
-        self._value_of = value_of
-        self._null = dict.fromkeys(["", *null])
-        self.update(self._null)
+        self._cells = cells
 
     def __missing__(self, text: str) -> Any:
-        value = self._value_of(text)
+        value = self._cells.value(text)
         if len(text) <= _LONG:
             self[text] = value
         return value
@@ -67,7 +121,6 @@ class CellValues(dict[str, Any]):
         """Forget values if there are many; call it between batches."""
         if len(self) > _CACHED:
             self.clear()
-            self.update(self._null)
 
 
 class Parts(dict[str, bytes]):
@@ -75,18 +128,16 @@ class Parts(dict[str, bytes]):
 
     Args:
         part_of: returns the part of a value.
-        null, value_of: as in `CellValues`.
     """
 
-    def __init__(self, part_of: Callable[[Any], bytes], null: Iterable[str], value_of: ValueOf) -> None:
+    def __init__(self, part_of: Callable[[Any], bytes], cells: Cells) -> None:
         super().__init__()
-        self._value_of = value_of
         self._part_of = part_of
-        self._null = dict.fromkeys(["", *null], b"")
-        self.update(self._null)
+        self._cells = cells
 
     def __missing__(self, text: str) -> bytes:
-        part = self._part_of(self._value_of(text))
+        value = self._cells.value(text)
+        part = b"" if value is None else self._part_of(value)
         if len(text) <= _LONG:
             self[text] = part
         return part
@@ -95,7 +146,6 @@ class Parts(dict[str, bytes]):
         """Forget parts if there are many; call it between batches."""
         if len(self) > _CACHED:
             self.clear()
-            self.update(self._null)
 
 
 def number_or_text(text: str) -> int | float | str:
@@ -110,41 +160,75 @@ def number_or_text(text: str) -> int | float | str:
     return text
 
 
-def number_with_comma_or_text(text: str) -> int | float | str:
-    """Return the number that a text with a decimal comma is, or the text."""
-    number = text if POINT in text else number_or_text(text.replace(COMMA, POINT))
-    return text if isinstance(number, str) else number
+class Signs(NamedTuple):
+    """The signs of numbers: as `Cells`."""
+
+    decimal: str
+    thousands: str | None
 
 
-def numbers_by(decimal: str | None) -> ValueOf:
-    """Return the function that finds numbers in texts with a decimal mark."""
-    return number_with_comma_or_text if decimal == COMMA else number_or_text
+class Doubt(NamedTuple):
+    """A text in a column of numbers that is not read as a number.
 
-
-def with_decimal_comma(texts: Iterable[str]) -> str | None:
-    """Return the first text that can only be a number with a decimal comma, if all are numbers.
-
-    `1,234` may be a thousand and more.
+    Attributes:
+        text: the first one.
+        signs: those with which all of the column are numbers, the simplest first; empty if no signs do that.
+        marks: the texts that may mean that there is no value. If there are some, all others are numbers.
     """
-    found = None
-    for text in texts:
-        if isinstance(number_with_comma_or_text(text), str):
-            return None
-        if found is None and COMMA in text and _THOUSANDS.fullmatch(text.strip()) is None:
-            found = text
-    return found
+
+    text: str
+    signs: list[Signs]
+    marks: list[str]
 
 
-def with_decimal_point(texts: Iterable[str]) -> str | None:
-    """Return the first text that has a decimal point, if all are numbers."""
-    found = None
-    for text in texts:
-        number = number_or_text(text)
-        if isinstance(number, str):
-            return None
-        if found is None and isinstance(number, float) and POINT in text:
-            found = text
-    return found
+SIGNS = [Signs(decimal, None) for decimal in DECIMALS] + [
+    Signs(decimal, thousands) for thousands, decimal in product(THOUSANDS, DECIMALS) if decimal != thousands
+]
+_READ_BY = {signs: Cells((), *signs).number_or_text for signs in SIGNS}
+
+
+def doubt(texts: Iterable[str], cells: Cells) -> Doubt | None:
+    """Return the texts of a column that look like numbers, or are among numbers, and are read as texts.
+
+    None if all are numbers, or if it is a column of texts.
+    """
+    read, odd, rest = list[str](), list[str](), list[str]()
+    for text in dict.fromkeys(texts):
+        if (value := cells.value(text)) is None:
+            continue
+        if not isinstance(value, str):
+            read.append(text)
+        elif text not in NULLS and signs_of([text]):
+            odd.append(text)
+        else:
+            rest.append(text)
+    numbers = [*read, *odd]
+    is_mark = all(text in NULLS for text in rest) or (len(rest) < len(numbers) and not any(map(_has_digit, rest)))
+    if not numbers or not (odd or rest) or not (is_mark or _MANY * len(rest) <= len(numbers)):
+        return None
+    return Doubt(odd[0], signs_of(numbers), []) if odd else Doubt(rest[0], [], rest)
+
+
+def signs_of(texts: Sequence[str]) -> list[Signs]:
+    """Return the signs with which all texts are numbers, the simplest first."""
+    if not all(map(_SIGNED.fullmatch, texts)):
+        return []
+    joined = "".join(texts)
+    return [
+        signs
+        for signs in SIGNS
+        if (signs.thousands is None or any(sign in joined for sign in _ALIKE.get(signs.thousands, signs.thousands)))
+        and are_numbers(texts, signs)
+    ]
+
+
+def are_numbers(texts: Iterable[str], signs: Signs) -> bool:
+    """Return whether all texts are numbers with some signs."""
+    return not any(isinstance(_READ_BY[signs](text), str) for text in texts)
+
+
+def _has_digit(text: str) -> bool:
+    return any(map(str.isdigit, text))
 
 
 class Refused(str):
@@ -158,50 +242,74 @@ class Metadata(dict[tuple[str, ...], Mapping[str, Any] | Refused]):
 
     Args:
         fields: name, type and column of each, in the order of the texts.
-        null: texts that mean that there is no value, besides the empty one.
+        cells: how they are written.
         times: reads timestamps that are written as the reftime.
         iso: reads timestamps in ISO 8601.
-        decimal: the mark before the decimals of numbers.
     """
 
-    def __init__(
-        self,
-        fields: Sequence[tuple[str, FieldType, str]],
-        null: Iterable[str],
-        times: Times,
-        iso: Times,
-        decimal: str | None,
-    ) -> None:
+    def __init__(self, fields: Sequence[tuple[str, FieldType, str]], cells: Cells, times: Times, iso: Times) -> None:
         super().__init__()
-        self._null, self._decimal = frozenset(["", *null]), decimal
-        self._readers = [(name, column, reader(kind, times, iso, decimal)) for name, kind, column in fields]
-        self._real = {name for name, kind, _ in fields if kind is FieldType.REAL}
+        self._cells = cells
+        self._readers = [(name, column, kind, reader(kind, times, iso, cells)) for name, kind, column in fields]
 
     def __missing__(self, texts: tuple[str, ...]) -> Mapping[str, Any] | Refused:
         metadata: dict[str, Any] = {}
-        for (name, column, read), text in zip(self._readers, texts, strict=True):
-            if text in self._null:
+        for (name, column, kind, read), text in zip(self._readers, texts, strict=True):
+            if self._cells.is_null(None, text):
                 continue
             try:
-                metadata[name] = read(text)
+                value = read(text)
             except InvalidInput as error:
-                is_comma = self._decimal is None and name in self._real and with_decimal_comma([text]) is not None
-                return Refused(f"column {column}: {error.message}{f'; {USE_COMMA}' * is_comma}")
+                return Refused(f"column {column}: {error.message}{self._advice(kind, text)}")
+            if not self._cells.is_null(value, text):
+                metadata[name] = value
         if len(self) >= _CACHED:
             self.clear()
         if sum(map(len, texts)) <= _LONG * len(texts):
             self[texts] = metadata
         return metadata
 
+    def _advice(self, kind: FieldType, text: str) -> str:
+        """Return what else to do about a cell that is not a number, if other signs explain it."""
+        if kind not in (FieldType.INTEGER, FieldType.REAL):
+            return ""
+        signs = [
+            each
+            for each in signs_of([text])
+            if self._cells.decimal in (None, each.decimal) and (kind is FieldType.REAL or each.thousands is not None)
+        ]
+        return f"; {use_signs(signs, self._cells)}" if signs else ""
 
-def reader(kind: FieldType, times: Times, iso: Times, decimal: str | None = None) -> Callable[[str], Value]:
+
+def use_signs(signs: Sequence[Signs], cells: Cells) -> str:
+    """Return what to pass so that numbers with other signs are read."""
+    meant = [_use(each, cells) for each in signs[:1]]
+    # 1,234 may have a decimal comma or a thousand.
+    meant += [
+        _use(each, cells) for each in signs[1:] if signs[0].thousands is None and each.decimal != signs[0].decimal
+    ][:1]
+    return ", ".join(meant)
+
+
+def _use(signs: Signs, cells: Cells) -> str:
+    decimal, thousands = signs
+    options = [f"decimal (--decimal {decimal})"] * (decimal != (cells.decimal or POINT))
+    if thousands is None:
+        mark = "comma" if decimal == COMMA else "point"
+        return f"if that is a decimal {mark}, pass {options[0]}" if options else "omit thousands (--thousands)"
+    sign = "blank" if thousands == " " else shlex.quote(thousands)
+    options += [f"thousands (--thousands {sign})"]
+    return f"if {'a blank' if thousands == ' ' else thousands} separates thousands, pass {' and '.join(options)}"
+
+
+def reader(kind: FieldType, times: Times, iso: Times, cells: Cells | None = None) -> Callable[[str], Value]:
     """Return a function that reads the text of a cell as a value of a type; it raises InvalidInput.
 
     Args:
-        times, iso, decimal: as in `Metadata`.
+        times, iso, cells: as in `Metadata`.
     """
-    if decimal == COMMA and kind in (FieldType.INTEGER, FieldType.REAL):
-        return partial(_with_comma, _READERS[kind])
+    if cells is not None and kind in (FieldType.INTEGER, FieldType.REAL):
+        return partial(_with_signs, _READERS[kind], cells)
     if kind is FieldType.TIMESTAMP:
         return lambda text: _timestamp(text, times, iso)
     return _READERS[kind]
@@ -229,11 +337,13 @@ def _real(text: str) -> float:
     return real
 
 
-def _with_comma(read: Callable[[str], Value], text: str) -> Value:
-    """Read a number with a decimal comma, with the function that reads one with a point."""
-    if POINT in text:
-        raise InvalidInput(f"{shown(text)} is not a number with a decimal comma")
-    pointed = text.replace(COMMA, POINT)
+def _with_signs(read: Callable[[str], Value], cells: Cells, text: str) -> Value:
+    """Read a number with the signs of cells, with the function that reads one with a point."""
+    pointed = cells.pointed(text)
+    if pointed is None:
+        raise InvalidInput(
+            f"{shown(text)} is not a number with {'a decimal comma' if cells.decimal == COMMA else 'these signs'}"
+        )
     try:
         return read(pointed)
     except InvalidInput as error:

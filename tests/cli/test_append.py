@@ -251,17 +251,11 @@ def test_an_encrypted_segment_needs_its_key(run, vm2):
     assert list(Path("weather").glob("2*")) == []
 
 
-@pytest.mark.parametrize(
-    ("format", "tool"),
-    [
-        *((format, tool) for format in ("vm2", "jsonl", "csv", "seg") for tool in (bz2.compress, lzma.compress)),
-        ("seg", gzip.compress),
-    ],
-)
-def test_a_compressed_file_that_is_not_decompressed_is_refused_as_a_whole(run, jsonl, format, tool):
+@pytest.mark.parametrize("tool", [bz2.compress, lzma.compress, gzip.compress])
+def test_a_compressed_file_of_bytes_is_refused_as_a_whole(run, jsonl, tool):
     lines = b"".join(b"20261120%02d00,9,227,1.4,,,%09d\n" % (number % 24, number) for number in range(2000))
     Path("lines.packed").write_bytes(tool(lines))
-    done = run("append", jsonl, "lines.packed", "--format", format)
+    done = run("append", jsonl, "lines.packed", "--format", "seg")
     assert done.code == 2
     assert done.err.startswith("ondisk: error: lines.packed: it is compressed with ")
     assert len(done.err) < 200

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import sys
 import tracemalloc
 import zlib
@@ -21,7 +23,12 @@ from ondisk.dataset.decompress import Decompressed
 from ondisk.errors import InvalidInput, LimitExceeded, StateError
 
 LINES = b"".join(b"20261120%02d00,5,227,%d,,,000000000\n" % (number % 24, number) for number in range(500))
-TOOLS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstd": zstd.compress}
+TOOLS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "zstd": zstd.compress,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+}
 JSON = b'{"when":"2026-11-20T06:00:00Z","station":5}\n'
 
 
@@ -57,6 +64,13 @@ def test_several_members_are_read_one_after_the_other(compression, piece, monkey
         assert unpacked(compression, pack(compression, content) * 3) == (content * 3, None)
 
 
+def test_xz_that_needs_too_much_memory_is_damage():
+    packed = lzma.compress(LINES, filters=[{"id": lzma.FILTER_LZMA2, "preset": 1, "dict_size": 512 * 1024 * 1024}])
+    content, damage = unpacked("xz", packed)
+    assert (content, damage.offset) == (b"", 0)
+    assert "its xz is damaged: " in damage.reason
+
+
 def test_zeros_after_gzip_are_padding():
     assert unpacked("gzip", gzip.compress(LINES) + bytes(1000)) == (LINES, None)
     assert unpacked("gzip", gzip.compress(LINES) + bytes(10) + gzip.compress(b"x")) == (LINES + b"x", None)
@@ -87,6 +101,7 @@ def test_a_wrong_checksum_is_damage():
     assert damage.reason.startswith("its gzip is damaged: ")
 
 
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
 def test_damage_inside_of_a_line_that_is_too_long_to_hold_is_an_error(compression, monkeypatch):
     monkeypatch.setattr(decompress, "_LONGEST", 1000)
     monkeypatch.setattr(decompress, "_PIECE", 100)
@@ -96,6 +111,7 @@ def test_damage_inside_of_a_line_that_is_too_long_to_hold_is_an_error(compressio
         unpacked(compression, unfinished(compression, b"a\n" + content))
 
 
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
 def test_memory_does_not_grow_with_what_it_decompresses_to(compression):
     packer: Any = zlib.compressobj(wbits=31) if compression == "gzip" else zstd.ZstdCompressor()
     line = b"x" * 1023 + b"\n"
@@ -113,7 +129,7 @@ def test_memory_does_not_grow_with_what_it_decompresses_to(compression):
 
 @pytest.mark.parametrize("name", ["obs.vm2.{}", "obs.{}", "obs.vm2", "obs", "OBS.VM2.{}"])
 def test_lines_are_recognised_by_their_content_or_the_name_before_the_extension(create, tmp_path, compression, name):
-    extension = {"gzip": "gz", "zstd": "zst"}[compression]
+    extension = {"gzip": "gz", "zstd": "zst", "bzip2": "bz2", "xz": "xz"}[compression]
     path = tmp_path / name.format(extension)
     path.write_bytes(pack(compression, LINES))
     dataset = create(format="seg")

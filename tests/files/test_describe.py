@@ -39,6 +39,7 @@ def field_of(path, source, kind=None):
         ("99999999_20261120_1200", "name:%Y%m%d_%H%M"),
         ("20261120 12é.jpg", "name:%Y%m%d %H"),
         ("(2026)[11]*20+12", "name:(%Y)[%m]*%d+%H"),
+        ("20261120T1200000", "name:%Y%m%dT%H%M%S%f"),
     ],
 )
 def test_a_time_is_found_in_a_name_or_a_path(path, time):
@@ -52,6 +53,7 @@ def test_a_time_is_found_in_a_name_or_a_path(path, time):
         ("20261120/photo.jpg", "name:%Y%m%d", "its name has no time of the form %Y%m%d"),
         ("120261120.jpg", "name:%Y%m%d", "its name has no time"),
         ("202611201.jpg", "name:%Y%m%d", "its name has no time"),
+        ("20261120_06007512.jpg", "name:%Y%m%d_%H%M%S%f", "'20261120_06007512' in its name is an impossible time"),
         ("20261345.jpg", "name:%Y%m%d", "'20261345' in its name is an impossible time"),
         ("20261120-20261121.jpg", "name:%Y%m%d", "several times of the form %Y%m%d: '20261120', '20261121'"),
         ("２０２６1120.jpg", "name:%Y%m%d", "its name has no time"),  # only ASCII digits

@@ -75,9 +75,11 @@ def test_decimal_commas_without_the_option_are_noted_once_for_each_column(create
             (1, "line 3: column 'level': '1,5' is not a number; if that is a decimal comma, pass decimal (--decimal ,)")
         ]
         noted = [note.split(" is ")[0] for note in result.notes]
-        assert noted[:2] == ["'1,5' in column 'temp'", "'12,5' in column 'rare'"] or size == 1
+        names = ("'1,5' in column 'temp'", "'1,234' in column 'thousands'", "'12,5' in column 'rare'")
+        assert noted == [*names] or size == 1
         assert noted.count("'1,5' in column 'temp'") == 1
-    assert append(dataset, text.replace("1,5;2", "1;2"), delimiter=";", decimal=".", tz="UTC").notes == []
+    (note,) = append(dataset, text.replace("1,5;2", "1;2"), delimiter=";", decimal=".", tz="UTC").notes
+    assert note.startswith("'1,234' in column 'thousands' is read as a text; if , separates thousands, pass thousands")
 
 
 def test_points_in_spite_of_a_decimal_comma_are_noted(create):
@@ -91,9 +93,19 @@ def test_points_in_spite_of_a_decimal_comma_are_noted(create):
     (["1.5", "NA", "2"], {}, "'NA' in column 'x' is read as a text; if it means that there is no value, pass null"),
     (["1,5", "NA", "2"], {}, "'1,5' in column 'x' is read as a text; if that is a decimal comma"),
     (["1,5", "NA", "2"], {"decimal": ","}, "'NA' in column 'x'"),
-    (["1,5", "NA", "2.5"], {"decimal": ","}, None),
+    (["1,5", "NA", "2.5"], {"decimal": ","}, "'2.5' in column 'x' is read as a text, and others in the column are"),
     (["1.5", "NA", "2"], {"null": ["NA"]}, None),
-    (["1.5", "NA", "2"], {"decimal": "."}, None),
+    (["1.5", "NA", "2"], {"decimal": "."}, "'NA' in column 'x'"),
+    (["1.5", "n.d.", "2", "3"], {}, "'n.d.' in column 'x' is read as a text; if it means that there is no value"),
+    ([*map(str, range(10)), "<0.5"], {}, "'<0.5' in column 'x' is read as a text; if it means that there"),
+    (["007", "12", "A5"], {}, None),
+    (["998,50", "1.013,25"], {"decimal": ","}, "'1.013,25' in column 'x' is read as a text; if . separates thousands"),
+    (["998,50", "1.013,25"], {}, "'998,50' in column 'x' is read as a text; if . separates thousands, pass decimal"),
+    (["998.50", "1 013.25"], {}, "'1 013.25' in column 'x' is read as a text; if a blank separates thousands"),
+    (["998", "1'013"], {}, "\"1'013\" in column 'x' is read as a text; if ' separates thousands, pass thousands"),
+    (["998", "1,013"], {}, "'1,013' in column 'x' is read as a text; if that is a decimal comma, pass decimal (--d"),
+    (["998", "1,013"], {"decimal": "."}, "'1,013' in column 'x' is read as a text; if , separates thousands, pass"),
+    (["998,50", "1.013,25"], {"decimal": ",", "thousands": "."}, None),
     (["NA", "-", ""], {}, None),
     (["1.5", "NA", "low"], {}, None),
 ])  # fmt: skip
@@ -134,6 +146,62 @@ def test_a_text_for_no_value_is_one_everywhere(dataset):
     text = HEAD + "2026-11-20T06:00Z,NA,-999\n2026-11-20T07:00Z,5,NA\n"
     assert append(dataset, text, null=["NA", "-999"]).imported == 2
     assert stored(dataset) == [("2026-11-20T06:00", {}, {}), ("2026-11-20T07:00", {"station": 5}, {})]
+
+
+BLANKS = [" -999", "-999 ", "-999.0", "-9.99e2", "-999"]
+
+
+@pytest.mark.parametrize("field", [{}, {"temp": "integer"}, {"temp": "real"}])
+def test_a_text_for_no_value_may_have_blanks_and_a_number_another_spelling(create, field):
+    dataset = create(format="seg", fields=field)
+    cells = [each for each in BLANKS if field != {"temp": "integer"} or "e" not in each]
+    rows = [
+        f"2026-11-{20 + n},{cell},{mark}"
+        for n, (cell, mark) in enumerate(zip(cells, [" NA", "NA ", "NA"] * 2, strict=False))
+    ]
+    result = append(dataset, "\n".join(["reftime,temp,note", *rows]), tz="UTC", null=["-999", "NA"])
+    assert (result.imported, result.notes) == (len(cells), [])
+    assert {(str(metadata), str(data)) for _, metadata, data in stored(dataset)} == {("{}", "{}")}
+
+
+def test_a_text_is_no_number_in_another_spelling(create):
+    dataset = create(format="seg", fields={"code": "text"})
+    append(dataset, "reftime,code\n2026-11-20,-999.0\n2026-11-21,-999\n", tz="UTC", null=["-999"])
+    assert [metadata for _, metadata, _ in stored(dataset)] == [{"code": "-999.0"}, {}]
+
+
+@pytest.mark.parametrize(
+    ("options", "cells", "wanted"),
+    [
+        ({"decimal": ",", "thousands": "."}, ["998,5", "1.013,25", "-1.234.567", "1.5", "12.34,5"],
+         [998.5, 1013.25, -1234567, "1.5", "12.34,5"]),
+        ({"thousands": ","}, ["998.5", "1,013.25", "1,013"], [998.5, 1013.25, 1013]),
+        ({"thousands": "blank"}, ["1 013.25", "1\u00a0013", "1\u202f013", "10 13"], [1013.25, 1013, 1013, "10 13"]),
+        ({"thousands": "'"}, ["1'013", "1\u2019013.5", "0'013"], [1013, 1013.5, "0'013"]),
+        ({"thousands": "_", "null": ["-1_000"]}, ["1_013", "-1000", "-1_000.0"], [1013, None, None]),
+    ],
+)  # fmt: skip
+def test_numbers_may_have_a_sign_for_thousands_if_the_option_says_so(create, options, cells, wanted):
+    rows = [f"2026-11-{20 + n};{cell}" for n, cell in enumerate(cells)]
+    text = "\n".join(["reftime;x", *rows])
+    content = create("content", format="seg")
+    append(content, text, delimiter=";", tz="UTC", **options)
+    assert [data.get("x") for _, _, data in stored(content)] == wanted
+    field = create("field", format="seg", fields={"x": "real"})
+    result = append(field, text, delimiter=";", tz="UTC", **options)
+    assert [metadata.get("x") for _, metadata, _ in stored(field)] == [x for x in wanted if not isinstance(x, str)]
+    assert result.refused == sum(isinstance(x, str) for x in wanted)
+
+
+def test_the_names_of_the_columns_may_be_given(dataset):
+    rows = "2026-11-20T06:00Z,5,1\n2026-11-20T07:00Z,5,2\n"
+    assert append(dataset, rows, time="when", header=["when", "station", "temp"]).imported == 2
+    assert append(dataset, rows.replace("\n", ",\n"), time="when", header=["when", "station", "temp"]).duplicates == 2
+    assert stored(dataset)[0] == ("2026-11-20T06:00", {"station": 5}, {"temp": 1})
+    for time, format, first in (("2026-11-20T06:00Z", None, "2026-11-20T06:00Z"), ("20261120", "%Y%m%d", "20261120")):
+        with pytest.raises(InvalidInput, match="the first line is data, not names") as caught:
+            append(dataset, f"{first},5,1\n", time=time, time_format=format, tz="UTC")
+        assert "--header" in caught.value.hint
 
 
 def test_a_line_may_end_with_a_delimiter_if_the_first_one_does(dataset):
@@ -218,7 +286,9 @@ def test_the_hint_for_another_delimiter_names_it(dataset):
     "options",
     [{"time": ""}, {"time": 5}, {"tz": ""}, {"time_format": 5}, {"null": "NA"}, {"null": [5]}]
     + [{"delimiter": each} for each in ("", ",,", '"', "\n", "a", ".", "\0")]
-    + [{"decimal": each} for each in ("", ";", ",,", "'", 1)],
+    + [{"decimal": each} for each in ("", ";", ",,", "'", 1)]
+    + [{"thousands": each} for each in ("", ";", ",,", ".", 1)]
+    + [{"header": "a,b"}, {"header": [1]}],
 )  # fmt: skip
 def test_an_option_that_is_not_valid_is_refused(dataset, options):
     with pytest.raises(InvalidInput) as caught:
@@ -394,13 +464,13 @@ with ondisk.open(sys.argv[1]) as dataset:
 def test_rows_whose_names_are_long_are_read_a_few_at_a_time(create, monkeypatch):
     monkeypatch.setattr(csv_input, "BATCH_BYTES", 10_000)
     encoded = []
-    encode = csv_input._Columns.encode
+    encode = csv_input.Columns.encode
 
     def spy(self, records):
         encoded.append(len(records.lines))
         return encode(self, records)
 
-    monkeypatch.setattr(csv_input._Columns, "encode", spy)
+    monkeypatch.setattr(csv_input.Columns, "encode", spy)
     rows = "2026-11-20T00:00:00Z,1\n" * 100
     assert append(create(), f"reftime,{'x' * 1000}\n{rows}").imported == 100
     assert (sum(encoded), max(encoded) < 11) == (100, True)

@@ -48,9 +48,10 @@ def test_a_cell_may_have_lines_quotes_and_delimiters(piece):
     assert refused == {}
 
 
-def test_a_byte_order_mark_is_skipped_at_the_beginning_only(piece):
-    rows, _ = records("\ufeffa,b\n\ufeffa,b\n".encode())
-    assert rows == [(1, ["a", "b"]), (2, ["\ufeffa", "b"])]
+def test_a_byte_order_mark_is_skipped_at_the_beginning_of_a_line_only(piece):
+    """Files that were joined have one before each."""
+    rows, _ = records("\ufeffa,b\n\ufeffa,b\na,\ufeffb\n".encode())
+    assert rows == [(1, ["a", "b"]), (2, ["a", "b"]), (3, ["a", "\ufeffb"])]
 
 
 @pytest.mark.parametrize(

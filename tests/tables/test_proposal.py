@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import io
 import json
@@ -10,8 +11,11 @@ import shlex
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ondisk
+from ondisk.cli.arguments import add_table, table_options
 from ondisk.config import DatasetConfig
 from ondisk.errors import InvalidInput
 from ondisk.tables.proposal import SAMPLE, proposed
@@ -112,6 +116,111 @@ def test_a_decimal_comma_is_found(cells, is_comma):
     assert ("temp = " in toml) is False
 
 
+def test_signs_for_thousands_are_found():
+    rows = "2026-11-20;5;998,50\n2026-11-21;5;1.013,25\n2026-11-22;5;n.d.\n"
+    config, toml = propose(f"time;station;pressure\n{rows}")
+    assert "--null n.d. --delimiter ';' --decimal , --thousands .\n" in toml
+    assert [*config.fields] == ["station"]
+    assert "--thousands blank\n" in propose("time;x\n2026-11-20;1 000\n2026-11-21;2\n")[1]
+    assert "--thousands" not in propose("time;x;y\n2026-11-20;1.000,5;1.5\n2026-11-21;2,5;2.5\n")[1]
+
+
+@pytest.mark.parametrize(
+    ("cells", "null"),
+    [("1.5 -999 2", "-999"), ("15 -9999.0 -20", "-9999.0"), ("-80 -99 -70", None), ("-99 -999", None), ("-999", None)],
+)
+def test_a_number_that_means_no_value_is_found(cells, null):
+    rows = [f"2026-11-2{day};{cell}" for day, cell in enumerate(cells.split())]
+    toml = propose("\n".join(["time;temp", *rows]))[1]
+    assert re.findall("--null (\\S+)", toml) == ([null] if null else [])
+
+
+def test_a_file_without_names_is_refused_and_read_with_names():
+    rows = "2026-11-20 06:00,5,1.5\n2026-11-20 07:00,6,2.5\n"
+    for text in (rows, "1795161600,5\n1795161601,6\n", "a,20.11.2026\nb,21.11.2026\n"):
+        with pytest.raises(InvalidInput, match="the first line is data, not names") as caught:
+            propose(text, tz="UTC")
+        assert "--header" in caught.value.hint
+    assert (
+        "--time time --tz UTC --header time,station,t\n" in propose(rows, tz="UTC", header=["time", "station", "t"])[1]
+    )
+
+
+def test_columns_of_one_field_are_refused_as_an_append_does():
+    with pytest.raises(InvalidInput, match="the columns 'Station' and 'STATION' are both station"):
+        propose("time,Station,STATION,t\n2026-11-20 14:00,5,6,1\n2026-11-20 15:00,5,6,1\n")
+
+
+def test_rows_with_more_cells_than_names_cannot_be_read():
+    with pytest.raises(
+        InvalidInput, match="line 2: 4 cells instead of 3: it ends with a delimiter, and the first line"
+    ):
+        propose("time,station,t\n2026-11-20 17:00,5,1,\n2026-11-20 18:00,5,2,\n", tz="UTC")
+    toml = propose("time,station,t\n1582-10-15 00:00,5,1\n2026-11-20 20:00,5,2\n", tz="UTC")[1]
+    assert "# Proposed from 1 rows of - that can be read, 2026-11-20T20:00Z to 2026-11-20T20:00Z.\n# 1 row" in toml
+
+
+ODD_CELLS = st.sampled_from(
+    [
+        "5",
+        "-999",
+        " -999",
+        "1.013,25",
+        "998,5",
+        "1,5",
+        "2.5",
+        "007",
+        "NA",
+        "n.d.",
+        "",
+        " ",
+        "x",
+        "true",
+        "9" * 19,
+        '"a"',
+    ]
+)
+ODD_TIMES = st.sampled_from(
+    ["2026-11-20 06:00", "2026-11-20 24:00", "1582-10-15 00:00", "2026-11-20T07:00Z", "", "UTC", "2026-13-01 00:00"]
+) | st.integers(0, 23).map(lambda hour: f"2026-11-21 {hour:02}:00")
+ODD_NAMES = st.lists(
+    st.sampled_from(["Station", "STATION", "station", "t", "T", "reftime", "data.t", "", "code", "5"]),
+    min_size=1,
+    max_size=3,
+)
+
+
+@st.composite
+def odd_files(draw: st.DrawFn) -> bytes:
+    """A table in which one thing after the other is wrong."""
+    names = draw(ODD_NAMES)
+    lines = [";".join(["time", *names])] if draw(st.integers(0, 9)) else []
+    for _ in range(draw(st.integers(1, 12))):
+        width = len(names) if draw(st.integers(0, 14)) else draw(st.integers(0, 5))
+        lines.append(";".join([draw(ODD_TIMES), *(draw(ODD_CELLS) for _ in range(width))]))
+    if draw(st.booleans()):
+        lines = [f"{line};" for line in lines[draw(st.integers(0, 1)) :]]
+    return b"\xef\xbb\xbf" * draw(st.booleans()) + "\n".join([*lines, ""]).encode()
+
+
+@given(odd_files())
+def test_an_append_stores_as_many_rows_as_its_proposal_says_can_be_read(tmp_path_factory, content):
+    try:
+        toml = proposed(io.BytesIO(content), tz="UTC")
+    except InvalidInput:
+        return
+    words = shlex.split(re.findall(r"ondisk append DATASET (.*)", toml)[0])
+    parser = argparse.ArgumentParser()
+    add_table(parser)
+    options = table_options(parser.parse_known_args(words[1:])[0])
+    with ondisk.create(tmp_path_factory.mktemp("odd") / "d", DatasetConfig.from_toml(toml)) as dataset:
+        result = dataset.append_file(io.BytesIO(content), "csv", **options)
+    (count,) = re.findall(r"# Proposed from ([0-9,]+) rows", toml)
+    assert result.imported + result.duplicates == int(count)
+    refused = re.findall(r"\n# ([0-9,]+) rows? cannot be read", toml)
+    assert result.refused == int((refused or ["0"])[0])
+
+
 def test_a_comma_in_a_time_is_no_decimal_comma():
     with pytest.raises(InvalidInput, match="has times that are recognised"):
         propose("time;temp\n1767225600,5;1,5\n")
@@ -155,10 +264,10 @@ def test_rows_that_cannot_be_read_do_not_make_the_sample_look_whole():
     source = io.BytesIO(f"time,n\n2026-11-20\n{rows}".encode())
     toml = proposed(source)
     assert f"# Proposed from the first {SAMPLE - 1:,} rows of - that can be read, 2026-11-20T00:00Z to" in toml
-    assert "\n# 1 row cannot be read. An append says why, and refuses them.\n" in toml
+    assert "\n# 1 row cannot be read: line 2: 1 cell instead of 2: 'n' has no cell. An append refuses them.\n" in toml
     latin = "time,n\n" + "".join(f"2026-11-20T00:{n:02}:00Z,1\n" for n in range(20)) + "2026-11-21T00:00:00Z,caf"
     toml = proposed(io.BytesIO(f"{latin}\u00e9\nx,1\n".encode("latin-1")))
-    assert re.search(r"\n# 2 rows cannot be read: line 22: .*UTF-8.*\. An append says why", toml)
+    assert re.search(r"\n# 2 rows cannot be read: line 22: .*UTF-8.*\. An append refuses them\.", toml)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,8 @@ def test_a_time_without_an_offset_is_in_the_zone(text, zone, wanted):
 
 
 OTHERS = [
-    "", "x", "2026-11-20T", "2026-13-01", "2026-02-30", "2026-11-20T24:00", "2026-11-20T06:60", "2026-11-20T06:00:60",
+    "", "x", "2026-11-20T", "2026-13-01", "2026-02-30", "2026-11-20T24:01", "2026-11-20T24:00:00.1",
+    "2026-11-20T25:00", "9999-12-31T24:00Z", "2026-11-20T06:60", "2026-11-20T06:00:60",
     "20.11.2026", "2026-11-20T6:00", "1795161600", "2026-11-20T06:00:00+25:00", "2026-11-20T06:00:00+01:99",
     "0001-01-01T00:00+14:00", "9999-12-31T23:59-12:00", "٢٠٢٦-11-20", "2026-11-20T06:00:00Zulu", "2026-11-20\n06:00",
 ]  # fmt: skip
@@ -93,6 +94,90 @@ def test_a_format_says_how_times_are_written(format, text, wanted):
     assert [times.read(text) for _ in range(3)] == [times[text]] * 3
 
 
+RUNS = [
+    ("%Y%m%d%H%M%S", ["202005300440", "2020053004405", "20200530044"]),
+    ("%Y%m%d%H%M", ["2020053004", "20205304405"]),
+    ("%Y%m%d", ["202011", "2020111", "202011 1", " 2020 11 1"]),
+    ("%y%m%d", ["2011", "20115"]),
+    ("%d%m%Y", ["112020", "1112020"]),
+    ("%Y%j%H", ["2020511", "20203241"]),
+    ("%Y-%m-%d %H%M", ["2020-05-30 905", "2020-05-30 95"]),
+    ("%d.%m.%Y %I%M%p", ["30.5.2020 905PM"]),
+    ("%Y%m%dT%H:%M", ["202051T06:00"]),
+    ("%Y-%m-%d %H:%M:%S%f", ["2020-05-30 06:00:5", "2020-05-30 06:00:75123", "2020-05-30 06:00:70000"]),
+    ("%Y-%m-%d %H00", ["2020-05-30 900", "2020-05-30 90"]),
+    ("20%y%m%d", ["202051"]),
+    ("%G%V%u", ["202053", "202052"]),
+    ("%Y%m%d%%%H%M", ["20200530%905"]),
+]
+
+
+@pytest.mark.parametrize(("format", "text"), [(format, text) for format, texts in RUNS for text in texts])
+def test_a_number_beside_another_one_without_all_its_digits_is_refused(format, text):
+    with pytest.raises(InvalidInput, match="it is not of the format"):
+        read(text, format, "UTC")
+
+
+@given(st.datetimes(datetime(1970, 1, 1), datetime(2037, 12, 31)), st.sampled_from(RUNS))
+def test_a_number_beside_another_one_with_all_its_digits_is_read(time, run):
+    format = run[0]
+    text = time.replace(tzinfo=UTC).strftime(format)
+    assert read(text, format, "UTC") == datetime.strptime(text, format).replace(tzinfo=UTC).isoformat()
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "wanted"),
+    [
+        ("%d.%m.%Y %H:%M", "5.3.2026 9:05", "2026-03-05T09:05:00"),
+        ("%Y-%m-%d %H:%M:%S.%f", "2026-3-5 9:5:7.25", "2026-03-05T09:05:07.250000"),
+        ("%d%b%Y %H%M", "5Mar2026 0905", "2026-03-05T09:05:00"),
+        ("%Y-%m-%d %H:%M:%S%f", "2026-03-05 09:05:0725", "2026-03-05T09:05:07.250000"),
+        ("%Y-%m-%d %H%M%z", "2026-03-05 0905+01:00", "2026-03-05T08:05:00"),
+        ("%z %Y%m%d%H%M", "+0100 202603050905", "2026-03-05T08:05:00"),
+        ("%m/%d/%Y %I%p", "3/5/2026 9PM", "2026-03-05T21:00:00"),
+    ],
+)
+def test_numbers_between_signs_may_lack_a_zero_and_fractions_offsets_and_names_are_as_long_as_they_are(
+    format, text, wanted
+):
+    assert read(text, format, "UTC") == f"{wanted}+00:00"
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "wanted"),
+    [
+        (None, "2026-11-30 24:00", "2026-12-01T00:00:00"),
+        (None, "2026-12-31T24:00:00.000+01:00", "2026-12-31T23:00:00"),
+        ("%d.%m.%Y %H:%M", "24.11.2026 24:00", "2026-11-25T00:00:00"),
+        ("%Y%m%d%H%M", "202611302400", "2026-12-01T00:00:00"),
+        ("%H:%M %d.%m.%Y", "24:00 30.11.2026", "2026-12-01T00:00:00"),
+        ("%Y-%m-%d %H", "2026-02-28 24", "2026-03-01T00:00:00"),
+    ],
+)
+def test_24_00_is_the_end_of_a_day(format, text, wanted):
+    assert read(text, format, "UTC") == f"{wanted}+00:00"
+    times = Times(format, Zone("UTC"))
+    if format is not None:  # the midnight that begins a day is another one, whichever was read first
+        begin = times.read(text.replace("24:00", "00:00"))
+        assert times.read(text) - begin in (0, 86_400_000_000)
+        assert times.read(text) == Times(format, Zone("UTC")).read(text)
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("%d.%m.%Y %H:%M", "30.11.2026 24:01"),
+        ("%d.%m.%Y %H:%M:%S", "30.11.2026 24:00:01"),
+        ("%d.%m.%Y %I:%M", "30.11.2026 24:00"),
+        ("%d.%m.%Y %H:%M", "31.12.9999 24:00"),
+        ("%Y%m%d%H%M", "202613242400"),
+    ],
+)
+def test_no_other_time_of_day_has_the_hour_24(format, text):
+    with pytest.raises(InvalidInput, match="it is not of the format"):
+        read(text, format, "UTC")
+
+
 def test_halves_of_a_format_that_were_seen_apart_mean_the_same_together():
     times = Times("%d.%m.%Y %H:%M%z", None)
     for text in ("20.11.2026 06:30+0200", "21.11.2026 07:30-0100"):
@@ -103,7 +188,7 @@ def test_halves_of_a_format_that_were_seen_apart_mean_the_same_together():
             times.read(text)
 
 
-@pytest.mark.parametrize("format", ["%d.%m. %H:%M", "%H:%M", "x", "", "%Q", "%Y-%m-%d %H:%M %Z", "%s"])
+@pytest.mark.parametrize("format", ["%d.%m. %H:%M", "%H:%M", "x", "", "%Q", "%Y-%m-%d %H:%M %Z", "%s", "%Y %z%H"])
 def test_a_format_without_a_year_or_with_a_directive_that_says_no_offset_is_refused(format):
     with pytest.raises(InvalidInput, match="the time format"):
         Times(format)
