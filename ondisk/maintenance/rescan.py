@@ -13,7 +13,7 @@ from itertools import accumulate, compress
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.position import begin_again, believed, is_consumed, is_passed, is_unread, position
-from ondisk.errors import StorageError, command
+from ondisk.errors import IndexCorrupt, StorageError, command
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.index import Copies, Segment, segment_rows
@@ -101,7 +101,9 @@ class Rescan:
         self._name = name
         self._format: Format = access.format(known.segment.format) if known is not None else access.format_of(name)
         interval = interval_of(access, name)
-        assert interval is not None, "a name that does not fit is CORRUPTED"
+        if interval is None:
+            hint = f"Run {command('fix', access.dataset_path, '--rebuild', '--yes')}."
+            raise IndexCorrupt(f"{name} is not the name of a segment of this dataset", hint=hint, segment=name)
         self._interval: Interval = interval
         # The interval to save: that of the name; in a sequence, that of the data.
         self._span = NOTHING if interval == ALWAYS else interval
@@ -124,11 +126,13 @@ class Rescan:
         self._changed = 0  # data that were found again, and do not have their bytes
         self._only_here: list[int] = []  # seqs in the other index of data that cannot be read there
         self._missing = 0
+        self._found = 0  # data in the file, also those that do not count
         self._believes_deleted = True  # what the index counts as deleted need not be compared
         self._sums: tuple[int, int] | None = 0, 0  # of all rows inserted, count and bytes; None if some replace others
         self._new = 0  # changes that the index did not know: data, except deleted ones, and data that they replaced
         self._returned = 0  # data in a changed file that the index did not know: perhaps deleted ones
         self._remedy = REMEDY
+        self._unread: str | None = None  # why its file is kept, although it has no data
         self._is_emptied = False  # it has no data, and the lost index may have known some
         self._moved: str | None = None  # the item in quarantine that the segment is now
         self._is_salvaged = False  # the original is in quarantine
@@ -238,6 +242,10 @@ class Rescan:
         ):
             reason = f"it can be read up to byte {end.length}, but has data up to byte {known.data_end}; {REMEDY}"
             raise DataAfterDamage(segment, self._damaged() if self._damage.count else reason)
+        left = file.size() - end.size
+        if not self._found and not self._damage.count and left not in (0, len(self._format.seal(end))):
+            # Else it would look like one whose data were all deleted, and a repack would remove it.
+            self._unread = f"no datum can be read in its {file.size()} bytes; {REMEDY}"
         end, facts = self._format.found(end), self._facts(file, end, before)
         found = replace(segment, end=end, facts=facts, unread=False, copies=self._copies())
         self._save(replace(found, shared=segment.shared or (self._foreign is not None and self._is_queue)))
@@ -443,6 +451,7 @@ class Rescan:
                 if found.foreign and not (found.in_place and self._access.config.is_sequence):
                     raise NeedsRewrite
                 end = found.end
+                self._found += len(found.offsets)
                 self._transaction.save_blocks(segment, found.blocks)
                 self._add(found, segment, first, known_offsets)
                 self._note(found)
@@ -673,7 +682,7 @@ class Rescan:
         self._is_exposed = self._format.is_exposed(segment.end)
         self._transaction.save_segment(segment, self._span)
         if not keep_damage:
-            self._transaction.note_check(segment, self._damaged() if self._damage.count else None)
+            self._transaction.note_check(segment, self._damaged() if self._damage.count else self._unread)
             self._count_lost()
 
     def _count_lost(self) -> None:

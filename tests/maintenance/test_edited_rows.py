@@ -9,6 +9,7 @@ from worlds import START, content, datum, lose_index, sql
 
 import ondisk
 from ondisk import Datum
+from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import FrameCorrupt, SegmentCorrupt
 from ondisk.maintenance.states import State
 
@@ -161,3 +162,39 @@ def test_a_query_raises_where_a_line_does_not_end(path: Path, format: str, match
 
 def _of(number: int, format: str) -> str:
     return f'{"area" if format == "vm2" else "station"}:"VM2,{number}"'
+
+
+IMPOSSIBLE = {
+    "another step": "UPDATE segment SET name = '2026/11' || substr(name, 11) WHERE {}",
+    "no step": "UPDATE segment SET name = '2026/47' || substr(name, 11) WHERE {}",
+    "outside": "UPDATE segment SET name = '../' || name WHERE {}",
+    "kind": "UPDATE segment SET kind = 77 WHERE {}",
+    "negative kind": "UPDATE segment SET kind = -5 WHERE {}",
+    "unknown version": "UPDATE segment SET kind = 77 << 8 WHERE {}",
+}
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+@pytest.mark.parametrize("edit", IMPOSSIBLE)
+@pytest.mark.parametrize("format", ["jsonl", "seg", "blob"], indirect=True)
+def test_a_row_that_cannot_be_is_damage_of_the_index_and_the_other_segments_are_fixed(
+    path: Path, format: str, edit: str, is_trusted: bool
+) -> None:
+    with ondisk.open(path) as dataset:
+        dataset.append(datum(24 * day, f"VM2,{day + 10}", day, format=format) for day in (3, 4))
+        (last,) = [each.segment for each in dataset.check() if "11-24" in each.segment]
+    sql(path, IMPOSSIBLE[edit].format("id = (SELECT min(id) FROM segment)"))
+    sql(path, f"UPDATE segment SET unread = 1 WHERE name = '{last}'")
+    if not is_trusted:
+        (path / SENTINEL).touch()
+    with ondisk.open(path) as dataset:
+        found = [each for each in dataset.check() if each.segment.partition(".")[0] != last.partition(".")[0]]
+        if format == "seg" or "step" in edit or edit == "outside":
+            assert any(each.state for each in found)
+        done = dataset.fix()
+        assert [each.action for each in done if each.segment == last] == ["rescan"]
+        assert not (path / SENTINEL).exists()
+    ondisk.rebuild(path)
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+        assert dataset.count() == 6
