@@ -435,7 +435,7 @@ def _unaligned(known: Known, files: Files) -> Iterator[str]:
         yield "it is not the directory that the index describes: another program has changed or replaced it"
     if known.segment.unread:
         yield "data were appended after data of another program, which the index may not know"
-    elif known.unexplained and files.seen not in OTHER_BYTES:
+    elif known.without_row or (known.unexplained and files.seen not in OTHER_BYTES):
         yield unexplained(known, "files")
 
 

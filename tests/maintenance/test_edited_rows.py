@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import ondisk
 from ondisk import Datum
 from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import FrameCorrupt, SegmentCorrupt
+from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import State
 
 FIRST = "seq = (SELECT min(seq) FROM datum)"
@@ -198,3 +200,50 @@ def test_a_row_that_cannot_be_is_damage_of_the_index_and_the_other_segments_are_
     with ondisk.open(path) as dataset:
         dataset.fix()
         assert dataset.count() == 6
+
+
+@pytest.mark.parametrize("which", ["all", "some"])
+@pytest.mark.parametrize("verb", ["fix", "repack", "maintain"])
+def test_data_whose_rows_were_removed_and_whose_file_is_gone_count_as_lost(path: Path, verb: str, which: str) -> None:
+    sql(path, "DELETE FROM datum" if which == "all" else f"DELETE FROM datum WHERE {FIRST}")
+    (file,) = path.glob("2026/11-20.*")
+    shutil.rmtree(file) if file.is_dir() else file.unlink()
+    with ondisk.open(path) as dataset:
+        (found,) = dataset.check()
+        assert "the index knows 4 data of it" in "; ".join(found.reasons)
+        if verb == "maintain":
+            assert maintain(path).exit_code == 8
+        else:
+            (done,) = dataset.fix() if verb == "fix" else dataset.repack()
+            assert done.lost == 4
+        assert dataset.info()["lost"] == 4
+        assert dataset.check().is_clean
+
+
+def test_data_whose_rows_were_removed_are_lost_if_their_bytes_are_gone(path: Path, format: str) -> None:
+    with ondisk.open(path) as dataset:
+        sql(path, f"DELETE FROM datum WHERE {FIRST}")
+        (file,) = path.glob("2026/11-20.*")
+        if format == "blob":
+            (file / "000000.blob").unlink()
+        elif format == "seg":
+            pytest.skip("its frames are in one compressed block")
+        else:
+            first, *rest = file.read_bytes().splitlines(keepends=True)
+            file.write_bytes(b"".join([b"x" * (len(first) - 1) + b"\n", *rest]))
+        (found,) = dataset.check()
+        assert found.state
+        dataset.fix()
+        assert dataset.info()["lost"] == 1
+        assert numbers(dataset) == [1, 2, 3]
+        dataset.fix()
+        assert dataset.info()["lost"] == 1, "it is counted once"
+
+
+@pytest.mark.parametrize("edit", ["UPDATE segment SET summed = 9", "UPDATE day_sum SET count = 9"])
+def test_sums_that_were_edited_are_made_again_and_no_datum_counts_as_lost(path: Path, edit: str) -> None:
+    sql(path, edit)
+    with ondisk.open(path) as dataset:
+        assert not dataset.fix().lost
+        assert dataset.info()["lost"] == 0
+        assert dataset.summary().count == 4
