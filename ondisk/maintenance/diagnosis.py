@@ -199,7 +199,15 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
     dirty = [*_dirty(known, found, start)]
     unaligned = [*_unaligned(known, found)]
     diagnosis = judge(known, corrupted, unaligned, dirty, _freed(known, found, start), found.size, at)
-    return replace(diagnosis, is_touched=True) if found.seen is Seen.SAME_TAIL else diagnosis
+    return touched(diagnosis, known) if found.seen is Seen.SAME_TAIL else diagnosis
+
+
+def touched(diagnosis: Diagnosis, known: Known) -> Diagnosis:
+    """Return the diagnosis of a segment of which only the end was compared, as its time or inode are others.
+
+    Where the recorded time has no fraction, or ondisk has recorded none, that is no sign of another program.
+    """
+    return replace(diagnosis, is_touched=True, is_rewritten=known.segment.facts.mtime % 10**9 != 0)
 
 
 def judge(

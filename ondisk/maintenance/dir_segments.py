@@ -21,6 +21,7 @@ from ondisk.maintenance.diagnosis import (
     diagnose,
     judge,
     misnamed,
+    touched,
     unexplained,
 )
 from ondisk.maintenance.replaced import keep
@@ -393,8 +394,8 @@ def diagnose_files(
         found_sequence = "is missing or damaged" if files.sequence is None else f"contains {files.sequence}"
         reason = f"{dir.SEQUENCE} {found_sequence}, but the highest file is {files.highest}: an append was interrupted"
         reasons = (reason, *reasons)
-    is_touched = files.seen is Seen.SAME_TAIL
-    return replace(found, state=state, reasons=(*reasons, *_strangers(files)), is_touched=is_touched)
+    found = replace(found, state=state, reasons=(*reasons, *_strangers(files)))
+    return touched(found, known) if files.seen is Seen.SAME_TAIL else found
 
 
 def _is_empty(files: Files, at: Circumstances) -> bool:
