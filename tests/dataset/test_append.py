@@ -485,34 +485,6 @@ def test_a_stream_is_read_and_left_open(create, tmp_path):
     assert numbers(dataset) == [1, 2, 3, 3, 4]
 
 
-def test_a_segment_of_the_dataset_is_not_appended_to_it_under_any_name(create, tmp_path):
-    dataset = create("main", archive_age=1)
-    dataset.append(data(1))
-    [name] = [each.segment for each in dataset.check()]
-    with contextlib.suppress(OSError):
-        os.link(dataset.path / name, tmp_path / "other.jsonl")
-    dataset.repack()
-    archived = dataset.path / ".archive" / "last" / name
-    assert archived.exists()
-    dataset.append([Datum(datetime.now(UTC), {}, {"n": 2})])
-    [recent] = [each.segment for each in dataset.check() if ".archive" not in each.segment]
-    own = dataset.path / recent
-    (tmp_path / "link.jsonl").symlink_to(own)
-    os.link(own, tmp_path / "hard.jsonl")
-    touched = own.read_bytes()
-    for source in (own, archived, tmp_path / "other.jsonl", tmp_path / "link.jsonl", tmp_path / "hard.jsonl"):
-        with pytest.raises(InvalidInput, match="is the segment"):
-            dataset.append_file(source)
-        with source.open("rb") as stream, pytest.raises(InvalidInput, match="is the segment"):
-            dataset.append_file(stream)
-    own.unlink()
-    own.write_bytes(touched)  # another inode
-    with pytest.raises(InvalidInput, match="is the segment"):
-        dataset.append_file(own)
-    assert dataset.count() == 2
-    assert create("other").append_file(own).imported == 1
-
-
 def test_no_more_of_a_file_is_read_than_it_had_when_it_was_opened(create, tmp_path):
     """Another program appends to it while it is read, as a logger does, or the pipeline that reads it."""
     file = tmp_path / "growing.jsonl"
