@@ -267,7 +267,8 @@ class _Restore:
 
     def _file(self, part: Part, copy: SegmentCopy, place: Directory) -> tuple[copied.Placed | None, str]:
         """Restore a concat segment; return what the index has to record of it, and what is wrong with the copy."""
-        source = self._target.directory.open_to_read(f"segments/{part.name}/{copy.file}")
+        path = f"segments/{part.name}/{copy.file}"
+        source = self._target.directory.open_to_read(path)
         place.discard(copy.segment)
         with place.create_file(copy.segment) as file:
             size = min(copy.stored, source.size())
@@ -278,6 +279,8 @@ class _Restore:
             self._sync(file)
             found = file.stat()
         self._size += size
+        if not is_whole:
+            self._target.note_damage(path)
         problem = "" if is_whole else "its copy in the backup is damaged"
         if problem or copy.kept not in USABLE:
             # Nobody believes its rows before a fix has read it.
@@ -302,6 +305,9 @@ class _Restore:
             entries = MetadataFile.of(folder)
             for number in copy.files:
                 if (wrong := self._file_of(copy, number, entries, source, folder)) != "":
+                    if entries is not None and number in entries:
+                        kept = f"{file_name(copy.segment, number)}.{entries.get(number).checksum:08x}"
+                        self._target.note_damage(f"segments/{part.name}/{name[0]}/{kept}")
                     problem = problem or f"{file_name(copy.segment, number)}: {wrong}"
             write_sequence(folder, copy.length - 1)
             self._size += copy.stored

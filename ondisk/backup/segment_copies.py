@@ -83,7 +83,7 @@ class SegmentCopies:
         Raises:
             DiskFull, DurabilityLost, StorageError: the backup cannot be written to.
         """
-        for segment, damage, _ in segment_rows.all_segments(self._snapshot):
+        for segment, damage, *_ in segment_rows.all_segments(self._snapshot):
             progress(self._prefix + segment.name)
             before, count, problems = self._earlier_of(segment.name), self._counts.bytes, len(self._counts.problems)
             format = self._format(segment.format)
@@ -272,7 +272,10 @@ class SegmentCopies:
     def _is_there(self, copy: SegmentCopy) -> bool:
         """Return whether a copy of a dir segment has all of its files; their contents are not read."""
         path = f"{self._root}/{copy.file}"
-        names = {name.rpartition(".")[0] for name in self._target.directory.names(path.rpartition("/")[0])}
+        folder = path.rpartition("/")[0]
+        if self._target.damaged_in(folder):
+            return False
+        names = {name.rpartition(".")[0] for name in self._target.directory.names(folder)}
         has_all = all(file_name(copy.segment, number) in names for number in copy.files)
         return has_all and (not copy.file or self._target.has(path, copy.stored))
 
@@ -280,6 +283,8 @@ class SegmentCopies:
         """Copy the files of a dir segment that the backup does not have, and its entries."""
         root = f"{self._root}/{segment.name}.{segment.id}"
         there = {entry.name: entry.size for entry in self._target.directory.entries(root)}
+        for name in self._target.damaged_in(root):
+            there.pop(name, None)
         entries, on_disk = MetadataFile.of(folder), files_of(folder, segment.name)
         kept: list[int] = []
         damaged: dict[int, str] = {}

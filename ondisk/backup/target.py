@@ -17,6 +17,7 @@ from ondisk.errors import (
     DatasetNotFound,
     IntegrityError,
     InvalidInput,
+    OndiskError,
     StateError,
     StorageError,
     VersionTooNew,
@@ -30,6 +31,7 @@ _VERSION = 1
 _LIMIT = 64 * 1024  # bytes of `backup.json`
 _TOGETHER = 256  # files that are synced together
 _POINT = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z")
+_ROTTEN = re.compile(r"\.(.+)\.rotten")
 _COPY = re.compile(r"\.[0-9a-f]{8}(\.damaged)?$|^\..+\.new$")  # how the name of a copy ends; or a name of `_hidden`
 
 
@@ -194,9 +196,22 @@ class Target:
         return read_lines(file)
 
     def has(self, path: str, size: int) -> bool:
-        """Return whether a file is there, with a size: none gets its name before all of it is durable."""
+        """Return whether a file is there, with a size, and not known to be damaged.
+
+        None gets its name before all of it is durable.
+        """
         found = self.directory.stat(path)
-        return found is not None and found.st_size == size
+        return found is not None and found.st_size == size and self.directory.stat(_rotten(path)) is None
+
+    def note_damage(self, path: str) -> None:
+        """Note that a file does not have its checksum, if this user may: the next backup then copies it again."""
+        with contextlib.suppress(OndiskError, FileExistsError, FileNotFoundError):
+            self.directory.create_file(_rotten(path), make=False).close()
+
+    def damaged_in(self, folder: str) -> set[str]:
+        """Return the names of the files in a folder that are known to be damaged."""
+        names = (matched[1] for name in self.directory.names(folder) if (matched := _ROTTEN.fullmatch(name)))
+        return {*names}
 
     def stage(self, path: str) -> WritableFile:
         """Create the file of a copy under a hidden name; `keep` or `drop` must follow."""
@@ -228,6 +243,7 @@ class Target:
                 self.directory.open_to_read(staged).sync()
         for staged, name in self._waiting:
             self.directory.rename(staged, name, durable=False)
+            self.directory.discard(_rotten(name))
         self._changed |= folders
         self._waiting.clear()
 
@@ -306,6 +322,9 @@ class Target:
             if entry.kind == "directory":
                 size += self._sweep(path, needed)
                 self.directory.remove_directory(path)
+            elif (matched := _ROTTEN.fullmatch(entry.name)) is not None:
+                if self.directory.stat(f"{folder}/{matched[1]}") is None:
+                    self.directory.discard(path)
             elif (
                 path not in needed
                 and _COPY.search(entry.name)
@@ -326,6 +345,11 @@ def _is_name(name: str) -> bool:
 def _hidden(path: str) -> str:
     folder, slash, last = path.rpartition("/")
     return f"{folder}{slash}.{last}.new"
+
+
+def _rotten(path: str) -> str:
+    folder, slash, last = path.rpartition("/")
+    return f"{folder}{slash}.{last}.rotten"
 
 
 def _folder(path: str) -> str:

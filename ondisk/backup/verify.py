@@ -49,7 +49,8 @@ def points(
     """Yield the points of a backup, the oldest first.
 
     Args:
-        verify: read all files, and compare them with their checksums.
+        verify: read all files, and compare them with their checksums. Where this user may write, a note beside a copy
+            that is damaged lets the next backup copy it again.
         progress: called with the name of each segment that is verified.
 
     Raises:
@@ -100,11 +101,12 @@ class _Verifier:
         root, folder = f"segments/{part.name}", copy.file.rpartition("/")[0]
         problem = self._once(f"{root}/{copy.file}", lambda: self._file(f"{root}/{copy.file}", copy))
         if not problem and copy.is_dir:
-            with self._target.directory.inside(f"{root}/{folder}") as source:
+            place = f"{root}/{folder}"
+            with self._target.directory.inside(place) as source:
                 entries = MetadataFile.of(source, copy.file.rpartition("/")[2])
                 for number in copy.files:
-                    path = f"{root}/{folder}/{number}"
-                    wrong = self._once(path, lambda each=number: _file_of(source, copy, entries, each))  # type: ignore[misc]
+                    path = f"{place}/{number}"
+                    wrong = self._once(path, lambda each=number: self._file_of(place, source, copy, entries, each))  # type: ignore[misc]
                     problem = problem or wrong
         if problem:
             yield Problem(name, problem, Kept.DAMAGED if copy.kept in USABLE else copy.kept)
@@ -123,19 +125,26 @@ class _Verifier:
         file = self._target.directory.open_to_read(path)
         is_whole = file.size() == copy.stored
         is_whole = is_whole and checksum_of(file, copy.stored, range(*copy.zeros)) == copy.checksum
+        if not is_whole:
+            self._target.note_damage(path)
         return "" if is_whole else "its copy is damaged"
 
-
-def _file_of(source: Directory, copy: SegmentCopy, entries: MetadataFile | None, number: int) -> str:
-    name = file_name(copy.segment, number)
-    if entries is None or number not in entries:
-        return f"{name} has no entry"
-    entry = entries.get(number)
-    try:
-        file = source.open_to_read(f"{name}.{entry.checksum:08x}")
-    except FileNotFoundError:
-        return f"the copy of {name} is missing"
-    found = at = 0
-    while piece := file.read(at, _BLOCK):
-        found, at = crc32(piece, found), at + len(piece)
-    return "" if found == entry.checksum and at == entry.size else f"the copy of {name} is damaged"
+    def _file_of(
+        self, place: str, source: Directory, copy: SegmentCopy, entries: MetadataFile | None, number: int
+    ) -> str:
+        name = file_name(copy.segment, number)
+        if entries is None or number not in entries:
+            return f"{name} has no entry"
+        entry = entries.get(number)
+        kept = f"{name}.{entry.checksum:08x}"
+        try:
+            file = source.open_to_read(kept)
+        except FileNotFoundError:
+            return f"the copy of {name} is missing"
+        found = at = 0
+        while piece := file.read(at, _BLOCK):
+            found, at = crc32(piece, found), at + len(piece)
+        if found == entry.checksum and at == entry.size:
+            return ""
+        self._target.note_damage(f"{place}/{kept}")
+        return f"the copy of {name} is damaged"

@@ -311,7 +311,7 @@ def _segment(each: Diagnosis | Done) -> dict[str, Any]:
 def _state(report: Report, freed: int) -> dict[str, Any]:
     return {
         "needs_check": report.needs_check,
-        "summary": {**report.counts, "consumed": report.consumed, "freed": freed},
+        "summary": {**report.counts, "touched": len(report.touched), "consumed": report.consumed, "freed": freed},
         "quarantine": report.quarantine._asdict(),
         "replaced": {**report.replaced._asdict(), "until": _until(report)},
     }

@@ -154,7 +154,14 @@ class TextOutput:
         space = f"a repack frees {_many(report.freed, 'byte')}"
         is_all = any(not each.state for each in shown)  # --all was given
         lines = map(_found, shown) if is_all else _first(_found, shown)
-        notes = [*_consumed(report), *_deletions(report), *_untrusted(report), *_quarantine(report), *_replaced(report)]
+        notes = [
+            *_touched(report),
+            *_consumed(report),
+            *_deletions(report),
+            *_untrusted(report),
+            *_quarantine(report),
+            *_replaced(report),
+        ]
         _print_lines([*lines, f"{_state(report)}; {space}", *notes])
 
     def would_mend(
@@ -444,6 +451,15 @@ def _deletions(found: Iterable[Diagnosis | Done]) -> list[str]:
 def _untrusted(report: Report) -> list[str]:
     how = f"run {command('fix', report.dataset, '--yes')}, else nothing is repacked"
     return [f"the index was lost and may not know all data: {how}"] if report.needs_check else []
+
+
+def _touched(report: Report) -> list[str]:
+    names = report.touched
+    if not names:
+        return []
+    more = f" and {len(names) - _NAMED:,} more" * (len(names) > _NAMED)
+    how = f"{command('fix', report.dataset, '--yes')} compares their bytes"
+    return [f"touched since they were written: {', '.join(names[:_NAMED])}{more}; {how}"]
 
 
 def _consumed(report: Report) -> list[str]:

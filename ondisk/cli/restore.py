@@ -61,6 +61,9 @@ def _list(target: str, output: Output, *, verify: bool) -> int:
     with segments_progress("verify") as progress:
         found = [*points(target, verify=verify, progress=progress)]
     output.points(target, found, verified=verify)
+    if verify and any(each.damage for each in found):
+        again = "the next `ondisk backup` copies again what is damaged here and unchanged in the dataset"
+        complain("note", f"{again}; run it, then verify again")
     has_findings = any(each.damage or (verify and each.incomplete) for each in found) or (verify and not found)
     return EXIT_FINDINGS if has_findings else EXIT_DONE
 

@@ -143,6 +143,10 @@ class Input(io.RawIOBase):
         assert self._stream is not None
         return self._stream.seek(offset, whence)
 
+    def fileno(self) -> int:
+        assert self._stream is not None
+        return self._stream.fileno()
+
     def readinto(self, buffer: Buffer) -> int:
         assert self._stream is not None
         # Python handles a signal that arrives just before a read only after the read, which may be never: so poll.

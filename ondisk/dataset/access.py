@@ -26,7 +26,7 @@ from ondisk.formats import Format, find, is_dir, of_extension
 from ondisk.index import Index, Segment, segment_rows, tide
 from ondisk.index.connection import NEXT, Connection, connect_to_read, state_of
 from ondisk.index.index import has_long_log
-from ondisk.index.swap import finish_swap, has_other_names
+from ondisk.index.swap import has_other_names
 from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
 from ondisk.segments.facts import Committed
 from ondisk.segments.generations import generations_of, left_behind, recover
@@ -280,7 +280,7 @@ class Access:
 
     def _current_to_write(self) -> Index:
         """Return the index to write to; replace a lost or an exchanged one. The caller must hold the lock."""
-        finish_swap(self.directory, self.config.lock_timeout)
+        self._settle_next()
         if (exchanged := self._exchanged()) is not None:
             from ondisk.dataset.exchanged import take_over
 
@@ -305,6 +305,14 @@ class Access:
         index.writer()  # switches a new index to WAL mode, which is not possible while somebody reads it
         return index
 
+    def _settle_next(self) -> None:
+        """Finish the replacement of the index that a crash interrupted. The caller must hold the lock."""
+        if self.directory.inode(NEXT) is not None:
+            from ondisk.dataset.exchanged import settle_next
+
+            self._drop(queries=False)
+            settle_next(self.directory, self.config.lock_timeout)
+
     def open_to_write(self) -> None:
         """Replace a lost or an exchanged index, and finish what a crash interrupted.
 
@@ -318,7 +326,7 @@ class Access:
             raise ReadOnly(f"this user has no permission to write to {self.path}", hint=hint)
         if self.directory.inode(NEXT) is not None:
             with self._lock.hold("open"):
-                finish_swap(self.directory, self.config.lock_timeout)
+                self._settle_next()
         if self._exchanged() is not None or self._is_unusable():
             with self._lock.hold("open"):
                 self._current_to_write()

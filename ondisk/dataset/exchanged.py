@@ -1,4 +1,7 @@
-"""What becomes of an index that was exchanged for an older state of it, or for that of another dataset."""
+"""What becomes of an index that was exchanged for an older state of it, or for that of another dataset.
+
+And of one that waits to replace the index, see `ondisk.index.swap`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from ondisk.dataset.layout import EXCHANGED_TEXT, SENTINEL
 from ondisk.filesystem import Directory
 from ondisk.formats import find, is_dir
 from ondisk.index import INDEX
-from ondisk.index.swap import remove
+from ondisk.index.connection import NEXT
+from ondisk.index.swap import finish_swap, remove, why_not_successor
 from ondisk.index.tide import Exchanged, Recorded
 from ondisk.segment import Facts
 from ondisk.segments import quarantine
@@ -19,6 +23,20 @@ from ondisk.segments.generations import hidden
 
 _FOREIGN = "it was in the place of the dataset's index: that of another dataset, or one from before the last exchange"
 _OTHER = (Seen.OTHER, Seen.UNKNOWN)
+
+
+def settle_next(directory: Directory, timeout: float) -> None:
+    """Put the index in place that waits for it, if it is the successor of the present one; else into quarantine.
+
+    Locks: the caller must hold the writers' lock.
+    """
+    if directory.inode(NEXT) is None:
+        return
+    why = why_not_successor(directory)
+    if why is None:
+        finish_swap(directory, timeout)
+    else:
+        quarantine.keep(directory, NEXT, verb="open", why=f"it would have replaced the index: {why}")
 
 
 def take_over(directory: Directory, exchanged: Exchanged, timeout: float) -> None:

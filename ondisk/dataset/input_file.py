@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Self
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.decompress import COMPRESSIONS, EXTENSIONS, Decompressed, begin_of
+from ondisk.dataset.own_file import check_not_own, status_of
 from ondisk.errors import ConfigError, InvalidInput, NotFound, StorageError, shown
 from ondisk.formats import Batch, Format, find, recognised
 from ondisk.formats.base import Chained, Readable, compression_of
@@ -55,12 +57,14 @@ def parsed(
     Raises:
         ConfigError: the format does not exist.
         InvalidInput: the format has no options.
+        InvalidInput: the file is a segment of the dataset.
         StateError: the library that decompresses the file is not installed.
         Also the errors of `open_source`.
     """
     if format is not None and format != CSV and format not in TABLES:
         _check_known(format)
     with open_source(source) as opened:
+        check_not_own(access, opened)
         begun = Begun.of(opened, may_be_packed=format is None or (format not in TABLES and _is_text(format)))
         found = format or _recognised(access, begun)
         if found in TABLES:
@@ -90,20 +94,21 @@ class Begun(NamedTuple):
 
     @classmethod
     def of(cls, opened: BinaryIO, *, may_be_packed: bool = True) -> Self:
-        """Read the beginning of a stream.
+        """Read the beginning of a stream. A regular file ends where it ends now: another program may append to it.
 
         Raises:
             StateError: the library that decompresses it is not installed.
         """
         name = getattr(opened, "name", None)
         path = PurePath(name if isinstance(name, str) else "")
-        stream = Peeked(opened)
+        source = _as_it_is(opened)
+        stream = Peeked(source)
         compression = compression_of(stream.head)
         if not may_be_packed or compression not in COMPRESSIONS:
             return cls(stream, path, stream.head)
         if path.suffix.lower() in EXTENSIONS:
             path = path.with_suffix("")
-        stream = Peeked(opened, _PACKED_HEAD, stream.head)
+        stream = Peeked(source, _PACKED_HEAD, stream.head)
         return cls(stream, path, begin_of(stream.head, compression), compression)
 
     @property
@@ -250,6 +255,27 @@ def _check_stream(stream: object) -> None:
         raise InvalidInput(problem, hint='Open it with "rb".')
 
 
+def _as_it_is(stream: BinaryIO) -> Readable:
+    """Return a stream that reads no more of a regular file than it has now; pipes, and files of /proc, to their end."""
+    status = status_of(stream)
+    if status is None or not stat.S_ISREG(status.st_mode) or not status.st_size or not stream.seekable():
+        return stream
+    return _Limited(stream, status.st_size - stream.tell())
+
+
+class _Limited:
+    """The next `left` bytes of a stream."""
+
+    def __init__(self, stream: Readable, left: int) -> None:
+        self._stream = stream
+        self._left = max(left, 0)
+
+    def read(self, size: int, /) -> bytes:
+        content = self._stream.read(min(size, self._left))
+        self._left -= len(content)
+        return content
+
+
 class Peeked(Chained):
     """A stream with its first bytes read ahead; reading it returns them again.
 
@@ -261,6 +287,6 @@ class Peeked(Chained):
         head: the first bytes; fewer if one read of the stream returned fewer, none at its end.
     """
 
-    def __init__(self, stream: BinaryIO, size: int = _HEAD, before: bytes = b"") -> None:
+    def __init__(self, stream: Readable, size: int = _HEAD, before: bytes = b"") -> None:
         self.head = before + stream.read(size)
         super().__init__(self.head, stream)

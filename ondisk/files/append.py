@@ -14,7 +14,7 @@ from ondisk.dataset.append import AppendResult, checked_batch_size, refuse_old
 from ondisk.datum import Datum
 from ondisk.errors import InvalidInput, OndiskError, StorageError, shown
 from ondisk.files.describe import Describe
-from ondisk.files.same import STORED, known
+from ondisk.files.same import STORED, OwnFiles, known
 from ondisk.files.walk import REMOVED, Found, Skipped, found_in
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import Batch
@@ -85,7 +85,11 @@ def append(
 
 @dataclass(slots=True)
 class _Reading:
-    """Reads files into batches, and counts what is in none: refused files, and files that are stored already."""
+    """Reads files into batches, and counts what is in none: refused files, and files that are stored already.
+
+    Attributes:
+        own: the files of the dataset.
+    """
 
     dataset: Dataset
     describe: Describe
@@ -94,6 +98,7 @@ class _Reading:
     count: int = 0
     refused: int = 0
     stored: int = 0
+    own: OwnFiles = field(default_factory=OwnFiles)
     refusals: list[tuple[int, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -136,7 +141,10 @@ class _Reading:
                 place = self.count, found.shown
                 self.count += 1
                 try:
-                    encoded = format.encode([self._read(found)])
+                    if (datum := self._read(found)) is None:
+                        self.stored += 1
+                        continue
+                    encoded = format.encode([datum])
                 except (InvalidInput, StorageError) as error:
                     self._refuse(place, error.message.removeprefix(f"{found.folder.at(found.name)}: "))
                     continue
@@ -147,8 +155,8 @@ class _Reading:
             if note := str(skipped):
                 self.notes.append(f"{path}: {note}")
 
-    def _read(self, found: Found) -> Datum:
-        """Return the datum of a file.
+    def _read(self, found: Found) -> Datum | None:
+        """Return the datum of a file; None if the file itself is stored, under its own or another name.
 
         Raises:
             InvalidInput, StorageError: it cannot be stored.
@@ -159,6 +167,8 @@ class _Reading:
             file = found.folder.open_to_read(found.name)
         except FileNotFoundError:
             raise InvalidInput(REMOVED) from None
+        if self.own.have(self.dataset, file):
+            return None
         reftime, metadata = self.describe(found.path, file.stat().st_mtime_ns)
         content = _content(file, self.dataset.config.max_datum_size)
         self.progress(len(content))

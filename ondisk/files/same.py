@@ -7,17 +7,68 @@ which the two differ, or the file has changed since it was stored. With `replace
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ondisk.dataset.access import Access
 from ondisk.dataset.archived import of_same_key
 from ondisk.errors import OndiskError
-from ondisk.formats import Batch
+from ondisk.filesystem import ReadableFile
+from ondisk.formats import Batch, is_dir
+from ondisk.index.segment_rows import all_segments
+from ondisk.segments.dir import number_of
+from ondisk.segments.generations import hidden
 
 if TYPE_CHECKING:
+    from ondisk.dataset.archives import DatasetAccess
     from ondisk.dataset.dataset import Dataset
 
 STORED = ""
+
+
+class OwnFiles:
+    """The files of the data of a dataset and its archives: one that is appended under another name is a duplicate."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[int, int], tuple[Access, str, int]] | None = None
+
+    def have(self, dataset: Dataset, file: ReadableFile) -> bool:
+        """Return whether a file is that of a datum of the dataset.
+
+        Cost: of a file with several names, or in the dataset: the first time, lists all dir segments. Memory: 200 bytes
+            for each file in them.
+        """
+        status = file.stat()
+        if status.st_nlink == 1 and not Path(file.path).resolve().is_relative_to(dataset.path.resolve()):
+            return False
+        if self._places is None:
+            self._places = dict(_files(dataset._access))
+        place = self._places.get((status.st_dev, status.st_ino))
+        if place is None:
+            return False
+        access, name, number = place
+        with access.current().index.snapshot() as snapshot:
+            segment = snapshot.segment_named(name)
+            return segment is not None and snapshot.row_at(segment, number, status.st_size) is not None
+
+
+def _files(access: DatasetAccess) -> Iterator[tuple[tuple[int, int], tuple[Access, str, int]]]:
+    """Yield device and inode of each file of a dir segment, with its segment and number."""
+    for each in access.archives.all():
+        with each.current().index.snapshot() as snapshot:
+            for segment, *_ in all_segments(snapshot):
+                if not is_dir(segment.format):
+                    continue
+                for place in (hidden(segment.name, segment.id), segment.name):
+                    with contextlib.suppress(FileNotFoundError), each.directory.inside(place) as folder:
+                        device = folder.device
+                        for entry in folder.entries():
+                            number = number_of(segment.name, entry.name)
+                            if number is not None:
+                                yield (device, entry.inode), (each, segment.name, number)
+                        break
 
 
 def known(dataset: Dataset, batch: Batch, names: Sequence[str]) -> dict[int, str]:

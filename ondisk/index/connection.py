@@ -113,7 +113,7 @@ def connect_to_write(directory: Directory) -> Connection:
 
 def connect_to_read(directory: Directory) -> Connection:
     """Open the index read-only. It works without permission to write, on a read-only mount, and beside a writer."""
-    return connected_to_present(directory, _connect_to_one)
+    return connected_to_present(directory, connect_to_one)
 
 
 def connected_to_present(directory: Directory, connect: Callable[[Directory], Connection]) -> Connection:
@@ -132,7 +132,8 @@ def connected_to_present(directory: Directory, connect: Callable[[Directory], Co
         return connect(directory)
 
 
-def _connect_to_one(directory: Directory) -> Connection:
+def connect_to_one(directory: Directory) -> Connection:
+    """Open `index.sqlite` read-only as it is, also while a new one waits to replace it."""
     try:
         return _connect_to_read(directory, "mode=ro")
     except SQLITE_ERRORS as error:
@@ -154,6 +155,18 @@ def _connect_to_one(directory: Directory) -> Connection:
 def connect_to_main(directory: Directory) -> Connection:
     """Open the main file of the index without its write-ahead log; the file must not change while it is open."""
     return _connect_to_read(directory, "mode=ro&immutable=1")
+
+
+def connect_to_next(directory: Directory) -> Connection:
+    """Open the index that waits to replace the old one, and write nothing; errors of SQLite are not translated.
+
+    Raises:
+        StorageError: it is not a regular file.
+    """
+    connection = _connect(directory, "mode=ro&immutable=1", NEXT)
+    for setting in ("trusted_schema=0", "query_only=1", "mmap_size=0"):
+        connection.execute(f"PRAGMA {setting}").fetchone()
+    return connection
 
 
 def connect_to_damaged(directory: Directory) -> Connection:
@@ -234,12 +247,12 @@ def own_error(error: BaseException | None, connection: sqlite3.Connection, direc
     return None if found == "ok" else damaged(directory, f" is damaged: {found}")
 
 
-def _connect(directory: Directory, options: str) -> Connection:
-    if directory.regular_file(INDEX) is None:
-        raise sqlite3.OperationalError(f"{INDEX} is missing")
+def _connect(directory: Directory, options: str, name: str = INDEX) -> Connection:
+    if directory.regular_file(name) is None:
+        raise sqlite3.OperationalError(f"{name} is missing")
     for suffix in ("-journal", "-wal", "-shm"):
-        directory.regular_file(INDEX + suffix)
-    address = f"file://{quote(os.fsencode(directory.path / INDEX))}?{options}"  # a path need not be UTF-8
+        directory.regular_file(name + suffix)
+    address = f"file://{quote(os.fsencode(directory.path / name))}?{options}"  # a path need not be UTF-8
     return sqlite3.connect(
         address, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, factory=Connection
     )

@@ -53,22 +53,27 @@ def segments_in(snapshot: Snapshot, interval: Interval) -> Iterator[Segment]:
         yield snapshot.segment_of(row)
 
 
-def all_segments(snapshot: Snapshot) -> Iterator[tuple[Segment, str | None, int | None]]:
+_IN_DAYS = "SELECT ifnull(sum(day_sum.count), 0) FROM day_sum WHERE day_sum.segment = segment.id"
+COUNTED = f"iif(summed IS ({_IN_DAYS}), summed, NULL)"
+"""The SQL of how many data a segment has by its row and by its sums; NULL if these differ: then one was edited."""
+
+
+def all_segments(snapshot: Snapshot) -> Iterator[tuple[Segment, str | None, int | None, int | None]]:
     """Yield every segment with what `noted_of` returns."""
-    sql = f"SELECT {Segment.COLUMNS}, checked, deleted FROM segment ORDER BY name"
-    for *columns, checked, deleted in chain.from_iterable(snapshot.select(sql)):
-        yield snapshot.segment_of(tuple(columns)), checked, deleted
+    sql = f"SELECT {Segment.COLUMNS}, checked, deleted, {COUNTED} FROM segment ORDER BY name"
+    for *columns, checked, deleted, counted in chain.from_iterable(snapshot.select(sql)):
+        yield snapshot.segment_of(tuple(columns)), checked, deleted, counted
 
 
-def noted_of(snapshot: Snapshot, segment: Segment) -> tuple[str | None, int | None]:
+def noted_of(snapshot: Snapshot, segment: Segment) -> tuple[str | None, int | None, int | None]:
     """Return what the index has noted about a segment's data.
 
     Returns:
         The damage that the last check of them found; None for no damage. How many bytes, or files, of deleted data are
-        still there; None if unknown.
+        still there; None if unknown. How many data it has, by its sums; None if unknown.
     """
-    rows = snapshot.fetch("SELECT checked, deleted FROM segment WHERE id = ?", (segment.id,))
-    return rows[0] if rows else (None, None)
+    rows = snapshot.fetch(f"SELECT checked, deleted, {COUNTED} FROM segment WHERE id = ?", (segment.id,))
+    return rows[0] if rows else (None, None, None)
 
 
 def run_starts(snapshot: Snapshot, paddings: Mapping[str, int], but: Collection[int]) -> Iterator[tuple[Any, ...]]:
@@ -289,7 +294,8 @@ def has_other_name(snapshot: Snapshot, segment: Segment) -> bool:
         "SELECT 1 FROM segment WHERE id != ? AND format = ? AND size = ? AND length = ? AND tail = ? AND checksum IS ?"
         " AND unread & 7 = 0 AND (SELECT count(*) FROM datum WHERE datum.segment = segment.id) >= ?"
     )
-    end, facts, count = segment.end, segment.facts, count_of(snapshot, segment)
+    end, facts = segment.end, segment.facts
+    count = max(count_of(snapshot, segment), noted_of(snapshot, segment)[2] or 0)
     values = (segment.id, segment.format, end.size, end.length, facts.tail, facts.checksum, count)
     return bool(snapshot.fetch(sql, values))
 

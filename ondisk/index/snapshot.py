@@ -37,7 +37,7 @@ ROWS = 200
 
 _CACHED = 50_000
 _VALUES = "SELECT id, value FROM value WHERE id IN (SELECT value FROM json_each(?))"
-_UNREAD, _SHARED = 1, 8  # bits that are stored with those of `Copies`
+_UNREAD, _SHARED, _UNPROVEN = 1, 8, 16  # bits that are stored with those of `Copies`
 _FEW = 2  # blocks that are read together: most data that are not in one are in two
 # Returns the declared fields of a row. A query calls it for each row, so it is not written in Python.
 _fields_of: Callable[[Row], Row] = itemgetter(slice(4, None))
@@ -68,6 +68,7 @@ class Segment:
         facts: what the index recorded about the committed bytes.
         unread: the file has data that the index may not know: somebody else's, which a fix must read.
         copies: the second copies in it, which a repack removes if the others are still there.
+        unproven: a fix has taken bytes over that nobody knows to be those that were stored.
         shared: it is a segment of a sequence that another program has made, and may append to: ondisk never does.
     """
 
@@ -79,6 +80,7 @@ class Segment:
     unread: bool = False
     copies: Copies = Copies.NONE
     shared: bool = False
+    unproven: bool = False
 
     COLUMNS: ClassVar[str] = (
         "id, name, format, size, length, count, compressed, kind, mtime, inode, tail, checksum, unread"
@@ -97,13 +99,17 @@ class Segment:
             raise ValueError(f"{name!r} is not the name of a {format!r} segment")
         if min(size, length, count) < 0 or not (compressed or length == size or is_dir(format)):
             raise ValueError(f"{name!r} cannot have {size=}, {length=}, {count=}")
-        end, copies = End(size, length, count, bool(compressed), kind), Copies(unread & ~(_UNREAD | _SHARED))
-        return cls(id_, name, format, end, Facts(*facts), bool(unread & _UNREAD), copies, bool(unread & _SHARED))
+        end, copies = (
+            End(size, length, count, bool(compressed), kind),
+            Copies(unread & ~(_UNREAD | _SHARED | _UNPROVEN)),
+        )
+        flags = bool(unread & _SHARED), bool(unread & _UNPROVEN)
+        return cls(id_, name, format, end, Facts(*facts), bool(unread & _UNREAD), copies, *flags)
 
     @property
     def bits(self) -> int:
         """What the column `unread` contains."""
-        return _UNREAD * self.unread | self.copies | _SHARED * self.shared
+        return _UNREAD * self.unread | self.copies | _SHARED * self.shared | _UNPROVEN * self.unproven
 
     def committed(self, mutable: range) -> Committed:
         """Return the committed bytes, to compare a file with.

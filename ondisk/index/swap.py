@@ -10,21 +10,36 @@ The steps:
     3. unlink `-wal` and `-shm` (readers of the old index keep them open, and read on); sync the directory
     4. rename `.next` to `index.sqlite`
 
-After a crash between 2 and 4 the next writer continues with 3: a reader of that time may still have the files open that
-step 3 unlinked, and must not see changes in them. A reader that connects between 3 and 4 would share `-shm` with the
-readers of the new index. So `connect_to_read` looks for `.next`, and waits for the directory's lock, which is held here
-from 1 to 4.
+After a crash between 2 and 4 the next writer continues with 3, if `.next` proves that it is the successor of the index
+(`why_not_successor`): any program may have put it there, for example one that copied the dataset meanwhile. A reader of
+that time may still have the files open that step 3 unlinked, and must not see changes in them. A reader that connects
+between 3 and 4 would share `-shm` with the readers of the new index. So `connect_to_read` looks for `.next`, and waits
+for the directory's lock, which is held here from 1 to 4.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from typing import NamedTuple
 
-from ondisk.errors import LockError
+from ondisk.errors import LockError, OndiskError, StorageError
 from ondisk.filesystem import Directory
-from ondisk.index.connection import INDEX, NEW, NEXT, connect_to_write, sqlite_errors
+from ondisk.index import tide
+from ondisk.index.connection import (
+    INDEX,
+    NEW,
+    NEXT,
+    SQLITE_ERRORS,
+    connect_to_next,
+    connect_to_one,
+    connect_to_write,
+    sqlite_errors,
+    state_of,
+)
 
 _POLL = 0.01  # seconds
 _LOGS = [INDEX + suffix for suffix in ("-journal", "-wal", "-shm")]
@@ -61,16 +76,74 @@ def swap_in(directory: Directory, timeout: float, *, with_log: bool = True, kept
         _replace(directory)
 
 
-def finish_swap(directory: Directory, timeout: float) -> bool:
-    """Finish a swap that a crash interrupted, and return whether there was one.
+def finish_swap(directory: Directory, timeout: float) -> None:
+    """Finish a swap that a crash interrupted, with an index for which `why_not_successor` returned None.
 
     Locks: the caller must hold the writers' lock.
     """
-    if directory.inode(NEXT) is None:
-        return False
     with _exclusive(directory, timeout):
         _replace(directory)
-    return True
+
+
+def why_not_successor(directory: Directory) -> str | None:
+    """Return why `.next` must not replace the index; None if it is the complete successor of this very index.
+
+    It must be a whole SQLite file of one dataset, of no earlier revision or commit than the index. Its UUID must be
+    that of the index, or follow it: it names the one before it, or the tide mark announced it. Its counters must reach
+    those of the index, with its log, and those of the tide mark. So without the index and without the mark, nothing is
+    a successor.
+
+    Cost: reads all of `.next`. Only a crash during a swap leaves one.
+
+    Locks: the caller must hold the writers' lock.
+    """
+    try:
+        with closing(connect_to_next(directory)) as connection:
+            if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                return "it is damaged"
+            new = _described(connection)
+            before = {uuid for (uuid,) in connection.execute("SELECT uuid FROM archive WHERE name = ''")}
+    except StorageError as error:
+        return error.message
+    except SQLITE_ERRORS as error:
+        return f"it cannot be read as an index: {error}"
+    if new is None:
+        return "it is not an index of ondisk"
+    try:
+        with closing(connect_to_one(directory)) as connection:
+            old = _described(connection)
+    except (OndiskError, *SQLITE_ERRORS):
+        old = None
+    mark = tide.read(directory)
+    known = {*([] if old is None else [old.uuid]), *([] if mark is None else mark.uuids)}
+    if known.isdisjoint({new.uuid, *before}):
+        return "nothing shows that it is the successor of this index"
+    if old is not None and (new.revision, new.committed_at) < (old.revision, old.committed_at):
+        return "it is older than the index"
+    reached = [] if old is None else [(old.seq, old.generation)]
+    if mark is not None and mark.knows(new.uuid):
+        reached.append((mark.seq, mark.generation))
+    if any(new.seq < seq or new.generation < generation for seq, generation in reached):
+        return "it is older than the index"
+    return None
+
+
+class _Described(NamedTuple):
+    uuid: str
+    seq: int
+    generation: int
+    committed_at: int
+    revision: str
+
+
+def _described(connection: sqlite3.Connection) -> _Described | None:
+    sql = "SELECT uuid, seq, generation, committed_at, version_num FROM dataset, alembic_version LIMIT 2"
+    rows = connection.execute(sql).fetchall()
+    if len(rows) != 1:
+        return None
+    *numbers, committed_at, revision = rows[0]
+    state = state_of(*numbers)
+    return None if state is None else _Described(*state, int(committed_at), str(revision))
 
 
 def remove(directory: Directory, timeout: float) -> None:

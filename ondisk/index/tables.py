@@ -7,7 +7,8 @@
                `checksum` are the facts of its file, see `ondisk.segments.facts`; `unread`: 1: the file has data that
                the index may not know, so a fix must read it; 2 or 4: some or all of its data are second copies, which a
                repack compares again before it removes them; 8: another program has made this segment of a sequence,
-               and may append to it; `begin` and `end`: the interval of its name; in a sequence, that of its data;
+               and may append to it; 16: a fix has taken bytes over that may not be those that were stored;
+               `begin` and `end`: the interval of its name; in a sequence, that of its data;
                `deleted`: bytes in it (files, of a dir segment) whose data were deleted or replaced, or that a fix has
                read and found to be no data of the dataset; NULL: unknown; `kind`: how the format stores data in it, see
                `ondisk.segment.End`; `summed`: the number of data in its sums; NULL: it has none

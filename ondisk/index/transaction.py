@@ -18,7 +18,7 @@ from ondisk.index.atomic_change import AtomicChange
 from ondisk.index.changes import OWN, begin_session_at
 from ondisk.index.columns import insert_rows, stored_columns
 from ondisk.index.connection import sqlite_errors
-from ondisk.index.segment_rows import KnownArchive
+from ondisk.index.segment_rows import COUNTED, KnownArchive
 from ondisk.index.snapshot import Segment, Snapshot
 from ondisk.index.sums import Sums
 from ondisk.index.where import condition, resolve
@@ -297,11 +297,16 @@ class Transaction(AtomicChange):
 
         Args:
             moved: another index has the data now, so no deletion is noted.
-            lost: nobody deleted the data: note them as forgotten, and count them as lost.
+            lost: nobody deleted the data: note them as forgotten, and count them as lost. So are those whose rows
+                another program has removed, as the sums show.
             old: the data are too old; nobody has asked to delete just these.
             kept: readers of an older plan still find the data, see `replaced_rows`.
         """
         sql = f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?"
+        counted = 0
+        if lost:
+            rows = self._rows(f"SELECT ifnull({COUNTED}, 0) FROM segment WHERE id = ?", (segment.id,))
+            counted = rows[0][0] if rows else 0
         if moved:
             removed = self._execute(f"DELETE FROM datum WHERE seq IN ({sql})", (segment.id,)).rowcount
         else:
@@ -311,6 +316,8 @@ class Transaction(AtomicChange):
             removed = self._delete(sql, (segment.id,))
             if lost:
                 self._forgot(first, removed)
+                self.count_unnamed_lost(max(0, counted - removed))
+                removed = max(removed, counted)
             elif old:
                 self._note_age(first, kept=kept)
         self.supersede(segment)

@@ -40,6 +40,7 @@ class Known:
         misplaced_at: offset of the first of them.
         damage: what an accurate check or a fix found wrong with the content, and recorded.
         deleted: bytes, or files, of deleted data that are still there; None if unknown.
+        counted: how many data it has by its sums; None if unknown.
         unexplained: more bytes, or files, belong to no datum than were deleted through ondisk; negative: fewer.
     """
 
@@ -60,7 +61,13 @@ class Known:
     misplaced_at: int | None = None
     damage: str | None = None
     deleted: int | None = 0
+    counted: int | None = None
     unexplained: int = 0
+
+    @property
+    def without_row(self) -> int:
+        """How many data the index has counted, and has no rows of: another program has removed these."""
+        return max(0, (self.counted or 0) - self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +185,12 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
         return Diagnosis(name, State.OK, (reason,), consumed=True)
     if found is None or not found.is_file:
         reason = "it is not on disk" if found is None else "it is not a regular file, and is left untouched"
-        return Diagnosis(name, State.MISSING, (f"{reason}; the index knows {known.count} data of it",))
+        data = known.count + known.without_row
+        return Diagnosis(name, State.MISSING, (f"{reason}; the index knows {data} data of it",))
     interval = at.interval(name, known)
     if not known.count and found.stray is None and not [*misnamed(known, interval, at)]:
         is_as_known = found.seen not in OTHER_BYTES and not found.has_grown
-        if is_as_known and not known.unexplained and not known.segment.unread:
+        if is_as_known and not known.unexplained and not known.without_row and not known.segment.unread:
             return _known_without_data(name, known, found, at)
         if found.is_readable:
             state = State.DELETED if found.is_empty else State.UNALIGNED
@@ -191,7 +199,15 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
     dirty = [*_dirty(known, found, start)]
     unaligned = [*_unaligned(known, found)]
     diagnosis = judge(known, corrupted, unaligned, dirty, _freed(known, found, start), found.size, at)
-    return replace(diagnosis, is_touched=True) if found.seen is Seen.SAME_TAIL else diagnosis
+    return touched(diagnosis, known) if found.seen is Seen.SAME_TAIL else diagnosis
+
+
+def touched(diagnosis: Diagnosis, known: Known) -> Diagnosis:
+    """Return the diagnosis of a segment of which only the end was compared, as its time or inode are others.
+
+    Where the recorded time has no fraction, or ondisk has recorded none, that is no sign of another program.
+    """
+    return replace(diagnosis, is_touched=True, is_rewritten=known.segment.facts.mtime % 10**9 != 0)
 
 
 def judge(
@@ -289,12 +305,14 @@ def _unaligned(known: Known, found: OnDisk) -> Iterator[str]:
         yield "another program has appended data to it"
     if known.segment.unread:
         yield "data were appended after data of another program, which the index may not know"
-    elif known.unexplained and found.seen not in OTHER_BYTES:
+    elif known.without_row or (known.unexplained and found.seen not in OTHER_BYTES):
         yield unexplained(known, "bytes")
 
 
 def unexplained(known: Known, unit: str) -> str:
     """Return the reason if the rows of a segment are not those that ondisk has written."""
+    if known.unexplained <= 0 and known.without_row:
+        return f"the rows of {known.without_row} of its data were removed from the index"
     if known.unexplained < 0:
         return "another program has changed its rows in the index"
     return f"{known.unexplained} {unit} belong to no datum, and were not deleted: its rows in the index were changed"

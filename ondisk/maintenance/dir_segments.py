@@ -21,6 +21,7 @@ from ondisk.maintenance.diagnosis import (
     diagnose,
     judge,
     misnamed,
+    touched,
     unexplained,
 )
 from ondisk.maintenance.replaced import keep
@@ -393,8 +394,8 @@ def diagnose_files(
         found_sequence = "is missing or damaged" if files.sequence is None else f"contains {files.sequence}"
         reason = f"{dir.SEQUENCE} {found_sequence}, but the highest file is {files.highest}: an append was interrupted"
         reasons = (reason, *reasons)
-    is_touched = files.seen is Seen.SAME_TAIL
-    return replace(found, state=state, reasons=(*reasons, *_strangers(files)), is_touched=is_touched)
+    found = replace(found, state=state, reasons=(*reasons, *_strangers(files)))
+    return touched(found, known) if files.seen is Seen.SAME_TAIL else found
 
 
 def _is_empty(files: Files, at: Circumstances) -> bool:
@@ -435,7 +436,7 @@ def _unaligned(known: Known, files: Files) -> Iterator[str]:
         yield "it is not the directory that the index describes: another program has changed or replaced it"
     if known.segment.unread:
         yield "data were appended after data of another program, which the index may not know"
-    elif known.unexplained and files.seen not in OTHER_BYTES:
+    elif known.without_row or (known.unexplained and files.seen not in OTHER_BYTES):
         yield unexplained(known, "files")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ondisk.dataset.access import Access
 from ondisk.datum import Datum, microseconds
+from ondisk.errors import IndexCorrupt
 from ondisk.formats import Format
 from ondisk.index import Segment
 from ondisk.index.aside import Aside
@@ -138,7 +139,10 @@ class Duplicates:
         if segment_id not in self._others:
             with self._access.current().index.snapshot() as snapshot:
                 found = snapshot.connection.execute("SELECT name FROM segment WHERE id = ?", (segment_id,)).fetchone()
-                self._others[segment_id] = None if found is None else snapshot.segment_named(found[0])
+                try:
+                    self._others[segment_id] = None if found is None else snapshot.segment_named(found[0])
+                except IndexCorrupt:  # with such a row, nobody can read it there
+                    return False
         segment = self._others[segment_id]
         if segment is None:  # this transaction has just read it
             return True

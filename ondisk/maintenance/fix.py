@@ -25,7 +25,7 @@ from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.follow import follow
-from ondisk.maintenance.inspect import Inspection, unusable_archives, wrong_position
+from ondisk.maintenance.inspect import Inspection, interval_of, unusable_archives, wrong_position
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.promised import CHANGED, moved_position, promised
 from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, Misnamed, NeedsRewrite, Rescan, commit
@@ -493,6 +493,9 @@ def _fixed(
     if diagnosis.consumed:
         assert known is not None
         return _forget_consumed(access, transaction, diagnosis, known.segment)
+    if State.MISSING in diagnosis.state:
+        assert known is not None
+        return _without_file(access, transaction, diagnosis, known.segment)
     rescan, is_believed = Rescan(access, transaction, name, known, other, puts_off=puts_off), True
     if not diagnosis.state & FIXED:
         if not diagnosis.is_touched:
@@ -501,28 +504,31 @@ def _fixed(
             commit(transaction, access.directory, [rescan])
             return _left_alone(diagnosis)
         diagnosis = replace(diagnosis, state=State.UNALIGNED, reasons=(*diagnosis.reasons, CHANGED))
-    if State.MISSING in diagnosis.state:
-        assert known is not None
-        generations.set_aside(access.directory, name, known.segment.id, verb="fix")
-        place = moved_to(access, known.segment, is_read=True)
-        with access.current().index.snapshot() as snapshot:
-            is_renamed = place is None and segment_rows.has_other_name(snapshot, known.segment)
-        is_lost, reasons = place is None and not is_renamed, diagnosis.reasons
-        if is_renamed:
-            reasons = (*reasons, "its data were read from a file with another name")
-        if place is not None and place.prefix:
-            _read_again(place, name, is_short=lacks_rows(access, known.segment, place))
-        is_moved = place is not None and has_same_data(access, known.segment, place)
-        removed = transaction.remove(known.segment, moved=is_moved, lost=is_lost)
-        if is_moved:  # by hand: there, its data may have other numbers
-            transaction.expire_tokens()
-        transaction.commit()
-        return Done(name, diagnosis.state, reasons, diagnosis.action, 0, removed if is_lost else 0)
     if rewriting:
         rescan.rewrite()
     elif rescan.in_place(trusted=not access.needs_check(), is_believed=is_believed, scanned=scanned):
         commit(transaction, access.directory, [rescan])
     return rescan.done(diagnosis)
+
+
+def _without_file(access: Access, transaction: Transaction, diagnosis: Diagnosis, segment: Segment) -> Done:
+    """Remove a segment without a file from the index; its data that are nowhere else count as lost."""
+    name = diagnosis.segment
+    generations.set_aside(access.directory, name, segment.id, verb="fix")
+    place = moved_to(access, segment, is_read=True)
+    with access.current().index.snapshot() as snapshot:
+        is_renamed = place is None and segment_rows.has_other_name(snapshot, segment)
+    is_lost, reasons = place is None and not is_renamed, diagnosis.reasons
+    if is_renamed:
+        reasons = (*reasons, "its data were read from a file with another name")
+    if place is not None and place.prefix:
+        _read_again(place, name, is_short=lacks_rows(access, segment, place))
+    is_moved = place is not None and has_same_data(access, segment, place)
+    removed = transaction.remove(segment, moved=is_moved, lost=is_lost)
+    if is_moved:  # by hand: there, its data may have other numbers
+        transaction.expire_tokens()
+    transaction.commit()
+    return Done(name, diagnosis.state, reasons, diagnosis.action, 0, removed if is_lost else 0)
 
 
 def _forget_consumed(access: Access, transaction: Transaction, diagnosis: Diagnosis, segment: Segment) -> Done:
@@ -564,6 +570,8 @@ def _checked_again(
         transaction.note_check(known.segment, reason)
         transaction.commit()
         return _left_alone(diagnosis)
+    if interval_of(access, diagnosis.segment) is None:  # nothing can be read into such a segment
+        return _left_alone(diagnosis)
     rescan = Rescan(access, transaction, diagnosis.segment, known, other)
     if diagnosis.noted and diagnosis.is_touched and rescan.is_another_file():
         if rewriting:
@@ -574,6 +582,8 @@ def _checked_again(
         return rescan.done(replace(diagnosis, state=State.UNALIGNED, reasons=(CHANGED,)))
     with access.current().index.snapshot() as snapshot:
         content = read_content(access, snapshot, known.segment)
+    if diagnosis.noted and not known.count and not content.is_read:  # nothing in it can be read, as before
+        return _left_alone(diagnosis)
     if diagnosis.noted and not content.is_whole and not known.damage.endswith(REMEDY):
         if content.wrong is not None and known.count:
             return _left_alone(diagnosis)

@@ -23,12 +23,12 @@ from ondisk.dataset.position import (
     position,
     unreadable,
 )
-from ondisk.errors import StateError, StorageError, command
+from ondisk.errors import IndexCorrupt, InvalidInput, StateError, StorageError, command
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import of_extension
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.formats.diskqueue.state import State as Position
-from ondisk.index import Copies, Snapshot, segment_rows
+from ondisk.index import Copies, Segment, Snapshot, segment_rows
 from ondisk.maintenance import holds
 from ondisk.maintenance.ages import AgeLimits, Ages
 from ondisk.maintenance.diagnosis import Circumstances, Known, beats_name
@@ -122,6 +122,9 @@ class Inspection:
                     found = _diagnosed(access, snapshot, name, known.get(name), entry, at)
                 except StorageError as error:
                     found = _unreadable(name, error)
+                except (IndexCorrupt, InvalidInput) as error:
+                    diagnoses.append(_impossible(name, error))
+                    continue
                 if State.CORRUPTED in found.state or (found.state and not is_examined_later(found)):
                     again = self._again(name, known.get(name), found)
                     if again is None:
@@ -176,29 +179,31 @@ class Inspection:
         return self.access.config.is_sequence and not self.access.prefix
 
     def _examine(self, snapshot: Snapshot, name: str, before: Known | None) -> tuple[Diagnosis | None, Known | None]:
-        known = known_of(self.access, snapshot, name, before)
-        at = self.circumstances()
+        known, at = None, self.circumstances()
         try:
+            known = known_of(self.access, snapshot, name, before)
             entry = entry_of(self.access.directory, name)
             if known is None and entry is None:
                 return None, None
             return _diagnosed(self.access, snapshot, name, known, entry, at), known
         except StorageError as error:
             return _unreadable(name, error), known
+        except (IndexCorrupt, InvalidInput) as error:
+            return _impossible(name, error), None
 
     def _again(self, name: str, before: Known | None, found: Diagnosis) -> Diagnosis | None:
         """Diagnose a segment again, from a new snapshot, until nobody changed it meanwhile; None if it has gone."""
         if before is not None and not found.state & ~_SEEN_IN_ROWS:
             with self.access.current().index.snapshot() as snapshot:
-                if snapshot.segment_named(name) == before.segment:
+                if _row_of(snapshot, name) == before.segment:
                     return found
         diagnosis = None
         for _ in range(3):
             with self.access.current().index.snapshot() as snapshot:
                 diagnosis, _ = self._examine(snapshot, name, before)
-                segment = snapshot.segment_named(name)
+                segment = _row_of(snapshot, name)
             with self.access.current().index.snapshot() as snapshot:
-                if segment == snapshot.segment_named(name):
+                if segment == _row_of(snapshot, name):
                     break
         return diagnosis
 
@@ -267,6 +272,18 @@ def interval_of(access: Access, name: str) -> Interval | None:
 def _unreadable(name: str, error: StorageError) -> Diagnosis:
     """Return the diagnosis of a segment that cannot be read: symbolic links in its path, or missing permissions."""
     return Diagnosis(name, State.CORRUPTED, (f"it cannot be read: {error.message}",), error=error)
+
+
+def _impossible(name: str, error: IndexCorrupt | InvalidInput) -> Diagnosis:
+    """Return the diagnosis of a segment whose row in the index says what cannot be: no file is judged by such a row."""
+    return Diagnosis(name, State.CORRUPTED, (f"its row in the index cannot be: {error.message}. {error.hint}",))
+
+
+def _row_of(snapshot: Snapshot, name: str) -> Segment | None:
+    """Return the row of a segment; None without one that can be."""
+    with contextlib.suppress(IndexCorrupt, InvalidInput):
+        return snapshot.segment_named(name)
+    return None
 
 
 def _diagnosed(

@@ -25,7 +25,8 @@ def all_known(access: Access, snapshot: Snapshot) -> list[Known]:
     these have many runs, the rows of all segments are.
     """
     known = {
-        each[0].id: Known(each[0], damage=each[1], deleted=each[2]) for each in segment_rows.all_segments(snapshot)
+        segment.id: Known(segment, damage=damage, deleted=deleted, counted=counted)
+        for segment, damage, deleted, counted in segment_rows.all_segments(snapshot)
     }
     paddings = {each.segment.format: len(access.format(each.segment.format).padding) for each in known.values()}
     others = {id_ for id_, each in known.items() if access.format(each.segment.format).is_dir}
@@ -49,7 +50,8 @@ def all_known(access: Access, snapshot: Snapshot) -> list[Known]:
         others.add(run[1])
     outside = segment_rows.outside_of_intervals(snapshot) if others else {}
     for id_ in others:
-        empty = Known(known[id_].segment, damage=known[id_].damage, deleted=known[id_].deleted)
+        each = known[id_]
+        empty = Known(each.segment, damage=each.damage, deleted=each.deleted, counted=each.counted)
         known[id_] = _summed(access, snapshot, empty, *outside.get(id_, (None, None)))
     return list(known.values())
 
@@ -90,12 +92,12 @@ def known_of(access: Access, snapshot: Snapshot, name: str, before: Known | None
     if segment is None:
         return None
     span = (None, None) if before is None or not before.count else (before.begin, before.end)
-    damage, deleted = segment_rows.noted_of(snapshot, segment)
-    if before is not None and (before.segment, before.damage, before.deleted) == (segment, damage, deleted):
+    damage, deleted, counted = noted = segment_rows.noted_of(snapshot, segment)
+    if before is not None and before.segment == segment and (before.damage, before.deleted, before.counted) == noted:
         totals = segment_rows.totals_of(snapshot, segment, len(access.format(segment.format).padding), *span)
         if totals == (before.count, before.size, before.first, before.data_end, before.begin, before.end):
             return before
-    return _summed(access, snapshot, Known(segment, damage=damage, deleted=deleted), *span)
+    return _summed(access, snapshot, Known(segment, damage=damage, deleted=deleted, counted=counted), *span)
 
 
 def _summed(access: Access, snapshot: Snapshot, known: Known, begin: int | None, end: int | None) -> Known:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from ondisk.config import MAX_DEPTH, DatasetConfig
+from ondisk.dataset.exchanged import settle_next
 from ondisk.dataset.layout import ARCHIVE, CONFIG, open_directory, read_config
 from ondisk.datum import FieldType, Location, Value
 from ondisk.errors import ConfigError, DuplicateDatum, LockError, ReadOnly, SegmentMissing, StorageError
@@ -22,7 +23,7 @@ from ondisk.formats import find
 from ondisk.index import INDEX, Index
 from ondisk.index.columns import REVISION
 from ondisk.index.rebuild import Old, Place, Rebuilt, back_up, clear, in_conflict, old
-from ondisk.index.swap import finish_swap, swap_in
+from ondisk.index.swap import swap_in
 from ondisk.maintenance.check import reason_at
 from ondisk.maintenance.kinds import kind_of
 from ondisk.segment import Facts, ScanResult
@@ -143,7 +144,7 @@ def migrate(path: str | os.PathLike[str], *, dry_run: bool = False) -> Migration
             for dataset in datasets:
                 if dataset.directory is not directory:
                     stack.enter_context(WritersLock(dataset.directory, config.lock_timeout).hold("migrate"))
-                finish_swap(dataset.directory, config.lock_timeout)
+                settle_next(dataset.directory, config.lock_timeout)
                 clear(dataset.directory)
             return _migrated(datasets)
 

@@ -9,7 +9,7 @@ import stat
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.layout import LAST, SENTINEL, SENTINEL_TEXT, last_generation, open_directory, read_config
-from ondisk.errors import IndexCorrupt, NeedsMigration, OndiskError
+from ondisk.errors import IndexCorrupt, InvalidInput, NeedsMigration, OndiskError
 from ondisk.filesystem import Directory
 from ondisk.formats import find
 from ondisk.index import INDEX, tide
@@ -129,7 +129,10 @@ def _only_known(access: Access, mark: TideMark | None) -> tuple[str, set[int]]:
 
 def _is_only_known(directory: Directory, name: str, id: int, committed: Committed, end: int) -> bool:
     """Return whether a segment is missing, or its file is another one, as far as its row can be believed."""
-    found = directory.stat(name)
+    try:
+        found = directory.stat(name)
+    except InvalidInput:  # a row that cannot be: ondisk stores nothing outside of the dataset
+        return False
     if found is None:
         return directory.stat(hidden(name, id)) is None
     with contextlib.suppress(OndiskError, FileNotFoundError):

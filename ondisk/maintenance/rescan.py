@@ -13,7 +13,7 @@ from itertools import accumulate, compress
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.position import begin_again, believed, is_consumed, is_passed, is_unread, position
-from ondisk.errors import StorageError, command
+from ondisk.errors import IndexCorrupt, StorageError, command
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.index import Copies, Segment, segment_rows
@@ -101,7 +101,9 @@ class Rescan:
         self._name = name
         self._format: Format = access.format(known.segment.format) if known is not None else access.format_of(name)
         interval = interval_of(access, name)
-        assert interval is not None, "a name that does not fit is CORRUPTED"
+        if interval is None:
+            hint = f"Run {command('fix', access.dataset_path, '--rebuild', '--yes')}."
+            raise IndexCorrupt(f"{name} is not the name of a segment of this dataset", hint=hint, segment=name)
         self._interval: Interval = interval
         # The interval to save: that of the name; in a sequence, that of the data.
         self._span = NOTHING if interval == ALWAYS else interval
@@ -121,14 +123,17 @@ class Rescan:
         self._is_read_again = False  # the consumer of the queue has the position of another file
         self._aside: Aside | None = None  # the rows of the index, which are replaced by what the bytes say
         self._forgotten = 0  # data that are gone
+        self._without_row = 0  # data that were only counted, and are gone
         self._changed = 0  # data that were found again, and do not have their bytes
         self._only_here: list[int] = []  # seqs in the other index of data that cannot be read there
         self._missing = 0
+        self._found = 0  # data in the file, also those that do not count
         self._believes_deleted = True  # what the index counts as deleted need not be compared
         self._sums: tuple[int, int] | None = 0, 0  # of all rows inserted, count and bytes; None if some replace others
         self._new = 0  # changes that the index did not know: data, except deleted ones, and data that they replaced
         self._returned = 0  # data in a changed file that the index did not know: perhaps deleted ones
         self._remedy = REMEDY
+        self._unread: str | None = None  # why its file is kept, although it has no data
         self._is_emptied = False  # it has no data, and the lost index may have known some
         self._moved: str | None = None  # the item in quarantine that the segment is now
         self._is_salvaged = False  # the original is in quarantine
@@ -162,6 +167,8 @@ class Rescan:
             all_reasons.append(f"{returned} data that the index did not know were read; deleted ones {how}")
         if self._forgotten:
             all_reasons.append(f"{self._forgotten} data that the index knew are gone")
+        if self._without_row:
+            all_reasons.append(f"{self._without_row} data that the index had counted are gone: {REMEDY}")
         if self._changed and self._is_encrypted:
             reset = command("fix", self._access.dataset_path, "--acknowledge", "--yes")
             all_reasons.append(f"{_ENCRYPTED_AGAIN}: one counts as lost; if the file is right, {reset} resets that")
@@ -180,7 +187,7 @@ class Rescan:
         if self._is_salvaged and not self._damage.count and not self._missing:
             all_reasons.append(self._remedy)
         # A datum that is gone is most likely what was at a damaged place.
-        lost = max(self._forgotten + self._changed, self._damage.count + self._missing)
+        lost = max(self._forgotten + self._without_row + self._changed, self._damage.count + self._missing)
         return Done(self._name, diagnosis.state, tuple(all_reasons), "rescan", 0, lost, returned=returned)
 
     def in_place(self, *, trusted: bool = False, is_believed: bool = True, scanned: Scanned | None = None) -> bool:
@@ -238,8 +245,14 @@ class Rescan:
         ):
             reason = f"it can be read up to byte {end.length}, but has data up to byte {known.data_end}; {REMEDY}"
             raise DataAfterDamage(segment, self._damaged() if self._damage.count else reason)
+        left = file.size() - end.size
+        if not self._found and not self._damage.count and left not in (0, len(self._format.seal(end))):
+            # Else it would look like one whose data were all deleted, and a repack would remove it.
+            self._unread = f"no datum can be read in its {file.size()} bytes; {REMEDY}"
         end, facts = self._format.found(end), self._facts(file, end, before)
-        found = replace(segment, end=end, facts=facts, unread=False, copies=self._copies())
+        found = replace(
+            segment, end=end, facts=facts, unread=False, copies=self._copies(), unproven=self._is_unproven()
+        )
         self._save(replace(found, shared=segment.shared or (self._foreign is not None and self._is_queue)))
         if self._is_queue and self._replaced_from is not None:
             self._is_read_again = is_passed(found, self._replaced_from, position(self._directory))
@@ -255,6 +268,13 @@ class Rescan:
         is_counted = self._known is not None and self._known.deleted is not None and self._believes_deleted
         explained = segment.end.length if is_same and is_counted and not segment.unread else 0
         self._duplicates.may_compare(segment, explained)
+
+    def _is_unproven(self) -> bool:
+        """Return whether bytes in the file may not be those that were stored: no checksum vouches for them."""
+        if self._known is not None and self._known.segment.unproven:
+            return True
+        is_new = self._known is None or self._forgotten or self._returned or self._without_row
+        return bool(self._changed or (is_new and not self._format.has_checksums))
 
     def _copies(self) -> Copies:
         """Return which data in the file are second copies."""
@@ -316,7 +336,7 @@ class Rescan:
     def _is_same(self, segment: Segment, file: ReadableFile) -> bool:
         """Return whether the index may be believed about a file."""
         assert self._known is not None
-        if self._known.unexplained:
+        if self._known.unexplained or self._known.without_row:
             return False
         committed = self._access.committed(segment)
         is_whole = committed.is_whole_in(file)
@@ -393,7 +413,7 @@ class Rescan:
             raise_sequence(folder, self._name)
             before = facts_in(folder, self._name, segment.end)
             is_same = known is not None and is_believed and not segment.unread and seen in SAME_BYTES
-            is_same = is_same and (known is None or not known.unexplained)
+            is_same = is_same and (known is None or not (known.unexplained or known.without_row))
             is_same = is_same and (seen is Seen.UNTOUCHED or self._has_whole_files(segment))
             is_single = self._copied is None and segment.copies is Copies.ALL
             end, is_read = segment.end, not (is_same and trusted) or is_single
@@ -443,6 +463,7 @@ class Rescan:
                 if found.foreign and not (found.in_place and self._access.config.is_sequence):
                     raise NeedsRewrite
                 end = found.end
+                self._found += len(found.offsets)
                 self._transaction.save_blocks(segment, found.blocks)
                 self._add(found, segment, first, known_offsets)
                 self._note(found)
@@ -453,6 +474,8 @@ class Rescan:
                 reason = self._damaged() if self._damage.count else f"no datum in it can be read; {REMEDY}"
                 facts = None if self._foreign is None else refused(segment.facts, self._foreign)
                 raise DataAfterDamage(segment, reason, facts)  # then the index keeps its data
+            if self._known is not None and not self._is_renewed:
+                self._without_row = max(0, self._known.without_row - self._returned)
         return end
 
     def _forget(self, aside: Aside) -> int:
@@ -499,7 +522,14 @@ class Rescan:
             file: its file.
         """
         known = self._known
-        if self._aside is None or known is None or not known.count or self._forgotten or known.damage is not None:
+        if (
+            self._aside is None
+            or known is None
+            or not known.count
+            or self._forgotten
+            or self._without_row
+            or known.damage is not None
+        ):
             return
         if self._is_renewed:
             return
@@ -558,7 +588,7 @@ class Rescan:
             kept = quarantine.link(self._directory, self._name, verb="fix", why=why)
             self._remedy, self._is_salvaged = f"the original file is now {self._item(kept)}", True
         generations.link_old(self._directory, self._name, old, None)
-        self._save(replace(segment, copies=self._copies()), keep_damage=True)
+        self._save(replace(segment, copies=self._copies(), unproven=self._is_unproven()), keep_damage=True)
         self._explain(segment, segment.end)
         if not is_damaged:  # else the fix that found the damage has counted it
             self._count_lost()
@@ -673,12 +703,13 @@ class Rescan:
         self._is_exposed = self._format.is_exposed(segment.end)
         self._transaction.save_segment(segment, self._span)
         if not keep_damage:
-            self._transaction.note_check(segment, self._damaged() if self._damage.count else None)
+            self._transaction.note_check(segment, self._damaged() if self._damage.count else self._unread)
             self._count_lost()
 
     def _count_lost(self) -> None:
         """Count what is damaged or changed as lost, unless it was counted with the data that are gone."""
-        self._transaction.count_lost(max(0, self._damage.count + self._missing - self._forgotten) + self._changed)
+        damaged = max(0, self._damage.count + self._missing - self._forgotten - self._without_row)
+        self._transaction.count_lost(damaged + self._changed + self._without_row)
 
     def _damaged(self) -> str:
         damage = self._damage

@@ -57,6 +57,7 @@ class Diagnosis:
         reasons: one for each thing that is wrong.
         freed: bytes that a repack would free; estimated if the segment is compressed.
         is_touched: another program has touched its file, or copied it; as far as was read, its bytes are the same.
+        is_rewritten: it is touched, and its time shows that another program may have written to it.
         noted: it is CORRUPTED only because the index recorded damage of its content; a fix checks that again.
         error: why it could not be examined; None if it was.
         held: fix and repack leave it, although they would mend it, because too much would go at once; the last reason
@@ -71,6 +72,7 @@ class Diagnosis:
     reasons: tuple[str, ...] = ()
     freed: int = 0
     is_touched: bool = False
+    is_rewritten: bool = False
     noted: bool = False
     error: OndiskError | None = None
     held: bool = False
@@ -224,6 +226,15 @@ class Report:
 
     def __iter__(self) -> Iterator[Diagnosis | Done]:
         return iter(self.segments)
+
+    @property
+    def touched(self) -> list[str]:
+        """The segments, after a check, that are OK as far as it looks, and touched by another program.
+
+        A fix compares all of their bytes.
+        """
+        found = (each for each in self.segments if isinstance(each, Diagnosis))
+        return [each.segment for each in found if each.is_rewritten and not each.state]
 
     @property
     def consumed(self) -> int:

@@ -15,6 +15,7 @@ from functools import partial
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import insert
 from ondisk.dataset.archived import archived_for
+from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.dataset import Dataset
 from ondisk.errors import (
     FrameCorrupt,
@@ -22,11 +23,12 @@ from ondisk.errors import (
     SegmentCorrupt,
     SegmentMissing,
     StateError,
+    StorageError,
     TokenForeign,
     command,
 )
 from ondisk.formats import Batch
-from ondisk.index import changes, replica
+from ondisk.index import Segment, changes, replica
 from ondisk.index.transaction import Transaction
 from ondisk.replication import compare
 from ondisk.replication.compare import OnRange
@@ -106,8 +108,13 @@ def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _l
         lost, unreadable = f"fate = {Fate.LOST:d}", f"fate = {Fate.UNREADABLE:d}"
         for entries in found.of("mine", NEITHER):
             healed.leave([(entry.seq, _NEITHER) for entry in entries])
+        proof = _Proof(access)
         if not yes:
             healed.lost, healed.unreadable = found.count("mine", lost), found.count("mine", unreadable)
+            for entries in found.of("mine", lost):
+                refused = proof.lacking([entry.seq for entry in entries])
+                healed.lost -= len(refused)
+                healed.leave([*refused.items()])
             return healed
         with Dataset.open(source.path) as dataset:
             if dataset.config.replica:
@@ -117,9 +124,56 @@ def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _l
                 for entries in found.of("mine", where):
                     seqs = [entry.seq for entry in entries]
                     for begin in range(0, len(seqs), _TOGETHER):
-                        _return(replicated, dataset, seqs[begin : begin + _TOGETHER], kind, healed, reasons)
+                        some = seqs[begin : begin + _TOGETHER]
+                        refused = proof.lacking(some)
+                        healed.leave([*refused.items()])
+                        some = [seq for seq in some if seq not in refused]
+                        _return(replicated, dataset, some, kind, healed, reasons)
             _settle(replicated, dataset)
     return healed
+
+
+class _Proof:
+    """Says which data of a replica have the bytes that it has received: only these may return.
+
+    The source has no checksum of a datum that it has lost. In `seg` and `blob`, each datum carries its own. A text
+    format has none: there the checksum of the replica's segment must be right, and no fix of the replica may have taken
+    bytes of the segment over from another program.
+    """
+
+    def __init__(self, access: DatasetAccess) -> None:
+        self._access = access
+        self._reasons: dict[tuple[str, int], str] = {}
+
+    def lacking(self, seqs: Sequence[int]) -> dict[int, str]:
+        """Return the data without proof, and why.
+
+        Cost: reads each segment of a text format once.
+        """
+        found: dict[int, str] = {}
+        for access in self._access.archives.all():
+            with access.current().index.snapshot() as snapshot:
+                for rows in changes.data_of(snapshot, seqs):
+                    for row in rows:
+                        key = access.prefix, row[1]
+                        if key not in self._reasons:
+                            self._reasons[key] = self._reason(access, snapshot.segment(row[1]))
+                        if self._reasons[key]:
+                            found[row[-1]] = self._reasons[key]
+        return found
+
+    def _reason(self, access: Access, segment: Segment) -> str:
+        """Return why nobody knows whether a segment has the bytes that were received; nothing if it has."""
+        where = f"{access.prefix}{segment.name} of the replica"
+        if segment.unproven:
+            return f"{where} was changed by another program: compare the datum by hand, and append it if it is right"
+        if access.format(segment.format).has_checksums:
+            return ""
+        try:
+            is_whole = access.committed(segment).is_whole_in(access.current().reader.file_of(segment))
+        except (IntegrityError, SegmentMissing, StorageError):
+            return ""  # fetching its data says why
+        return "" if is_whole else f"{where} does not have the bytes that it had: fix the replica"
 
 
 def _mend(

@@ -85,3 +85,25 @@ def test_segments_that_are_not_whole_are_counted(create, tmp_path):
     (listed,) = points(tmp_path / "backup", verify=True)
     assert (listed.segments, listed.incomplete, listed.damage) == (2, 1, [])
     assert ondisk.restore(tmp_path / "backup", tmp_path / "restored").segments == 2
+
+
+@pytest.mark.parametrize("finds", ["verify", "restore"])
+@pytest.mark.parametrize("format", ["jsonl", "seg", "blob"])
+def test_the_next_backup_copies_again_what_is_known_to_be_damaged(create, tmp_path, format, finds):
+    dataset, target = create(format=format, fields={"station": "text"}), tmp_path / "backup"
+    dataset.append([datum(hour, format=format) for hour in (0, 1, 24)])
+    dataset.backup(target, create=True)
+    copies = [*target.glob("segments/dataset/2026/11-20*")]
+    (copy,) = [*copies[0].glob("000001.*")] if format == "blob" else copies
+    content = copy.read_bytes()
+    copy.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    assert dataset.backup(target).copied == 0, "a backup reads no copies"
+    if finds == "verify":
+        assert [len(each.damage) for each in points(target, verify=True)] == [1, 1]
+    else:
+        assert ondisk.restore(target, tmp_path / "restored").problems
+    assert dataset.backup(target).copied == 1
+    assert copy.read_bytes() == content
+    assert [each.damage for each in points(target, verify=True)] == [[], [], []]
+    assert dataset.backup(target).copied == 0
+    assert not [*target.rglob("*.rotten")]

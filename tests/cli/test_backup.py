@@ -95,9 +95,13 @@ def test_verify_ends_with_9_and_names_what_is_damaged(run, weather):
     (copy,) = Path("saved/segments/dataset/2026").glob("11-20.*")
     copy.write_bytes(bytes(copy.stat().st_size))
     done = run("restore", "saved", "--verify")
-    assert (done.code, done.err) == (9, "ondisk: damaged: 2026/11-20.vm2: its copy is damaged\n")
+    damaged, note = done.err.splitlines()
+    assert (done.code, damaged) == (9, "ondisk: damaged: 2026/11-20.vm2: its copy is damaged")
+    assert "the next `ondisk backup` copies again" in note
     assert run("restore", "saved").code == 0
     assert run("restore", "saved", "again").code == 8
+    assert run("backup", weather, "saved").code == 0
+    assert run("restore", "saved", "--verify").code == 0
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,19 @@ from ondisk.cli import main
 from .conftest import LINES
 
 CLEAN = dict.fromkeys(
-    ("dirty", "unaligned", "missing", "deleted", "corrupted", "archive_age", "delete_age", "consumed", "freed"), 0
+    (
+        "dirty",
+        "unaligned",
+        "missing",
+        "deleted",
+        "corrupted",
+        "archive_age",
+        "delete_age",
+        "touched",
+        "consumed",
+        "freed",
+    ),
+    0,
 )
 FIRST, SECOND = "2026/11-20.vm2", "2026/11-21.vm2"
 NOBODY = 65534
@@ -36,6 +48,16 @@ def test_a_clean_dataset_ends_with_0(run, weather):
         "quarantine": {"items": 0, "bytes": 0},
         "replaced": {"segments": 0, "bytes": 0, "until": None},
     }
+
+
+def test_a_file_that_was_touched_is_named_until_a_fix_has_compared_it(run, weather):
+    os.utime(weather / FIRST, ns=(1, 1_000_000_001))
+    done = run("check", weather)
+    assert (done.code, "2 segments OK" in done.text) == (0, True)
+    assert f"touched since they were written: {FIRST}" in done.text
+    assert run("check", weather, "--json").json["summary"]["touched"] == 1
+    assert run("fix", weather, "--yes").code == 0
+    assert "touched since" not in run("check", weather).text
 
 
 def test_all_names_the_segments_that_are_ok_too(run, weather):

@@ -486,6 +486,25 @@ def test_a_stream_is_read_and_left_open(create, tmp_path):
     assert numbers(dataset) == [1, 2, 3, 3, 4]
 
 
+def test_no_more_of_a_file_is_read_than_it_had_when_it_was_opened(create, tmp_path):
+    """Another program appends to it while it is read, as a logger does, or the pipeline that reads it."""
+    file = tmp_path / "growing.jsonl"
+    file.write_bytes(line(0) * 10)
+    dataset = create()
+
+    class Growing(io.FileIO):
+        def read(self, size=-1):
+            with file.open("ab") as more:
+                more.write(line(1) * 10)
+            assert file.stat().st_size < 100_000, "it is read for ever"
+            return super().read(size)
+
+    with Growing(file) as stream:
+        stream.seek(2 * len(line(0)))
+        assert dataset.append_file(stream, batch_size=3).imported == 8
+    assert numbers(dataset) == [0] * 8
+
+
 def test_a_file_of_another_format_is_recognised_and_kept_in_segments_of_its_own(create, tmp_path):
     dataset = create(fields={"area": "text"})
     vm2 = b"202611200630,1,227,1.2,,,000000000\n"

@@ -239,3 +239,65 @@ def check_whole(case: Case, expected: list[int], order: Callable[[Path], None]) 
         assert not dataset.needs_check
         assert dataset.check(accurate=True).is_clean
     shutil.rmtree(case.path)
+
+
+def _empty(path: Path, copy: Path) -> bytes:
+    return b""
+
+
+def _garbage(path: Path, copy: Path) -> bytes:
+    return b"no index at all" * 1000
+
+
+def _cut(path: Path, copy: Path) -> bytes:
+    content = (path / INDEX).read_bytes()
+    return content[: len(content) // 2]
+
+
+def _older(path: Path, copy: Path) -> bytes:
+    return copy.read_bytes()
+
+
+def _of_another(path: Path, copy: Path) -> bytes:
+    other = Case(path.with_name("other"), "jsonl")
+    other.append(*range(12, 40))
+    return (other.path / INDEX).read_bytes()
+
+
+STRAYS: list[Callable[[Path, Path], bytes]] = [_empty, _garbage, _cut, _older, _of_another]
+
+
+@pytest.mark.parametrize("has_mark", [True, False])
+@pytest.mark.parametrize("stray", STRAYS)
+def test_a_stray_index_does_not_take_the_place_of_the_index(
+    tmp_path: Path, stray: Callable[[Path, Path], bytes], has_mark: bool
+) -> None:
+    case = Case(tmp_path / "dataset", "jsonl")
+    copy = Path(shutil.copy(case.path / INDEX, tmp_path / "older"))
+    case.append(20)
+    with ondisk.open(case.path) as dataset:
+        dataset.delete('area: "VM2,3"')
+        uuid = dataset.info()["uuid"]
+    (case.path / ".index.sqlite.next").write_bytes(content := stray(case.path, copy))
+    if not has_mark:
+        (case.path / ".tide").unlink()
+    case.append(21)
+    with ondisk.open(case.path) as dataset:
+        assert (dataset.info()["uuid"], dataset.count(), dataset.needs_check) == (uuid, 13, False)
+        assert not [*dataset.query('area: "VM2,3"')]
+        (item,) = dataset.quarantine
+        assert "would have replaced the index" in item.why
+    assert not (case.path / ".index.sqlite.next").exists()
+    assert content in [each.read_bytes() for each in (case.path / ".quarantine").iterdir()]
+
+
+def test_a_successor_of_the_index_takes_its_place(tmp_path: Path) -> None:
+    case = Case(tmp_path / "dataset", "jsonl")
+    with closing(sqlite3.connect(case.path / INDEX)) as index:
+        index.execute(f"VACUUM INTO '{case.path / '.index.sqlite.next'}'")
+    inode = (case.path / ".index.sqlite.next").stat().st_ino
+    case.append(20)
+    assert (case.path / INDEX).stat().st_ino == inode
+    with ondisk.open(case.path) as dataset:
+        assert (dataset.count(), dataset.needs_check) == (13, False)
+        assert [*dataset.quarantine] == []

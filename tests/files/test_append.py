@@ -273,3 +273,19 @@ def test_any_tree_of_files_is_stored_under_its_paths(tmp_path_factory, tree):
         assert counts(files.append(dataset, [folder / "in"], time="mtime")) == (len(kept), 0, 0, 0)
         assert {each.metadata["path"]: (each.reftime, each.data) for each in dataset.query()} == kept
         assert counts(files.append(dataset, [folder / "in"], time="mtime")) == (0, len(kept), 0, 0)
+
+
+@pytest.mark.parametrize("unique", [[], ["reftime", "site"]])
+def test_the_file_of_a_stored_datum_is_a_duplicate_under_any_name(create, tmp_path, unique):
+    dataset = create("main", format="blob", extension="jpg", unique=unique, fields={"site": "text"})
+    dataset.append(Datum(NOON.replace(hour=12 + n), {"site": "north"}, f"{n}".encode()) for n in range(3))
+    dataset.delete("reftime:=2026-11-20 13")
+    files_of = sorted((dataset.path / "2026" / "11-20.jpg").glob("*.jpg"))
+    (tmp_path / "in").mkdir()
+    for hour, path in enumerate(files_of):
+        os.link(path, tmp_path / "in" / f"20261120_1{hour}.jpg")
+    choice = {"time": "name:%Y%m%d_%H", "fields": {"site": "path"}}
+    result = files.append(dataset, [tmp_path / "in"], **choice)
+    assert (result.imported, result.duplicates) == (1, 2)  # the second one was deleted, so it is new
+    result = files.append(dataset, [files_of[0]], time="mtime", fields={"site": "name"})
+    assert (result.imported, result.duplicates, result.refused) == (0, 1, 0)

@@ -256,6 +256,29 @@ def test_a_segment_that_was_cut_short_is_read_when_it_is_complete(variant, tmp_p
             assert dataset.check(accurate=True).is_clean
 
 
+@pytest.mark.parametrize("variant", sorted({*ALL} - APART))
+@pytest.mark.usefixtures("ring")
+def test_what_another_program_wrote_stays_if_no_datum_in_it_can_be_read(variant, tmp_path):
+    whole = (GOLDEN / variant / "1.seg").read_bytes()
+    cut = header.MAX_SIZE + 12
+    with ondisk.create(tmp_path / "queue", {"step": "sequence"}) as dataset:
+        file = dataset.path / "0.seg"
+        file.write_bytes(whole[:cut])
+        for verb in (dataset.fix, dataset.repack) * 2:
+            with contextlib.suppress(AuthenticationFailed):  # too few bytes to find its key
+                verb()
+            assert file.read_bytes() == whole[:cut]
+            assert not dataset.check().is_clean
+        lost = dataset.info()["lost"]
+        with contextlib.suppress(AuthenticationFailed):
+            dataset.fix()
+        assert dataset.info()["lost"] == lost, "what is lost is counted once"
+        file.write_bytes(whole)
+        dataset.fix()
+        assert dataset.count() == len(expected_events(variant, "1.seg"))
+        assert dataset.check(accurate=True).is_clean
+
+
 def test_another_segment_in_the_place_of_one_without_a_whole_event_is_read(tmp_path):
     path = tmp_path / "queue"
     with Beat(path) as beat:

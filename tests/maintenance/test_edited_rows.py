@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from worlds import START, content, datum, lose_index, sql
 
 import ondisk
 from ondisk import Datum
+from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import FrameCorrupt, SegmentCorrupt
+from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import State
 
 FIRST = "seq = (SELECT min(seq) FROM datum)"
@@ -161,3 +164,86 @@ def test_a_query_raises_where_a_line_does_not_end(path: Path, format: str, match
 
 def _of(number: int, format: str) -> str:
     return f'{"area" if format == "vm2" else "station"}:"VM2,{number}"'
+
+
+IMPOSSIBLE = {
+    "another step": "UPDATE segment SET name = '2026/11' || substr(name, 11) WHERE {}",
+    "no step": "UPDATE segment SET name = '2026/47' || substr(name, 11) WHERE {}",
+    "outside": "UPDATE segment SET name = '../' || name WHERE {}",
+    "kind": "UPDATE segment SET kind = 77 WHERE {}",
+    "negative kind": "UPDATE segment SET kind = -5 WHERE {}",
+    "unknown version": "UPDATE segment SET kind = 77 << 8 WHERE {}",
+}
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+@pytest.mark.parametrize("edit", IMPOSSIBLE)
+@pytest.mark.parametrize("format", ["jsonl", "seg", "blob"], indirect=True)
+def test_a_row_that_cannot_be_is_damage_of_the_index_and_the_other_segments_are_fixed(
+    path: Path, format: str, edit: str, is_trusted: bool
+) -> None:
+    with ondisk.open(path) as dataset:
+        dataset.append(datum(24 * day, f"VM2,{day + 10}", day, format=format) for day in (3, 4))
+        (last,) = [each.segment for each in dataset.check() if "11-24" in each.segment]
+    sql(path, IMPOSSIBLE[edit].format("id = (SELECT min(id) FROM segment)"))
+    sql(path, f"UPDATE segment SET unread = 1 WHERE name = '{last}'")
+    if not is_trusted:
+        (path / SENTINEL).touch()
+    with ondisk.open(path) as dataset:
+        found = [each for each in dataset.check() if each.segment.partition(".")[0] != last.partition(".")[0]]
+        if format == "seg" or "step" in edit or edit == "outside":
+            assert any(each.state for each in found)
+        done = dataset.fix()
+        assert [each.action for each in done if each.segment == last] == ["rescan"]
+        assert not (path / SENTINEL).exists()
+    ondisk.rebuild(path)
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+        assert dataset.count() == 6
+
+
+@pytest.mark.parametrize("which", ["all", "some"])
+@pytest.mark.parametrize("verb", ["fix", "repack", "maintain"])
+def test_data_whose_rows_were_removed_and_whose_file_is_gone_count_as_lost(path: Path, verb: str, which: str) -> None:
+    sql(path, "DELETE FROM datum" if which == "all" else f"DELETE FROM datum WHERE {FIRST}")
+    (file,) = path.glob("2026/11-20.*")
+    shutil.rmtree(file) if file.is_dir() else file.unlink()
+    with ondisk.open(path) as dataset:
+        (found,) = dataset.check()
+        assert "the index knows 4 data of it" in "; ".join(found.reasons)
+        if verb == "maintain":
+            assert maintain(path).exit_code == 8
+        else:
+            (done,) = dataset.fix() if verb == "fix" else dataset.repack()
+            assert done.lost == 4
+        assert dataset.info()["lost"] == 4
+        assert dataset.check().is_clean
+
+
+def test_data_whose_rows_were_removed_are_lost_if_their_bytes_are_gone(path: Path, format: str) -> None:
+    with ondisk.open(path) as dataset:
+        sql(path, f"DELETE FROM datum WHERE {FIRST}")
+        (file,) = path.glob("2026/11-20.*")
+        if format == "blob":
+            (file / "000000.blob").unlink()
+        elif format == "seg":
+            pytest.skip("its frames are in one compressed block")
+        else:
+            first, *rest = file.read_bytes().splitlines(keepends=True)
+            file.write_bytes(b"".join([b"x" * (len(first) - 1) + b"\n", *rest]))
+        (found,) = dataset.check()
+        assert found.state
+        dataset.fix()
+        assert dataset.info()["lost"] == 1
+        assert numbers(dataset) == [1, 2, 3]
+        dataset.fix()
+        assert dataset.info()["lost"] == 1, "it is counted once"
+
+
+@pytest.mark.parametrize("edit", ["UPDATE segment SET summed = 9", "UPDATE day_sum SET count = 9"])
+def test_sums_that_were_edited_are_made_again_and_no_datum_counts_as_lost(path: Path, edit: str) -> None:
+    sql(path, edit)
+    with ondisk.open(path) as dataset:
+        assert not dataset.fix().lost
+        assert dataset.info()["lost"] == 0
+        assert dataset.summary().count == 4

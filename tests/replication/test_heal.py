@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import shutil
 
@@ -230,3 +231,36 @@ def test_data_whose_segment_takes_no_more_do_not_keep_others_from_returning(crea
     done = healed(path, source)
     assert (done.unreadable, done.left) == (1, 1)
     assert names[0] in done.reasons[0][1]
+
+
+@pytest.mark.parametrize("is_maintained", [True, False])
+@pytest.mark.parametrize("format", ["vm2", "jsonl"])
+def test_a_text_that_was_altered_in_the_replica_does_not_return(create, path, format, is_maintained):
+    source = create("source", format=format, fields={"area": "text"} if format == "vm2" else {"a": "integer"})
+    for day in (1, 2, 3):
+        if format == "vm2":
+            text = "".join(f"202611{day:02}00{minute:02},{minute},1,24,,,000000000\n" for minute in range(3))
+        else:
+            times = (f"2026-11-{day:02}T00:{minute:02}:00Z" for minute in range(3))
+            text = "".join(f'{{"reftime":"{time}","a":1,"n":24}}\n' for time in times)
+        source.append_file(io.BytesIO(text.encode()), format)
+    pull(path, source)
+    stored = numbered(source)
+    first, second, _ = sorted(each.segment for each in source.check())
+    altered = path / first
+    altered.write_bytes(altered.read_bytes().replace(b"24", b"99", 1))  # its last bytes differ, or its time
+    if is_maintained:
+        with ondisk.open(path) as replica:
+            assert replica.fix().lost == 1
+            replica.repack()
+    for name in (first, second):
+        (source.path / name).unlink()
+    source.fix(forget=True)
+    with Replica.open(path, source.path) as replica:
+        replica.pull()
+    planned, done = healed(path, source, yes=False), healed(path, source)
+    assert (done.lost, done.left) == (3, 3)
+    assert (planned.lost, planned.left) == (3, 3) or not is_maintained
+    assert all(first in reason for _, reason in done.reasons)
+    assert all(each in stored for each in numbered(source))
+    assert not wrong(source)

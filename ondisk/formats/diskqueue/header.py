@@ -24,7 +24,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from ondisk.errors import InvalidInput, SegmentCorrupt
+from ondisk.errors import IndexCorrupt, InvalidInput, SegmentCorrupt, command
 from ondisk.formats.base import MOVE, compression_of
 
 VERSION = 2
@@ -95,8 +95,17 @@ class Header:
 
     @classmethod
     def of_kind(cls, kind: int) -> Header:
-        """Return the header of a `kind`, without what is not in it."""
-        return cls((kind >> 8) ^ VERSION, options=kind & ~(_DRAFT | FOUND) & 0xFF, draft=bool(kind & _DRAFT))
+        """Return the header of a `kind`, without what is not in it.
+
+        Raises:
+            IndexCorrupt: no header has this kind.
+        """
+        found = cls((kind >> 8) ^ VERSION, options=kind & ~(_DRAFT | FOUND) & 0xFF, draft=bool(kind & _DRAFT))
+        known = 0 if found.draft else _OPTIONS.get(found.version, 0) & ~LZ4
+        if found.version not in (_DRAFTS if found.draft else _LOGICAL_SIZES) or found.options & ~known:
+            hint = f"Run {command('fix', 'DATASET', '--rebuild', '--yes')}: it reads the segments into a new index."
+            raise IndexCorrupt(f"the index is damaged: no segment is of the kind {kind}", hint=hint, kind=kind)
+        return found
 
     @property
     def stored(self) -> dict[str, int | str]:
