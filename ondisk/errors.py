@@ -75,6 +75,10 @@ class ArchiveUntrusted(ArchiveOffline):
     """An answer may lack data of an archive: its index was lost and may not know all data."""
 
 
+class DataSkipped(UserWarning):
+    """A table lacks data that cannot be read, as the caller wanted."""
+
+
 class OndiskError(Exception):
     """Something that ondisk refuses or cannot do.
 

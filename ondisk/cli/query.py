@@ -22,11 +22,24 @@ from ondisk.cli.dataset import open_to_read
 from ondisk.cli.mistaken import EmptyColumns, note_mistakes, noting, noting_columns
 from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.streams import complain, printable, write_stdout
-from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, OndiskError
+from ondisk.errors import (
+    EXIT_DATA_SKIPPED,
+    EXIT_DONE,
+    EXIT_FINDINGS,
+    AuthenticationFailed,
+    FrameCorrupt,
+    InvalidInput,
+    OndiskError,
+    SegmentCorrupt,
+    SegmentMissing,
+)
 
 if TYPE_CHECKING:
     from ondisk import Dataset, DatasetConfig, Merged
+    from ondisk.dataset.skipped import Skipped
     from ondisk.files import ExportResult
+
+_HINTS = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sort", metavar="S", help="[minute|hour|day|month|year:]field,-field...; - before a field: descending"
     )
     parser.add_argument("--limit", metavar="N", type=count, help="print at most N data")
+    parser.add_argument(
+        "--skip-damaged",
+        action="store_true",
+        help="leave out data that cannot be read, print which ones on standard error, and end with 8",
+    )
     parser.add_argument("--fields", metavar="A,B", type=names, help="print only these metadata fields")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object per line")
@@ -74,17 +92,53 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     _check(arguments)
     doubts: list[str] = []
     refused = 0
+    from ondisk.dataset.skipped import skipped_of  # here, as the parser does not need it
+
+    skipped = skipped_of("skip" if arguments.skip_damaged else "raise")
     with open_to_read(arguments, doubts) as dataset:
-        choice = {"sort": arguments.sort, "limit": arguments.limit}
-        if arguments.to is not None:
-            refused = _export(dataset, arguments, choice, output)
-        elif arguments.parquet is not None or arguments.arrow is not None:
-            _write(dataset, arguments, choice)
-        elif arguments.data:
-            write_stdout(noting(dataset.payloads(arguments.match, **choice), dataset, arguments.match))
-        else:
-            _print(dataset, arguments, choice, output)
-    return EXIT_DATA_SKIPPED if refused else EXIT_FINDINGS if doubts else EXIT_DONE
+        choice = {"sort": arguments.sort, "limit": arguments.limit, "damaged": "raise" if skipped is None else skipped}
+        try:
+            refused = _answer(dataset, arguments, choice, output)
+        except (FrameCorrupt, SegmentCorrupt, SegmentMissing, AuthenticationFailed) as error:
+            error.hint = f"{error.hint} `--skip-damaged` returns the data that can be read.".strip()
+            raise
+        finally:
+            if skipped is not None:
+                _complain_of(skipped)
+    is_partial = refused or (skipped is not None and skipped.count)
+    return EXIT_DATA_SKIPPED if is_partial else EXIT_FINDINGS if doubts else EXIT_DONE
+
+
+def _answer(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any], output: Output) -> int:
+    """Print or write what a query finds; return how many data were refused."""
+    if arguments.to is not None:
+        return _export(dataset, arguments, choice, output)
+    if arguments.parquet is not None or arguments.arrow is not None:
+        _write(dataset, arguments, choice)
+    elif arguments.data:
+        write_stdout(noting(dataset.payloads(arguments.match, **choice), dataset, arguments.match))
+    else:
+        _print(dataset, arguments, choice, output)
+    return 0
+
+
+def _complain_of(skipped: Skipped) -> None:
+    """Print which data were left out, and once what to do about each of the reasons."""
+    for each in skipped.listed:
+        complain("damaged", printable(str(each)))
+    if skipped.count > len(skipped.listed):
+        complain("damaged", f"and {skipped.count - len(skipped.listed)} more")
+    if skipped.count:
+        complain(
+            "warning",
+            "\n".join(
+                [f"{skipped.count} {'datum was' if skipped.count == 1 else 'data were'} left out", *_hints(skipped)]
+            ),
+        )
+
+
+def _hints(skipped: Skipped) -> list[str]:
+    return [*dict.fromkeys(each.hint for each in skipped.listed if each.hint)][:_HINTS]
 
 
 def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any], output: Output) -> None:
@@ -167,7 +221,7 @@ def _write(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
     empty = EmptyColumns(arguments.columns or ())
     rows = write(empty.watch(table), file, form, overwrite=arguments.overwrite)
     if rows:
-        empty.note(dataset, arguments.match, **choice)
+        empty.note(dataset, arguments.match, arguments.sort, arguments.limit)
     else:
         note_mistakes(dataset, arguments.match)
     write_stdout([f"{rows} row{'s' * (rows != 1)} written to {printable(file)}\n".encode(errors="replace")])

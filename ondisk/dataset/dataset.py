@@ -14,6 +14,7 @@ from ondisk.dataset.layout import check_free, configuration_text, create_files, 
 from ondisk.dataset.query import SHOWN, Match, Query, Results, data, data_of_key, payloads, summary
 from ondisk.dataset.queryable import Queryable
 from ondisk.dataset.read import check_limit
+from ondisk.dataset.skipped import Damaged, skipped_of
 from ondisk.datum import Datum, Location
 from ondisk.errors import AlreadyExists, InvalidInput, LockError, OndiskError, ReadOnly, StateError, shown
 from ondisk.filesystem import Directory, WritersLock
@@ -456,6 +457,7 @@ class Dataset(Queryable):
         sort: str | None = None,
         limit: int | None = None,
         with_data: bool = True,
+        damaged: Damaged = "raise",
         **equal: Any,
     ) -> Results[Datum]:
         """Return the data that match, in order of reftime, then in the order in which they were appended.
@@ -467,6 +469,8 @@ class Dataset(Queryable):
             sort: `[minute|hour|day|month|year:]field,-field…`
             limit: the highest number of data to return.
             with_data: False reads no segments: `data` is None, and `metadata` has the declared fields only.
+            damaged: "skip" leaves out data that cannot be read, and lists them in `Results.skipped`; or pass a
+                `Skipped`, which takes them.
             equal: field=value, in addition to `match`.
 
         Returns:
@@ -480,13 +484,14 @@ class Dataset(Queryable):
                 while iterating, after the data that precede the damage.
         """
         opened = self._access.current()
-        if equal and match is None and sort is None and limit is None and with_data:
+        skipped = skipped_of(damaged)
+        if equal and match is None and sort is None and limit is None and with_data and skipped is None:
             key = opened.index.whole_key(equal)
             if key is not None:
                 return Results(data_of_key(opened, self._archives, key, equal))
-        query = Query(match, sort, limit, equal)
+        query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
         query.check(opened.index)
-        return Results(data(opened, self._archives, query, with_data=with_data))
+        return Results(data(opened, self._archives, query, with_data=with_data), skipped)
 
     def count(self, match: Match = None, **equal: Any) -> int:
         """Return how many data match; without arguments, also those of archives that are offline.
@@ -503,14 +508,20 @@ class Dataset(Queryable):
         return summary(opened, self._archives, query, (), 0).count
 
     def payloads(
-        self, match: Match = None, *, sort: str | None = None, limit: int | None = None, **equal: Any
+        self,
+        match: Match = None,
+        *,
+        sort: str | None = None,
+        limit: int | None = None,
+        damaged: Damaged = "raise",
+        **equal: Any,
     ) -> Results[bytes]:
         """Return the bytes of the data as they are in their segments, padding included, in the order of `query`.
 
         Joined, they are a file that can be appended again. Data of several formats are mixed.
 
         Args:
-            match, sort, limit, equal: as in `query`.
+            match, sort, limit, damaged, equal: as in `query`.
 
         Returns:
             An iterator over one snapshot, as that of `query`: one item for each datum, and one more before the first
@@ -520,9 +531,10 @@ class Dataset(Queryable):
             MatchError, SegmentMissing, SegmentCorrupt, IndexCorrupt: as `query`. The content of a datum is not checked.
         """
         opened = self._access.current()
-        query = Query(match, sort, limit, equal)
+        skipped = skipped_of(damaged)
+        query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
         query.check(opened.index)
-        return Results(payloads(opened, self._archives, query))
+        return Results(payloads(opened, self._archives, query), skipped)
 
     def to_arrow(
         self,
@@ -531,6 +543,7 @@ class Dataset(Queryable):
         columns: Columns = None,
         sort: str | None = None,
         limit: int | None = None,
+        damaged: Damaged = "raise",
         **equal: Any,
     ) -> RecordBatchReader:
         """Return the data that match as a table of Arrow, in the order of `query`; see docs/tables.md.
@@ -542,6 +555,7 @@ class Dataset(Queryable):
                 fields, metadata that are not declared, and the content: each key of mappings, else `data`, the bytes.
                 Columns and types that are not given are those of the first 16,384 data, or of fewer if these exceed
                 16 MiB.
+            damaged: as in `query`; with "skip", a `DataSkipped` warning at the end says how many were left out.
 
         Returns:
             A `pyarrow.RecordBatchReader` over one snapshot, taken now. Read it to its end, or delete it: while it
@@ -564,6 +578,13 @@ class Dataset(Queryable):
         opened = self._access.current()
         query = Query(match, sort, limit, equal)
         query.check(opened.index)
+        if damaged != "raise":
+            from ondisk.tables.arrow_merged import to_arrow_readable
+
+            def found(with_data: bool, damaged: Damaged) -> Results[Datum]:
+                return self.query(match, sort=sort, limit=limit, with_data=with_data, damaged=damaged, **equal)
+
+            return to_arrow_readable(found, opened.index.config, columns, damaged)
         return to_arrow(opened, self._archives, query, columns)
 
     def read(self, location: Location) -> Datum:

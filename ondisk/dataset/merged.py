@@ -16,6 +16,7 @@ import contextlib
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,6 +32,7 @@ from ondisk.dataset.merged_streams import Candidate, Kind, merged, most_open
 from ondisk.dataset.query import SHOWN, Match, Query, Results, Stored, data, described, joined_payloads, stored
 from ondisk.dataset.queryable import Queryable
 from ondisk.dataset.read import check_limit
+from ondisk.dataset.skipped import Damaged, skipped_of
 from ondisk.dataset.summaries import FieldCounts, Summary, counted_fields, joined
 from ondisk.datum import Datum, FieldType
 from ondisk.errors import InvalidInput, LimitExceeded, MatchError, OndiskError, StateError, shown
@@ -111,6 +113,7 @@ class Merged(Queryable):
         sort: str | None = None,
         limit: int | None = None,
         with_data: bool = True,
+        damaged: Damaged = "raise",
         **equal: Any,
     ) -> Results[Datum]:
         """Return the data that match, in order of reftime; data of one reftime in the order of the datasets.
@@ -118,7 +121,8 @@ class Merged(Queryable):
         `Datum.dataset` is the path of the dataset that a datum is from, and `Datum.location` is its location there.
 
         Args:
-            match, with_data, equal: as in `Dataset.query`. Each dataset must declare the fields that they name.
+            match, with_data, damaged, equal: as in `Dataset.query`. Each dataset must declare the fields that they
+                name.
             sort: as in `Dataset.query`. Data that are equal in it are in order of reftime, then of the datasets. Each
                 dataset must declare its fields, with the same types.
             limit: the highest number of data to return, of all datasets together.
@@ -143,15 +147,23 @@ class Merged(Queryable):
 
         def read(name: str, dataset: Dataset, query: Query) -> Generator[Datum, None, None]:
             access = dataset._access
-            found = data(access.current(), access.archives, query, with_data=with_data)
+            found = data(access.current(), access.archives, _naming(query, name), with_data=with_data)
             with contextlib.closing(found):
                 for datum in found:
                     yield datum.read_from(name)
 
-        return Results(self._found(Query(match, sort, limit, equal), Kind(read, _same, _size if with_data else _none)))
+        skipped = skipped_of(damaged)
+        query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
+        return Results(self._found(query, Kind(read, _same, _size if with_data else _none)), skipped)
 
     def payloads(
-        self, match: Match = None, *, sort: str | None = None, limit: int | None = None, **equal: Any
+        self,
+        match: Match = None,
+        *,
+        sort: str | None = None,
+        limit: int | None = None,
+        damaged: Damaged = "raise",
+        **equal: Any,
     ) -> Results[bytes]:
         """Return the bytes of the data as they are in their segments, padding included, in the order of `query`.
 
@@ -160,12 +172,14 @@ class Merged(Queryable):
         Args, Raises: as `query`.
         """
 
-        def read(_: str, dataset: Dataset, query: Query) -> Generator[Stored, None, None]:
+        def read(name: str, dataset: Dataset, query: Query) -> Generator[Stored, None, None]:
             access = dataset._access
-            return stored(access.current(), access.archives, query)
+            return stored(access.current(), access.archives, _naming(query, name))
 
-        found = self._found(Query(match, sort, limit, equal), Kind(read, described, lambda each: len(each[3])))
-        return Results(joined_payloads(found))
+        skipped = skipped_of(damaged)
+        query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
+        found = self._found(query, Kind(read, described, lambda each: len(each[3])))
+        return Results(joined_payloads(found), skipped)
 
     def to_arrow(
         self,
@@ -174,12 +188,14 @@ class Merged(Queryable):
         columns: Columns = None,
         sort: str | None = None,
         limit: int | None = None,
+        damaged: Damaged = "raise",
         **equal: Any,
     ) -> RecordBatchReader:
         """Return the data that match as a table of Arrow, in the order of `query`; see docs/tables.md.
 
         Args:
             match, sort, limit, equal: as in `query`.
+            damaged: as in `Dataset.to_arrow`.
             columns: as in `Dataset.to_arrow`; `dataset` is the path of the dataset. A field that a dataset does not
                 declare is NULL in its rows.
 
@@ -196,12 +212,12 @@ class Merged(Queryable):
         from ondisk.tables.installed import installed
 
         with installed():
-            from ondisk.tables.arrow_merged import to_arrow
+            from ondisk.tables.arrow_merged import to_arrow_readable
 
-        def found(with_data: bool) -> Results[Datum]:
-            return self.query(match, sort=sort, limit=limit, with_data=with_data, **equal)
+        def found(with_data: bool, damaged: Damaged) -> Results[Datum]:
+            return self.query(match, sort=sort, limit=limit, with_data=with_data, damaged=damaged, **equal)
 
-        return to_arrow(found, united(self.configs), columns)
+        return to_arrow_readable(found, united(self.configs), columns, damaged, several=True)
 
     def count(self, match: Match = None, **equal: Any) -> int:
         """Return how many data match; without arguments, also those of archives that are offline.
@@ -368,6 +384,11 @@ class Merged(Queryable):
             hint = "Sort by reftime first, or raise the limit of open files: ulimit -n."
             raise LimitExceeded(message, hint=hint)
         return merged(candidates, self._opened_again, query._replace(sort=query.sort or _ORDER), order, kind)
+
+
+def _naming(query: Query, name: str) -> Query:
+    """Return a query of one of several datasets, which names it with the data that it leaves out."""
+    return query if query.on_damage is None else query._replace(on_damage=partial(query.on_damage, dataset=name))
 
 
 def _uuid(access: DatasetAccess) -> str | None:

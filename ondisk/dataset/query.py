@@ -14,6 +14,7 @@ from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.overlap import leave_out
 from ondisk.dataset.read import DatasetReader, check_limit
+from ondisk.dataset.skipped import OnDamage, Skipped
 from ondisk.datum import METADATA, Datum, from_microseconds
 from ondisk.errors import InvalidInput, LockError, MatchError, shown
 from ondisk.formats import Format, find
@@ -48,12 +49,14 @@ class Query(NamedTuple):
         sort: a sort order; None for the order of reftime, then of appending.
         limit: the highest number of data to return.
         equal: field=value, in addition to `match`.
+        on_damage: called with each datum that cannot be read, which is left out; None raises the error.
     """
 
     match: Match = None
     sort: str | None = None
     limit: int | None = None
     equal: Mapping[str, Any] = MappingProxyType({})
+    on_damage: OnDamage = None
 
     def check(self, index: Index) -> None:
         """Raise unless it can be answered.
@@ -95,10 +98,15 @@ class Query(NamedTuple):
 
 
 class Results(Iterator[_T]):
-    """What a query returns: an iterator, which can be closed, and is closed at the end of a `with` block."""
+    """What a query returns: an iterator, which can be closed, and is closed at the end of a `with` block.
 
-    def __init__(self, items: Generator[_T, None, None]) -> None:
+    Attributes:
+        skipped: the data that were left out so far, with `damaged="skip"`; else None.
+    """
+
+    def __init__(self, items: Generator[_T, None, None], skipped: Skipped | None = None) -> None:
         self._items = items
+        self.skipped = skipped
 
     def __iter__(self) -> Iterator[_T]:
         return self._items
@@ -142,11 +150,11 @@ def data(access: Opened, archives: Archives, query: Query, *, with_data: bool) -
     """Yield the data that match: those of the archives, then those of the dataset; in one order if `sort` is set."""
 
     def read(reader: DatasetReader, snapshot: Snapshot, tree: Expression, sort: Sort | None) -> Iterator[list[Datum]]:
-        return reader.query(snapshot, tree, sort, query.limit, with_data=with_data)
+        return reader.query(snapshot, tree, sort, query.limit, with_data=with_data, on_damage=query.on_damage)
 
     with Snapshots(access, archives, query) as snapshots:
         archives.warn_of_offline()
-        if snapshots.is_alone:
+        if snapshots.is_alone and query.on_damage is None:
             for each in snapshots.of(read)[0]:
                 yield from each
             return
@@ -187,7 +195,7 @@ def stored(access: Opened, archives: Archives, query: Query) -> Generator[Stored
     """Yield the data that match as their segments have them, in the order of `data`."""
 
     def read(reader: DatasetReader, snapshot: Snapshot, tree: Expression, sort: Sort | None) -> Iterator[Stored]:
-        for each in reader.payloads(snapshot, tree, sort, query.limit):
+        for each in reader.payloads(snapshot, tree, sort, query.limit, query.on_damage):
             yield snapshot, *each
 
     with Snapshots(access, archives, query) as snapshots:

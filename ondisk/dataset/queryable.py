@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Self
 
 from ondisk.dataset.query import Match, Results
+from ondisk.dataset.skipped import Damaged
 from ondisk.datum import Datum
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Queryable(ABC):
         sort: str | None = None,
         limit: int | None = None,
         with_data: bool = True,
+        damaged: Damaged = "raise",
         **equal: Any,
     ) -> Results[Datum]:
         """Return the data that match, in order."""
@@ -42,6 +44,7 @@ class Queryable(ABC):
         columns: Columns = None,
         sort: str | None = None,
         limit: int | None = None,
+        damaged: Damaged = "raise",
         **equal: Any,
     ) -> RecordBatchReader:
         """Return the data that match as a table of Arrow, in the order of `query`."""
@@ -77,6 +80,7 @@ class Queryable(ABC):
         columns: Columns = None,
         sort: str | None = None,
         limit: int | None = None,
+        damaged: Damaged = "raise",
         **equal: Any,
     ) -> PandasFrame:
         """Return what `to_arrow` returns as a DataFrame of pandas, all at once.
@@ -88,7 +92,7 @@ class Queryable(ABC):
         """
         from ondisk.tables.installed import installed
 
-        table = self.to_arrow(match, columns=columns, sort=sort, limit=limit, **equal)
+        table = self.to_arrow(match, columns=columns, sort=sort, limit=limit, damaged=damaged, **equal)
         with installed("pandas"):
             from ondisk.tables.to_pandas import to_pandas
 

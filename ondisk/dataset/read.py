@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import groupby, repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ondisk.config import DatasetConfig
+from ondisk.dataset.skipped import OnDamage
 from ondisk.datum import EPOCH, INTEGER_MAX, NO_METADATA, Datum, Location, from_microseconds
 from ondisk.errors import (
     AuthenticationFailed,
@@ -17,7 +19,10 @@ from ondisk.errors import (
     IndexCorrupt,
     IntegrityError,
     InvalidInput,
+    OndiskError,
     SegmentCorrupt,
+    SegmentMissing,
+    StorageError,
     command,
     shown,
 )
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
     from ondisk.matcher.sort import Sort
     from ondisk.segments.dir_reader import DirReader
 
+_T = TypeVar("_T")
 _OTHER_BLOCKS = "Restore the segment from a backup. The data in its other blocks can still be read."
 _SPAN = 1024 * 1024  # bytes of one read: in memory an event may take 70 times its bytes, and all of a read are alive
 _GAPS = 256 * 1024  # unwanted bytes in one read, above the wanted ones: cheaper than more reads
@@ -77,15 +83,47 @@ class DatasetReader:
             self._directories.close()
 
     def query(
-        self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None, *, with_data: bool
+        self,
+        snapshot: Snapshot,
+        tree: Expression,
+        sort: Sort | None,
+        limit: int | None,
+        *,
+        with_data: bool,
+        on_damage: OnDamage = None,
     ) -> Generator[list[Datum], None, None]:
-        """Yield lists of the data that match, in order."""
-        for rows in snapshot.rows(tree, sort, limit):
+        """Yield lists of the data that match, in order.
+
+        Args:
+            limit: the highest number of data; with `on_damage` the caller must count, as some may be left out.
+        """
+        for rows in self._matching(snapshot, tree, sort, limit, on_damage):
             for run in _runs(rows):
                 if with_data:
-                    yield from self.with_data(snapshot, run)
+                    yield from self.with_data(snapshot, run, on_damage)
                 else:
                     yield _without_data(snapshot, run, self.prefix)
+
+    def _matching(
+        self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None, on_damage: OnDamage
+    ) -> Iterator[list[Row]]:
+        """Yield the rows that match, some at a time."""
+        if on_damage is None:
+            return snapshot.rows(tree, sort, limit)
+        snapshot.read_metadata = partial(self._readable_metadata, snapshot, on_damage)
+        return snapshot.rows(tree, sort)
+
+    def _readable_metadata(
+        self, snapshot: Snapshot, on_damage: Callable[[Location, OndiskError], None], row: Row
+    ) -> Mapping[str, Any]:
+        """Return the undeclared metadata of a row; none if they cannot be read."""
+        try:
+            return self.undeclared(snapshot, row)
+        except OndiskError as error:
+            if not _is_damage(error):
+                raise
+            on_damage(self._location(snapshot, row), error)
+            return NO_METADATA
 
     def rows(self, snapshot: Snapshot, rows: list[Row]) -> Iterator[list[Datum]]:
         """Yield the data of rows, in their order, in lists."""
@@ -93,30 +131,52 @@ class DatasetReader:
             yield from self.with_data(snapshot, run)
 
     def payloads(
-        self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None
+        self,
+        snapshot: Snapshot,
+        tree: Expression,
+        sort: Sort | None,
+        limit: int | None,
+        on_damage: OnDamage = None,
     ) -> Iterator[tuple[Format, Row, bytes]]:
         """Yield format, row and bytes, with padding, of each datum that matches, in order.
 
+        Args:
+            limit: as in `query`.
+
         Raises:
-            FrameCorrupt: a datum is damaged; those before it were yielded.
+            FrameCorrupt, SegmentCorrupt: a datum is damaged; those before it were yielded.
         """
-        for rows in snapshot.rows(tree, sort, limit):
+        read = partial(self._payloads, is_decoded=on_damage is not None)
+        for rows in self._matching(snapshot, tree, sort, limit, on_damage):
             for run in _runs(rows):
-                segment = snapshot.segment(run[0][1])
-                format = self._format(segment.format)
-                padding = format.padding
-                for base, content, part in self._spans(snapshot, run, len(padding)):
-                    stored = [content[row[2] - base : row[2] - base + row[3]] for row in part]
-                    whole, damage = len(part), None
-                    try:
-                        format.verify(stored)
-                    except FrameCorrupt as error:
-                        whole = error.context["position"]
-                        damage = self._located(error, segment, part[whole])
-                    for row, each in zip(part[:whole], format.exported(stored[:whole]), strict=True):
-                        yield format, row, each + padding
-                    if damage is not None:
-                        raise damage
+                for some in self._readable(snapshot, run, read, on_damage):
+                    yield from some
+
+    def _payloads(
+        self, snapshot: Snapshot, run: list[Row], *, is_decoded: bool
+    ) -> Iterator[tuple[list[tuple[Format, Row, bytes]], int]]:
+        """Yield the bytes of rows of one segment, in lists, and how many rows each list is for.
+
+        Args:
+            is_decoded: also decode the data: not all formats have a checksum of each.
+        """
+        segment = snapshot.segment(run[0][1])
+        format = self._format(segment.format)
+        padding = format.padding
+        for base, content, part in self._spans(snapshot, run, len(padding)):
+            stored = [content[row[2] - base : row[2] - base + row[3]] for row in part]
+            if is_decoded and not format.raw and not format.is_dir:
+                self._loaded(segment, part, format, stored)
+            whole, damage = len(part), None
+            try:
+                format.verify(stored)
+            except FrameCorrupt as error:
+                whole = error.context["position"]
+                damage = self._located(error, segment, part[whole])
+            exported = format.exported(stored[:whole])
+            yield [(format, row, each + padding) for row, each in zip(part[:whole], exported, strict=True)], whole
+            if damage is not None:
+                raise damage
 
     def exported(self, snapshot: Snapshot, rows: Sequence[Row]) -> Iterator[tuple[str, Sequence[bytes], list[bytes]]]:
         """Yield the data of rows, in their order, several at a time, after comparing their checksums.
@@ -339,23 +399,52 @@ class DatasetReader:
         loaded = self._loaded(segment, [row], format, [payload])
         return loaded.undeclared[0] if loaded.undeclared else NO_METADATA
 
-    def with_data(self, snapshot: Snapshot, run: list[Row]) -> Iterator[list[Datum]]:
+    def with_data(self, snapshot: Snapshot, run: list[Row], on_damage: OnDamage = None) -> Iterator[list[Datum]]:
         """Yield the data of rows of one segment. If some are damaged, yield those that precede them, then raise."""
+        return self._readable(snapshot, run, self._data, on_damage)
+
+    def _data(self, snapshot: Snapshot, run: list[Row]) -> Iterator[tuple[list[Datum], int]]:
+        """Yield the data of rows of one segment, in lists, and how many rows each list is for."""
         segment = snapshot.segment(run[0][1])
         format = self._format(segment.format)
+        for base, content, rows in self._spans(snapshot, run, len(format.padding)):
+            data = _made(snapshot, rows, content, base, self.prefix)
+            if format.undeclared or not format.raw:
+                self._decode(segment, data, rows, format, self._known(snapshot, segment))
+            yield data, len(rows)
+
+    def _readable(
+        self,
+        snapshot: Snapshot,
+        run: list[Row],
+        read: Callable[[Snapshot, list[Row]], Iterator[tuple[list[_T], int]]],
+        on_damage: OnDamage,
+    ) -> Iterator[list[_T]]:
+        """Yield what is read of rows of one segment; halve those that cannot be read together, to find the damage.
+
+        Args:
+            on_damage: called with each datum that cannot be read; None raises the error of the first.
+        """
         try:
-            for base, content, rows in self._spans(snapshot, run, len(format.padding)):
-                data = _made(snapshot, rows, content, base, self.prefix)
-                if format.undeclared or not format.raw:
-                    self._decode(segment, data, rows, format, self._known(snapshot, segment))
-                yield data
-                run = run[len(rows) :]
-        except (FrameCorrupt, SegmentCorrupt, AuthenticationFailed):
-            if len(run) == 1:
+            for some, count in read(snapshot, run):
+                yield some
+                run = run[count:]
+        except OndiskError as error:
+            if not _is_damage(error) or (on_damage is None and isinstance(error, SegmentMissing)):
                 raise
+            is_gone = isinstance(error, SegmentMissing) and not self._format(snapshot.segment(run[0][1]).format).is_dir
+            if len(run) == 1 or is_gone:  # of a file that is missing, nothing more is tried
+                if on_damage is None:
+                    raise
+                for row in run:
+                    on_damage(self._location(snapshot, row), error)
+                return
             half = len(run) // 2
-            yield from self.with_data(snapshot, run[:half])
-            yield from self.with_data(snapshot, run[half:])
+            yield from self._readable(snapshot, run[:half], read, on_damage)
+            yield from self._readable(snapshot, run[half:], read, on_damage)
+
+    def _location(self, snapshot: Snapshot, row: Row) -> Location:
+        return Location(self.prefix + snapshot.segment(row[1]).name, row[2], row[3])
 
     def _one(
         self, segment: Segment, metadata: Mapping[str, Any], row: Row, payload: bytes, known: Callable[[], Committed]
@@ -559,6 +648,13 @@ class DatasetReader:
         if format is None:
             format = self._formats[name] = find(name)(self._config)
         return format
+
+
+def _is_damage(error: OndiskError) -> bool:
+    """Return whether an error concerns some data only, which a query may leave out: others can still be read."""
+    if isinstance(error, StorageError):
+        return error.context.get("errno") == errno.EIO  # a bad sector
+    return isinstance(error, FrameCorrupt | SegmentCorrupt | SegmentMissing | AuthenticationFailed)
 
 
 def _unpacked(format: Format, segment: Segment, block: Block, stored: memoryview) -> bytes:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ondisk.dataset.json_lines import time_text
 from ondisk.dataset.layout import CONFIG
 from ondisk.dataset.output_file import check_outside
+from ondisk.dataset.skipped import Skipped, skipped_of
 from ondisk.datum import Datum
 from ondisk.errors import (
     AlreadyExists,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from ondisk.dataset.dataset import Dataset
     from ondisk.dataset.merged import Merged
     from ondisk.dataset.query import Match
+    from ondisk.dataset.skipped import Damaged
 
 _REFUSALS = 100
 _KNOWN = 20  # names of metadata that an error lists
@@ -59,6 +61,7 @@ class ExportResult:
         refused: data without a file; `refusals` says why.
         bytes: of the files that were exported.
         refusals: position in the order of the query, counted from 0, and reason, of the first 100 that were refused.
+        skipped: the data that cannot be read, with `damaged="skip"`; else None.
     """
 
     exported: int = 0
@@ -66,6 +69,7 @@ class ExportResult:
     refused: int = 0
     bytes: int = 0
     refusals: list[tuple[int, str]] = field(default_factory=list)
+    skipped: Skipped | None = None
 
 
 def export(
@@ -77,6 +81,7 @@ def export(
     sort: str | None = None,
     limit: int | None = None,
     link: bool = False,
+    damaged: Damaged = "raise",
 ) -> ExportResult:
     """Write the data that match to files in a folder, one for each datum.
 
@@ -84,7 +89,7 @@ def export(
     written.
 
     Args:
-        match, sort, limit: as in `Dataset.query`.
+        match, sort, limit, damaged: as in `Dataset.query`.
         to: the folder; it is created if it does not exist.
         name: a template over reftime and metadata, such as `{reftime:%Y%m%d_%H%M}_{site}.jpg`; a slash makes folders.
         link: make hard links to the files of the dataset, which take no space: each datum must have a file of its own,
@@ -108,11 +113,13 @@ def export(
         names metadata that are not declared. A link also reads the file again. Memory: some MiB, or two data.
     """
     names = Names(name, {each: dataset.fields[each].kind for each in dataset.fields if each != "reftime"})
-    choice: dict[str, Any] = {"sort": sort, "limit": limit}
+    skipped = skipped_of(damaged)
+    choice: dict[str, Any] = {"sort": sort, "limit": limit, "damaged": "raise" if skipped is None else skipped}
     links = Links(dataset) if link else None
-    with dataset.query(match, with_data=names.needs_data, **choice) as data:
+    # Which data are left out, and so which ones the limit returns, shows only when they are read.
+    with dataset.query(match, with_data=names.needs_data or skipped is not None, **choice) as data:
         _check_distinct(_with_metadata(data, names), names)
-    result = ExportResult()
+    result = ExportResult(skipped=skipped)
     with _folder(to) as folder, links or contextlib.nullcontext(), ThreadPoolExecutor(1) as thread:
         files = _Files(folder, names, links, result, thread)
         try:

@@ -133,9 +133,11 @@ class Snapshot:
     Attributes:
         columns: of the index.
         connection: for other queries, such as those of `segment_rows`.
+        read_metadata: reads the metadata of a row that are not declared; None for that of the index.
     """
 
     connection: Connection
+    read_metadata: Callable[[Row], Mapping[str, Any]] | None = None
 
     def __init__(self, index: Index) -> None:
         self.columns = index.columns
@@ -450,7 +452,7 @@ class Snapshot:
     def where(self, tree: Expression) -> Condition:
         """Return a condition as SQL, for this snapshot."""
         if undeclared_in(tree):
-            self.connection.stored.read = partial(self.index.read_metadata, self)
+            self.connection.stored.read = self.read_metadata or partial(self.index.read_metadata, self)
         try:
             where = condition(resolve(tree, self.columns, self.connection), self.columns)
         except SQLITE_ERRORS as error:

@@ -20,7 +20,7 @@ A name is looked up among those of the datasets, and a segment in the index: no 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -36,6 +36,7 @@ from ondisk import json_shapes
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.json_lines import json_summary, lines_of_data, names_of
+from ondisk.dataset.skipped import Skipped, skipped_of
 from ondisk.errors import IntegrityError, InvalidInput, NotFound, OndiskError, shown
 from ondisk.replication.contents import contents_of, removed_of
 from ondisk.replication.records import Records, encode
@@ -122,7 +123,9 @@ class Endpoints:
 
         def lines(dataset: Dataset) -> Body:
             fields = names_of(asked.fields, dataset.fields)
-            return Body(lines_of_data(dataset.query(asked.match, sort=asked.sort, limit=asked.limit), fields))
+            skipped = skipped_of(asked.damaged)
+            found = dataset.query(asked.match, sort=asked.sort, limit=asked.limit, damaged=skipped or asked.damaged)
+            return Body(_lines(lines_of_data(found, fields), skipped))
 
         def stored(dataset: Dataset) -> Body:
             return Body(dataset.payloads(asked.match, sort=asked.sort, limit=asked.limit))
@@ -195,6 +198,14 @@ class Endpoints:
 
         served = self._of(request)
         return await self._work().call(opened)
+
+
+def _lines(data: Iterator[bytes], skipped: Skipped | None) -> Iterator[bytes]:
+    """Yield the lines of data, then one with what was left out, if that is something."""
+    yield from data
+    if skipped is not None and skipped.count:
+        listed = [{"location": each.location._asdict(), "reason": each.reason} for each in skipped.listed]
+        yield json_shapes.dump({"skipped": {"count": skipped.count, "listed": listed}}) + b"\n"
 
 
 def _last_line(error: OndiskError) -> bytes:

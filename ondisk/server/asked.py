@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from ondisk.dataset.query import SHOWN
 from ondisk.datum import INTEGER_MAX, Location
@@ -58,6 +58,12 @@ def _names(key: str, value: Any) -> list[str] | None:
 def _style(key: str, value: Any) -> str:
     if value not in STYLES:
         raise InvalidInput(f"{key} must be one of {', '.join(STYLES)}, not {shown(value)}")
+    return str(value)
+
+
+def _damaged(key: str, value: Any) -> str:
+    if value not in ("raise", "skip"):
+        raise InvalidInput(f"{key} must be one of raise, skip, not {shown(value)}")
     return str(value)
 
 
@@ -117,6 +123,7 @@ class QueryAsked(_Asked):
     Attributes:
         style: "json", or "data" for the bytes as they are stored.
         fields: the metadata in the answer; None for all.
+        damaged: "raise", or "skip": then the last line lists what was left out, if that is something.
     """
 
     match: str | None = None
@@ -124,12 +131,22 @@ class QueryAsked(_Asked):
     limit: int | None = None
     fields: list[str] | None = None
     style: str = "json"
+    damaged: Literal["raise", "skip"] = "raise"
 
-    _KEYS: ClassVar = {"match": _text, "sort": _text, "limit": _limit, "fields": _names, "style": _style}
+    _KEYS: ClassVar = {
+        "match": _text,
+        "sort": _text,
+        "limit": _limit,
+        "fields": _names,
+        "style": _style,
+        "damaged": _damaged,
+    }
 
     def __post_init__(self) -> None:
         if self.style == "data" and self.fields is not None:
             raise InvalidInput("fields cannot be combined with the style data, which returns the stored bytes")
+        if self.style == "data" and self.damaged != "raise":
+            raise InvalidInput("damaged cannot be combined with the style data, which has no place for a list")
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,6 +229,9 @@ def check_options(options: Mapping[str, str], known: Sequence[str]) -> None:
     for name, (reason, hint) in _REMOVED.items():
         if name in map(str.lower, options):
             raise InvalidInput(f"the option {name} was removed: {reason}", hint=hint)
+    if "damaged" in map(str.lower, options):
+        hint = "`ondisk query DATASET MATCH --skip-damaged --parquet FILE` writes what can be read."
+        raise InvalidInput("Spark cannot leave out damaged data: nobody would see what is missing", hint=hint)
     unknown = sorted(name for name in options if name.lower() not in map(str.lower, known))
     if unknown:
         names = ", ".join(name for name in known if name not in _INTERNAL)

@@ -1,4 +1,4 @@
-"""Several datasets as one table of Arrow: their data in one order, with the path of the dataset of each."""
+"""A table of Arrow from the data of a query, one by one: of several datasets, or of those data that can be read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.query import Results
+from ondisk.dataset.skipped import Damaged, warn_of
 from ondisk.datum import Datum
+from ondisk.formats import find
 from ondisk.tables.arrow_bytes import ROWS
 from ondisk.tables.arrow_columns import Column
 from ondisk.tables.arrow_out import Columns, Table, given, needs_sample
@@ -19,36 +21,54 @@ from ondisk.tables.columns import DATASET, SAMPLE, SAMPLE_BYTES, Complete, chose
 _BYTES = 16 * 1024 * 1024  # of data in a batch, or one datum
 
 
-def to_arrow(query: Callable[[bool], Results[Datum]], config: DatasetConfig, columns: Columns) -> pa.RecordBatchReader:
-    """Return what a query of several datasets finds as a table; see `Merged.to_arrow`.
+def to_arrow_readable(
+    query: Callable[[bool, Damaged], Results[Datum]],
+    config: DatasetConfig,
+    columns: Columns,
+    damaged: Damaged,
+    *,
+    several: bool = False,
+) -> pa.RecordBatchReader:
+    """Return what a query finds as a table; see `Dataset.to_arrow` and `Merged.to_arrow`.
 
     Args:
         query: begins the query, with the data or without.
         config: with the fields of all datasets.
+        damaged: passed to the query.
+        several: as in `all_columns`.
     """
-    batches = _batches(query, config, columns)
+    batches = _batches(query, config, columns, damaged, several=several)
     schema = next(batches)
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def _batches(query: Callable[[bool], Results[Datum]], config: DatasetConfig, columns: Columns) -> Iterator[Any]:
+def _batches(
+    query: Callable[[bool, Damaged], Results[Datum]],
+    config: DatasetConfig,
+    columns: Columns,
+    damaged: Damaged,
+    *,
+    several: bool,
+) -> Iterator[Any]:
     """Yield the schema of a table, then its batches."""
     names, types = given(columns)
-    wanted = None if names is None else chosen(names, config, several=True)
-    with query(wanted is None or any(each.source != "index" for each in wanted)) as found:
+    wanted = None if names is None else chosen(names, config, several=several)
+    with query(wanted is None or any(each.source != "index" for each in wanted), damaged) as found:
         sample = _sample(found) if needs_sample(wanted, types) else []
         complete = None
         if wanted is None:
-            wanted = default_columns(config, sample, several=True)
+            wanted = default_columns(config, sample, several=several)
             complete = Complete(wanted, config)
-        is_bytes = bool(sample) and all(type(datum.data) is bytes for datum in sample)
-        table = Table(wanted, types, config, sample, is_bytes=is_bytes, several=True)
+        is_bytes = all(type(datum.data) is bytes for datum in sample) if sample else find(config.format).raw
+        table = Table(wanted, types, config, sample, is_bytes=is_bytes, several=several)
         yield table.schema
         for some in _some(chain(sample, found)):
             if complete is not None:
                 complete.check(some)
             arrays = {column.name: pa.array(_values(column, some), column.kind) for column in table.from_index}
             yield table.batch(arrays | table.from_data(some))
+        if damaged == "skip" and found.skipped is not None and found.skipped.count:
+            warn_of(found.skipped)
 
 
 def _sample(data: Iterator[Datum]) -> list[Datum]:

@@ -487,3 +487,46 @@ def test_several_datasets_are_one_table(run, two):
     assert (done.code, done.text.splitlines()[3]) == (0, 'more/old,"VM2,5"')
     assert run("query", two, "--arrow", "all.arrow", "--also", "more/old").text == "4 rows written to all.arrow\n"
     assert run("query", "more/old", "--csv", "--columns", "dataset").code == 2
+
+
+@pytest.fixture
+def photos(run):
+    """Six photos of one day, of which the third is damaged."""
+    Path("in").mkdir()
+    for hour in range(6):
+        Path(f"in/20261101_0{hour}00.jpg").write_bytes(b"photo %d" % hour)
+    run("init", "photos", "--format", "blob", "--step", "daily")
+    run("append", "photos", "in", "--format", "blob", "--time", "name:%Y%m%d_%H%M")
+    Path("photos/2026/11-01.blob/000002.blob").write_bytes(b"XXXXX")
+    return "photos"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [[], ["--json"], ["--table"], ["--data"], ["--csv"], ["--to", "out"], ["--parquet", "a"], ["--arrow", "a"]],
+)
+def test_skip_damaged_returns_the_others_in_every_form_names_what_is_left_out_and_ends_with_8(run, photos, form):
+    done = run("query", photos, *form)
+    assert done.code == 62
+    assert "`--skip-damaged` returns the data that can be read" in done.err
+    done = run("query", photos, "--skip-damaged", *form)
+    assert done.code == 8
+    assert "ondisk: damaged: " in done.err
+    assert "000002.blob has 5 bytes instead of 7" in done.err
+    assert "ondisk: warning: 1 datum was left out" in done.err
+    assert "--salvage" in done.err
+    if form[:1] == ["--to"]:
+        assert len([*Path("out").iterdir()]) == 5
+    elif form[:1] in (["--parquet"], ["--arrow"]):
+        assert done.text == "5 rows written to a\n"
+    else:
+        assert done.out.count(b"cGhvdG8g" if form == ["--json"] else b"photo ") == 5
+    assert (
+        run("query", photos, "reftime: <=2026-11-01T01:00Z", "--skip-damaged", *[*form[:1], "b"][: len(form)]).code == 0
+    )
+
+
+def test_skip_damaged_reads_several_datasets(run, photos):
+    done = run("query", photos, "--also", photos, "--skip-damaged", "--csv")
+    assert (done.code, done.out.count(b"photo ")) == (8, 5)
+    assert "ondisk: damaged: photos: " in done.err

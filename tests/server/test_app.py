@@ -150,6 +150,21 @@ def test_an_answer_that_cannot_be_continued_is_cut_and_says_why(serving, create)
     assert json.loads(last)["error"]["code"] == 13
 
 
+def test_an_answer_that_skips_damage_lists_it_in_its_last_line(serving, create):
+    dataset = create("damaged", fields={"n": "integer"})
+    dataset.append(data(3000, 500))
+    (dataset.path / "2026" / "11-21.jsonl").unlink()
+    dataset.close()
+    client = serving(dataset.path).client
+    *lines, last = client.post("/dataset/damaged/query", json={"damaged": "skip"}).text.splitlines()
+    skipped = json.loads(last)["skipped"]
+    assert (len(lines) + skipped["count"], len(skipped["listed"])) == (3000, 100)
+    assert skipped["listed"][0]["location"]["segment"] == "2026/11-21.jsonl"
+    refused = client.post("/dataset/damaged/query", json={"damaged": "skip", "style": "data"})
+    assert (refused.status_code, refused.json()["error"]["kind"]) == (400, "InvalidInput")
+    assert client.post("/dataset/damaged/query", json={"damaged": "no"}).status_code == 400
+
+
 def test_an_error_before_the_first_datum_has_its_own_status(serving, create):
     dataset = create("damaged", fields={"n": "integer"})
     dataset.append(data(10))

@@ -1,0 +1,135 @@
+"""Queries that leave out damaged data."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from worlds import sql
+
+import ondisk
+from ondisk import Datum
+from ondisk.dataset.skipped import Skipped
+from ondisk.datum import Location
+from ondisk.errors import DataSkipped, FrameCorrupt, IndexCorrupt, IntegrityError, InvalidInput, SegmentMissing
+
+T = datetime(2026, 11, 20, 6, tzinfo=UTC)
+
+
+@pytest.fixture(params=["jsonl", "seg", "vm2", "blob", "compressed", "missing"])
+def partly_damaged(create, request):
+    """Twenty data in two segments, of which some are damaged: the dataset, how many can be read, and how many not."""
+    kind = request.param
+    options = {"fields": {"station": "integer"}, "unique": []}
+    options |= {
+        "blob": {"format": "blob"},
+        "seg": {"format": "seg", "compression": "none"},
+        "vm2": {"format": "vm2"},
+    }.get(kind, {})
+    if kind == "vm2":
+        options["fields"] = {"area": "text", "product": "text"}
+    if kind == "compressed":
+        options |= {"format": "seg", "compression": "lz4"}
+    dataset = create("damaged", **options)
+    for day in (20, 21):
+        times = [datetime(2026, 11, day, tzinfo=UTC) + timedelta(minutes=n) for n in range(10)]
+        if kind == "vm2":
+            lines = [b"%b,1,%d,1,,,a\n" % (f"{t:%Y%m%d%H%M}".encode(), t.minute + 1) for t in times]
+            dataset.append_file(io.BytesIO(b"".join(lines)), "vm2")
+        else:
+            content = (lambda n: b"photo %d" % n) if kind == "blob" else (lambda n: {"n": n, "text": "x" * 1000})
+            dataset.append([Datum(time, {"station": time.minute}, content(time.minute)) for time in times])
+    first = next(path for path in sorted((dataset.path / "2026").glob("11-20*")))
+    if kind == "blob":
+        (first / "000003.blob").write_bytes(b"XX")
+        (first / "000007.blob").unlink()
+        return dataset, 18, 2
+    if kind == "missing":
+        first.unlink()
+        return dataset, 10, 10
+    if kind in ("jsonl", "seg"):
+        bad = [datum.location for datum in dataset.query(limit=10)][1]
+        with first.open("r+b") as file:
+            file.seek(bad.offset)
+            file.write(b"\xff" * (bad.size - 2))
+        return dataset, 19, 1
+    with first.open("r+b") as file:
+        file.truncate(40)
+    return dataset, None, None
+
+
+def test_a_query_that_skips_damage_returns_all_other_data_and_lists_those(partly_damaged):
+    dataset, readable, damaged = partly_damaged
+    dataset.close()
+    with ondisk.open(dataset.path, read_only=True) as dataset:
+        whole = {(datum.reftime, datum.location) for datum in dataset.query(with_data=False)}
+        found = dataset.query(damaged="skip")
+        returned = [(datum.reftime, datum.location) for datum in found]
+        assert returned == sorted(returned, key=lambda each: each[0])
+        assert found.skipped.count + len(returned) == len(whole) == 20
+        assert {location for _, location in returned}.isdisjoint(each.location for each in found.skipped.listed)
+        assert found.skipped.count == (damaged or found.skipped.count) > 0
+        assert len(returned) == (readable or len(returned)) >= 10
+        assert all(each.reason for each in found.skipped.listed)
+        limited = dataset.query(limit=10, damaged="skip")
+        assert [(datum.reftime, datum.location) for datum in limited] == returned[:10]
+        newest = dataset.query(sort="-reftime", damaged="skip")
+        assert sorted(returned) == sorted((datum.reftime, datum.location) for datum in newest)
+        payloads = dataset.payloads(damaged="skip")
+        count = sum(1 for _ in payloads)
+        assert count - len(returned) == (dataset.config.format == "seg")  # its header
+        assert payloads.skipped.count == found.skipped.count
+        with pytest.warns(DataSkipped, match=f"left out: {found.skipped.count}; the first"):
+            table = dataset.to_arrow(damaged="skip", columns=["reftime", "data"]).read_all()
+        assert [*table["reftime"].to_pylist()] == [time for time, _ in returned]
+        with ondisk.merged([dataset.path]) as merged:
+            several = merged.query(damaged="skip")
+            assert [(datum.reftime, datum.location) for datum in several] == returned
+            assert several.skipped.count == found.skipped.count
+            assert several.skipped.listed[0].dataset == str(dataset.path)
+        with pytest.raises((IntegrityError, SegmentMissing)):
+            list(dataset.query())
+
+
+def test_damage_in_an_archive_is_skipped_and_an_index_that_cannot_be_right_is_not(create):
+    dataset = create(archive_age=1, fields={"station": "integer"})
+    old = datetime(2024, 7, 8, tzinfo=UTC)
+    dataset.append([Datum(old + timedelta(minutes=n), {"station": n}, {"n": n}) for n in range(3)])
+    dataset.append([Datum(datetime.now(UTC), {"station": 9}, {"n": 9})])
+    dataset.repack()
+    (segment,) = (dataset.path / ".archive/last").rglob("07-08.jsonl")
+    segment.write_bytes(segment.read_bytes()[:-10])
+    found = dataset.query(damaged="skip", sort="-reftime", limit=3)
+    assert len([*found]) + found.skipped.count <= 4
+    assert found.skipped.listed[0].location.segment.startswith(".archive/last/")
+    dataset.close()
+    sql(dataset.path, "UPDATE datum SET size = -5")
+    with ondisk.open(dataset.path, read_only=True) as dataset, pytest.raises(IndexCorrupt):
+        list(dataset.query(damaged="skip"))
+
+
+def test_metadata_of_a_damaged_datum_that_no_field_declares_match_nothing_and_the_datum_is_listed(create):
+    dataset = create(format="seg", compression="none")
+    dataset.append([Datum(T + timedelta(minutes=n), {"sensor": n % 2}, {"n": n, "text": "x" * 2000}) for n in range(6)])
+    bad = [*dataset.query()][1].location
+    with (dataset.path / bad.segment).open("r+b") as file:
+        file.seek(bad.offset + 8)
+        file.write(b"\xff\xff")
+    found = dataset.query("metadata.sensor: 1", damaged="skip")
+    assert [datum.data["n"] for datum in found] == [3, 5]
+    assert [each.location for each in found.skipped.listed] == [bad]
+
+
+def test_what_to_do_about_damage_is_one_of_two_words(create):
+    with pytest.raises(InvalidInput, match="damaged must be 'raise', 'skip' or a Skipped, not True"):
+        create().query(damaged=True)
+
+
+def test_a_datum_that_was_left_out_twice_counts_once_and_a_hundred_are_listed():
+    skipped = Skipped()
+    for n in [*range(150), *range(150)]:
+        skipped.add(Location("a", n, 1), FrameCorrupt("damaged"))
+    assert (skipped.count, len(skipped.listed)) == (150, 100)
+    skipped.add(Location("a", 0, 1), FrameCorrupt("damaged"), dataset="other")
+    assert skipped.count == 151
