@@ -51,10 +51,17 @@ _OTHERS = {
 }
 
 
+_PICTURE = re.compile(r'<picture>.*?srcset="(\S+)".*?src="(\S+)".*?alt="([^"]*)".*?</picture>', re.DOTALL)
+_IMAGES = "".join(
+    f"```{{image}} \\{n}\n:alt: \\3\n:class: only-{theme}\n```\n\n" for n, theme in ((2, "light"), (1, "dark"))
+)
+
+
 def _with_contents(app: Any, name: str, source: list[str]) -> None:
-    """Add the contents to the first page, in the order of docs/README.md."""
+    """Add the contents to the first page, in the order of docs/README.md, and let Sphinx copy its picture."""
     if name != root_doc:
         return
+    source[0] = _PICTURE.sub(_IMAGES, source[0])
     listed = re.findall(r"^\| \[\S+\]\((\S+)\.md\)", (app.srcdir / "docs/README.md").read_text(), re.MULTILINE)
     others = [page for pages in _OTHERS.values() for page in pages]
     guides = [f"docs/{page}" for page in listed if f"docs/{page}" not in others]

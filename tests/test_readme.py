@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from test_architecture import FLOORS
@@ -37,6 +38,7 @@ GUIDES = [
         "csv",
         "files",
         "maintenance",
+        "python",
         "queue",
         "replication",
         "merged",
@@ -197,6 +199,16 @@ def test_every_link_of_a_page_leads_somewhere(page: str) -> None:
         there = here.parent / target if target else here
         assert there.exists(), target
         assert not anchor or anchor in anchors(there), f"{target}#{anchor}"
+
+
+def test_the_readme_says_what_ondisk_is_before_it_uses_a_word_of_its_own() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert text.count("\n") <= 200
+    first = text[: text.index("make demo")]
+    assert not re.findall(r"\b(?:VM2|Beats?|fix|segments?|repack)\b", first)
+    assert all(name in first for name in ("Parquet", "Delta", "DuckDB", "SQLite", "arkimet", "borg"))
+    for picture in re.findall(r'(?:srcset|src)="(\S+)"', first):
+        assert ElementTree.parse(ROOT / picture).getroot().tag.endswith("svg")
 
 
 def test_the_list_of_pages_has_every_page() -> None:

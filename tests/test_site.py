@@ -40,6 +40,13 @@ def test_each_page_is_reached_from_the_first_one(site):
         assert f'href="docs/{page.stem}.html"' in first
 
 
+def test_the_first_page_shows_its_picture_in_a_light_and_in_a_dark_theme(site):
+    first = (site / "README.html").read_text(encoding="utf-8")
+    for theme in ("light", "dark"):
+        (image,) = re.findall(rf'<img [^>]*only-{theme}[^>]*src="([^"]+)"', first)
+        assert (site / image).is_file()
+
+
 def test_the_reference_has_each_public_name(site):
     page = (site / "docs/api.html").read_text(encoding="utf-8")
     public = [
