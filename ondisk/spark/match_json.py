@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any, get_args
 
 from ondisk.errors import MatchError
@@ -65,7 +64,7 @@ def loads(text: str) -> Expression:
 
 def _to_json(value: Any) -> Any:
     if isinstance(value, Expression):
-        return {type(value).__name__: [_to_json(getattr(value, each.name)) for each in fields(value)]}  # type: ignore[arg-type]
+        return {type(value).__name__: [_to_json(getattr(value, name)) for name in value.__match_args__]}
     return list(map(_to_json, value)) if isinstance(value, tuple) else to_json(value, _DEPTH)
 
 
@@ -74,7 +73,7 @@ def _from_json(value: Any) -> Any:
         return tuple(map(_from_json, value))
     if isinstance(value, dict) and (name := next(iter(value), "")) in _NODES:
         node = _NODES[name](*map(_from_json, value[name]))
-        if not all(_HOLDS[each.type](getattr(node, each.name)) for each in fields(node)):
+        if not all(_HOLDS[type_](getattr(node, name)) for name, type_ in node.__annotations__.items()):
             raise ValueError(f"wrong value in a {name}")
         return node
     return from_json(value)

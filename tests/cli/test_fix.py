@@ -182,7 +182,7 @@ def test_a_salvage_in_the_archive_names_the_item_as_the_quarantine_lists_it(run,
     path.write_bytes(path.read_bytes()[:-2])
     done = run("query", weather)
     assert done.code == 62
-    (_, command, _) = done.err.split("`")
+    command = done.err.split("`")[1]
     done = run(*command.split()[1:])
     assert done.code == 8
     (item, _) = run("quarantine", weather, "--json").lines

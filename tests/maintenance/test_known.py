@@ -100,7 +100,7 @@ def check_census(access: Access, rows: list[Place]) -> None:
             alone = known_of(access, snapshot, each.segment.name, each)
             assert alone is not None
             for found in (each, alone):
-                assert replace(found, deleted=0) == counted(found.segment, rows)  # it is not a sum over rows
+                assert replace(found, deleted=0, counted=None) == counted(found.segment, rows)  # no sums over rows
 
 
 @st.composite
@@ -141,7 +141,7 @@ def test_the_rows_of_a_segment_are_not_read_because_data_in_it_were_deleted(
     monkeypatch.delattr(segment_rows, "places_of")
     with access.current().index.snapshot() as snapshot:
         known, *_ = all_known(access, snapshot)
-    assert replace(known, deleted=0) == counted(known.segment, rows)
+    assert replace(known, deleted=0, counted=None) == counted(known.segment, rows)
 
 
 @given(rows=layouts(), changed=layouts())
@@ -194,8 +194,8 @@ def test_a_row_that_cannot_be_is_damage_whatever_way_the_others_are_summed_up(
 
 
 def test_the_sum_over_all_counts_every_attribute_of_a_segment() -> None:
-    """`counted` sets all that `Known` has but what others add: needed, damage, deleted, interval."""
+    """`counted` sets all that `Known` has but what others add: needed, damage, deleted, counted, interval."""
     said = {each.name for each in fields(Known)}
     assert said == {"segment", "count", "size", "begin", "end", "first", "data_end", "gaps", "gap_at", "overlaps",
-                    "overlap_at", "misplaced", "misplaced_at", "needed", "interval",
+                    "overlap_at", "misplaced", "misplaced_at", "needed", "interval", "counted",
                     "damage", "deleted", "unexplained"}  # fmt: skip
