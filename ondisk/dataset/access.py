@@ -128,9 +128,14 @@ class Access:
             try:
                 with self._lock.hold(verb):
                     try:
+                        waiting = self._waiting_with(adds)
                         with contextlib.ExitStack() as stack:
-                            transaction = self._begun(stack, adds)
-                            yield transaction
+                            transaction = self._begun(stack, lazy=waiting > 0)
+                            try:
+                                yield transaction
+                            finally:
+                                if transaction.is_committed:
+                                    self._waiting = waiting
                     except DiskFull as error:
                         if self._opened is not None:
                             self._opened.index.shrink_log()
@@ -154,7 +159,7 @@ class Access:
         """
         check_takes_data(self.dataset_path, self.config)
 
-    def _begun(self, stack: contextlib.ExitStack, adds: int) -> Transaction:
+    def _begun(self, stack: contextlib.ExitStack, *, lazy: bool) -> Transaction:
         """Begin a transaction of the current index, and end it with the stack. The caller must hold the lock."""
 
         from ondisk.index.transaction import Transaction  # here, as readers do not need it
@@ -162,8 +167,6 @@ class Access:
         def begin() -> Transaction:
             index = self._current_to_write()
             elsewhere = self.own_elsewhere if self.config.replica else self.seq_elsewhere
-            lazy = adds > 0 and self._may_wait(adds)
-            self._waiting = (self._waiting or 0) + max(adds, _LEAST) if lazy else 0
             new = Transaction(index, lazy=lazy, seq_elsewhere=elsewhere, tide=self._tide)
             return stack.enter_context(new)
 
@@ -171,10 +174,14 @@ class Access:
             return begin()
         return begin()
 
-    def _may_wait(self, adds: int) -> bool:
-        """Return whether data may wait in the log. Those of the first commit may not: most have no second one."""
-        is_little = self._waiting is not None and self._waiting + max(adds, _LEAST) <= _WAITING
-        return is_little and not self._unclean and self.directory.free_space() > _PLENTY
+    def _waiting_with(self, adds: int) -> int:
+        """Return how many data wait in the log when an append has added some; 0 if they may not, and all are moved.
+
+        Those of the first commit do not wait: most have no second one.
+        """
+        together = (_WAITING if self._waiting is None else self._waiting) + max(adds, _LEAST)
+        is_little = adds > 0 and together <= _WAITING
+        return together if is_little and not self._unclean and self.directory.free_space() > _PLENTY else 0
 
     def seq_elsewhere(self) -> int:
         """Return the highest `seq` that others assigned in the order of changes that this one shares."""

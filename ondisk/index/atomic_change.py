@@ -39,6 +39,7 @@ class AtomicChange:
         schema: the columns of the index.
         connection: writes to the index, for the modules that insert in other ways.
         checkpoint_error: the error that kept the commit out of the main file; the commit itself is durable.
+        is_committed: the change is durable.
         is_replica: the numbers in the order of changes are those of another dataset. Data that a replica finds itself,
             as after the loss of its index, get numbers from `OWN` on, which the other never uses. The replica notes no
             deletions of its own.
@@ -67,7 +68,7 @@ class AtomicChange:
         self.is_replica = index.config.replica
         self._own = OWN - 1  # the last number that a replica has given out itself
         self._interned = False
-        self._committed = False
+        self.is_committed = False
         # COMMIT was tried. It may have reached the disk even if it failed, so the bytes that it points to must stay.
         self._commit_tried = False
         self.unread = False
@@ -100,7 +101,7 @@ class AtomicChange:
             self._roll_back()
             self._detach()
             # After a failed write SQLite may have rolled back by itself. Then the new ids are gone, too.
-            if self._interned and not self._committed:
+            if self._interned and not self.is_committed:
                 self._index.forget_ids()
         known = own_error(error, self.connection, self.directory)
         self._index.rest()
@@ -287,7 +288,7 @@ class AtomicChange:
                     note_session(self.connection, self._index.session, self._begin + 1, now)
                 self._commit_tried = True
                 self.connection.execute("COMMIT")
-            self._committed = True
+            self.is_committed = True
             self._detach()  # else the checkpoint would include the attached files
         except (DiskFull, LockError):
             # The last write of a commit makes it one. Without space or a lock for that write there is no commit.

@@ -877,6 +877,16 @@ def test_all_else_is_moved_into_the_main_file_at_once(change, create, monkeypatc
     assert alone(dataset) == (dataset.summary().count,)
 
 
+def test_what_waits_is_not_forgotten_because_nothing_was_deleted_meanwhile(create):
+    dataset = create()
+    for n in range(30):
+        dataset.append([at(6, n)])
+        assert dataset.delete("reftime: =1999") == 0
+    assert alone(dataset) >= (20,)
+    dataset.close()
+    assert alone(dataset) == (30,)
+
+
 def test_the_end_of_an_append_of_small_batches_waits_for_nobody(create):
     dataset = create(lock_timeout=30)
 
