@@ -19,6 +19,7 @@ from ondisk.matcher import Expression
 Count: TypeAlias = tuple[Value | None, int]
 """A value, or None for data without the field, and the number of data that have it."""
 
+_INTERNED = {FieldType.TEXT: str, FieldType.BYTES: bytes}
 _ORDERED = (FieldType.INTEGER, FieldType.REAL, FieldType.TIMESTAMP)
 
 
@@ -58,7 +59,20 @@ def counts(snapshot: Snapshot, tree: Expression, name: str) -> Iterator[Count]:
     else:
         sql += " ORDER BY key"
     for stored, count in chain.from_iterable(snapshot.select(sql, bound)):
-        yield None if stored is None else restored(stored, kind), count
+        yield checked(snapshot, stored, kind), count
+
+
+def checked(snapshot: Snapshot, stored: Any, kind: FieldType) -> Any:
+    """Return the value of a stored form; None for None.
+
+    Raises:
+        IndexCorrupt, OverflowError: ondisk writes no such value of this type.
+    """
+    if stored is None:
+        return None
+    if kind.interned and type(stored) is not _INTERNED[kind]:
+        raise snapshot.corrupt(f"{stored!r} is a value of type {kind.value}")
+    return restored(stored, kind)
 
 
 def most_frequent(snapshot: Snapshot, tree: Expression, name: str, limit: int | None) -> FieldSummary:
@@ -85,8 +99,8 @@ def most_frequent(snapshot: Snapshot, tree: Expression, name: str, limit: int | 
     )
     rows = [*chain.from_iterable(snapshot.select(sql, (*bound, -1 if limit is None else limit)))]
     distinct, without, *bounds = rows[0][:4]
-    values = [(restored(stored, kind), count) for *_, stored, count in rows if count is not None]
-    least, most = (None if stored is None else restored(stored, kind) for stored in bounds)
+    values = [(checked(snapshot, stored, kind), count) for *_, stored, count in rows if count is not None]
+    least, most = (checked(snapshot, stored, kind) for stored in bounds)
     return FieldSummary(values, distinct, without, least, most)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ondisk.datum import FieldType, Value, from_microseconds, microseconds, restored
 from ondisk.index.columns import column_of
-from ondisk.index.field_values import kind_of
+from ondisk.index.field_values import checked, kind_of
 from ondisk.index.snapshot import Snapshot
 from ondisk.index.totals import OF_INTERVAL, interval_of_sums
 from ondisk.matcher import Expression
@@ -113,7 +113,9 @@ def grouped(snapshot: Snapshot, tree: Expression, by: str, of: str | None) -> It
             f"SELECT {_key(by)} AS key, sum(count), sum(size), min(first), max(last)"
             f" FROM (SELECT day * {DAY} AS reftime, * FROM day_sum WHERE {OF_INTERVAL}) GROUP BY 1 ORDER BY 1"
         )
-        yield from starmap(Part, chain.from_iterable(snapshot.select(sql, interval)))
+        for part in starmap(Part, chain.from_iterable(snapshot.select(sql, interval))):
+            _check(snapshot, part, FieldType.TIMESTAMP)
+            yield part
         return
     where, value = snapshot.where(tree), "NULL" if of is None else column_of(of)
     kind = FieldType.TIMESTAMP if by in PERIODS else kind_of(snapshot, by)
@@ -129,7 +131,15 @@ def grouped(snapshot: Snapshot, tree: Expression, by: str, of: str | None) -> It
         part = Part(*row)
         if row[7] is None:  # SQLite's form of inf - inf
             part.total = nan
+        _check(snapshot, part, kind)
         yield part
+
+
+def _check(snapshot: Snapshot, part: Part, kind: FieldType) -> None:
+    """Raise here, where it is the error of this index, if a group has a key or a time that ondisk never writes."""
+    checked(snapshot, part.key, kind)
+    for time in (part.begin, part.end):
+        checked(snapshot, time, FieldType.TIMESTAMP)
 
 
 def _key(by: str) -> str:

@@ -80,9 +80,9 @@ def test_every_verb_ends_with_a_result_or_an_error_of_ondisk(seed: int, template
             except Exception as error:
                 error.add_note(f"{template.name}, seed {seed}: {done}, then {name} of {verbs}")
                 raise
-        ondisk.rebuild(path)
-        with ondisk.open(path) as dataset, contextlib.suppress(OndiskError):
-            dataset.fix()
+        with contextlib.suppress(OndiskError):  # dataset.toml may be what was cut
+            ondisk.rebuild(path)
+            VERBS["fix"](path, template.name)
 
 
 def edit(path: Path, chance: random.Random) -> str:

@@ -9,10 +9,11 @@ from math import fsum, inf, isclose
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from worlds import sql
 
 import ondisk
 from ondisk import Datum, Group
-from ondisk.errors import ArchiveOffline, MatchError
+from ondisk.errors import ArchiveOffline, IndexCorrupt, MatchError
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
@@ -198,3 +199,22 @@ def test_groups_are_those_that_python_counts(tmp_path_factory, data, by, of):
             assert isclose(group.mean, fsum(values) / len(values), rel_tol=1e-9, abs_tol=1e284)
         if by in NAMES:
             assert group.key <= group.begin
+
+
+@pytest.mark.parametrize(
+    ("edit", "ask"),
+    [
+        ("UPDATE value SET value = -1", lambda dataset: [*dataset.summary_by("site")]),
+        ("UPDATE value SET value = -1", lambda dataset: dataset.summary(fields=["site"])),
+        ("UPDATE value SET value = x'00'", lambda dataset: dataset.summary(fields=["site"])),
+        ("UPDATE day_sum SET first = -9223372036854775808", lambda dataset: [*dataset.summary_by("day")]),
+        ("UPDATE datum SET reftime = 9223372036854775807", lambda dataset: [*dataset.summary_by("site")]),
+    ],
+)
+def test_values_that_ondisk_never_writes_are_damage_of_the_index(edit, ask, create):
+    dataset = create(fields=FIELDS, index=["site"])
+    dataset.append(Datum(NOON, {"site": site}, {"n": 1}) for site in "a")
+    dataset.close()
+    sql(dataset.path, edit)
+    with ondisk.open(dataset.path, read_only=True) as again, pytest.raises(IndexCorrupt, match=r"index\.sqlite"):
+        ask(again)
