@@ -10,14 +10,19 @@ from ondisk.formats.base import compression_of
 _UTF_16 = {b"\xff\xfe": "UTF-16LE", b"\xfe\xff": "UTF-16BE"}
 _GUESSED = 200  # bytes by which UTF-16 without a mark is found
 _SAVE = "Save it as CSV, and append that."
+_AS_BLOB = "ondisk does not read {} yet; store whole files with --format blob."
+# With the bytes behind the name: a column of CSV may be called CDF or GRIB.
 _OTHERS = {
-    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": ("a workbook of Excel (xls)", _SAVE),
-    b"%PDF": ("a PDF", "Get the table as CSV."),
-    b"GRIB": ("a GRIB file", "ondisk does not read GRIB yet; store whole files with --format blob."),
-    b"BUFR": ("a BUFR file", "ondisk does not read BUFR yet; store whole files with --format blob."),
-    b"CDF": ("a NetCDF file", "ondisk does not read NetCDF yet; store whole files with --format blob."),
-    b"\x89HDF": ("an HDF5 file", "ondisk does not read HDF5 yet; store whole files with --format blob."),
-    b"SQLite format 3\0": ("an SQLite database", "Export its table: sqlite3 -csv -header FILE 'SELECT * FROM TABLE'."),
+    re.compile(rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"): ("a workbook of Excel (xls)", _SAVE),
+    re.compile(rb"%PDF-"): ("a PDF", "Get the table as CSV."),
+    re.compile(rb"GRIB.{3}[\x00-\x04]", re.DOTALL): ("a GRIB file", _AS_BLOB.format("GRIB")),
+    re.compile(rb"BUFR.{3}[\x00-\x04]", re.DOTALL): ("a BUFR file", _AS_BLOB.format("BUFR")),
+    re.compile(rb"CDF[\x01\x02\x05]"): ("a NetCDF file", _AS_BLOB.format("NetCDF")),
+    re.compile(rb"\x89HDF"): ("an HDF5 file", _AS_BLOB.format("HDF5")),
+    re.compile(rb"SQLite format 3\0"): (
+        "an SQLite database",
+        "Export its table: sqlite3 -csv -header FILE 'SELECT * FROM TABLE'.",
+    ),
 }
 _MARKUP = re.compile(rb"\s*<(?:!doctype html|html|\?xml)", re.IGNORECASE)
 _ARRAY = re.compile(rb"\s*\[\s*(?:\{|$)")
@@ -31,7 +36,7 @@ def foreign(head: bytes) -> InvalidInput | None:
         head: its first bytes, without the byte order mark of UTF-8. Some hundreds are enough.
     """
     for magic, (what, hint) in _OTHERS.items():
-        if head.startswith(magic):
+        if magic.match(head):
             return InvalidInput(f"it is {what}, not text", hint=hint)
     compression = compression_of(head)
     if compression == "zip":

@@ -31,7 +31,7 @@ FILES = {
     "jq -c . ": [b'{\n  "a": 1\n}'],
     "login": [b"<!DOCTYPE html><html>", b"\n<html>", b"<?xml version='1.0'?>"],
     "Decompress it first": [bz2.compress(b"x"), lzma.compress(b"x")],
-    "ondisk does not read": [b"GRIB\0", b"BUFR", b"CDF\x01", b"\x89HDF\r\n"],
+    "ondisk does not read": [b"GRIB\0\0\x9a\x01", b"BUFR\0\1\2\x04", b"CDF\x01", b"\x89HDF\r\n"],
     "sqlite3 -csv": [b"SQLite format 3\0"],
 }
 
@@ -50,7 +50,9 @@ def test_text_is_nothing_else(head):
 
 @pytest.mark.parametrize("name", ["x.csv", "x.jsonl", "x.zip", "x"])
 @pytest.mark.parametrize("options", [{}, {"time": "time", "tz": "UTC"}])
-@pytest.mark.parametrize("head", [zipped("xl/workbook.xml"), TEXT.encode("utf-16-le"), b'[\n{"a": 1}\n]\n', b"GRIB\n"])
+@pytest.mark.parametrize(
+    "head", [zipped("xl/workbook.xml"), TEXT.encode("utf-16-le"), b'[\n{"a": 1}\n]\n', b"GRIB\0\0\x9a\x02"]
+)
 def test_an_append_says_so_whatever_the_name_of_the_file_and_the_options(create, tmp_path, name, options, head):
     (tmp_path / name).write_bytes(head)
     with pytest.raises(InvalidInput) as caught:
@@ -74,3 +76,8 @@ def test_a_byte_order_mark_in_the_middle_of_a_table_is_skipped(create):
     result = create(format="seg").append_file(io.BytesIO(part + part.replace(b"06", b"07")), "csv")
     assert (result.imported, result.refused) == (2, 1)
     assert result.refusals[0][1].startswith("line 3: column 'reftime': 'reftime': it is not a time such as")
+
+
+@pytest.mark.parametrize("head", [b"CDF,reftime\n", b"GRIB;reftime\n", b"BUFR\n1\n", b"CDF\n", b"PDF,%\n", b"[a],b\n"])
+def test_a_table_may_have_columns_of_such_names(head: bytes) -> None:
+    assert foreign(head) is None
