@@ -155,6 +155,7 @@ class TextOutput:
         is_all = any(not each.state for each in shown)  # --all was given
         lines = map(_found, shown) if is_all else _first(_found, shown)
         notes = [
+            *_damaged(report),
             *_touched(report),
             *_consumed(report),
             *_deletions(report),
@@ -165,11 +166,11 @@ class TextOutput:
         _print_lines([*lines, f"{_state(report)}; {space}", *notes])
 
     def would_mend(
-        self, report: Report, verb: str, work: Sequence[Diagnosis | Done], held: Sequence[Diagnosis | Done] = ()
+        self, report: Report, verb: str, work: Sequence[Diagnosis | Done], left: Sequence[Diagnosis | Done] = ()
     ) -> None:
         how = "; --yes does it" if work or report.needs_check else ""
         what = f"{_many(len(work), 'segment')} to {verb}{how}"
-        _print_lines([*_first(_found, [*work, *held]), _state(report), what, *_deletions(work)])
+        _print_lines([*_first(_found, [*work, *left]), _state(report), what, *_damaged(report), *_deletions(work)])
 
     def would_rebuild(self, report: Report) -> None:
         found = report.segments
@@ -178,7 +179,7 @@ class TextOutput:
 
     def mended(self, report: Report, left: Report) -> None:
         state = f"{_state(left)}; {_freed(report.freed)}"
-        _print_lines([*_first(_done, report.segments), state, *_untrusted(left), *_quarantine(left)])
+        _print_lines([*_first(_done, report.segments), state, *_damaged(left), *_untrusted(left), *_quarantine(left)])
 
     def quarantined(self, dataset: str, items: Iterable[Item]) -> None:
         count = size = 0
@@ -451,6 +452,16 @@ def _deletions(found: Iterable[Diagnosis | Done]) -> list[str]:
 def _untrusted(report: Report) -> list[str]:
     how = f"run {command('fix', report.dataset, '--yes')}, else nothing is repacked"
     return [f"the index was lost and may not know all data: {how}"] if report.needs_check else []
+
+
+def _damaged(report: Report) -> list[str]:
+    """Return the remedy for segments whose content is damaged."""
+    names = [each.segment for each in report if getattr(each, "noted", False)]
+    if not names:
+        return []
+    salvage = command("fix", report.dataset, "--salvage", names[0], "--yes")
+    what = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1:,} more"
+    return [f"damaged: {what}: put the file back from a backup; without one, {salvage} keeps what is whole"]
 
 
 def _touched(report: Report) -> list[str]:
