@@ -481,6 +481,8 @@ def _write(
         mine[0].extend(payloads[at : at + count])
         mine[1].extend(beside[at : at + count])
         at += count
+    for each in contents:
+        each.payloads = contents[each][0]
 
     def fill(destination: Destination, segment: DataWriter) -> None:
         segment.add(*contents[destination])
