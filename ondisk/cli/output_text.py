@@ -250,8 +250,10 @@ class TextOutput:
         counts = ((verified.missing, "missing"), (verified.extra, "only in the replica"), (verified.differs, "differ"),
                   (verified.damaged, "damaged in the replica"), (verified.unreadable, "unreadable at the source"),
                   (verified.lost, "lost at the source"))  # fmt: skip
-        for each in verified.findings:
-            _print(f"{each.kind}: datum {each.seq} of {json_shapes.format_time(each.reftime)}")
+        for each in verified.segments:
+            first = f"datum {each.first.seq} of {json_shapes.format_time(each.first.reftime)}"
+            more = f" and {each.count - 1} more" * (each.count > 1)
+            _print(f"{each.kind}: {first}{more}, in {each.segment}")
         parts = [f"{count} {what}" for count, what in counts if count] or ["nothing differs"]
         parts += [f"{verified.aged} removed by age on one side"] * (verified.aged > 0)
         left = f"; {_many(verified.left, 'later change')} not compared" if verified.left else ""
@@ -524,7 +526,7 @@ def _complain_of(result: Maintained) -> None:
         for each in segments[:_NAMED]:
             complain(kind, printable(f"{result.dataset}: {_found(each) if kind == 'warning' else _done(each)}"))
         if len(segments) > _NAMED:
-            how = f"; {command('check', result.dataset)} lists all" if kind == "warning" else ""
+            how = f"; {command('check', result.dataset, '--json')} lists all" if kind == "warning" else ""
             complain(kind, printable(f"{result.dataset}: and {len(segments) - _NAMED} more segments{how}"))
 
 
