@@ -6,6 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+REMEDY = "to have them back, put the file back from a backup, and fix again"
+"""The end of the damage that is recorded for a segment which may contain data that the index has lost.
+
+Never change this text: `fix` looks for it in the index, where older versions have written it.
+"""
+
 
 class SegmentFile(Protocol):
     """The part of a segment's file that a format needs."""

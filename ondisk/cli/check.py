@@ -9,6 +9,7 @@ ondisk check weather --accurate --spark spark://host:7077
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 import ondisk
 from ondisk.cli.arguments import add_dataset, add_keys, duration
@@ -16,7 +17,11 @@ from ondisk.cli.dataset import examined
 from ondisk.cli.output import Output
 from ondisk.cli.progress import segments_progress
 from ondisk.cli.spark import add_spark, executors
-from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput
+from ondisk.cli.streams import complain
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput, OndiskError
+
+if TYPE_CHECKING:
+    from ondisk.maintenance.states import Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +51,23 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     ):
         options = {"max_duration": arguments.max_duration, "progress": progress, "spark": spark}
         report, error = examined(lambda: dataset.check(arguments.accurate, **options))
+    if arguments.accurate:
+        _record(arguments.dataset, report)
     output.checked(report, report.segments if arguments.all else report.findings)
     if error is not None:
         raise error
     return EXIT_DONE if report.is_clean else EXIT_FINDINGS
+
+
+def _record(path: str, report: Report) -> None:
+    """Record damage in the index. A check without damage needs no right to write."""
+    from ondisk.maintenance.check import record
+    from ondisk.maintenance.states import Diagnosis
+
+    if not any(isinstance(each, Diagnosis) and each.noted for each in report):
+        return
+    try:
+        with ondisk.open(path) as dataset:
+            record(dataset._access, report)
+    except OndiskError as error:
+        complain("note", f"the damage was not recorded, so a fix does not report it: {error.message}")

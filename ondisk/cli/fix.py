@@ -110,12 +110,13 @@ def would_mend(report: Report, error: OndiskError | None, verb: str, states: Sta
     Raises:
         OndiskError: the check's error.
     """
-    from ondisk.maintenance.states import Done
+    from ondisk.maintenance.states import Done, State
 
     asked = [each for each in report if each.action and isinstance(each, Done)]
     work = [*asked, *(each for each in report.mended_by(states) if each not in asked)]
-    held = [each for each in report.held if each.state & states]
-    output.would_mend(report, verb, work, held)
+    left = [each for each in report.held if each.state & states]
+    left += [each for each in report if State.CORRUPTED in each.state and each not in asked]
+    output.would_mend(report, verb, work, left)
     if error is not None:
         raise error
     return EXIT_DONE if report.is_clean and not work else EXIT_FINDINGS

@@ -116,9 +116,9 @@ class JsonOutput:
         _print(*map(_segment, shown), {"dataset": as_json(report.dataset), **_state(report, report.freed)})
 
     def would_mend(
-        self, report: Report, verb: str, work: Sequence[Diagnosis | Done], held: Sequence[Diagnosis | Done] = ()
+        self, report: Report, verb: str, work: Sequence[Diagnosis | Done], left: Sequence[Diagnosis | Done] = ()
     ) -> None:
-        self.checked(report, [*work, *held])
+        self.checked(report, [*work, *left])
 
     def would_rebuild(self, report: Report) -> None:
         self.checked(report, report.segments)

@@ -155,6 +155,7 @@ class TextOutput:
         is_all = any(not each.state for each in shown)  # --all was given
         lines = map(_found, shown) if is_all else _first(_found, shown)
         notes = [
+            *_damaged(report),
             *_touched(report),
             *_consumed(report),
             *_deletions(report),
@@ -165,11 +166,11 @@ class TextOutput:
         _print_lines([*lines, f"{_state(report)}; {space}", *notes])
 
     def would_mend(
-        self, report: Report, verb: str, work: Sequence[Diagnosis | Done], held: Sequence[Diagnosis | Done] = ()
+        self, report: Report, verb: str, work: Sequence[Diagnosis | Done], left: Sequence[Diagnosis | Done] = ()
     ) -> None:
         how = "; --yes does it" if work or report.needs_check else ""
         what = f"{_many(len(work), 'segment')} to {verb}{how}"
-        _print_lines([*_first(_found, [*work, *held]), _state(report), what, *_deletions(work)])
+        _print_lines([*_first(_found, [*work, *left]), _state(report), what, *_damaged(report), *_deletions(work)])
 
     def would_rebuild(self, report: Report) -> None:
         found = report.segments
@@ -178,7 +179,7 @@ class TextOutput:
 
     def mended(self, report: Report, left: Report) -> None:
         state = f"{_state(left)}; {_freed(report.freed)}"
-        _print_lines([*_first(_done, report.segments), state, *_untrusted(left), *_quarantine(left)])
+        _print_lines([*_first(_done, report.segments), state, *_damaged(left), *_untrusted(left), *_quarantine(left)])
 
     def quarantined(self, dataset: str, items: Iterable[Item]) -> None:
         count = size = 0
@@ -249,8 +250,10 @@ class TextOutput:
         counts = ((verified.missing, "missing"), (verified.extra, "only in the replica"), (verified.differs, "differ"),
                   (verified.damaged, "damaged in the replica"), (verified.unreadable, "unreadable at the source"),
                   (verified.lost, "lost at the source"))  # fmt: skip
-        for each in verified.findings:
-            _print(f"{each.kind}: datum {each.seq} of {json_shapes.format_time(each.reftime)}")
+        for each in verified.segments:
+            first = f"datum {each.first.seq} of {json_shapes.format_time(each.first.reftime)}"
+            more = f" and {each.count - 1} more" * (each.count > 1)
+            _print(f"{each.kind}: {first}{more}, in {each.segment}")
         parts = [f"{count} {what}" for count, what in counts if count] or ["nothing differs"]
         parts += [f"{verified.aged} removed by age on one side"] * (verified.aged > 0)
         left = f"; {_many(verified.left, 'later change')} not compared" if verified.left else ""
@@ -453,6 +456,16 @@ def _untrusted(report: Report) -> list[str]:
     return [f"the index was lost and may not know all data: {how}"] if report.needs_check else []
 
 
+def _damaged(report: Report) -> list[str]:
+    """Return the remedy for segments whose content is damaged."""
+    names = [each.segment for each in report if getattr(each, "noted", False)]
+    if not names:
+        return []
+    salvage = command("fix", report.dataset, "--salvage", names[0], "--yes")
+    what = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1:,} more"
+    return [f"damaged: {what}: put the file back from a backup; without one, {salvage} keeps what is whole"]
+
+
 def _touched(report: Report) -> list[str]:
     names = report.touched
     if not names:
@@ -513,7 +526,7 @@ def _complain_of(result: Maintained) -> None:
         for each in segments[:_NAMED]:
             complain(kind, printable(f"{result.dataset}: {_found(each) if kind == 'warning' else _done(each)}"))
         if len(segments) > _NAMED:
-            how = f"; {command('check', result.dataset)} lists all" if kind == "warning" else ""
+            how = f"; {command('check', result.dataset, '--json')} lists all" if kind == "warning" else ""
             complain(kind, printable(f"{result.dataset}: and {len(segments) - _NAMED} more segments{how}"))
 
 

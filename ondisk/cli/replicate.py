@@ -192,19 +192,25 @@ def _report(replica: Replica, pulled: Pulled, output: Output, reported: set[str]
     Args:
         reported: the items in quarantine that were named before; the new ones are added.
     """
+    from ondisk.replication.source import replicate_command
+
     output.pulled(str(replica.dataset.path), pulled)
     for item in replica.dataset.quarantine.kept:
         if item not in reported:
             reported.add(item)
             why = command("quarantine", replica.dataset.path)
             complain("warning", f"{printable(item)} was moved or linked to quarantine; {why} says why")
-    for each in pulled.differences:
+    for each, count in pulled.reasons:
+        is_one, reason = count == 1, printable(each.reason)
+        data = f"the datum {each.seq} is" if is_one else f"{count} data are"
+        first = "" if is_one else f", the first {each.seq}"
         if each.is_lost:
-            complain("note", f"the datum {each.seq} is kept: {each.reason}")
+            heal = replicate_command(replica.source, replica.dataset.path, "--heal")
+            complain("note", f"{data} kept{first}: {reason}; {heal} returns what it can prove")
         else:
-            complain("warning", f"the datum {each.seq} is missing: {each.reason}")
-    if (more := pulled.missing + pulled.kept - len(pulled.differences)) > 0:
-        complain("warning", f"and {more} more data are missing or kept")
+            found = command("check", replica.source)
+            how = f"if {found} finds it there, mend it there, and the next pull fetches it"
+            complain("warning", f"{data} missing{first}: {reason}; {how}")
 
 
 def _export(replica: Replica, arguments: argparse.Namespace) -> None:

@@ -336,7 +336,10 @@ def insert(
     if stored.imported < len(payloads):
         rows = list(zip(*columns, strict=True))
         if numbers is None:
-            kept = _settle_duplicates(rows, config, transaction, stored, kept_out)
+            mended = _mend(rows, payloads, format, directory, transaction, destinations)
+            kept = _settle_duplicates(rows, config, transaction, stored, kept_out | mended)
+            stored.duplicates -= mended
+            stored.replaced |= mended
         elif transaction.is_replica:
             kept = _take_places(rows, transaction, stored)
         else:
@@ -380,6 +383,25 @@ def _without(places: set[int], columns: Sequence[Sequence[Any]]) -> Sequence[Seq
     if not places:
         return columns
     return [[value for place, value in enumerate(column) if place not in places] for column in columns]
+
+
+def _mend(
+    rows: list[tuple[Any, ...]],
+    payloads: list[bytes],
+    format: Format,
+    directory: Directory,
+    transaction: Transaction,
+    destinations: Destinations,
+) -> set[int]:
+    """Write data back that are damaged in the segments of a batch; return their positions."""
+    damaged = transaction.damaged()
+    segments = {each.segment for each, _ in destinations.runs if each.segment.id in damaged}
+    if not segments:
+        return set()
+    from ondisk.dataset.originals import write_back  # here, as damage is rare
+
+    into = format, directory, transaction
+    return {place for each in segments for place in write_back(each, damaged[each.id], rows, payloads, *into)}
 
 
 def _settle_duplicates(
@@ -459,6 +481,8 @@ def _write(
         mine[0].extend(payloads[at : at + count])
         mine[1].extend(beside[at : at + count])
         at += count
+    for each in contents:
+        each.payloads = contents[each][0]
 
     def fill(destination: Destination, segment: DataWriter) -> None:
         segment.add(*contents[destination])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -34,6 +34,7 @@ class Destination:
         format: the format of its data.
         start: where it continues.
         known: whether the index knows it.
+        payloads: the data that are written to it first, if they are in memory.
     """
 
     segment: Segment
@@ -41,6 +42,7 @@ class Destination:
     format: Format
     start: Start
     known: bool
+    payloads: Sequence[bytes] = ()
 
 
 class BatchWriter:
@@ -143,7 +145,7 @@ class BatchWriter:
                 for destination in destinations:
                     files, name = self._of(destination.format), destination.segment.name
                     where = name, destination.segment.id, destination.start, destination.format
-                    with files.writing(*where, known=destination.known) as writer:
+                    with files.writing(*where, destination.payloads, known=destination.known) as writer:
                         fill(destination, writer)
                 is_written = True
             except FileExistsError:  # a file that a crash left

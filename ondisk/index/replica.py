@@ -178,6 +178,18 @@ def differences(state: Snapshot, kind: int | None = None, after: int = 0, limit:
     return [Difference(*row) for row in state.fetch(sql, (after, kind, limit))]
 
 
+def reasons(state: Snapshot) -> list[tuple[Difference, int]]:
+    """Return the first difference of each kind and reason, and how many have it, in the order of their numbers.
+
+    Reasons that differ only in what follows the offset of a datum are the same: they are about one segment.
+    """
+    sql = (
+        "SELECT min(seq) AS first, kind, reason, count(*) FROM difference"
+        " GROUP BY kind, substr(reason, 1, instr(reason || ', offset ', ', offset ')) ORDER BY first"
+    )
+    return [(Difference(seq, kind, reason), count) for seq, kind, reason, count in state.fetch(sql, ())]
+
+
 def count_differences(state: Snapshot) -> dict[int, int]:
     """Return how many differences of each kind there are."""
     return dict(state.fetch("SELECT kind, count(*) FROM difference GROUP BY kind"))

@@ -1,4 +1,4 @@
-"""Check: reports what is wrong with a dataset. It only reads, but with `max_duration` it records what it has read."""
+"""Check: reports what is wrong with a dataset. It only reads, but records which data are damaged."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def check(
     """Diagnose every segment.
 
     Args:
-        accurate: read the data, too: check checksums, decode, and compare with the index.
+        accurate: read the data, too: check checksums, decode, and compare with the index. If the dataset is open for
+            writing, the index records the damage that was found.
         max_duration: seconds to read data for. Segments that were not read for the longest time are read first. The
             index records when each was read, and what is wrong with it.
         now: seconds since 1970; None for the present.
@@ -78,12 +79,14 @@ def check(
             although its bytes have their checksum.
             Each is raised after all others were examined: `error.context["report"]` reports their states.
 
-    Locks: none; with `max_duration` the writers' lock, for a moment after each segment.
+    Locks: none; to record something the writers' lock, for a moment for each segment.
     """
     report = Report(str(dataset.path))
     errors: list[OndiskError] = []
     with report.attached(errors):
         _examine_all(dataset, report, errors, accurate, max_duration, now, progress, read_all, rewrite)
+        if accurate and not dataset.read_only:
+            record(dataset, report)
     return report
 
 
@@ -118,6 +121,24 @@ def _examine_all(
     replaced.count(dataset, report, errors)
     report.segments += unusable_archives(dataset)
     report.segments += wrong_position(dataset)
+
+
+def record(dataset: DatasetAccess, report: Report) -> None:
+    """Record in the index the damage that an accurate check has found: a fix does not read all bytes, and repeats it.
+
+    Each damaged segment is read again: since the check, it may have got a new generation.
+    """
+    for name in [each.segment for each in report if isinstance(each, Diagnosis) and each.noted]:
+        access, inner = dataset.archives.of(name) or (dataset, name)
+        with access.current().index.snapshot() as snapshot:
+            segment = snapshot.segment_named(inner)
+            if segment is None or segment_rows.noted_of(snapshot, segment)[0] is not None:
+                continue
+            wrong = read_content(access, snapshot, segment).wrong
+        if wrong is not None:
+            with access.transaction("check") as transaction:
+                transaction.note_check(segment, wrong)
+                transaction.commit()
 
 
 def _unauthenticated(access: Access, results: Iterable[Wrong]) -> Iterator[Undecrypted]:
@@ -203,7 +224,8 @@ def with_result(diagnosis: Diagnosis, wrong: Wrong) -> Diagnosis:
     if wrong is None:
         return diagnosis
     if isinstance(wrong, str):
-        return replace(diagnosis, state=diagnosis.state | State.CORRUPTED, reasons=(*diagnosis.reasons, wrong), freed=0)
+        state = diagnosis.state | State.CORRUPTED
+        return replace(diagnosis, state=state, reasons=(*diagnosis.reasons, wrong), freed=0, noted=True)
     return replace(diagnosis, reasons=(*diagnosis.reasons, f"it was not authenticated: {wrong.message}"))
 
 
@@ -213,7 +235,7 @@ class FileContent:
 
     Attributes:
         wrong: how the data that the index knows differ from it; None if they do not.
-        is_whole: nothing in the file is damaged.
+        is_whole: nothing in the file is damaged, and it has its checksum.
         is_read: it was read to its end.
     """
 
@@ -274,6 +296,7 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
             wrong.add(offset, "the position of its block is missing or wrong in the index")
     if is_changed and not wrong.count:
         return FileContent(reader.wrong_checksum(segment).message, is_whole=False, is_read=True)
+    is_whole &= not is_changed  # nobody wrote what has rotted, even if it can be read
     return FileContent(str(wrong) if wrong.count else None, is_whole, left in (0, len(format.seal(found.end))))
 
 

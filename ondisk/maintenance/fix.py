@@ -28,11 +28,12 @@ from ondisk.maintenance.follow import follow
 from ondisk.maintenance.inspect import Inspection, interval_of, unusable_archives, wrong_position
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.promised import CHANGED, moved_position, promised
-from ondisk.maintenance.rescan import REMEDY, DataAfterDamage, Misnamed, NeedsRewrite, Rescan, commit
+from ondisk.maintenance.rescan import DataAfterDamage, Misnamed, NeedsRewrite, Rescan, commit
 from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.second_copy import OtherIndex, has_same_data, lacks_rows, moved_to
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State, readable
+from ondisk.segment import REMEDY
 from ondisk.segments import generations
 from ondisk.segments.generations import hidden
 from ondisk.staging.jobs import Changed

@@ -30,7 +30,7 @@ from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.second_copy import OtherIndex
 from ondisk.maintenance.states import Diagnosis, Done
 from ondisk.maintenance.tally import Tally
-from ondisk.segment import End, Facts, ScanResult
+from ondisk.segment import REMEDY, End, Facts, ScanResult
 from ondisk.segments import generations, quarantine
 from ondisk.segments.dir import files_of, raise_sequence, scan
 from ondisk.segments.dir_facts import facts_in, seen_with_files
@@ -46,12 +46,6 @@ _DELETE_AGAIN = "must be deleted again"
 _DELETE_EXTRA = "are deleted by `ondisk replicate SOURCE REPLICA --reconcile --delete-extra`"
 _ENCRYPTED_AGAIN = "its data are encrypted in another way than those that were stored, and cannot be compared with them"
 _DIFFERENT = "data in it have the unique values of other data, which count, and other contents"
-
-REMEDY = "to have them back, put the file back from a backup, and fix again"
-"""The end of the damage that is recorded for a segment which may contain data that the index has lost.
-
-Never change this text: `fix` looks for it in the index, where older versions have written it.
-"""
 
 
 class NeedsRewrite(Exception):

@@ -58,7 +58,7 @@ class Diagnosis:
         freed: bytes that a repack would free; estimated if the segment is compressed.
         is_touched: another program has touched its file, or copied it; as far as was read, its bytes are the same.
         is_rewritten: it is touched, and its time shows that another program may have written to it.
-        noted: it is CORRUPTED only because the index recorded damage of its content; a fix checks that again.
+        noted: it is CORRUPTED only because a check found damage of its content; a fix checks recorded damage again.
         error: why it could not be examined; None if it was.
         held: fix and repack leave it, although they would mend it, because too much would go at once; the last reason
             says why. See `ondisk.maintenance.holds`.

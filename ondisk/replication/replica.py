@@ -65,6 +65,7 @@ class Pulled(Applied):
         missing: how many data the replica lacks, because they cannot be read at the source or not be stored here.
         kept: how many data the source has lost, and the replica has.
         differences: the first 100 of both.
+        reasons: the first of both for each reason, as for each lost segment, and how many have it.
     """
 
     source: str = ""
@@ -73,6 +74,7 @@ class Pulled(Applied):
     missing: int = 0
     kept: int = 0
     differences: list[Difference] = field(default_factory=list)
+    reasons: list[tuple[Difference, int]] = field(default_factory=list)
 
 
 class Replica:
@@ -347,6 +349,7 @@ class Replica:
         with self._snapshot() as snapshot:
             now, counts = replica.followed(snapshot), replica.count_differences(snapshot)
             pulled.differences = replica.differences(snapshot, limit=_SHOWN)
+            pulled.reasons = replica.reasons(snapshot)
         assert now is not None
         pulled.source, pulled.offset = now.uuid, now.offset
         pulled.missing, pulled.kept = counts.get(UNREADABLE, 0), counts.get(LOST, 0)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from itertools import chain, count
 from pathlib import Path
 
-from ondisk.errors import IntegrityError, InvalidInput, NotFound
+from ondisk.errors import IntegrityError, InvalidInput, NotFound, ReadOnly
 from ondisk.filesystem import Directory
 from ondisk.replication.fields import LARGEST
 from ondisk.replication.token import Entry, TokenFile, decode, encode
@@ -62,7 +62,7 @@ def update(path: str | os.PathLike[str], entries: Iterable[Entry]) -> str | None
     Raises:
         VersionTooNew: a newer ondisk wrote the file. It is left as it is.
         InvalidInput: it is a text. It is left as it is.
-        DiskFull, StorageError: it cannot be written. The old one is there.
+        DiskFull, ReadOnly, StorageError: it cannot be written. The old one is there.
 
     Durability: writes a hidden file, syncs it, renames it, syncs the directory. A crash leaves the old file or the new
         one, and perhaps the hidden one.
@@ -80,7 +80,11 @@ def update(path: str | os.PathLike[str], entries: Iterable[Entry]) -> str | None
     content = encode(TokenFile(TokenFile([*before, *entries]).latest()))
     with Directory.above(path) as directory:
         name = _name(path)
-        directory.replace(name, content, staged=f".{name}.{os.getpid()}")
+        try:
+            directory.replace(name, content, staged=f".{name}.{os.getpid()}")
+        except ReadOnly:
+            hint = "Choose a file in a folder that this user may write to. The token is also in the replica's index."
+            raise ReadOnly(f"{os.fspath(path)}: this user has no permission to write it", hint=hint) from None
     return aside
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ondisk.config import DatasetConfig
 from ondisk.errors import TokenForeign
 from ondisk.replication import compare
 from ondisk.replication.compare import OnRange
@@ -11,7 +12,7 @@ from ondisk.replication.compared import Compared, Fate
 from ondisk.replication.reconcile import Mode, Situation, situation
 from ondisk.replication.replica import Replica
 from ondisk.replication.source import replicate_command
-from ondisk.step import days_ago
+from ondisk.step import Step, days_ago
 
 _SHOWN = 100
 _OF_FATE = {
@@ -43,6 +44,23 @@ class Finding:
 
 
 @dataclass(slots=True)
+class Differing:
+    """The findings of one kind in one segment.
+
+    Attributes:
+        kind: as of each finding.
+        segment: its name without the extension; of a sequence, that of a daily segment.
+        count: how many.
+        first: the finding with the lowest number.
+    """
+
+    kind: str
+    segment: str
+    count: int
+    first: Finding
+
+
+@dataclass(slots=True)
 class Verified:
     """What a comparison of a replica with its source has found.
 
@@ -53,6 +71,7 @@ class Verified:
         missing, extra, differs, damaged, unreadable, lost: how many findings of each kind, see `Finding`.
         aged: data that one side has removed because of its own `delete_age`. They are no findings.
         findings: the first 100 of each kind.
+        segments: all findings, by kind and segment.
     """
 
     source: str
@@ -66,6 +85,7 @@ class Verified:
     lost: int = 0
     aged: int = 0
     findings: list[Finding] = field(default_factory=list)
+    segments: list[Differing] = field(default_factory=list)
 
     @property
     def count(self) -> int:
@@ -95,12 +115,14 @@ def verify(replica: Replica, *, on_range: OnRange = lambda _done, _left: None) -
         compare.by_contents(access, source, now.uuid, 1, now.offset, found, on_range)
         compare.add_others(access, now.offset, found)
         compare.decide(access, source, found, now.offset)
-        return _summed(now, found, replica.dataset.config.delete_age)
+        return _summed(now, found, replica.dataset.config)
 
 
-def _summed(now: Situation, found: Compared, delete_age: int | None) -> Verified:
+def _summed(now: Situation, found: Compared, config: DatasetConfig) -> Verified:
     verified = Verified(now.uuid, now.offset, max(0, now.last - now.offset))
-    oldest = -(2**63) if delete_age is None else days_ago(delete_age)
+    oldest = -(2**63) if config.delete_age is None else days_ago(config.delete_age)
+    step = Step.DAILY if config.is_sequence else config.step
+    segments: dict[tuple[str, str], Differing] = {}
     alone = "seq NOT IN (SELECT seq FROM mine)"
     both = "seq IN (SELECT seq FROM theirs)"
     verified.aged = found.count("mine", f"fate = {Fate.AGED:d}") + found.count(
@@ -114,6 +136,11 @@ def _summed(now: Situation, found: Compared, delete_age: int | None) -> Verified
     ]
     for kind, side, where in wheres:
         setattr(verified, kind, getattr(verified, kind) + found.count(side, where))
-        first = next(found.of(side, where), [])
-        verified.findings += [Finding(each.seq, kind, each.reftime) for each in first[:_SHOWN]]
+        for at, some in enumerate(found.of(side, where)):
+            findings = [Finding(each.seq, kind, each.reftime) for each in some]
+            verified.findings += [] if at else findings[:_SHOWN]
+            for each in findings:
+                stem = step.stem(each.reftime)
+                segments.setdefault((kind, stem), Differing(kind, stem, 0, each)).count += 1
+    verified.segments = [*segments.values()]
     return verified

@@ -5,14 +5,15 @@
 
 `ondisk.segments.generations` describes the generations. Readers never see bytes after the size that the index has
 committed. Most often they belong to an append that is running, or was killed. But another program may have added them,
-or a lost index may have known them. So the next append copies to quarantine what may be data before it cuts them off;
-while the index is not trusted, it leaves complete data where they are."""
+or a lost index may have known them. So the next append copies to quarantine what may be data before it cuts them off,
+unless it writes the same bytes there: then it repeats an interrupted append. While the index is not trusted, it leaves
+complete data where they are."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -148,7 +149,7 @@ class ConcatWriter:
 
     @contextlib.contextmanager
     def writing(
-        self, name: str, generation: int, start: Start, layout: Layout, *, known: bool
+        self, name: str, generation: int, start: Start, layout: Layout, payloads: Sequence[bytes] = (), *, known: bool
     ) -> Iterator[SegmentWriter]:
         """Open a segment to write a batch's data to it; bytes after `start` are cut off.
 
@@ -160,6 +161,8 @@ class ConcatWriter:
         Args:
             start: where it continues. Bytes after that belong to an interrupted append, or somebody has added or
                 damaged them: what may be data is copied to quarantine.
+            payloads: the data that the caller will write first, if it knows them. If bytes after a committed end are
+                the beginning of these data, an interrupted append is repeated, and nothing goes to quarantine.
             known: the index knows the segment, so its directory entry is durable.
 
         Raises:
@@ -177,7 +180,8 @@ class ConcatWriter:
         sealer = _sealer_to_append(layout, file, name, laid.end) if position else None
         append = _Append(path, generation, file, before, position, layout.patch(laid.end), known, start.is_touched)
         if before is not None and before.st_size > position:
-            if known or start.is_found:  # before `undo` may cut these bytes off
+            is_repeated = not start.is_found and _begin(file, position, laid, layout, payloads)
+            if (known or start.is_found) and not is_repeated:  # before `undo` may cut these bytes off
                 end = replace(laid.end, size=position)
                 keep_data_after(self._directory, name, end, layout, verb="append", is_committed=not start.is_found)
             file.truncate(position)
@@ -292,6 +296,15 @@ def _sealer_to_append(layout: Layout, file: WritableFile, name: str, end: End) -
             error.context["segment"] = name
             raise located(error, file.path) from None
         raise
+
+
+def _begin(file: WritableFile, position: int, laid: Laid, layout: Layout, payloads: Sequence[bytes]) -> bool:
+    """Return whether a file's bytes from a position on are the beginning of what data would be written as there."""
+    if not payloads:
+        return False
+    content = laid.content + layout.lay(payloads, laid.end).content
+    size = file.size() - position
+    return size <= len(content) and file.read(position, size) == content[:size]
 
 
 def keep_data_after(

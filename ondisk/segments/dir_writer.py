@@ -115,7 +115,14 @@ class DirWriter:
 
     @contextlib.contextmanager
     def writing(
-        self, name: str, generation: int, start: Start, layout: Layout | None = None, *, known: bool
+        self,
+        name: str,
+        generation: int,
+        start: Start,
+        layout: Layout | None = None,
+        payloads: Sequence[bytes] = (),
+        *,
+        known: bool,
     ) -> Iterator[FileWriter]:
         """Open a segment to write a batch's data to it, as files numbered from `start` on.
 
@@ -123,6 +130,7 @@ class DirWriter:
 
         Args:
             start: where it continues; entries are written to `.metadata` from its `size` on.
+            payloads: ignored; exists for concat segments.
             known: the index knows the segment, so its directory entry is durable.
 
         Raises:

@@ -150,6 +150,46 @@ def test_only_an_accurate_check_sees_a_changed_byte_that_nobody_wrote(run, weath
     assert done.text.splitlines()[0].endswith("-> left alone")
 
 
+@pytest.mark.parametrize("archived", [False, True])
+def test_what_an_accurate_check_has_found_fix_repeats_with_the_remedy_until_it_is_gone(archived, run, weather):
+    name, path = FIRST, weather / FIRST
+    if archived:
+        assert run("archive", weather, FIRST, "--yes").code == 0
+        name, path = f".archive/last/{FIRST}", weather / ".archive/last" / FIRST
+    whole = path.read_bytes()
+    rot(path, b"2026112006", b"2026112007")
+    assert run("fix", weather).code == 0
+    found = run("check", weather, "--accurate").text.splitlines()
+    for command in (("fix",), ("fix", "--yes"), ("check",), ("check", "--accurate"), ("maintain",)):
+        done = run(command[0], weather, *command[1:])
+        assert done.code == 9
+        assert found[0] in done.text + done.err
+        if command[0] != "maintain":
+            remedy = f"damaged: {name}: put the file back from a backup; without one, `ondisk fix {weather.absolute()} "
+            assert f"{remedy}--salvage {name} --yes` keeps what is whole" in done.text
+    rot(path, path.read_bytes(), whole)
+    assert run("fix", weather, "--yes").code == 0
+    assert run("check", weather, "--accurate").code == 0
+
+
+def test_an_accurate_check_that_finds_no_damage_does_not_write(run, weather):
+    before = [(each.name, each.stat().st_mtime_ns) for each in weather.iterdir() if not each.name.endswith("-shm")]
+    assert run("check", weather, "--accurate").code == 0
+    assert before == [
+        (each.name, each.stat().st_mtime_ns) for each in weather.iterdir() if not each.name.endswith("-shm")
+    ]
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+def test_damage_on_a_read_only_mount_is_reported_although_it_cannot_be_recorded(run, weather, tmp_path):
+    rot(weather / FIRST, b"2026112006", b"2026112007")
+    with mounted_read_only(weather, tmp_path / "mounted") as place:
+        done = run("check", place, "--accurate")
+    assert (done.code, "CORRUPTED" in done.text) == (9, True)
+    assert "note: the damage was not recorded" in done.err
+
+
 def test_a_check_sees_a_file_that_somebody_changed(run, weather):
     path = weather / FIRST
     path.write_bytes(path.read_bytes().replace(b"2026112006", b"2026112007", 1))

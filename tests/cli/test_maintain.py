@@ -71,7 +71,7 @@ def test_more_findings_than_are_printed_have_a_command_that_lists_all(run, vm2):
         first, *_, last = run("maintain", vm2, *option).err.splitlines()
         assert "is a disk not mounted? " in first
         assert last == (
-            f"ondisk: warning: {vm2.absolute()}: and 2 more segments; `ondisk check {vm2.absolute()}` lists all"
+            f"ondisk: warning: {vm2.absolute()}: and 2 more segments; `ondisk check {vm2.absolute()} --json` lists all"
         )
 
 

@@ -76,6 +76,31 @@ def test_data_that_are_missing_end_with_8(run, source):
     assert (done.code, done.json["stored"], done.json["differences"]) == (0, 1, [])
 
 
+@pytest.mark.parametrize("days", [1, 2])
+def test_each_lost_segment_of_the_source_is_one_line_with_the_remedy(run, source, days):
+    append(*[1] * 150, *[2] * 150)
+    for day in range(1, days + 1):
+        Path(f"source/2026/11-0{day}.jsonl").unlink()
+    for options in (["--create"], []):
+        done = run("replicate", "source", "copy", *options)
+        assert done.code == 8
+        assert done.err.count("151 data are missing, the first ") == done.err.count("\n") == days
+        assert done.err.count("; if `ondisk check source` finds it there, mend it there") == days
+
+
+def test_a_comparison_prints_a_line_for_each_segment(run, source):
+    append(*[1] * 150, 2)
+    assert run("replicate", source, "copy", "--create").code == 0
+    with ondisk.open("copy") as copy:
+        (copy.path / "2026/11-01.jsonl").unlink()
+    assert run("fix", "copy", "--yes").code == 8
+    done = run("replicate", source, "copy", "--verify")
+    assert done.code == 9
+    first, last = done.text.splitlines()
+    assert first == "missing: datum 1 of 2026-11-01T00:00:00Z and 150 more, in 2026/11-01"
+    assert "151 missing" in last
+
+
 def test_data_that_the_source_loses_are_kept_and_end_with_8_once(run, source):
     assert run("replicate", "source", "copy", "--create").code == 0
     Path("source/2026/11-01.jsonl").unlink()

@@ -562,6 +562,18 @@ def test_a_tail_that_was_never_acknowledged_is_cut_off(create):
     assert numbers(dataset) == [1, 2]
 
 
+@pytest.mark.parametrize("cut", [0, 5])
+def test_an_append_that_is_repeated_after_a_kill_keeps_nothing_of_its_own(create, cut):
+    dataset = create()
+    dataset.append(data(1))
+    with (dataset.path / SEGMENT).open("ab") as file:
+        file.write((line(2) + line(3))[: -cut or None])
+    result = dataset.append(data(2, 3))
+    assert (result.imported, result.kept) == (2, [])
+    assert segment(dataset) == line(1) + line(2) + line(3)
+    assert dataset.append(data(4)).kept == []
+
+
 @pytest.mark.parametrize("left", [b"", b'{"half'])
 def test_behind_a_file_that_the_index_does_not_know_nothing_is_cut(create, left):
     dataset = create()

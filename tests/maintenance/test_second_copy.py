@@ -536,3 +536,18 @@ def test_a_fix_goes_on_where_the_other_copy_is_in_a_segment_whose_name_does_not_
     with ondisk.open(dataset.path) as again:
         again.fix()
         assert numbers(again) == EVERYTHING
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="needs one index for a dataset and its archives")
+@pytest.mark.parametrize("format", ["jsonl"], indirect=True)
+def test_an_older_copy_in_another_order_of_a_segment_that_was_archived_since_is_a_second_copy(tmp_path, format):
+    config = {"format": format, "step": "daily", "fields": {"n": "integer"}}
+    with ondisk.create(tmp_path / "dataset", config) as dataset:
+        dataset.append(data(dataset, [5, 3, 7, 1]))
+        shutil.copy2(dataset.path / name_of(dataset), tmp_path / "older")
+        dataset.repack()
+        dataset.archive(name_of(dataset))
+        shutil.copy2(tmp_path / "older", dataset.path / name_of(dataset))
+    maintain(tmp_path / "dataset")
+    with ondisk.open(tmp_path / "dataset") as dataset:
+        assert numbers(dataset) == [1, 3, 5, 7]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ondisk.errors import IntegrityError, InvalidInput, NotFound, StorageError, VersionTooNew
+from ondisk.errors import IntegrityError, InvalidInput, NotFound, ReadOnly, StorageError, VersionTooNew
+from ondisk.filesystem import Directory
 from ondisk.replication import token_file
 from ondisk.replication.fields import LARGEST, sealed
 from ondisk.replication.token import Entry, Token, TokenFile, encode
@@ -89,3 +90,14 @@ def test_errors_name_the_file(file):
     file.write_bytes(b"")
     with pytest.raises(IntegrityError, match=f"{file} is damaged: it has 0 bytes"):
         token_file.read(file)
+
+
+def test_a_folder_that_may_not_be_written_to_is_named_with_a_remedy_about_the_file(file, monkeypatch):
+    def denied(*_: object, **__: object) -> None:
+        raise ReadOnly("no permission", hint="Open the dataset read_only.")
+
+    monkeypatch.setattr(Directory, "replace", denied)
+    with pytest.raises(ReadOnly) as error:
+        token_file.update(file, [ENTRY])
+    assert str(file) in error.value.message
+    assert error.value.hint.startswith("Choose a file in a folder that this user may write to.")

@@ -96,7 +96,7 @@ def committed(directory, name=NAME, *, size=None, layout=LINES):
 def continued(writer, recorded, *lines, layout=LINES, count=1, trusted=True):
     """Append lines as a batch does, to a segment that the index knows."""
     start = writer.start(NAME, End(recorded.size, recorded.size, count), recorded, layout, trusted=trusted)
-    with writer.writing(NAME, 1, start, layout, known=True) as segment:
+    with writer.writing(NAME, 1, start, layout, lines, known=True) as segment:
         segment.add(lines)
     return start
 
@@ -480,6 +480,39 @@ def test_whole_data_after_the_committed_size_go_to_quarantine_before_they_are_cu
     continued(writer, recorded, b"two")
     assert path.read_bytes() == b"one\ntwo\n"
     assert seen[-1] == kept(directory) == [(4, b"theirs\ntorn", "append")]
+
+
+@pytest.mark.parametrize("layout", [LINES, COUNTED])
+@pytest.mark.parametrize("tail", [b"two\nthree\n", b"two\nthr", b"two\n", b"t"])
+def test_an_interrupted_append_that_is_repeated_puts_nothing_into_quarantine(writer, directory, path, tail, layout):
+    begun = b"0001one\n" if layout is COUNTED else b"one\n"
+    path.write_bytes(begun)
+    recorded = committed(directory, layout=layout)
+    path.write_bytes(begun.replace(b"1", b"3") + tail)
+    continued(writer, recorded, b"two", b"three", layout=layout)
+    assert path.read_bytes() == begun.replace(b"1", b"3") + b"two\nthree\n"
+    assert kept(directory) == []
+    writer.undo()
+    assert path.read_bytes() == begun
+
+
+@pytest.mark.parametrize("tail", [b"two\nthree\nfour\n", b"two\nThree\n", b"three\n"])
+def test_bytes_that_are_more_or_others_than_those_that_are_appended_go_to_quarantine(writer, directory, path, tail):
+    path.write_bytes(b"one\n")
+    recorded = committed(directory)
+    path.write_bytes(b"one\n" + tail)
+    continued(writer, recorded, b"two", b"three")
+    assert path.read_bytes() == b"one\ntwo\nthree\n"
+    assert kept(directory) == [(4, tail, "append")]
+
+
+def test_the_same_bytes_stay_if_the_index_is_not_trusted_or_does_not_know_the_segment(writer, directory, path):
+    path.write_bytes(b"0002one\ntwo\nth")
+    start = writer.start(NAME, None, None, COUNTED, trusted=False)
+    with writer.writing(NAME, 1, start, COUNTED, [b"three"], known=False) as segment:
+        segment.add([b"three"])
+    assert path.read_bytes()[4:] == b"one\ntwo\nthree\n"
+    assert kept(directory) == [(12, b"th", "append")]
 
 
 @pytest.mark.parametrize("tail", [b"to", b"END 1"], ids=["torn", "end mark"])
