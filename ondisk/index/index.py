@@ -244,8 +244,8 @@ class Index:
         """Find the datum with a complete unique key, without the cost of a snapshot.
 
         Returns:
-            A list of at most one; an empty one also if archives that people renamed may have the datum, too; None if
-                only a snapshot can answer: no snapshot has read the datum's segment or metadata yet.
+            [row], or [] if there is none or a renamed archive might have it. None: use a snapshot, because none has
+                read the datum's segment or metadata yet.
         """
         connection = self.borrow()
         try:
