@@ -23,7 +23,7 @@ from ondisk.maintenance.metrics import HELP, metrics, write
 from ondisk.maintenance.states import Done, Report, State
 
 NOW = datetime.now(UTC)
-RULES = Path(ondisk.__file__).with_name("prometheus-rules.yml").read_text(encoding="utf-8")
+RULES = (Path(ondisk.__file__).parent / "maintenance/prometheus-rules.yml").read_text(encoding="utf-8")
 ALERTS = dict(re.findall(r"- alert: (\w+)\n +expr: (.+)", RULES))
 SAMPLE = re.compile(r"^(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
 _CLAUSE = re.compile(r'(time\(\) - )?(\w+)(?:\{state=~"([^"]+)"\})? (>|==) ([0-9 *]+)')
@@ -286,7 +286,9 @@ def test_a_run_that_is_long_ago_is_reported():
 def test_the_rules_of_the_package_use_metrics_that_exist_and_say_what_to_do():
     expressions = re.findall(r"^ +expr: (.+)$", RULES, re.MULTILINE)
     assert {name for each in expressions for name in re.findall(r"ondisk_\w+", each)} < {*HELP}
-    states = [state for each in expressions for named in re.findall(r'state=~"(.+?)"', each) for state in named.split("|")]
+    states = [
+        state for each in expressions for named in re.findall(r'state=~"(.+?)"', each) for state in named.split("|")
+    ]
     assert {*states} < {*Report("").counts}
     for key in ("alert", "severity", "summary", "description"):
         assert len(re.findall(rf"^[ -]+{key}: .+$", RULES, re.MULTILINE)) == len(expressions)
