@@ -361,7 +361,7 @@ class Index:
         self.shrink_log()
 
     def shrink_log(self) -> None:
-        """Give back what the write-ahead log takes beyond the size of the index and `WAL_LIMIT`, if no reader needs it.
+        """Cut the write-ahead log to an eighth of the index (64 KiB to `WAL_LIMIT`), if no reader needs it.
 
         A transaction that is rolled back, or killed, leaves the log as long as it has made it: on a full disk, most of
         the disk. SQLite cuts the log with the first commit after a checkpoint, so this commits a page unchanged.
@@ -486,7 +486,7 @@ def has_long_log(directory: Directory) -> int | None:
     log, index = directory.stat(f"{INDEX}-wal"), directory.stat(INDEX)
     if log is None or index is None:
         return None
-    kept = min(WAL_LIMIT, index.st_size)
+    kept = min(WAL_LIMIT, max(index.st_size // 8, _SPARE))
     return kept if log.st_size > kept + _SPARE else None
 
 
