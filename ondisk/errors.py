@@ -42,6 +42,14 @@ def shown(value: object) -> str:
     return _repr.repr(value)
 
 
+def counted(count: int, noun: str, verb: str = "") -> str:
+    """Return a count with its noun and verb in singular or plural: `1 datum was`, `2 data were`, `0 files`."""
+    if count != 1:
+        noun = "data" if noun == "datum" else f"{noun}s"
+        verb = {"is": "are", "was": "were", "has": "have"}.get(verb, verb)
+    return f"{count} {noun} {verb}".rstrip()
+
+
 class _Repr(reprlib.Repr):
     def __init__(self) -> None:
         super().__init__()

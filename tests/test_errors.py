@@ -111,3 +111,10 @@ def test_a_command_of_a_hint_can_be_copied():
 )
 def test_a_value_in_a_message_is_cut(value, text):
     assert errors.shown(value) == text
+
+
+def test_a_count_has_its_noun_and_verb_in_singular_or_plural():
+    counted = errors.counted
+    assert [counted(count, "datum", "was") for count in range(3)] == ["0 data were", "1 datum was", "2 data were"]
+    assert [counted(count, "file", "has") for count in range(3)] == ["0 files have", "1 file has", "2 files have"]
+    assert [counted(count, "byte") for count in range(3)] == ["0 bytes", "1 byte", "2 bytes"]

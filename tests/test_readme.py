@@ -2,7 +2,7 @@
 
 `python` blocks are doctests, `console` blocks are commands with their output. `sh` blocks are for a checkout: their
 commands must be targets of the Makefile, or activate the environment that it makes. Commands in `crontab` blocks are
-run as cron runs them; `ini` blocks are units, which systemd verifies; `yaml` blocks are rules for metrics that exist.
+run as cron runs them; `ini` blocks are units, which systemd verifies.
 `toml` blocks are configurations; blocks without a language are pictures.
 
 Each guide begins with a command that makes an empty folder below demo/: nothing that another page left is there.
@@ -153,8 +153,6 @@ def follow(page: str) -> None:
                 check_unit(text)
             case "toml":
                 DatasetConfig.from_toml(text)
-            case "yaml":
-                assert set(re.findall(r"ondisk_\w+", text)) <= set(METRICS)
             case _:
                 assert text.startswith("weather/"), "only the picture of a dataset is no code"
 

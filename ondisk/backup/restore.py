@@ -92,7 +92,7 @@ def restore(
         NotFound: it has no point of that time.
         DatasetExists, AlreadyExists: there is something at the path. After a restore that was killed, the same restore
             can be repeated.
-        InvalidInput: one of both folders is inside of the other.
+        InvalidInput: one folder is inside the other.
         IntegrityError: the index in the point, or its list of segments, is damaged.
         DiskFull: the disk is full.
 

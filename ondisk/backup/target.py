@@ -82,7 +82,7 @@ class Target:
 
         Raises:
             DatasetNotFound: there is no backup, and `create` is false.
-            InvalidInput: one of both folders is inside of the other.
+            InvalidInput: one folder is inside the other.
             AlreadyExists: `create` is true, and there is something at the path: other files, or a backup with a point.
             StateError: it is the backup of another dataset.
             ReadOnly: this user may not write there.

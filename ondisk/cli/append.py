@@ -31,6 +31,7 @@ from ondisk.errors import (
     InvalidInput,
     KeyMissing,
     OndiskError,
+    counted,
 )
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             raise
         except KeyboardInterrupt as interrupt:
             if total.count:
-                done = f"{total.imported} data were stored, {total.replaced} replaced"
+                done = f"{counted(total.imported, 'datum', 'was')} stored, {total.replaced} replaced"
                 interrupt.add_note(f"of the files before {name}, {done}; they are durable")
             if dataset.config.unique:
                 again = "skipped" if dataset.config.replace == "no" else "skipped or replaced by itself"

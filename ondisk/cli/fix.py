@@ -20,7 +20,7 @@ from ondisk.cli.output import Output
 from ondisk.cli.progress import segments_progress
 from ondisk.cli.spark import add_spark, executors
 from ondisk.cli.streams import complain
-from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError
+from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError, counted
 
 if TYPE_CHECKING:
     from ondisk import Dataset
@@ -83,7 +83,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             report, error = examined(lambda: dataset.fix(**options, dry_run=True))
             lost = dataset.info()["lost"] if arguments.acknowledge else 0
             if lost:
-                complain("note", f"{lost} data that are lost would not be counted any more; --yes does it")
+                are = counted(lost, "datum", "is")
+                complain("note", f"{are} lost, and would not be counted any more; --yes does it")
             code = would_mend(noted(report), error, "fix", FIXED, output)
             return EXIT_FINDINGS if lost else code
         with executors(arguments.spark) as spark:

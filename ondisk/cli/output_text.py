@@ -13,7 +13,7 @@ from ondisk import json_shapes
 from ondisk.cli.streams import complain, printable, write_stdout
 from ondisk.dataset.json_lines import json_data, metadata_of, time_text
 from ondisk.datum import Datum, Value
-from ondisk.errors import command
+from ondisk.errors import command, counted
 
 if TYPE_CHECKING:
     from ondisk import AppendResult, FieldSummary, Group, Summary
@@ -83,13 +83,13 @@ class TextOutput:
         warnings: Sequence[tuple[str, str]],
         notes: Sequence[tuple[str, str]],
     ) -> None:
-        counts = f"{result.imported} imported, {_many(result.duplicates, 'duplicate')}, "
+        counts = f"{result.imported} imported, {counted(result.duplicates, 'duplicate')}, "
         counts += f"{result.replaced} replaced, " * bool(result.replaced) + f"{result.refused} refused"
-        _print(f"{counts}; {_many(result.bytes, 'byte')} in {_many(result.segments, 'segment')}")
+        _print(f"{counts}; {counted(result.bytes, 'byte')} in {counted(result.segments, 'segment')}")
 
     def imported(self, report: PipelineReport) -> None:
         verb = "to import" if report.dry_run else "imported"
-        parts = [f"{_many(report.imported, 'file')} {verb}", f"{report.known} known"]
+        parts = [f"{counted(report.imported, 'file')} {verb}", f"{report.known} known"]
         parts += [f"{len(files)} {what}" for files, what in ((report.changed, "changed"), (report.failed, "failed"))
                   if files]  # fmt: skip
         _print_lines([f"{report.name}: {', '.join(parts)}", *map(_stored, report.datasets.items())])
@@ -108,8 +108,8 @@ class TextOutput:
 
     def files_exported(self, result: ExportResult, to: str, *, linked: bool) -> None:
         how = "linked" if linked else "written"
-        counts = f"{_many(result.exported, 'file')} {how}, {result.present} already there, {result.refused} refused"
-        _print_lines([f"{to}: {counts}; {_many(result.bytes, 'byte')}"])
+        counts = f"{counted(result.exported, 'file')} {how}, {result.present} already there, {result.refused} refused"
+        _print_lines([f"{to}: {counts}; {counted(result.bytes, 'byte')}"])
 
     def summary(self, summary: Summary) -> None:
         rows = {"count": summary.count, "size": summary.size, "begin": summary.begin, "end": summary.end}
@@ -131,14 +131,14 @@ class TextOutput:
         write_stdout(table(header, [*map(cells, page)]).encode() for page in _pages(groups))
 
     def plotted(self, file: str, count: int) -> None:
-        _print_lines([f"{file}: {_many(count, 'group')}"])
+        _print_lines([f"{file}: {counted(count, 'group')}"])
 
     def would_delete(self, found: Summary) -> None:
         how = "; --yes deletes them" if found.count else ""
-        _print(f"{found.count} data of {_many(found.size, 'byte')} would be deleted{how}")
+        _print(f"{counted(found.count, 'datum')} of {counted(found.size, 'byte')} would be deleted{how}")
 
     def deleted(self, count: int) -> None:
-        _print(f"{count} data deleted")
+        _print(f"{counted(count, 'datum')} deleted")
 
     def acknowledged(self, done: Acknowledged, *, dry_run: bool) -> None:
         verb, how = (
@@ -147,11 +147,11 @@ class TextOutput:
             else ("acknowledged", "")
         )
         at = f"the consumer continues at byte {done.position.byte_index} of {done.position.segment}.seg"
-        removed = f"{_many(len(done.removed), 'segment')} {'to remove' if dry_run else 'removed'}"
-        _print(f"{done.count} data {verb}: {at}; {removed}{how}")
+        removed = f"{counted(len(done.removed), 'segment')} {'to remove' if dry_run else 'removed'}"
+        _print(f"{counted(done.count, 'datum')} {verb}: {at}; {removed}{how}")
 
     def checked(self, report: Report, shown: Sequence[Diagnosis | Done]) -> None:
-        space = f"a repack frees {_many(report.freed, 'byte')}"
+        space = f"a repack frees {counted(report.freed, 'byte')}"
         is_all = any(not each.state for each in shown)  # --all was given
         lines = map(_found, shown) if is_all else _first(_found, shown)
         notes = [
@@ -169,7 +169,7 @@ class TextOutput:
         self, report: Report, verb: str, work: Sequence[Diagnosis | Done], left: Sequence[Diagnosis | Done] = ()
     ) -> None:
         how = "; --yes does it" if work or report.needs_check else ""
-        what = f"{_many(len(work), 'segment')} to {verb}{how}"
+        what = f"{counted(len(work), 'segment')} to {verb}{how}"
         _print_lines([*_first(_found, [*work, *left]), _state(report), what, *_damaged(report), *_deletions(work)])
 
     def would_rebuild(self, report: Report) -> None:
@@ -189,30 +189,30 @@ class TextOutput:
             for item in items:
                 count, size = count + 1, size + item.size
                 yield _item(item)
-            yield f"{dataset}: {_many(count, 'item')} in quarantine, {_many(size, 'byte')}"
+            yield f"{dataset}: {counted(count, 'item')} in quarantine, {counted(size, 'byte')}"
 
         _print_lines(lines())
 
     def exported(self, item: Item, file: str) -> None:
-        _print_lines([f"{item.name}: {_many(item.size, 'byte')} copied to {file}"])
+        _print_lines([f"{item.name}: {counted(item.size, 'byte')} copied to {file}"])
 
     def restored(self, item: Item, dataset: str) -> None:
         _print_lines([f"{item.segment} is back; run {command('fix', dataset, '--yes')} to read it"])
 
     def would_drop(self, items: Sequence[Item]) -> None:
         size = sum(item.size for item in items)
-        total = f"{_many(len(items), 'item')} would be dropped, {_many(size, 'byte')}; --yes drops"
+        total = f"{counted(len(items), 'item')} would be dropped, {counted(size, 'byte')}; --yes drops"
         _print_lines([*map(_item, items), f"{total} {'it' if len(items) == 1 else 'them'}"])
 
     def dropped(self, items: Sequence[Item]) -> None:
         size = sum(item.size for item in items)
-        _print(f"{_many(len(items), 'item')} dropped, {_many(size, 'byte')} freed")
+        _print(f"{counted(len(items), 'item')} dropped, {counted(size, 'byte')} freed")
 
     def backed_up(self, done: Backup) -> None:
         _complain_of_segments(done.problems, _KEPT)
-        removed = f"; {_many(len(done.removed), 'older point')} removed" if done.removed else ""
+        removed = f"; {counted(len(done.removed), 'older point')} removed" if done.removed else ""
         what = _kept(done)
-        copied = f"{done.copied} copied, {_many(done.bytes, 'byte')}"
+        copied = f"{done.copied} copied, {counted(done.bytes, 'byte')}"
         _print(f"{printable(done.dataset)}: point {time_text(done.point)}: {what}; {copied}{removed}")
 
     def restored_dataset(self, done: Restored) -> None:
@@ -229,22 +229,22 @@ class TextOutput:
             _complain_of_segments(each.damage, _VERIFIED)
             parts = [_kept(each)]
             parts += [f"{each.incomplete} not whole"] * (each.incomplete > 0)
-            parts += [f"without {_many(len(each.offline), 'archive')}"] * bool(each.offline)
+            parts += [f"without {counted(len(each.offline), 'archive')}"] * bool(each.offline)
             if each.damage:
                 parts.append(f"{len(each.damage)} damaged")
             elif verified and not each.incomplete:
                 parts.append("verified")
             _print(f"{time_text(each.time)}  {', '.join(parts)}")
-        _print(f"{printable(target)}: {_many(len(points), 'point')}")
+        _print(f"{printable(target)}: {counted(len(points), 'point')}")
 
     def pulled(self, path: str, pulled: Pulled) -> None:
         parts = [f"{pulled.stored} stored", f"{pulled.deleted} deleted"]
         counts = ((pulled.present, "already here"), (pulled.old, "too old"), (pulled.missing, "missing"),
                   (pulled.kept, "kept that the source has lost"))  # fmt: skip
         parts += [f"{count} {what}" for count, what in counts if count]
-        left = f"{_many(pulled.lag.changes, 'change')} left" if pulled.lag.changes else "nothing left"
+        left = f"{counted(pulled.lag.changes, 'change')} left" if pulled.lag.changes else "nothing left"
         where = f"{printable(path)}: "
-        _print(f"{where}{', '.join(parts)}; {_many(pulled.bytes, 'byte')}; change {pulled.offset}, {left}")
+        _print(f"{where}{', '.join(parts)}; {counted(pulled.bytes, 'byte')}; change {pulled.offset}, {left}")
 
     def compared(self, path: str, verified: Verified) -> None:
         counts = ((verified.missing, "missing"), (verified.extra, "only in the replica"), (verified.differs, "differ"),
@@ -256,7 +256,7 @@ class TextOutput:
             _print(f"{each.kind}: {first}{more}, in {each.segment}")
         parts = [f"{count} {what}" for count, what in counts if count] or ["nothing differs"]
         parts += [f"{verified.aged} removed by age on one side"] * (verified.aged > 0)
-        left = f"; {_many(verified.left, 'later change')} not compared" if verified.left else ""
+        left = f"; {counted(verified.left, 'later change')} not compared" if verified.left else ""
         _print(f"{printable(path)}: {', '.join(parts)}; up to change {verified.offset}{left}")
 
     def reconciled(self, path: str, done: Reconciled, *, dry_run: bool) -> None:
@@ -294,11 +294,11 @@ class TextOutput:
 
     def tokens(self, entries: Sequence[Entry] | Sequence[ambry.Entry]) -> None:
         rows = ("  ".join(f"{key}={_shown(value)}" for key, value in each.described().items()) for each in entries)
-        _print_lines([*rows, _many(len(entries), "token")])
+        _print_lines([*rows, counted(len(entries), "token")])
 
     def verified(self, file: str, layout: str, count: int, superseded: int, size: int) -> None:
         more = f"; {superseded} more are superseded" * bool(superseded)
-        _print_lines([f"{file}: {_many(count, 'token')} in {_many(size, 'byte')}; nothing is damaged{more}"])
+        _print_lines([f"{file}: {counted(count, 'token')} in {counted(size, 'byte')}; nothing is damaged{more}"])
 
     def maintained(self, result: Maintained, *, dry_run: bool) -> None:
         parts = []
@@ -310,7 +310,7 @@ class TextOutput:
         if done:
             parts.append("would " * dry_run + ", ".join(f"{action} {count}" for action, count in done.items()))
         if result.left is not None and result.left.quarantine.items:
-            parts.append(f"{_many(result.left.quarantine.items, 'item')} in quarantine")
+            parts.append(f"{counted(result.left.quarantine.items, 'item')} in quarantine")
         if not dry_run:
             parts.append(f"{_freed(result.freed)} in {result.duration:.1f} s")
         _print(printable(f"{result.dataset}: {'; '.join(parts)}"))
@@ -398,7 +398,7 @@ def _changes(migration: Migration) -> Iterator[str]:
         if names != wanted:
             yield f"{key} is {', '.join(wanted) or 'empty'} instead of {', '.join(names) or 'empty'}"
     if migration.count:
-        yield f"the metadata of {migration.count} data are read from the segments"
+        yield f"the metadata of {counted(migration.count, 'datum')} are read from the segments"
     if migration.backup:
         yield f"the old index is kept in {migration.backup}"
 
@@ -431,7 +431,7 @@ def _done(each: Diagnosis | Done) -> str:
 
 def _freed(count: int) -> str:
     """Return how many bytes were freed; or, of a repack that needs more than before, how many more are used."""
-    return f"{_many(count, 'byte')} freed" if count >= 0 else f"{_many(-count, 'byte')} more used"
+    return f"{counted(count, 'byte')} freed" if count >= 0 else f"{counted(-count, 'byte')} more used"
 
 
 def _state(report: Report) -> str:
@@ -440,7 +440,7 @@ def _state(report: Report) -> str:
 
 def _counts(report: Report) -> str:
     (_, ok), *others = report.counts.items()
-    return ", ".join([f"{_many(ok, 'segment')} OK", *(f"{count} {name.upper()}" for name, count in others if count)])
+    return ", ".join([f"{counted(ok, 'segment')} OK", *(f"{count} {name.upper()}" for name, count in others if count)])
 
 
 def _deletions(found: Iterable[Diagnosis | Done]) -> list[str]:
@@ -448,7 +448,7 @@ def _deletions(found: Iterable[Diagnosis | Done]) -> list[str]:
     names = [each.segment for each in found if each.action == "delete"]
     more = f" and {len(names) - _NAMED:,} more; --json lists all" * (len(names) > _NAMED)
     named = ", ".join(names[:_NAMED]) + more
-    return [f"the next repack DELETES {_many(len(names), 'segment')}: {named}"] if names else []
+    return [f"the next repack DELETES {counted(len(names), 'segment')}: {named}"] if names else []
 
 
 def _untrusted(report: Report) -> list[str]:
@@ -479,13 +479,13 @@ def _consumed(report: Report) -> list[str]:
     if not report.consumed:
         return []
     how = f"{command('fix', report.dataset, '--yes')} removes them from the index"
-    return [f"{_many(report.consumed, 'segment')} read and removed by the consumer of the queue: {how}"]
+    return [f"{counted(report.consumed, 'segment')} read and removed by the consumer of the queue: {how}"]
 
 
 def _quarantine(report: Report) -> list[str]:
     items, size = report.quarantine
     how = f"{command('quarantine', report.dataset)} lists what was in the way"
-    return [f"{_many(items, 'item')} in quarantine, {_many(size, 'byte')}: {how}"] if items else []
+    return [f"{counted(items, 'item')} in quarantine, {counted(size, 'byte')}: {how}"] if items else []
 
 
 def _replaced(report: Report) -> list[str]:
@@ -494,14 +494,14 @@ def _replaced(report: Report) -> list[str]:
         return []
     time = time_text(datetime.fromtimestamp(until, UTC).replace(microsecond=0))
     how = "the first repack after that removes them"
-    return [f"{_many(segments, 'replaced segment')} kept for readers, {_many(size, 'byte')}, until {time}: {how}"]
+    return [f"{counted(segments, 'replaced segment')} kept for readers, {counted(size, 'byte')}, until {time}: {how}"]
 
 
 def _item(item: Item) -> str:
     """Return the line of an item."""
     piece = "" if item.offset is None else f", from byte {item.offset}"
     by = f"{item.verb}: " if item.verb else ""
-    return f"{item.name}: {_many(item.size, 'byte')} of {item.segment}{piece}: {by}{item.why}"
+    return f"{item.name}: {counted(item.size, 'byte')} of {item.segment}{piece}: {by}{item.why}"
 
 
 def _complain_of(result: Maintained) -> None:
@@ -511,7 +511,7 @@ def _complain_of(result: Maintained) -> None:
         complain("note", f"{result.dataset}: the index was lost and was rebuilt: {back}")
     if result.kept:
         hint = f"{command('quarantine', result.dataset)} lists it"
-        items = _many(len(result.kept), "item")
+        items = counted(len(result.kept), "item")
         complain("warning", printable(f"{result.dataset}: {items} moved to quarantine; {hint}"))
     unknown = [each for each in result.done if each.action == "delete" and "DELETED" in each.state.names]
     lost = [each for each in result.done if each.lost]
@@ -552,10 +552,6 @@ def _listed(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(_listed(each) if isinstance(each, Mapping) else _shown(each) for each in value)
     return _shown(value)
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _counted(field: FieldSummary) -> str:
@@ -612,7 +608,7 @@ def _beginning(value: Any, room: list[int]) -> Any:
 
 def _kept(what: Backup | Restored | Listed) -> str:
     """Return how much a point of a backup has, or a dataset that was restored from one."""
-    return f"{what.count} data in {_many(what.segments, 'segment')} of {_many(what.size, 'byte')}"
+    return f"{counted(what.count, 'datum')} in {counted(what.segments, 'segment')} of {counted(what.size, 'byte')}"
 
 
 def _complain_of_segments(problems: Iterable[Problem], effects: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ondisk.cli.output_text import key_text, number_text
 from ondisk.cli.streams import printable
-from ondisk.errors import InvalidInput
+from ondisk.errors import InvalidInput, counted
 from ondisk.index.groups import PERIODS, Group
 
 MOST = 5_000
@@ -120,7 +120,7 @@ def _bars(
             continue
         bottom, top = map(axis.place, span)
         colour, height = (_BAR if of is None else _SPAN), max(round(bottom - top, 1), 1)
-        title = f"{key_text(group.key, by)}: {group.count} data"
+        title = f"{key_text(group.key, by)}: {counted(group.count, 'datum')}"
         if of is not None:
             title += f", {of} {number_text(group.min)} to {number_text(group.max)}, mean {number_text(group.mean)}"
             means.append((hour, round(place + width / 2, 1), axis.place(group.mean or 0.0)))

@@ -16,7 +16,7 @@ from ondisk.dataset.queryable import Queryable
 from ondisk.dataset.read import check_limit
 from ondisk.dataset.skipped import Damaged, skipped_of
 from ondisk.datum import Datum, Location
-from ondisk.errors import AlreadyExists, InvalidInput, LockError, OndiskError, ReadOnly, StateError, shown
+from ondisk.errors import AlreadyExists, InvalidInput, LockError, OndiskError, ReadOnly, StateError, counted, shown
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Batch, Format, find
 from ondisk.formats.base import BATCH_SIZE
@@ -928,7 +928,7 @@ class Dataset(Queryable):
             error.context["result"] = result
             raise
         except BaseException as error:  # an interrupt, or what the iterable of data raised
-            done = f"{result.imported} data were stored, {result.replaced} replaced"
+            done = f"{counted(result.imported, 'datum', 'was')} stored, {result.replaced} replaced"
             error.add_note(f"ondisk: before this, {done} in {self.path}; they are durable")
             raise
         return result

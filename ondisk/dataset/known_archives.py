@@ -46,7 +46,7 @@ class Fault(Enum):
     COPY = auto()
     """It is a copy of another archive, which is used, or of the dataset itself."""
     TWIN = auto()
-    """It has the UUID of another, and nothing says which of both is the copy."""
+    """It has the same UUID as another archive, and it is unclear which of the two is the copy."""
     ORDINARY = auto()
     """It is of an ordinary dataset, and was put into a replica: its numbers are not those of the source."""
     OFFLINE = auto()

@@ -15,7 +15,7 @@ def paths_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -
     """Return the paths of datasets, each dataset once.
 
     Args:
-        given: a path, a pattern such as `archive/*`, or several of both. The datasets that a pattern matches are in the
+        given: a path, a pattern such as `archive/*`, or a list of them. The datasets that a pattern matches are in the
             order of their names; `**` matches folders inside each other, and no wildcard matches a hidden folder.
 
     Raises:

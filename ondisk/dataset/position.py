@@ -317,7 +317,7 @@ def begin_again(directory: Directory, name: str, *, is_committed: bool = False) 
 
 
 def leave_removed(access: Access, verb: str) -> State | None:
-    """Move a position in a segment that neither the disk nor the index has any more to the beginning of that number.
+    """If the position points into a segment that is gone from disk and index, move it to the start of that segment.
 
     If no segment is left at all, it goes to that of `0.seg`: Beats begins with it, and removes what precedes the
     position when it starts again.

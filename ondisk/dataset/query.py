@@ -277,8 +277,8 @@ class Snapshots:
                     snapshot = stack.enter_context(opened.index.snapshot())
                     uuids.add(str(snapshot.dataset()["uuid"]))
                     archived.append((archive, opened, snapshot))
-                # A change of both, such as a replacement of archived data, changes the dataset first. So a snapshot of
-                # the dataset from before it does not fit a snapshot of an archive from after it.
+                # A change of dataset and archive, such as a replacement of archived data, changes the dataset first. So
+                # a snapshot of the dataset from before it does not fit a snapshot of an archive from after it.
                 if archived and self._state() != state:
                     continue
                 if not self._check(main, uuids, self._interval):

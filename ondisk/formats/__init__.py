@@ -45,7 +45,7 @@ def find(name: str) -> type[Format]:
     others = _others(tuple(sys.path))
     if name not in others.names:
         known = sorted({*_BUILT_IN, *others.names})
-        hint = f"The formats are {', '.join(known)}."
+        hint = f"The formats are {', '.join(known)}. If a package adds it, install that."
         raise ConfigError(f"unknown format {shown(name)}", hint=hint, format=name, known=known)
     try:
         loaded = others[name].load()
@@ -71,8 +71,16 @@ def recognised(file_name: str | None, head: bytes, likely: str) -> str | None:
     extension = PurePath(file_name or "").suffix.removeprefix(".").lower()
     if extension == likely or (extension and is_known(extension)):
         return extension
-    candidates = dict.fromkeys([likely, *_BUILT_IN])
-    return next((name for name in candidates if find(name).recognises(head)), None)
+    known = next((name for name in dict.fromkeys([likely, *_BUILT_IN]) if find(name).recognises(head)), None)
+    return known or next((name for name in sorted(_others(tuple(sys.path)).names) if _has_begun(name, head)), None)
+
+
+def _has_begun(name: str, head: bytes) -> bool:
+    """Return whether a format of another package recognises these bytes; one that cannot be loaded recognises none."""
+    try:
+        return find(name).recognises(head)
+    except ConfigError:
+        return False
 
 
 def is_known(name: str) -> bool:

@@ -29,9 +29,8 @@ class AtomicChange:
     Args:
         lazy: leave the commit in the write-ahead log, until the caller or a later commit runs a checkpoint. But what is
             done after a commit is done when the main file has it.
-        seq_elsewhere: returns the highest number that other indices have given out in the order of changes, which the
-            dataset shares with its archives; of a replica, the highest of its own numbers there. Called before the
-            first number is taken.
+        seq_elsewhere: returns the highest seq used by the dataset's other indices; in a replica, the highest of its own
+            numbers. Called before the first number is taken.
         tide: of the directory; None if the caller saves the tide mark itself.
 
     Attributes:

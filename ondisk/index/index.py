@@ -244,8 +244,8 @@ class Index:
         """Find the datum with a complete unique key, without the cost of a snapshot.
 
         Returns:
-            A list of at most one; an empty one also if archives that people renamed may have the datum, too; None if
-                only a snapshot can answer: no snapshot has read the datum's segment or metadata yet.
+            [row], or [] if there is none or a renamed archive might have it. None: use a snapshot, because none has
+                read the datum's segment or metadata yet.
         """
         connection = self.borrow()
         try:
@@ -361,7 +361,7 @@ class Index:
         self.shrink_log()
 
     def shrink_log(self) -> None:
-        """Give back what the write-ahead log takes beyond the size of the index and `WAL_LIMIT`, if no reader needs it.
+        """Cut the write-ahead log to an eighth of the index (64 KiB to `WAL_LIMIT`), if no reader needs it.
 
         A transaction that is rolled back, or killed, leaves the log as long as it has made it: on a full disk, most of
         the disk. SQLite cuts the log with the first commit after a checkpoint, so this commits a page unchanged.
@@ -486,7 +486,7 @@ def has_long_log(directory: Directory) -> int | None:
     log, index = directory.stat(f"{INDEX}-wal"), directory.stat(INDEX)
     if log is None or index is None:
         return None
-    kept = min(WAL_LIMIT, index.st_size)
+    kept = min(WAL_LIMIT, max(index.st_size // 8, _SPARE))
     return kept if log.st_size > kept + _SPARE else None
 
 

@@ -151,7 +151,7 @@ def unarchive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
         OndiskError: every error ends the work; `error.context["report"]` contains the segments moved before it.
 
     Durability: the dataset commits; then, when nobody reads an older snapshot of the dataset, the archive commits.
-    Locks: takes the writers' locks of both for each segment.
+    Locks: takes the writers' locks of dataset and archive for each segment.
     """
     with _reporting(access) as done:
         access.archives.check_last()

@@ -373,7 +373,7 @@ class _Move(Move):
         new: Segment,
         interval: Interval,
     ) -> tuple[End, Facts]:
-        """Write the data of both, in query order, to a new generation of the target's segment."""
+        """Write the data of this segment and the other, in query order, to a new generation of the target's segment."""
         format = self._format
         directory, name = self._target.directory, new.name
         readers = {

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ondisk.dataset.position import is_consumed, is_unread
+from ondisk.errors import counted
 from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import Segment
 from ondisk.maintenance.ages import NO_LIMITS, AgeLimits
@@ -181,12 +182,13 @@ def beats_name(name: str) -> str | None:
 
 def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, start: int) -> Diagnosis:
     if found is None and is_consumed(name, known.segment.end.length, at.position):
-        reason = f"the consumer of the queue has read and removed it; the index knows {known.count} data of it"
+        data = counted(known.count, "datum")
+        reason = f"the consumer of the queue has read and removed it; the index has {data} of it"
         return Diagnosis(name, State.OK, (reason,), consumed=True)
     if found is None or not found.is_file:
         reason = "it is not on disk" if found is None else "it is not a regular file, and is left untouched"
-        data = known.count + known.without_row
-        return Diagnosis(name, State.MISSING, (f"{reason}; the index knows {data} data of it",))
+        data = counted(known.count + known.without_row, "datum")
+        return Diagnosis(name, State.MISSING, (f"{reason}; the index has {data} of it",))
     interval = at.interval(name, known)
     if not known.count and found.stray is None and not [*misnamed(known, interval, at)]:
         is_as_known = found.seen not in OTHER_BYTES and not found.has_grown
@@ -282,15 +284,15 @@ def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circu
     if known.first < start:
         yield f"its first datum begins at byte {known.first}, but data cannot begin before byte {start}"
     if known.overlaps:
-        yield f"{known.overlaps} data begin inside the datum before, the first at byte {known.overlap_at}"
+        yield f"{counted(known.overlaps, 'overlap')} between its data, the first at byte {known.overlap_at}"
     if found.stray is not None:
         yield f"{found.stray} has the name of a generation of it, and is not one: move this file away"
     is_renewed = is_consumed(
         known.segment.name, known.segment.end.length, at.position
     )  # then Beats uses its name again
     if known.segment.end.size > found.size and not is_renewed:
-        data = f"its data go up to byte {known.needed}" if known.needed > found.size else "all its data are there"
-        yield f"it ends at byte {found.size}, and once ended at byte {known.segment.end.size}; {data}"
+        data = f"its data end at byte {known.needed}" if known.needed > found.size else "no data are missing"
+        yield f"the file shrank from {known.segment.end.size} to {found.size} bytes; {data}"
     if not found.is_readable and found.seen in OTHER_BYTES:
         yield f"{_unreadable(found)}, and it is not the file that the index describes"
     # Else it was noted about a file that is not there any more.
@@ -329,7 +331,7 @@ def _dirty(known: Known, found: OnDisk, start: int) -> Iterator[str]:
     if found.size > end.size + found.sealed and not known.segment.shared:
         yield f"{found.size - end.size} bytes at its end belong to an interrupted or running append"
     if known.misplaced and number_of(known.segment.name.partition(".")[0]) is None:  # a sequence has no order
-        yield f"{known.misplaced} data are out of time order, the first at byte {known.misplaced_at}"
+        yield f"{counted(known.misplaced, 'datum', 'is')} out of time order, the first at byte {known.misplaced_at}"
 
 
 def _freed(known: Known, found: OnDisk, start: int) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from ondisk.dataset.access import Access
-from ondisk.errors import DiskFull, OndiskError, StorageError
+from ondisk.errors import DiskFull, OndiskError, StorageError, counted
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Format
 from ondisk.index import Segment, Snapshot, segment_rows
@@ -412,18 +412,19 @@ def _not_a_directory(name: str, known: Known | None, entry: Entry, at: Circumsta
         if entry.kind == "file" and not entry.size and at.interval(name) is not None:
             return Diagnosis(name, State.DELETED, ("it is empty, and the index does not know it",))
         return Diagnosis(name, State.CORRUPTED, ("it is not a directory, and the index does not know it",))
-    reason = f"it is not a directory; left untouched; the index knows {known.count} data of it"
+    reason = f"it is not a directory; left untouched; the index has {counted(known.count, 'datum')} of it"
     return Diagnosis(name, State.UNALIGNED, (reason,))
 
 
 def _corrupted(known: Known, files: Files, at: Circumstances) -> Iterator[str]:
     yield from misnamed(known, at.interval(known.segment.name), at, files.seen)
     if files.repeated.count:
-        yield f"{files.repeated.count} data have the same file as another datum, the first {files.repeated.named[0]}"
+        have = counted(files.repeated.count, "datum", "has")
+        yield f"{have} the same file as another datum, the first {files.repeated.named[0]}"
     if files.missing.count:
-        yield f"{files.missing.count} files are missing, the first {files.missing.named[0]}"
+        yield f"{counted(files.missing.count, 'file', 'is')} missing, the first {files.missing.named[0]}"
     if files.resized.count:
-        yield f"{files.resized.count} files have another size, the first {files.resized.named[0]}"
+        yield f"{counted(files.resized.count, 'file', 'has')} another size, the first {files.resized.named[0]}"
     if not files.has_metadata:
         yield f"{METADATA} is missing"
     # Else it was noted about a directory that is not there any more.
@@ -444,14 +445,14 @@ def _dirty(known: Known, files: Files) -> Iterator[str]:
     removed = files.removed
     if removed.count:
         is_deleted = known.deleted is not None and not known.unexplained
-        what = "are of deleted data, not yet repacked" if is_deleted else "have no datum in the index any more"
-        yield f"{removed.count} files {what}, the first {removed.named[0]}"
+        what = "of deleted data, not yet repacked" if is_deleted else "without a datum in the index"
+        yield f"{counted(removed.count, 'file', 'is')} {what}, the first {removed.named[0]}"
     if files.unknown.count:
-        yield f"{files.unknown.count} files have no datum in the index, the first {files.unknown.named[0]}"
+        yield f"{counted(files.unknown.count, 'file', 'has')} no datum in the index, the first {files.unknown.named[0]}"
     if files.unused:
         yield f"{files.unused} numbers before, between or after its data have no file"
     if files.misplaced.count:
-        yield f"{files.misplaced.count} data are out of time order, the first {files.misplaced.named[0]}"
+        yield f"{counted(files.misplaced.count, 'datum', 'is')} out of time order, the first {files.misplaced.named[0]}"
     if files.has_new_metadata:
         yield f"{NEW_METADATA} exists: a repack was interrupted"
 

@@ -15,7 +15,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import Archives, DatasetAccess
 from ondisk.dataset.layout import ARCHIVE, SENTINEL
 from ondisk.dataset.position import begin_again, leave_removed, numbers_in, position, set_right
-from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, StateError
+from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, StateError, counted
 from ondisk.filesystem import Directory
 from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import INDEX, Copies, Segment, replica, segment_rows
@@ -113,7 +113,8 @@ def fix(
                 dataset.archives.record.accept(access)
                 _request_again(dataset, access)
         if lost := dataset.archives.record.update():
-            reason = f"the index of an archive was replaced by an older one, and {lost} data are not in it any more"
+            are = counted(lost, "datum", "is")
+            reason = f"the index of an archive was replaced by an older one, and {are} not in it any more"
             report.add("", [Done(ARCHIVE, State.MISSING, (f"{reason}; {_LOST}",), "forget", 0, lost)])
         report.segments += _repositioned(dataset)
         report.segments += moved_position(leave_removed(dataset, "fix"))
@@ -177,7 +178,8 @@ def _with(asked: list[Done], found: Report, *, forget: bool) -> Report:
 
 
 def _forgotten(name: str, lost: int, are_lost: str) -> Done:
-    return Done(f"{ARCHIVE}/{name}", State.MISSING, (f"{lost} data of this archive {are_lost}",), "forget", 0, lost)
+    reason = f"{counted(lost, 'datum')} of this archive {are_lost}"
+    return Done(f"{ARCHIVE}/{name}", State.MISSING, (reason,), "forget", 0, lost)
 
 
 def _fix(
@@ -299,7 +301,7 @@ def _unaccounted(dataset: DatasetAccess, report: Report) -> Iterator[Done]:
         transaction.count_lost(lost)
         transaction.commit()
     if lost:
-        reason = f"an older state was put back; up to {lost} later changes, data or deletions, were not found again"
+        reason = f"an older index was restored; up to {counted(lost, 'later change', 'is')} lost (data or deletions)"
         yield Done(INDEX, State.MISSING, (f"{reason}; {_LOST}",), "forget", 0, lost)
 
 

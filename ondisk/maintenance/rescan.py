@@ -13,7 +13,7 @@ from itertools import accumulate, compress
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.position import begin_again, believed, is_consumed, is_passed, is_unread, position
-from ondisk.errors import IndexCorrupt, StorageError, command
+from ondisk.errors import IndexCorrupt, StorageError, command, counted
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
 from ondisk.index import Copies, Segment, segment_rows
@@ -42,10 +42,10 @@ from ondisk.step import ALWAYS, NOTHING, Interval
 
 _PIECE = 1024 * 1024
 _SALVAGED = "it is damaged; what is whole in it was written to a new file"
-_DELETE_AGAIN = "must be deleted again"
-_DELETE_EXTRA = "are deleted by `ondisk replicate SOURCE REPLICA --reconcile --delete-extra`"
-_ENCRYPTED_AGAIN = "its data are encrypted in another way than those that were stored, and cannot be compared with them"
-_DIFFERENT = "data in it have the unique values of other data, which count, and other contents"
+_DELETE_AGAIN = "delete them again"
+_DELETE_EXTRA = "run `ondisk replicate SOURCE REPLICA --reconcile --delete-extra`"
+_ENCRYPTED_AGAIN = "its data are encrypted differently from the stored data, so the two cannot be compared"
+_DIFFERENT = "it has data with the same unique values as other data but different contents; the other data were kept"
 
 
 class NeedsRewrite(Exception):
@@ -69,9 +69,9 @@ class Misnamed(Exception):
 class Rescan:
     """Reads a segment's data back from its file into the index, in one transaction.
 
-    Of data with the same unique values one counts: in a segment the last, of two segments the one that was read first.
-    The others are second copies if they are equal; a repack removes them, and data that were deleted or replaced. If
-    one of them differs, the file gets a second name in quarantine.
+    If several data have the same unique values, fix keeps one: the last one in a segment, or the one in the segment it
+    read first. The others are second copies if they are equal; a repack removes them, and data that were deleted or
+    replaced. If one of them differs, the file gets a second name in quarantine.
 
     Args:
         puts_off: raise `Misnamed` if data of a segment without rows are of other times than its name says.
@@ -158,25 +158,29 @@ class Rescan:
             returned = self._new
         if returned:
             how = _DELETE_EXTRA if self._access.config.replica else _DELETE_AGAIN
-            all_reasons.append(f"{returned} data that the index did not know were read; deleted ones {how}")
+            read = counted(returned, "datum", "was")
+            all_reasons.append(f"{read} read that the index did not have; if you had deleted any, {how}")
         if self._forgotten:
-            all_reasons.append(f"{self._forgotten} data that the index knew are gone")
+            all_reasons.append(f"{counted(self._forgotten, 'datum', 'is')} gone from the segment")
         if self._without_row:
-            all_reasons.append(f"{self._without_row} data that the index had counted are gone: {REMEDY}")
+            all_reasons.append(f"{counted(self._without_row, 'datum', 'is')} gone that the index had counted: {REMEDY}")
         if self._changed and self._is_encrypted:
             reset = command("fix", self._access.dataset_path, "--acknowledge", "--yes")
             all_reasons.append(f"{_ENCRYPTED_AGAIN}: one counts as lost; if the file is right, {reset} resets that")
         elif self._changed:
-            all_reasons.append(f"data in it have other bytes than those that were stored: {REMEDY}")
+            all_reasons.append(f"some of its data have other bytes than the stored ones: {REMEDY}")
         if self._only_here:
-            all_reasons.append(f"{len(self._only_here)} data cannot be read where they were, and count here now")
+            unreadable = counted(len(self._only_here), "datum", "is")
+            all_reasons.append(f"{unreadable} unreadable in another segment, so the copy here is used now")
         if self._duplicates.different:
-            different = f"{self._duplicates.different} data have the unique values of other data, and other contents"
+            have = counted(self._duplicates.different, "datum", "has")
+            different = f"{have} the same unique values as other data but different contents"
             all_reasons.append(f"{different}: its file was linked into quarantine")
         if (skipped := self._duplicates.skipped).count:
-            all_reasons.append(f"{skipped.count} data are already in other segments and were skipped: {skipped.text()}")
+            were = counted(skipped.count, "datum", "was")
+            all_reasons.append(f"{were} skipped, because other segments have them: {skipped.text()}")
         if self._missing:
-            gone = f"up to {self._missing} {'datum is' if self._missing == 1 else 'data are'} lost"
+            gone = f"up to {counted(self._missing, 'datum', 'is')} lost"
             all_reasons.append(f"{gone}: {self._format.shortage}; {self._remedy}")
         if self._is_salvaged and not self._damage.count and not self._missing:
             all_reasons.append(self._remedy)
@@ -707,10 +711,8 @@ class Rescan:
 
     def _damaged(self) -> str:
         damage = self._damage
-        damaged = (
-            f"{damage.size} {self._format.unit}s are damaged" if damage.size else f"{damage.count} data are damaged"
-        )
-        return f"{damaged}, {damage.text('; ')}; {self._remedy}"
+        damaged = counted(damage.size, self._format.unit, "is") if damage.size else counted(damage.count, "datum", "is")
+        return f"{damaged} damaged, {damage.text('; ')}; {self._remedy}"
 
 
 def commit(transaction: Transaction, directory: Directory, rescans: Sequence[Rescan]) -> None:

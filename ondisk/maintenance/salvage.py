@@ -51,7 +51,7 @@ def salvaged(dataset: DatasetAccess, name: str) -> Done:
 
 
 def check_salvageable(dataset: DatasetAccess, names: Iterable[str]) -> None:
-    """Raise if a segment cannot be salvaged, as `salvaged` does; that replaces a lost index, and so does this."""
+    """Raise the errors of `salvaged` without salvaging. Like `salvaged`, this replaces a lost index."""
     for name in names:
         access, inner = dataset.archives.of(name) or (dataset, name)
         with dataset.archives.assigning_seq(access, "fix"), access.transaction("fix"):

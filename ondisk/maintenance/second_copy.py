@@ -62,7 +62,7 @@ class OtherIndex:
     def places(self, found: ScanResult) -> Iterator[tuple[int, int, tuple[Datum, bytes] | None]]:
         """Yield the positions in a scan result of data that the other index has.
 
-        But not of those whose segment somebody has moved here: its fix sees that.
+        Skip data whose segment was moved here by hand; the fix of that segment handles them.
 
         Yields:
             The position of a datum; its seq in the other index; the datum and its bytes there, or None if it cannot be

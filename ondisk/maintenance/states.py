@@ -56,7 +56,7 @@ class Diagnosis:
         state: all states that apply.
         reasons: one for each thing that is wrong.
         freed: bytes that a repack would free; estimated if the segment is compressed.
-        is_touched: another program has touched its file, or copied it; as far as was read, its bytes are the same.
+        is_touched: its mtime or inode changed, but the bytes read so far did not.
         is_rewritten: it is touched, and its time shows that another program may have written to it.
         noted: it is CORRUPTED only because a check found damage of its content; a fix checks recorded damage again.
         error: why it could not be examined; None if it was.

@@ -30,7 +30,8 @@ def by_contents(
         access: to the replica.
         uuid: of the source.
 
-    Cost: reads all data of both sides. 100 bytes travel for some megabytes that are equal, else 30 for each datum.
+    Cost: reads all data of source and replica. 100 bytes travel for some megabytes that are equal, else 30 for each
+        datum.
     """
 
     def theirs(first: int, last: int, *, is_listed: bool) -> Contents:

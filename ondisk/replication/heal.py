@@ -87,12 +87,12 @@ def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _l
 
     Raises:
         StateError: the source is on a server, or a replica itself.
-        TokenForeign: the numbers of both sides mean different data; see `reconcile`.
+        TokenForeign: the same numbers mean different data in source and replica; see `reconcile`.
         Also the errors of `Dataset.append`.
 
     Durability: as an append, for some data at a time; then one commit of the replica. Tokens of other replicas expire.
     Locks: the writers' lock of the source, for each commit; then that of the replica.
-    Cost: reads all data of both sides.
+    Cost: reads all data of source and replica.
     """
     source = replicated.source
     if not isinstance(source, PathSource):

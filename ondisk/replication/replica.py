@@ -80,7 +80,7 @@ class Pulled(Applied):
 class Replica:
     """A dataset that follows another one.
 
-    Its index also has the token, and lists the data that one of both sides lacks; see `ondisk.index.replica`.
+    Its index also has the token, and lists the data that are missing on either side; see `ondisk.index.replica`.
 
     Attributes:
         dataset: the replica as a dataset; for reading, and for maintenance.
@@ -102,7 +102,7 @@ class Replica:
 
         Raises:
             DatasetExists: there is a dataset.
-            InvalidInput: one of both is inside of the other.
+            InvalidInput: one is inside the other.
             Also the errors of `Dataset.create`, and those of the source.
 
         Durability: as `Dataset.create`.
@@ -118,9 +118,9 @@ class Replica:
 
         Raises:
             DatasetNotFound: the path has no dataset.
-            InvalidInput: one of both is inside of the other.
+            InvalidInput: one is inside the other.
             StateError: there is an ordinary dataset.
-            Also the errors of `Dataset.open`, for both.
+            Also the errors of `Dataset.open`, for source and replica.
         """
         return cls._with(path, source, _found)
 
@@ -181,7 +181,7 @@ class Replica:
             TokenForeign: the source is another dataset, or its index was rebuilt or exchanged, or an earlier state of
                 it was put back; or the same happened to this replica.
             TokenExpired: the source has forgotten deletions that this replica lacks.
-            NeedsCheck: an index of one of both may not know all data.
+            NeedsCheck: the index of the source or of the replica may be incomplete.
             IntegrityError: the source has sent what no source sends.
             ConfigError: `unique` of the source has changed.
             StateError: an archive of the source is away; see `Dataset.changes`.

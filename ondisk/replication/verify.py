@@ -100,10 +100,10 @@ def verify(replica: Replica, *, on_range: OnRange = lambda _done, _left: None) -
         on_range: called with how many numbers were compared, and how many are left.
 
     Raises:
-        TokenForeign: the numbers of both sides mean different data; see `reconcile`.
+        TokenForeign: the same numbers mean different data in source and replica; see `reconcile`.
         NeedsCheck, StateError: as `Dataset.changes`, for both.
 
-    Cost: reads all data of both sides.
+    Cost: reads all data of source and replica.
     """
     source, now = replica.source, situation(replica)
     if now.mode is Mode.FOREIGN or now.is_begun:

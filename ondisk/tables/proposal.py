@@ -20,7 +20,7 @@ from ondisk.dataset.decompress import EXTENSIONS
 from ondisk.dataset.input_file import CSV, Begun, batches_of, is_csv, open_source, table_of
 from ondisk.datum import FieldType, from_microseconds
 from ondisk.errors import InvalidInput, shown
-from ondisk.formats import find
+from ondisk.formats import find, recognised
 from ondisk.formats.base import Readable
 from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
@@ -148,9 +148,12 @@ def proposed(
         if kind := table_of(begun.head):
             hint = "Create the dataset with `ondisk init --step monthly --field NAME=TYPE`, then append the file."
             raise InvalidInput(f"it is a table of {kind.title()}, and not CSV or JSON lines", hint=hint)
-        is_json = begun.path.suffix.lower() == ".jsonl" or JsonLines.recognises(begun.head)
+        format = recognised(begun.path.name, begun.head, "jsonl")
+        if format not in (None, "jsonl"):
+            hint = f"Run `ondisk init --format {format} --step monthly --field NAME=TYPE`, then append the file."
+            raise InvalidInput(f"it is a file of the format {format}, and not CSV or JSON lines", hint=hint)
         name = PurePath(str(getattr(opened, "name", "-"))).name
-        return (_proposed_json if is_json else _proposed_csv)(begun.plain(), name, options)
+        return (_proposed_json if format else _proposed_csv)(begun.plain(), name, options)
 
 
 def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:

@@ -63,11 +63,11 @@ def test_a_damaged_segment_ends_with_8_and_is_named(run, weather):
     assert done.err.endswith("is in the index but not on disk; the backup has nothing of it\n")
     listed, verified = run("restore", "saved"), run("restore", "saved", "--verify")
     assert (listed.code, verified.code) == (0, 9)
-    assert listed.text.splitlines()[0].endswith("Z  1 data in 2 segments of 32 bytes, 1 not whole")
+    assert listed.text.splitlines()[0].endswith("Z  1 datum in 2 segments of 32 bytes, 1 not whole")
     assert verified.text == listed.text
     done = run("restore", "saved", "again")
     assert done.code == 8
-    assert done.text.endswith(": 1 data in 2 segments of 32 bytes, 1 not whole\n")
+    assert done.text.endswith(": 1 datum in 2 segments of 32 bytes, 1 not whole\n")
     assert "nothing of it was restored" in done.err
     assert f"`ondisk restore {Path('saved').absolute()} --verify` shows whether another point is whole" in done.err
     assert "fix" in done.err

@@ -74,7 +74,7 @@ def test_findings_end_with_9_and_have_reasons_and_remedies(run, weather):
     assert done.code == 9
     assert done.text.splitlines() == [
         f"{FIRST}: DIRTY: 35 bytes after its last datum belong to no datum -> repack",
-        f"{SECOND}: MISSING: it is not on disk; the index knows 1 data of it -> fix: remove from the index",
+        f"{SECOND}: MISSING: it is not on disk; the index has 1 datum of it -> fix: remove from the index",
         f"{weather.absolute()}: 0 segments OK, 1 DIRTY, 1 MISSING; a repack frees 35 bytes",
     ]
     first, second, last = run("check", weather, "--json").lines

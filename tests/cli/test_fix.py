@@ -19,7 +19,7 @@ def test_without_yes_it_only_prints_what_it_would_do(run, weather):
     done = run("fix", weather)
     assert (done.code, done.err) == (9, "")
     assert done.text.splitlines() == [
-        f"{SECOND}: MISSING: it is not on disk; the index knows 1 data of it -> fix: remove from the index",
+        f"{SECOND}: MISSING: it is not on disk; the index has 1 datum of it -> fix: remove from the index",
         f"{weather.absolute()}: 0 segments OK, 1 DIRTY, 1 MISSING",
         "1 segment to fix; --yes does it",
     ]
@@ -229,7 +229,7 @@ def test_a_dry_run_says_what_would_be_acknowledged(run, weather):
     assert run("fix", weather, "--yes").code == 8
     done = run("fix", weather, "--acknowledge")
     assert done.code == 9
-    assert done.err == "ondisk: note: 1 data that are lost would not be counted any more; --yes does it\n"
+    assert done.err == "ondisk: note: 1 datum is lost, and would not be counted any more; --yes does it\n"
     assert run("info", weather, "--json").json["lost"] == 1
     assert run("fix", weather, "--acknowledge", "--yes").code == 0
     assert run("info", weather, "--json").json["lost"] == 0

@@ -100,7 +100,7 @@ def test_deleted_data_that_come_back_with_a_changed_file_are_reported(run, weath
     path.write_bytes(path.read_bytes().replace(b",7,227,", b",7,228,"))
     done = run("maintain", weather)
     assert f"ondisk: note: {weather.absolute()}: {FIRST}: UNALIGNED: " in done.err
-    assert "data that the index did not know were read; deleted ones must be deleted again" in done.err
+    assert "read that the index did not have; if you had deleted any, delete them again" in done.err
     assert done.code == 0
 
 
@@ -111,7 +111,7 @@ def test_deleted_data_that_come_back_with_a_file_that_the_index_does_not_know_ar
     (weather / FIRST).write_bytes(before)
     done = run("maintain", weather)
     assert f"ondisk: note: {weather.absolute()}: {FIRST}: UNALIGNED: " in done.err
-    assert "data that the index did not know were read; deleted ones must be deleted again" in done.err
+    assert "read that the index did not have; if you had deleted any, delete them again" in done.err
     assert done.code == 0
 
 

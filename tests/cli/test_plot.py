@@ -52,7 +52,7 @@ def test_a_bar_reaches_from_the_lowest_to_the_highest_value_and_a_line_joins_the
     groups = [*days(0, 1, values=(-10.0, 10.0, 0.0)), *days(3, values=(0, 20, 5.0)), *days(4)]
     bars, texts, lines = drawn(groups, of="temperature")
     assert [float(each.get("height")) for each in bars] == [180.0, 180.0, 180.0]
-    assert bars[0][0].text == "2026-01-01: 1 data, temperature -10 to 10, mean 0"
+    assert bars[0][0].text == "2026-01-01: 1 datum, temperature -10 to 10, mean 0"
     assert texts[:8] == ["temperature by day", "-10", "-5", "0", "5", "10", "15", "20"]
     [line] = lines
     assert (line.count("M"), line.count("L")) == (2, 1)  # the third day is missing

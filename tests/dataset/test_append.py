@@ -782,7 +782,7 @@ def test_what_was_stored_before_an_interrupt_is_said(create):
     with create(format="vm2", step="daily") as dataset:
         with pytest.raises(KeyboardInterrupt) as caught:
             dataset.append(data(), batch_size=1)
-        assert "1 data were stored" in caught.value.__notes__[0]
+        assert "1 datum was stored" in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize("data", [5, None, Datum(datetime(2026, 1, 1, tzinfo=UTC))])

@@ -617,7 +617,7 @@ def test_a_file_from_before_a_repack_can_be_read_again(kind, make):
         (dataset.path / SEGMENT).write_bytes(old)
         (done,) = dataset.fix()
         assert (done.action, done.returned, done.lost) == ("rescan", 300, 1)
-        assert "encrypted in another way" in done.reasons[-1]
+        assert "encrypted differently" in done.reasons[-1]
         assert f"fix {dataset.path} --acknowledge --yes" in done.reasons[-1]
         assert numbers(dataset) == [*range(1000)]
         assert dataset.fix().is_clean

@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
-from ondisk.errors import ConfigError
+import ondisk
+from ondisk.errors import ConfigError, InvalidInput
 from ondisk.formats import Format, find, recognise
+from ondisk.tables.proposal import proposed
 
 MODULE = """
 from ondisk.formats.base import Format
@@ -114,3 +118,50 @@ def test_a_file_is_recognised_by_extension_then_content_then_the_default(file_na
 @pytest.mark.usefixtures("installed")
 def test_the_extension_of_another_packages_format_is_recognised():
     assert recognise("a.shout", b"{}", "vm2") == "shout"
+
+
+LINES = "2026-11-20T06:00:00Z ham 21.5\n2026-11-20T07:00:00Z ham 22\nbad\n"
+
+
+@pytest.fixture
+def logger(tmp_path, monkeypatch):
+    """The format of docs/plugins.md, installed as the page says."""
+    page = (Path(__file__).parents[2] / "docs/plugins.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (entry,) = re.findall(r"^    (logger = )\"(.+)\"$", page, re.MULTILINE)
+    lines = [line[4:] for line in code.splitlines()]
+    assert len([*filter(None, lines)]) <= 30
+    (tmp_path / "logger.py").write_text("\n".join(lines) + "\n")
+    information = tmp_path / "logger-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: logger\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text(f"[ondisk.formats]\n{''.join(entry)}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = {"format": "jsonl", "step": "daily", "unique": ["reftime", "station"], "fields": {"station": "text"}}
+    yield ondisk.create(tmp_path / "dataset", config)
+    sys.modules.pop("logger", None)
+
+
+@pytest.mark.parametrize("name", ["day.logger", "day.txt"])
+def test_a_file_of_a_format_of_the_page_on_plug_ins_is_recognised_by_extension_and_content(logger, tmp_path, name):
+    (tmp_path / name).write_text(LINES)
+    with logger as dataset:
+        result = dataset.append_file(tmp_path / name)
+        assert (result.imported, result.refused) == (2, 1)
+        assert [(datum.metadata["station"], datum.data) for datum in dataset.query()] == [("ham", 21.5), ("ham", 22.0)]
+        assert not any(each.state for each in dataset.check())
+        dataset.append([ondisk.Datum(next(dataset.query()).reftime.replace(day=21), {"station": "x"}, {"a": 1})])
+    with pytest.raises(InvalidInput, match="it is a file of the format logger"):
+        proposed(tmp_path / name)
+
+
+def test_data_of_a_format_whose_package_is_missing_name_it_with_what_to_do(logger, tmp_path, monkeypatch):
+    (tmp_path / "day.logger").write_text(LINES)
+    with logger as dataset:
+        dataset.append_file(tmp_path / "day.logger")
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(tmp_path)])
+    with ondisk.open(tmp_path / "dataset") as dataset:
+        for use in (lambda: [*dataset.query()], dataset.check, dataset.fix, dataset.repack):
+            with pytest.raises(ConfigError, match="unknown format 'logger'") as caught:
+                use()
+            assert "If a package adds it, install that" in caught.value.hint

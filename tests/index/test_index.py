@@ -90,3 +90,13 @@ def test_what_the_index_does_not_depend_on_may_change_at_any_time(configured):
     with ondisk.open(configured.path) as dataset:
         assert dataset.append([Datum(T, {"station": 6})]).replaced == 1
         assert [datum.metadata for datum in dataset.query()] == [{"station": 6}]
+
+
+def test_the_log_of_a_small_index_does_not_stay_as_large_as_the_index(tmp_path):
+    path = tmp_path / "dataset"
+    with ondisk.create(path, {"format": "jsonl", "step": "monthly"}) as dataset:
+        dataset.append([Datum(datetime(2026, 11, 20, tzinfo=UTC), {}, {"v": number}) for number in range(20_000)])
+    index, log = path / "index.sqlite", path / "index.sqlite-wal"
+    assert log.stat().st_size > index.stat().st_size // 2  # as the append has made it
+    ondisk.open(path).close()
+    assert log.stat().st_size <= index.stat().st_size // 8

@@ -14,7 +14,7 @@ from worlds import access_to, clock, lose_index, renew_index
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.layout import SENTINEL
-from ondisk.errors import DiskFull, FrameCorrupt, IntegrityError, NeedsCheck, NotFound, SegmentCorrupt
+from ondisk.errors import DiskFull, FrameCorrupt, IntegrityError, NeedsCheck, NotFound, SegmentCorrupt, counted
 from ondisk.filesystem import Directory
 from ondisk.maintenance import archive
 from ondisk.maintenance.diagnosis import Circumstances
@@ -132,8 +132,8 @@ def test_every_reason_is_reported(dataset, path):
     cut(path)
     (path / "000002.h5").unlink()
     said = reasons(dataset)
-    assert "1 files are missing, the first 000002.h5" in said
-    assert "1 files have another size, the first 000001.h5, which has 3 bytes instead of 6" in said
+    assert "1 file is missing, the first 000002.h5" in said
+    assert "1 file has another size, the first 000001.h5, which has 3 bytes instead of 6" in said
 
 
 def test_a_flipped_byte_is_seen_by_an_accurate_check_and_by_every_read(dataset, path):
@@ -172,7 +172,7 @@ def test_metadata_that_are_not_those_of_the_index_replace_its_rows(create, datas
     with pytest.raises(SegmentCorrupt, match="is not the"):
         dataset.append(some(1))
     (done,) = (each for each in dataset.fix() if each.segment == NAME)
-    assert "4 data that the index knew are gone" in done.reasons
+    assert "4 data are gone from the segment" in done.reasons
     assert {each.metadata["station"] for each in dataset.query()} == {7}
 
 
@@ -258,7 +258,7 @@ def test_files_of_deleted_data_are_removed_by_a_repack_that_renumbers_the_others
 
 def test_unused_numbers_and_data_out_of_time_order_are_dirty(dataset, path):
     dataset.append([Datum(T, {"station": 9}, b"early")])
-    assert reasons(dataset) == "1 data are out of time order, the first 000004.h5"
+    assert reasons(dataset) == "1 datum is out of time order, the first 000004.h5"
     dataset.repack()
     assert numbers(dataset) == [b"0", b"y", b"1", b"2", b"3"]
     assert (path / "000001.h5").read_bytes() == b"early"
@@ -409,7 +409,7 @@ def test_what_cannot_be_read_back_is_named_and_left(dataset, path, damage):
     damage(path)
     with without_index(dataset) as again:
         report = again.fix()
-        assert "1 files are damaged, at file 1: it" in report.segments[0].reasons[-1]
+        assert "1 file is damaged, at file 1: it" in report.segments[0].reasons[-1]
         assert numbers(again) == [b"0", b"2", b"3"]
         again.repack()
         assert states(again.check()) == {NAME: "DIRTY|CORRUPTED"}
@@ -425,7 +425,8 @@ def test_files_that_are_lost_with_the_index_are_reported_and_come_back_from_a_ba
         report = again.fix()
         assert report.lost == len(lost)
         assert (
-            f"{len(lost)} files are damaged, at file {lost[0]}: its file is missing" in report.segments[0].reasons[-1]
+            f"{counted(len(lost), 'file', 'is')} damaged, at file {lost[0]}: its file is missing"
+            in report.segments[0].reasons[-1]
         )
         assert numbers(again) == [each for each in expected if int(each) not in lost]
         for _ in range(2):
@@ -577,9 +578,7 @@ def test_data_that_another_segment_holds_are_left_out_by_a_rescan(dataset, path)
     shutil.copytree(path, dataset.path / "2026/11-21.h5")
     newer(dataset.path / "2026/11-21.h5")
     report = dataset.fix()
-    assert (
-        "4 data are already in other segments and were skipped: the datum at file 0" in report.segments[0].reasons[-1]
-    )
+    assert "4 data were skipped, because other segments have them: the datum at" in report.segments[0].reasons[-1]
     assert numbers(dataset) == [b"0", b"1", b"2", b"3"]
     dataset.repack()
     assert states(dataset.check()) == {}
@@ -607,7 +606,7 @@ def test_data_of_other_times_and_names_of_other_steps_are_corrupted(dataset, pat
     found = diagnose_files(NAME, known, entry, files, at)
     assert (found.state, found.reasons) == (State.CORRUPTED, ("it has data of other times than its name says",))
     files.repeated.add("000001.h5")
-    assert "1 data have the same file as another datum" in diagnose_files(NAME, known, entry, files, at).reasons[1]
+    assert "1 datum has the same file as another datum" in diagnose_files(NAME, known, entry, files, at).reasons[1]
 
 
 @pytest.mark.parametrize("dirty", [False, True])

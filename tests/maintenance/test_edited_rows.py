@@ -210,7 +210,7 @@ def test_data_whose_rows_were_removed_and_whose_file_is_gone_count_as_lost(path:
     shutil.rmtree(file) if file.is_dir() else file.unlink()
     with ondisk.open(path) as dataset:
         (found,) = dataset.check()
-        assert "the index knows 4 data of it" in "; ".join(found.reasons)
+        assert "the index has 4 data of it" in "; ".join(found.reasons)
         if verb == "maintain":
             assert maintain(path).exit_code == 8
         else:

@@ -55,7 +55,7 @@ def test_a_damaged_segment_is_noted_and_whole_again_once_it_is_put_back(world: W
     assert world.states(world.check()) == {A: "UNALIGNED"}  # the damage was noted about another file
     report = done(world.fix())
     assert (report.action, report.lost) == ("rescan", 0)
-    assert report.reasons[-1] == "1 data that the index did not know were read; deleted ones must be deleted again"
+    assert report.reasons[-1].startswith("1 datum was read that the index did not have; if you had deleted any, delete")
     assert world.states(world.check(accurate=True)) == {}
     assert world.content() == "0123"
 
@@ -283,7 +283,7 @@ def test_a_known_segment_replaced_by_a_foreign_file_is_read_anew_where_the_index
     assert world.content() == "0123ab"
 
 
-OTHER_CONTENTS = "have the unique values of other data, and other contents"
+OTHER_CONTENTS = "have the same unique values as other data but different contents"
 
 
 def test_of_equal_data_in_one_segment_the_last_wins_and_of_those_in_two_the_first(tmp_path: Path) -> None:
@@ -298,7 +298,10 @@ def test_of_equal_data_in_one_segment_the_last_wins_and_of_those_in_two_the_firs
         report = dataset.fix()
         assert [datum.data["value"] for datum in dataset.query()] == [2, 3]
         assert done(report, "2026/11-20").reasons[-1] == f"2 data {OTHER_CONTENTS}: its file was linked into quarantine"
-        assert done(report, "2026/11-22").reasons[-1] == f"1 data {OTHER_CONTENTS}: its file was linked into quarantine"
+        assert (
+            done(report, "2026/11-22").reasons[-1]
+            == f"1 datum {OTHER_CONTENTS.replace('have', 'has', 1)}: its file was linked into quarantine"
+        )
         assert done(report, "2026/11-22").lost == report.lost == 0  # it stands there already
         states = {each.segment: each.state for each in dataset.check() if each.state}
         assert states == {"2026/11-20.jsonl": State.DIRTY, "2026/11-22.jsonl": State.DELETED}

@@ -15,15 +15,15 @@ import pytest
 from worlds import lose_index
 
 import ondisk
+from ondisk.cli import COMMANDS
 from ondisk.errors import NotFound, StorageError
 from ondisk.filesystem import Directory, MaintainLock
 from ondisk.maintenance.maintain import Maintained, maintain
 from ondisk.maintenance.metrics import HELP, metrics, write
-from ondisk.maintenance.states import Done, State
+from ondisk.maintenance.states import Done, Report, State
 
 NOW = datetime.now(UTC)
-GUIDE = (Path(__file__).parents[2] / "docs" / "maintenance.md").read_text(encoding="utf-8")
-(RULES,) = re.findall(r"^```yaml\n(groups:\n.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+RULES = (Path(ondisk.__file__).parent / "maintenance/prometheus-rules.yml").read_text(encoding="utf-8")
 ALERTS = dict(re.findall(r"- alert: (\w+)\n +expr: (.+)", RULES))
 SAMPLE = re.compile(r"^(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
 _CLAUSE = re.compile(r'(time\(\) - )?(\w+)(?:\{state=~"([^"]+)"\})? (>|==) ([0-9 *]+)')
@@ -155,7 +155,8 @@ def _is_met(clause: str, text: str, now: float) -> bool:
 
 
 def test_the_guide_describes_exactly_the_metrics_that_there_are():
-    section = GUIDE.partition("## Metrics and alerts")[2]
+    guide = (Path(__file__).parents[2] / "docs/maintenance.md").read_text(encoding="utf-8")
+    section = guide.partition("## Metrics and alerts")[2]
     assert re.findall(r"^\| `(ondisk_\w+)` \|", section, re.MULTILINE) == [*HELP]
 
 
@@ -280,3 +281,15 @@ def test_a_run_that_is_long_ago_is_reported():
     text = metrics([Maintained("x", ended=NOW.timestamp())])
     assert fired(text, (NOW + timedelta(days=1.9)).timestamp()) == set()
     assert fired(text, (NOW + timedelta(days=2.1)).timestamp()) == {"OndiskNotMaintained"}
+
+
+def test_the_rules_of_the_package_use_metrics_that_exist_and_say_what_to_do():
+    expressions = re.findall(r"^ +expr: (.+)$", RULES, re.MULTILINE)
+    assert {name for each in expressions for name in re.findall(r"ondisk_\w+", each)} < {*HELP}
+    states = [
+        state for each in expressions for named in re.findall(r'state=~"(.+?)"', each) for state in named.split("|")
+    ]
+    assert {*states} < {*Report("").counts}
+    for key in ("alert", "severity", "summary", "description"):
+        assert len(re.findall(rf"^[ -]+{key}: .+$", RULES, re.MULTILINE)) == len(expressions)
+    assert {*re.findall(r"`ondisk (\w+)", RULES)} <= {*COMMANDS}

@@ -117,7 +117,7 @@ def test_what_was_replaced_in_the_archive_does_not_come_back_with_its_index(
     with lost(dataset.path, LAST) as again:
         report = again.fix()
         assert report.lost == 0, "what others took the place of is no loss"
-        assert "2 data have the unique values of other data" in report.segments[0].reasons[-1]
+        assert "2 data have the same unique values as other data" in report.segments[0].reasons[-1]
         assert same(content(again), before)
 
 

@@ -113,7 +113,7 @@ def test_files_that_were_copied_are_answered_and_one_fix_makes_them_ok(before: P
         reasons = {each.segment: each.reasons for each in dataset.fix()}
         assert (
             reasons[f"2026/11-21.{name}"][-1]
-            == "1 data that the index did not know were read; deleted ones must be deleted again"
+            == "1 datum was read that the index did not have; if you had deleted any, delete them again"
         )
         assert left(dataset) == left(dataset, accurate=True) == []
         found = answers(dataset)

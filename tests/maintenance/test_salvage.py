@@ -12,7 +12,7 @@ from worlds import KINDS, START, A, B, C, Kind, World, rot, sql
 
 import ondisk
 from ondisk import Datum
-from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing
+from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, counted
 from ondisk.maintenance.states import Done, Report
 
 from .test_matrix import cut_in_datum, flip
@@ -62,7 +62,7 @@ def test_what_is_whole_stays_under_its_number_and_the_file_goes_to_quarantine(
     done = salvage(world)
     gone = 4 - len(left)
     assert done.lost == lost(world) == gone
-    assert f"{gone} data that the index knew are gone" in done.reasons
+    assert f"{counted(gone, 'datum', 'is')} gone from the segment" in done.reasons
     assert kept(world) == [damaged]
     (item,) = world.opened(lambda dataset: [*dataset.quarantine])
     assert any(reason.endswith(f"the original file is now {item.name}") for reason in done.reasons)
@@ -210,7 +210,7 @@ def test_an_older_version_of_a_lost_datum_is_another_datum(tmp_path: Path) -> No
         segment = f"{START:%Y}/{name}"
         Path(dataset.path, segment, "000001.h5").unlink()
         (done,) = (each for each in dataset.fix(salvage=[segment]) if each.action == "salvage")
-        assert "1 data that the index knew are gone" in "; ".join(done.reasons)
+        assert "1 datum is gone from the segment" in "; ".join(done.reasons)
         assert [datum.data for datum in dataset.query()] == [b"old version"]
         assert dataset.info()["lost"] == 1
         [[other]] = sql(dataset.path, "SELECT seq FROM datum")
