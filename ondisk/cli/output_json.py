@@ -94,9 +94,9 @@ class JsonOutput:
     def summary(self, summary: Summary) -> None:
         _print(json_summary(summary))
 
-    def groups(self, groups: Iterable[Group], by: str, of: str | None) -> None:
+    def groups(self, groups: Iterable[Group], by: Sequence[str], of: str | None) -> None:
         keys = ("key", "count", "size", "begin", "end", "min", "mean", "max")
-        _write(_line({key: as_json(getattr(group, key)) for key in keys}) for group in groups)
+        _write(_line({key: _key(getattr(group, key)) for key in keys}) for group in groups)
 
     def plotted(self, file: str, count: int) -> None:
         _print({"plot": as_json(file), "groups": count})
@@ -320,6 +320,14 @@ def _state(report: Report, freed: int) -> dict[str, Any]:
 def _until(report: Report) -> str | None:
     until = report.replaced.until
     return None if until is None else time_text(datetime.fromtimestamp(until, UTC))
+
+
+def _key(value: Any) -> Any:
+    """Return a value of a group for JSON: the begin of a period in another zone than UTC keeps its offset."""
+    if isinstance(value, tuple):
+        return [*map(_key, value)]
+    is_local = isinstance(value, datetime) and value.tzinfo is not UTC
+    return value.isoformat() if is_local else as_json(value)
 
 
 def _line(value: Any) -> bytes:

@@ -116,17 +116,17 @@ class TextOutput:
         counts = ((name, _counted(each)) for name, each in summary.fields.items())
         _print_rows([*((key, _listed(value)) for key, value in rows.items()), *counts])
 
-    def groups(self, groups: Iterable[Group], by: str, of: str | None) -> None:
+    def groups(self, groups: Iterable[Group], by: Sequence[str], of: str | None) -> None:
         from ondisk.cli.table import table  # here, since it waits for rich
 
-        is_span_known = by in _PERIODS or of is not None  # or there is no room for it
+        is_span_known = not _PERIODS.keys().isdisjoint(by) or of is not None  # or there is no room for it
 
         def cells(group: Group) -> list[str]:
             span = [] if is_span_known else [time_text(group.begin), time_text(group.end)]
             values = [number_text(each) for each in (group.min, group.mean, group.max)] if of else []
-            return [key_text(group.key, by), str(group.count), str(group.size), *span, *values]
+            return [*key_texts(group, by), str(group.count), str(group.size), *span, *values]
 
-        header = [by, "count", "size", *(() if is_span_known else ("begin", "end"))]
+        header = [*by, "count", "size", *(() if is_span_known else ("begin", "end"))]
         header += ("lowest", "mean", "highest") if of else ()
         write_stdout(table(header, [*map(cells, page)]).encode() for page in _pages(groups))
 
@@ -355,12 +355,20 @@ def _source(datum: Datum) -> list[str]:
     return [] if datum.dataset is None else [_shown(datum.dataset)]
 
 
-def key_text(key: Value | None, by: str) -> str:
+def key_texts(group: Group, by: Sequence[str]) -> list[str]:
+    """Return the key of a group, or its keys, as texts."""
+    keys = group.key if isinstance(group.key, tuple) else (group.key,)
+    return [key_text(*each) for each in zip(keys, by, strict=True)]
+
+
+def key_text(key: Any, by: str) -> str:
     """Return the key of a group as text: a period as `2026-11-20`, a missing value as `missing`."""
     if key is None:
         return "missing"
     if by in _PERIODS and isinstance(key, datetime):
-        return time_text(key)[: _PERIODS[by]].replace("T", " ")
+        # Of the two hours of a clock that is put back, only the offset says which one is meant.
+        offset = key.isoformat()[19:] if by == "hour" and key.tzinfo is not UTC else ""
+        return key.isoformat(" ")[: _PERIODS[by]] + offset
     return _shown(key)
 
 

@@ -1,20 +1,22 @@
 """Draw groups of data as SVG: a year at a glance, without a library.
 
-A bar for each group has the number of its data. With another field, a bar reaches from its lowest to its highest value
-in the group, and a line joins the means, except over periods without data. The title of a bar, which browsers show
-under the pointer, has its numbers.
+Groups by several keys are lines, one for each value of the other keys, along the period: of the numbers of data, or of
+the means. Otherwise, a bar for each group has the number of its data. With another field, a bar reaches from its
+lowest to its highest value in the group, and a line joins the means, except over periods without data. The title of a
+bar or point, which browsers show under the pointer, has its numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from html import escape
 from itertools import pairwise
 from math import ceil, floor, isfinite, log10
 from typing import Any
 
-from ondisk.cli.output_text import key_text, number_text
+from ondisk.cli.output_text import key_text, key_texts, number_text
 from ondisk.cli.streams import printable
 from ondisk.errors import InvalidInput, counted
 from ondisk.index.groups import PERIODS, Group
@@ -22,32 +24,76 @@ from ondisk.index.groups import PERIODS, Group
 MOST = 5_000
 """Groups in a plot, at most."""
 
-_WIDTH, _HEIGHT = 960, 360
-_LEFT, _RIGHT, _TOP, _BOTTOM = 80, 940, 40, 310
+_WIDTH, _HEIGHT = 960, 380
+_LEFT, _RIGHT, _TOP, _BOTTOM = 90, 950, 40, 310
 _TICKS, _LABELS = 6, 8  # at the left and below, at most
 _LONGEST = 16  # characters of a label
 _HOURS = {"hour": 1, "day": 24, "month": 31 * 24, "year": 366 * 24}
 _BAR, _SPAN, _LINE = "#4878a8", "#b8cce0", "#b04030"
+_LINES = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#000000",
+    "#999999",
+)  # distinct to all eyes
+_LEGEND = 20  # height of a line of the legend
 
 
-def plot(groups: Sequence[Group], by: str, of: str | None) -> str:
+def plot(groups: Sequence[Group], by: Sequence[str], of: str | None, zone: str) -> str:
     """Return a picture of groups as SVG.
 
     Args:
         groups: in order.
         by, of: what they are groups by, and their other field, as in `Dataset.summary_by`.
+        zone: the name of the zone of periods.
 
     Raises:
-        InvalidInput: the values of the other field are no numbers.
+        InvalidInput: the values of the other field are no numbers; or there are more lines than colours.
     """
-    spans = [_span(group, of) for group in groups]
+    along = next((name for name in by if name in PERIODS), by[0])
+    series = _series(groups, by, along)
+    if len(by) > 1 and len(series) > len(_LINES):
+        hint = "Select fewer values with a match expression."
+        raise InvalidInput(f"a plot has at most {len(_LINES)} lines, and these are {len(series)}", hint=hint)
+    groups = [group for each in series.values() for group in each]
+    spans = [(_point if len(by) > 1 else _span)(group, of) for group in groups]
     numbers = [value for span in spans if span for value in span]
     axis = _Axis(min(numbers, default=0.0), max(numbers, default=1.0))
-    places, width = _places(groups, by)
-    bars = [*_bars(groups, spans, places, width, by, of, axis)]
-    return "\n".join(
-        [*_frame(f"{of or 'number of data'} by {by}", axis), *bars, *_labels(groups, places, by), "</svg>\n"]
+    places, width = _places(groups, along)
+    what = "number of data" if of is None else of
+    drawn = (
+        _lines(series, [*zip(places, spans, strict=True)], width, along, axis)
+        if len(by) > 1
+        else _bars(groups, spans, places, width, along, of, axis)
     )
+    height = _HEIGHT + (_LEGEND * len(series) if len(by) > 1 else 0)
+    title = f"{'mean ' if of is not None and len(by) > 1 else ''}{what} by {' and '.join(by)}"
+    unit = f"data per {along}" if of is None and along in PERIODS else what
+    axes = _axis_titles(unit, f"{along} ({zone})" if along in PERIODS else along)
+    labels = _labels(groups, places, along)
+    return "\n".join([*_frame(title, axis, height), *axes, *drawn, *labels, "</svg>\n"])
+
+
+def _series(groups: Sequence[Group], by: Sequence[str], along: str) -> dict[str, list[Group]]:
+    """Return the groups by the texts of their other keys, each with the one key `along` which they are drawn."""
+    found: dict[str, list[Group]] = {}
+    at = by.index(along)
+    for group in groups:
+        keys, texts = group.key if isinstance(group.key, tuple) else (group.key,), key_texts(group, by)
+        name = ", ".join(f"{other} {text}" for other, text in zip(by, texts, strict=True) if other != along)
+        found.setdefault(name, []).append(replace(group, key=keys[at]))
+    return found
+
+
+def _point(group: Group, of: str | None) -> tuple[float, float] | None:
+    """Return the value of a group on its line, twice; None if it has none."""
+    if of is None:
+        return float(group.count), float(group.count)
+    return None if _span(group, of) is None or group.mean is None else (group.mean, group.mean)
 
 
 class _Axis:
@@ -99,9 +145,37 @@ def _places(groups: Sequence[Group], by: str) -> tuple[list[float], float]:
 
 
 def _hours(groups: Sequence[Group], by: str) -> list[float]:
-    """Return when each period begins, hours since 1970; the number of each other group."""
+    """Return when each period begins, hours since 1970; the number of each other group, by its key."""
     keys: list[Any] = [group.key for group in groups]
-    return [key.timestamp() / 3600 for key in keys] if by in PERIODS else [float(number) for number in range(len(keys))]
+    if by in PERIODS:
+        return [key.timestamp() / 3600 for key in keys]
+    numbers = {key: float(number) for number, key in enumerate(dict.fromkeys(keys))}
+    return [numbers[key] for key in keys]
+
+
+def _lines(
+    series: Mapping[str, Sequence[Group]],
+    points: Sequence[tuple[float, tuple[float, float] | None]],
+    width: float,
+    by: str,
+    axis: _Axis,
+) -> Iterator[str]:
+    """Yield a line for each series, with gaps over periods without data, and the legend."""
+    left = iter(points)
+    for number, (name, groups) in enumerate(series.items()):
+        colour, last, path = _LINES[number], None, ""
+        for group, hour, (place, values) in zip(groups, _hours(groups, by), left, strict=False):
+            if values is None:
+                continue
+            x, y = round(place + width / 2, 1), axis.place(values[0])
+            joined = last is not None and by in PERIODS and hour - last <= _HOURS[by] + 1  # 25 hours in autumn
+            path, last = path + f"{'L' if joined else 'M'}{x} {y}h1", hour
+            title = _title(f"{name}, {key_text(group.key, by)}: {number_text(values[0])}")
+            yield f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}">{title}</circle>'
+        yield f'<path d="{path or "M0 0"}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+        y = _HEIGHT + number * _LEGEND
+        yield f'<path d="M{_LEFT} {y}h24" stroke="{colour}" stroke-width="3"/>'
+        yield f'<text x="{_LEFT + 32}" y="{y + 4}">{_text(name)}</text>'
 
 
 def _bars(
@@ -130,15 +204,21 @@ def _bars(
     elif means:
         line = f"M{means[0][1]} {means[0][2]}h1"
         for (before, *_), (hour, x, y) in pairwise(means):
-            line += f"{'L' if hour - before <= _HOURS[by] else 'M'}{x} {y}h1"
+            line += f"{'L' if hour - before <= _HOURS[by] + 1 else 'M'}{x} {y}h1"
         yield f'<path d="{line}" fill="none" stroke="{_LINE}" stroke-width="1.5"/>'
 
 
-def _frame(title: str, axis: _Axis) -> Iterator[str]:
+def _axis_titles(left: str, below: str) -> Iterator[str]:
+    middle = (_TOP + _BOTTOM) // 2
+    yield f'<text x="20" y="{middle}" text-anchor="middle" transform="rotate(-90 20 {middle})">{_text(left)}</text>'
+    yield f'<text x="{(_LEFT + _RIGHT) // 2}" y="{_BOTTOM + 45}" text-anchor="middle">{_text(below)}</text>'
+
+
+def _frame(title: str, axis: _Axis, height: int) -> Iterator[str]:
     """Yield the begin of the picture: its title, and the lines of the axis."""
-    size = f'width="{_WIDTH}" height="{_HEIGHT}"'
+    size = f'width="{_WIDTH}" height="{height}"'
     style = 'style="font: 12px sans-serif"'
-    yield f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {_WIDTH} {_HEIGHT}" {style}>'
+    yield f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {_WIDTH} {height}" {style}>'
     yield f'<rect {size} fill="white"/>'
     yield f'<text x="{_LEFT}" y="24" font-size="16">{_text(title)}</text>'
     for tick in axis.ticks():
@@ -150,9 +230,8 @@ def _frame(title: str, axis: _Axis) -> Iterator[str]:
 def _labels(groups: Sequence[Group], places: Sequence[float], by: str) -> Iterator[str]:
     """Yield the axis below the plot, with the names of some groups."""
     yield f'<path d="M{_LEFT} {_TOP}V{_BOTTOM}H{_RIGHT}" fill="none" stroke="black"/>'
-    every = max(ceil(len(groups) / _LABELS), 1)
-    for group, place in [*zip(groups, places, strict=True)][::every]:
-        text = key_text(group.key, by)
+    texts = {place: key_text(group.key, by) for group, place in zip(groups, places, strict=True)}
+    for place, text in sorted(texts.items())[:: max(ceil(len(texts) / _LABELS), 1)]:
         cut = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
         yield f'<text x="{place}" y="{_BOTTOM + 20}">{_text(cut)}</text>'
 

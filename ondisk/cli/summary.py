@@ -6,6 +6,7 @@ ondisk summary weather
 ondisk summary weather 'reftime: =2026-11' --json
 ondisk summary weather --fields area --all-values
 ondisk summary weather 'reftime: =2026' --by day --min-max temperature --plot 2026.svg
+ondisk summary weather --by day,station --tz Europe/Rome
 ondisk summary weather --also 'archive/*'
 """
 
@@ -37,8 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fields", metavar="A,B", type=names, help="count only the values of these fields")
     parser.add_argument("--all-values", action="store_true", help="list all values, not only the 20 most frequent")
     parser.add_argument(
-        "--by", metavar="G", help="count by group: hour, day, month or year in UTC, or the values of a declared field"
+        "--by",
+        metavar="G,H",
+        help="count by group: hour, day, month or year, or the values of a declared field, or several of these",
     )
+    parser.add_argument("--tz", metavar="ZONE", help="with --by: the zone of days and hours, Europe/Rome; default: UTC")
     parser.add_argument(
         "--min-max",
         metavar="FIELD",
@@ -73,7 +77,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Raise unless the options for groups, and those without, are given together."""
-    of_groups = {"--min-max": arguments.min_max, "--plot": arguments.plot}
+    of_groups = {"--tz": arguments.tz, "--min-max": arguments.min_max, "--plot": arguments.plot}
     if arguments.by is None and (option := next((name for name, value in of_groups.items() if value), None)):
         raise InvalidInput(f"{option} is for groups", hint="Write --by day, too; or month, year, hour or a field.")
     if arguments.by is not None and (arguments.fields is not None or arguments.all_values):
@@ -88,10 +92,10 @@ def _groups(dataset: Dataset | Merged, arguments: argparse.Namespace, output: Ou
     from ondisk.dataset.output_file import check_free, output_file
     from ondisk.datum import CONTENT
 
-    by, of = arguments.by, arguments.min_max
+    by, of = names(arguments.by), arguments.min_max
     if arguments.plot is not None:
         check_free(arguments.plot, overwrite=arguments.overwrite)  # before the data are counted
-    with dataset.summary_by(by, arguments.match, min_max=of) as found:
+    with dataset.summary_by(arguments.by, arguments.match, min_max=of, tz=arguments.tz) as found:
         groups = noting(found, dataset, arguments.match)
         if of is not None and of.startswith(CONTENT):
             groups = noting_numbers(groups, dataset, arguments.match, of)
@@ -105,7 +109,7 @@ def _groups(dataset: Dataset | Merged, arguments: argparse.Namespace, output: Ou
         raise InvalidInput(
             f"a plot has at most {MOST} groups", hint="Select fewer data, or group by day, month or year."
         )
-    drawing = plot(drawn, by, of).encode()
+    drawing = plot(drawn, by, of, "UTC" if arguments.tz is None else arguments.tz).encode()
     with output_file(arguments.plot, overwrite=arguments.overwrite) as file:
         file.write(0, drawing)
     output.plotted(arguments.plot, len(drawn))

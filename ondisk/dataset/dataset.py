@@ -652,22 +652,27 @@ class Dataset(Queryable):
         names = counted_fields(fields, Fields(opened.index.config.fields))
         return summary(opened, self._archives, query, names, values)
 
-    def summary_by(self, by: str, match: Match = None, *, min_max: str | None = None) -> Results[Group]:
+    def summary_by(
+        self, by: str, match: Match = None, *, min_max: str | None = None, tz: str | None = None
+    ) -> Results[Group]:
         """Count the data that match by period or by the values of a field, in order. Exact.
 
         Archives that are offline are not counted; an `ArchiveOffline` warning says so.
 
         Args:
-            by: `hour`, `day`, `month` or `year` of reftime, in UTC; or a declared field.
+            by: `hour`, `day`, `month` or `year` of reftime; or a declared field; or several of them, such as
+                `day,station`.
             match: a match expression, or a condition over `fields`; None matches all.
             min_max: a declared field of numbers or times, whose lowest, mean and highest value each group has; or
                 `data.NAME`, a number in data that are mappings.
+            tz: the zone of the periods, such as Europe/Rome or +01:00; None for UTC.
 
         Returns:
             An iterator over one snapshot, as that of `query`. Periods without data have no group.
 
         Raises:
             MatchError: an argument is not valid, or names an unknown field.
+            InvalidInput: there is no such zone, or a zone is given and no period.
 
         Cost: reads the index only: all data that match, once. With `data.NAME` it reads the data.
         """
@@ -677,8 +682,8 @@ class Dataset(Queryable):
         opened = self._access.current()
         query = Query(match)
         query.check(opened.index)
-        names = check(by, min_max, Fields(opened.index.config.fields))
-        return Results(by_group(opened, self._archives, query, *names))
+        checked = check(by, min_max, tz, Fields(opened.index.config.fields))
+        return Results(by_group(opened, self._archives, query, checked))
 
     def index_frame(
         self,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC
 from itertools import groupby
 from math import isnan
 from typing import Any
@@ -15,56 +16,65 @@ from ondisk.dataset.query import Query, Snapshots, data
 from ondisk.datum import CONTENT, METADATA, Datum, FieldType, canonical, microseconds
 from ondisk.errors import InvalidInput, MatchError, shown
 from ondisk.index import groups
-from ondisk.index.groups import NUMBERS, PERIODS, Group, Part
+from ondisk.index.groups import NUMBERS, PERIODS, Begins, By, Group, Part
+from ondisk.local_time import zone_of
 from ondisk.matcher.fields import Fields
 
 
-def by_group(access: Opened, archives: Archives, query: Query, by: str, of: str | None) -> Generator[Group, None, None]:
+def by_group(access: Opened, archives: Archives, query: Query, by: By) -> Generator[Group, None, None]:
     """Yield the groups of the data that match, in the order of their keys; data without the field come first.
-
-    Args:
-        by: a period, a declared field or reftime.
-        of: a declared field of numbers or times, or `data.NAME`; None if there is no other field.
 
     Memory: one group; all of them for `data.NAME`.
     """
-    kinds = kinds_of(access.index.config.fields, by, of)
-    with contextlib.closing(parts_of(access, archives, query, by, of)) as parts:
+    kinds = kinds_of(access.index.config.fields, by)
+    with contextlib.closing(parts_of(access, archives, query, by)) as parts:
         for part in parts:
-            yield part.group(*kinds)
+            yield part.group(by, *kinds)
 
 
-def kinds_of(fields: Mapping[str, FieldType], by: str, of: str | None) -> tuple[FieldType, FieldType | None]:
+def kinds_of(fields: Mapping[str, FieldType], by: By) -> tuple[list[FieldType], FieldType | None]:
     """Return the types of the keys of groups, and of the values of the other field."""
-    known = {**fields, "reftime": FieldType.TIMESTAMP}
-    key = FieldType.TIMESTAMP if by in PERIODS else known[by]
-    return key, FieldType.REAL if of is not None and of.startswith(CONTENT) else known[of] if of is not None else None
+    known, of = {**fields, "reftime": FieldType.TIMESTAMP}, by.of
+    keys = [FieldType.TIMESTAMP if key in PERIODS else known[key] for key in by.keys]
+    return keys, FieldType.REAL if of is not None and of.startswith(CONTENT) else known[of] if of is not None else None
 
 
-def parts_of(access: Opened, archives: Archives, query: Query, by: str, of: str | None) -> Generator[Part, None, None]:
+def parts_of(access: Opened, archives: Archives, query: Query, by: By) -> Generator[Part, None, None]:
     """Yield the groups of the data that match, in order, as parts, to which those of other datasets can be added."""
-    if of is not None and of.startswith(CONTENT):
-        key, _ = kinds_of(access.index.config.fields, by, of)
-        yield from _of_content(data(access, archives, query, with_data=True), by, key, of.removeprefix(CONTENT))
+    if by.of is not None and by.of.startswith(CONTENT):
+        kinds, _ = kinds_of(access.index.config.fields, by)
+        yield from _of_content(data(access, archives, query, with_data=True), by, kinds, by.of.removeprefix(CONTENT))
         return
     with Snapshots(access, archives, query) as snapshots:
         archives.warn_of_offline("was not counted")
-        yield from joined([groups.grouped(snapshot, tree, by, of) for _, snapshot, tree in snapshots.each()])
+        yield from joined([groups.grouped(snapshot, tree, by) for _, snapshot, tree in snapshots.each()])
 
 
-def check(by: str, of: str | None, known: Fields) -> tuple[str, str | None]:
+def check(by: str, of: str | None, tz: str | None, known: Fields) -> By:
     """Return what to group by, and the other field, by their names in the configuration.
 
     Raises:
         MatchError: there is no such field, or the other one has neither numbers nor times.
-        InvalidInput: a name is not a text.
+        InvalidInput: a name is not a text, or there is no such zone; or a zone is given and no period.
     """
-    for what, given in {"by": by, **({} if of is None else {"min_max": of})}.items():
+    texts: dict[str, Any] = {"by": by, "min_max": of, "tz": tz}
+    for what, given in texts.items():
+        if given is None and what != "by":
+            continue
         if not isinstance(given, str):
-            raise InvalidInput(f"{what} is a text, not {shown(given)}", hint='Write for example by="day".')
-    by = by if by in PERIODS else _group(by, known)
+            example = {"by": "day", "tz": "Europe/Rome"}.get(what, "temperature")
+            raise InvalidInput(f"{what} is a text, not {shown(given)}", hint=f'Write for example {what}="{example}".')
+    names = [name.strip() for name in by.split(",")]
+    keys = tuple(name if name in PERIODS else _group(name, known) for name in names)
+    if len({*keys}) < len(keys):
+        raise InvalidInput(f"{shown(by)} names a key twice", hint="Name each period and each field once.")
+    if tz is not None and not {*PERIODS} & {*keys}:
+        raise InvalidInput(
+            "tz (--tz) is the zone of periods, and the groups are by values", hint="Omit it, or add a period."
+        )
+    zone = UTC if tz is None else zone_of(tz)
     if of is None or of.startswith(CONTENT):
-        return by, of
+        return By(keys, of, zone)
     try:
         of = _declared(of, known)
     except MatchError as error:
@@ -74,7 +84,7 @@ def check(by: str, of: str | None, known: Fields) -> tuple[str, str | None]:
     if kind not in (*NUMBERS, FieldType.TIMESTAMP):
         hint = "Name a field that is declared integer, real or timestamp."
         raise MatchError(f"{shown(of)} is declared {kind}, and has no lowest and highest value", hint=hint)
-    return by, of
+    return By(keys, of, zone)
 
 
 def _group(name: str, known: Fields) -> str:
@@ -104,10 +114,9 @@ def joined(parts: Iterable[Iterable[Part]]) -> Iterator[Part]:
         yield first
 
 
-def _sort_key(part: Part) -> tuple[bool, Any]:
+def _sort_key(part: Part) -> list[tuple[bool, Any]]:
     """Return the key that sorts parts as SQLite does: missing values first, texts by their bytes."""
-    key = part.key
-    return key is not None, 0 if key is None else key.encode() if isinstance(key, str) else key
+    return [(key is not None, 0 if key is None else key.encode() if isinstance(key, str) else key) for key in part.key]
 
 
 def _number(value: Any) -> float | None:
@@ -117,17 +126,21 @@ def _number(value: Any) -> float | None:
     return None
 
 
-def _of_content(found: Iterable[Datum], by: str, kind: FieldType, name: str) -> list[Part]:
+def _of_content(found: Iterable[Datum], by: By, kinds: Sequence[FieldType], name: str) -> list[Part]:
     """Return the groups of data, in order, with the numbers that their content has under a name."""
-    parts: dict[Any, Part] = {}
+    parts: dict[tuple[Any, ...], Part] = {}
+    begins = {each: Begins(each, by.zone) for each in PERIODS}
+
+    def key_of(datum: Datum, reftime: int, by: str, kind: FieldType) -> Any:
+        if by in PERIODS:
+            return begins[by].of(reftime)
+        key = datum.reftime if by == "reftime" else datum.metadata.get(by)
+        return None if key is None else canonical(key, kind)
+
     for datum in found:
         reftime = microseconds(datum.reftime)
         number = _number(datum.data.get(name)) if isinstance(datum.data, Mapping) else None
-        if by in PERIODS:
-            key: Any = groups.begin_of(by, reftime)
-        else:
-            key = datum.reftime if by == "reftime" else datum.metadata.get(by)
-            key = None if key is None else canonical(key, kind)
+        key = tuple(key_of(datum, reftime, each, kind) for each, kind in zip(by.keys, kinds, strict=True))
         part = Part(key, 1, 0 if datum.location is None else datum.location.size, reftime, reftime)
         if number is not None:
             part.min = part.max = part.total = number

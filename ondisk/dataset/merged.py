@@ -38,7 +38,7 @@ from ondisk.datum import Datum, FieldType
 from ondisk.errors import InvalidInput, LimitExceeded, MatchError, OndiskError, StateError, shown
 from ondisk.index import segment_rows
 from ondisk.index.field_values import FieldSummary
-from ondisk.index.groups import Group, Part
+from ondisk.index.groups import By, Group, Part
 from ondisk.matcher import reftime_interval
 from ondisk.matcher.fields import Fields
 from ondisk.matcher.sort import Sort, parse_sort
@@ -256,11 +256,13 @@ class Merged(Queryable):
             parts.append(replace(found, fields={}))
         return joined(parts, {name: each.summary(values) for name, each in counted.items()}, None)
 
-    def summary_by(self, by: str, match: Match = None, *, min_max: str | None = None) -> Results[Group]:
+    def summary_by(
+        self, by: str, match: Match = None, *, min_max: str | None = None, tz: str | None = None
+    ) -> Results[Group]:
         """Count the data that match by period or by the values of a field, as `Dataset.summary_by` does in one.
 
         Args:
-            by, min_max: as in `Dataset.summary_by`. Each dataset must declare the fields that they name.
+            by, min_max, tz: as in `Dataset.summary_by`. Each dataset must declare the fields that they name.
             match: as in `query`.
 
         Raises:
@@ -270,25 +272,23 @@ class Merged(Queryable):
         Cost: as `Dataset.summary_by`, one dataset after the other, when the first group is requested. Memory grows with
             the number of groups.
         """
-        self._check_types(each for each in (by, min_max) if isinstance(each, str))
+        self._check_types(name.strip() for each in (by, min_max) if isinstance(each, str) for name in each.split(","))
         for name, config in self.configs.items():
             try:
-                check_groups(by, min_max, Fields(config.fields))
+                check_groups(by, min_max, tz, Fields(config.fields))
             except MatchError as error:
                 raise named(error, name) from None
-        names = check_groups(by, min_max, self.fields)
-        return Results(self._groups(Query(match), self._candidates(Query(match)), *names))
+        checked = check_groups(by, min_max, tz, self.fields)
+        return Results(self._groups(Query(match), self._candidates(Query(match)), checked))
 
-    def _groups(
-        self, query: Query, candidates: list[Candidate], by: str, of: str | None
-    ) -> Generator[Group, None, None]:
+    def _groups(self, query: Query, candidates: list[Candidate], by: By) -> Generator[Group, None, None]:
         found: list[Part] = []
         for candidate in candidates:
             with self._opened_again(candidate) as dataset:
                 access = dataset._access
-                found = [*joined_groups([found, parts_of(access.current(), access.archives, query, by, of)])]
-        kinds = kinds_of({name: self.fields[name].kind for name in self.fields}, by, of)
-        yield from (each.group(*kinds) for each in found)
+                found = [*joined_groups([found, parts_of(access.current(), access.archives, query, by)])]
+        kinds = kinds_of({name: self.fields[name].kind for name in self.fields}, by)
+        yield from (each.group(by, *kinds) for each in found)
 
     def _each(self) -> Iterator[Dataset]:
         """Open each dataset, one after the other."""

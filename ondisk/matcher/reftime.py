@@ -5,12 +5,12 @@
     operator = ">=" | "from" | ">" | "<=" | "until" | "<" | "=" | "=="
     moment   = {distance ("before" | "after")} (distance "ago" | "now" | day [time]) {("+" | "-") distance}
     day      = YYYY[-MM[-DD]] | "today" | "yesterday" | "tomorrow" | "easter" YYYY
-    time     = HH[:MM[:SS]] ["Z"] | "midday" | "noon" | "midnight"
+    time     = HH[:MM[:SS]] ["Z"] | HH:MM[:SS] ("+" | "-") HH[:MM] | "midday" | "noon" | "midnight"
     distance = (N | "a" | "an") unit {["and"] (N | "a" | "an") unit}
     steps    = ["@" time] ("%" | "every") N unit
 
 A moment is a period; its length is the finest unit in its text. Distances after a moment apply before those in front of
-it.
+it. A time with an offset from UTC needs a day.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 from ondisk.datum import microseconds
 from ondisk.errors import MatchError
+from ondisk.local_time import offset_of
 from ondisk.matcher.parsing import Fragment, all_of
 from ondisk.matcher.periods import DAY_SECONDS, DISTANCES, Distance, Period, Unit, easter
 from ondisk.matcher.tree import Compare, EverySeconds, Expression, OneOf, Operator, TimeOfDay
@@ -43,6 +44,7 @@ _TIME = ("time", *_NAMED_TIMES)
 _SIGNS = {"before": -1, "-": -1, "after": 1, "+": 1}
 _WORDS = frozenset({*_OPERATORS, *_DAYS_FROM_TODAY, *_NAMED_TIMES, *_SIGNS, "now", "ago", "and"})
 
+_OFFSET = r"[+-]\s*\d\d(?::?\d\d)?(?!\s*[\da-z:])"  # what a unit follows is a distance
 _TOKEN = re.compile(
     rf"""
     (?:
@@ -50,7 +52,7 @@ _TOKEN = re.compile(
     | (?P<distance> (?P<count>\d+\s*|an?\s+)(?P<unit>{"|".join(sorted(DISTANCES, key=len, reverse=True))})(?![a-z]) )
     | (?P<date>     \d{{4}}(?:-\d\d?){{0,2}}(?![\d:])(?:T(?=\d))? )
     | (?P<base>     @\s*\d\d?(?::\d\d){{0,2}}(?![\d:])Z? )
-    | (?P<time>     \d\d?(?::\d\d){{0,2}}(?![\d:])Z? )
+    | (?P<time>     \d\d?(?::\d\d){{0,2}}(?![\d:])(?: Z | (?<=:\d\d)\s*(?P<offset>{_OFFSET}) )? )
     | (?P<easter>   easter\s*(?P<easter_year>\d{{4}})(?!\d) )
     | (?P<word>     [a-z]+ | [<>]=? | ==? | [+-] )
     ) \s*
@@ -62,11 +64,6 @@ _LONGEST_COUNT = 18
 _HINT = "Write for example `>=2007-07-01`, `=today`, `<2 days ago`, `>=12:00` or `every 6 hours`."
 # Common mistakes: a pattern (its group 1 is the mistake), what is wrong, and the hint.
 _SLIPS = (
-    (
-        re.compile(r":\d\d\s*([+-]\s*\d\d(?::?\d\d)?)(?!\s*[\da-z:])", re.ASCII | re.IGNORECASE),
-        "{} is an offset from UTC, which is not supported",
-        "All times are UTC: convert this one, and remove the offset.",
-    ),
     (
         re.compile(r"(?<!\d)(\d{1,2}([./-])\d{1,2}\2\d{4}|\d{4}([./])\d{1,2}\3\d{1,2})(?!\d)", re.ASCII),
         "{} is not a date",
@@ -168,6 +165,9 @@ def _term(field: str, term: Fragment, now: datetime) -> Iterator[Expression]:
     if operator is not None:
         sign = _OPERATORS[operator.kind]
         if time := tokens.take(*_TIME):
+            if offset := time.groups.get("offset"):
+                problem = f"{offset} is an offset from UTC, and {time.fragment} has no date"
+                raise time.fragment.error(problem, "Write the date, too; or convert the time to UTC.")
             base, unit = _seconds(time)
             yield _daily(field, sign, base, unit)
         else:
@@ -294,7 +294,18 @@ def _day(tokens: _Tokens, now: datetime) -> Period:
             f"{time.fragment} follows {token.fragment}, which is not a day", "Write year, month, day, then time."
         )
     seconds, unit = _seconds(time)
-    return _moved(time, period, Distance(0, seconds, unit))
+    return _moved(time, period, Distance(0, seconds - _offset(time), unit))
+
+
+def _offset(time: _Token) -> int:
+    """Return the offset of a time from UTC in seconds; 0 without one."""
+    text = "".join(time.groups.get("offset", "").split())
+    if not text:
+        return 0
+    offset = offset_of(text)
+    if offset is None:
+        raise time.fragment.error(f"{text} is not an offset from UTC", "Offsets are -23:59 to +23:59.")
+    return int(offset.total_seconds())
 
 
 def _named_day(token: _Token, now: datetime) -> Period:
@@ -311,7 +322,7 @@ def _named_day(token: _Token, now: datetime) -> Period:
 
 def _seconds(token: _Token) -> tuple[int, Unit]:
     """Return a time of day as seconds after midnight, and its precision; `24:00` is the end of the day."""
-    text = _NAMED_TIMES.get(token.kind, token.fragment.text)
+    text = _NAMED_TIMES.get(token.kind, re.split("[+-]", token.fragment.text)[0])
     numbers = [int(number) for number in re.findall(r"\d+", text)]
     hour, minute, second = (*numbers, 0, 0)[:3]
     if (hour, minute, second) != (24, 0, 0) and not (hour < 24 and minute < 60 and second < 60):

@@ -6,7 +6,6 @@ nothing of such an answer is used. Whatever a server sends, memory and time are 
 
 from __future__ import annotations
 
-import errno
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from urllib3.exceptions import HTTPError, LocationValueError, ProxyError
 
 from ondisk import errors, json_shapes
 from ondisk.config import DatasetConfig
-from ondisk.errors import IntegrityError, InvalidInput, LockError, OndiskError, StorageError, shown
+from ondisk.errors import ConfigError, IntegrityError, InvalidInput, LockError, OndiskError, StorageError, shown
 from ondisk.replication import records
 from ondisk.replication.contents import Contents, Removed
 from ondisk.replication.feed import MAX_BYTES, Kind
@@ -173,7 +172,7 @@ class HttpSource:
         """Return the error that the server reports."""
         if status == 401:
             hint = "Pass --server-token FILE, with the token of `ondisk serve --token-file`."
-            return StorageError(f"{self._url}: the token is missing or wrong", hint=hint, errno=errno.EACCES)
+            return ConfigError(f"{self._url}: the token is missing or wrong", hint=hint)
         try:
             found = body.json(_ERROR_BYTES)["error"]
             kind, message, hint = found["kind"], _printable(found["message"]), _printable(found["hint"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import hmac
 import ipaddress
 import logging
@@ -13,7 +12,7 @@ from contextlib import asynccontextmanager
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ondisk.errors import InvalidInput, LimitExceeded, LockError, OndiskError, StorageError, shown
+from ondisk.errors import ConfigError, InvalidInput, LimitExceeded, LockError, OndiskError, shown
 from ondisk.server.answers import Refused, of_error
 from ondisk.server.limits import Limits
 from ondisk.server.metrics import Counts
@@ -75,7 +74,7 @@ class Door:
         kind, _, given = headers.get("authorization", "").partition(" ")
         is_right = hmac.compare_digest(given.strip().encode(), self._token)
         if scope["path"] not in OPEN and not (is_right and kind.lower() == "bearer"):
-            error = StorageError("a token is needed, and the right one", hint=_TOKEN, errno=errno.EACCES)
+            error = ConfigError("a token is needed, and the right one", hint=_TOKEN)
             raise Refused(401, error, {"www-authenticate": "Bearer", **_CLOSE})
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:

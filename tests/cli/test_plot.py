@@ -28,7 +28,7 @@ def days(*numbers, values=()):
 
 def drawn(groups, by="day", of=None):
     """Return the bars with their titles, the texts, and the line of the means."""
-    root = ElementTree.fromstring(plot(groups, by, of))
+    root = ElementTree.fromstring(plot(groups, by.split(","), of, "UTC"))
     bars = [each for each in root.iter(f"{SVG}rect") if each.find(f"{SVG}title") is not None]
     lines = [each.get("d") for each in root.iter(f"{SVG}path") if each.get("stroke-width")]
     return bars, [each.text for each in root.iter(f"{SVG}text")], lines
@@ -38,13 +38,15 @@ def test_each_day_is_a_bar_as_high_as_its_number_of_data():
     bars, texts, _ = drawn(days(0, 1, 9))
     assert [float(each.get("height")) for each in bars] == [27.0, 54.0, 270.0]
     assert bars[2][0].text == "2026-01-10: 10 data"
-    assert texts == ["number of data by day", "0", "2", "4", "6", "8", "10", "2026-01-01", "2026-01-02", "2026-01-10"]
+    ticks = ["0", "2", "4", "6", "8", "10"]
+    axes = ["data per day", "day (UTC)"]
+    assert texts == ["number of data by day", *ticks, *axes, "2026-01-01", "2026-01-02", "2026-01-10"]
 
 
 def test_days_without_data_leave_a_gap():
     bars, *_ = drawn(days(0, 1, 9))
     places, width = [float(each.get("x")) for each in bars], float(bars[0].get("width"))
-    assert places == [80.0, 166.0, 854.0]
+    assert places == [90.0, 176.0, 864.0]
     assert width == 86.0
 
 
@@ -60,7 +62,7 @@ def test_a_bar_reaches_from_the_lowest_to_the_highest_value_and_a_line_joins_the
 
 def test_values_of_a_field_are_side_by_side_and_texts_are_harmless():
     bars, texts, _ = drawn([group(None, 1), group("<&\x1b\0>", 2), group("x" * 99, 3)], by="site")
-    assert [float(each.get("x")) for each in bars] == [80.0, 366.7, 653.3]
+    assert [float(each.get("x")) for each in bars] == [90.0, 376.7, 663.3]
     assert texts[-3:] == ["missing", '"<&\\x1b\\x00>"', "x" * 15 + "…"] or texts[-3] == "missing"
     assert bars[2][0].text == f"{'x' * 99}: 3 data"
 
@@ -70,9 +72,26 @@ def test_nothing_and_values_that_are_not_finite_are_drawn_too():
     assert drawn([group(NEW_YEAR, 1, -inf, inf, None), *days(1, values=(1, 1, 1.0))], of="level")[0][0][0].text
 
 
+def test_each_value_of_a_field_is_a_line_with_a_name_and_gaps():
+    groups = [
+        group((NEW_YEAR + timedelta(days=day), station), 1, day, day, float(day))
+        for day in (0, 1, 3)
+        for station in (101, None)
+    ]
+    _, texts, lines = drawn(groups, "day,station", "level")
+    assert texts[0] == "mean level by day and station"
+    assert {"level", "day (UTC)", "station 101", "station missing"} <= {*texts}
+    assert [(line.count("M"), line.count("L")) for line in lines[::2]] == [(2, 1), (2, 1)]
+
+
+def test_more_lines_than_colours_are_refused():
+    with pytest.raises(InvalidInput, match="at most 8 lines, and these are 9"):
+        drawn([group((NEW_YEAR, station)) for station in range(9)], "day,station")
+
+
 def test_times_are_not_drawn():
     with pytest.raises(InvalidInput, match="made is a time, and only numbers are drawn"):
-        plot([group(NEW_YEAR, 1, NEW_YEAR, NEW_YEAR, None)], "day", "made")
+        plot([group(NEW_YEAR, 1, NEW_YEAR, NEW_YEAR, None)], ["day"], "made", "UTC")
 
 
 NUMBERS = st.floats(allow_nan=False) | st.integers(-(2**63), 2**63 - 1)

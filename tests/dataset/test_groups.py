@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from math import fsum, inf, isclose
@@ -13,7 +14,10 @@ from worlds import sql
 
 import ondisk
 from ondisk import Datum, Group
-from ondisk.errors import ArchiveOffline, IndexCorrupt, MatchError
+from ondisk.datum import from_microseconds, microseconds
+from ondisk.errors import ArchiveOffline, IndexCorrupt, InvalidInput, MatchError
+from ondisk.index.groups import Begins
+from ondisk.local_time import zone_of
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
@@ -150,6 +154,64 @@ def test_what_cannot_be_grouped_is_an_error_before_anything_is_read(weather, by,
 def test_the_error_for_another_period_names_those_that_exist(weather):
     with pytest.raises(MatchError, match="The periods are hour, day, month, year"):
         weather.summary_by("week")
+
+
+def hourly(create, begin, hours):
+    dataset = create("hourly", step="monthly", fields=FIELDS)
+    times = (begin + number * timedelta(hours=1) for number in range(hours))
+    dataset.append(Datum(time, {"station": number % 2}, {"wind": 1}) for number, time in enumerate(times))
+    return dataset
+
+
+@pytest.mark.parametrize("of", [None, "data.wind"])
+def test_days_of_a_zone_have_23_and_25_hours_when_its_clocks_change(create, of):
+    for month, hours in ((3, 23), (10, 25)):
+        dataset = hourly(create, datetime(2026, month, 23, 23, tzinfo=UTC), 8 * 24)
+        days = {f"{each.key:%d}": each.count for each in dataset.summary_by("day", min_max=of, tz="Europe/Rome")}
+        assert days["29" if month == 3 else "25"] == hours
+        assert days["27"] == 24
+        dataset.close()
+        shutil.rmtree(dataset.path)
+
+
+def test_the_two_hours_of_a_clock_that_is_put_back_are_two_groups(create):
+    dataset = hourly(create, datetime(2026, 10, 25, tzinfo=UTC), 3)
+    hours = [each.key.isoformat() for each in dataset.summary_by("hour", tz="Europe/Rome")]
+    assert hours == ["2026-10-25T02:00:00+02:00", "2026-10-25T02:00:00+01:00", "2026-10-25T03:00:00+01:00"]
+
+
+def test_data_are_counted_by_day_and_field_and_the_keys_are_a_tuple(create):
+    dataset = hourly(create, datetime(2026, 10, 24, 22, tzinfo=UTC), 26)
+    keys = [
+        ((f"{day:%d}", station), each.count)
+        for each in dataset.summary_by("day,station", tz="Europe/Rome")
+        for day, station in [each.key]
+    ]
+    assert keys == [(("25", 0), 13), (("25", 1), 12), (("26", 1), 1)]
+
+
+def test_a_zone_is_one_of_periods_and_must_exist(weather):
+    with pytest.raises(InvalidInput, match="'Europe/Roma' is not a time zone") as error:
+        weather.summary_by("day", tz="Europe/Roma")
+    assert "Europe/Rome" in error.value.hint
+    with pytest.raises(InvalidInput, match="the zone of periods"):
+        weather.summary_by("station", tz="Europe/Rome")
+    with pytest.raises(InvalidInput, match="names a key twice"):
+        weather.summary_by("day, day")
+
+
+@given(
+    st.lists(st.datetimes(datetime(1880, 1, 1), datetime(2060, 1, 1), timezones=st.just(UTC)), max_size=20),
+    st.sampled_from([*NAMES]),
+    st.sampled_from(["Europe/Rome", "America/St_Johns", "Australia/Lord_Howe", "Asia/Kathmandu", "+05:45"]),
+)
+def test_periods_of_a_zone_are_those_that_its_clocks_show(times, by, zone):
+    begins = Begins(by, zone_of(zone))
+    for time in times:
+        local = time.astimezone(zone_of(zone))
+        begin = from_microseconds(begins.of(microseconds(time))).astimezone(zone_of(zone))
+        assert f"{begin:{NAMES[by]}}" == f"{local:{NAMES[by]}}"
+        assert begin <= local
 
 
 TIMES = st.one_of(

@@ -19,6 +19,7 @@ from server.conftest import PATIENCE, started
 
 from ondisk import Dataset, Datum
 from ondisk.errors import (
+    ConfigError,
     IntegrityError,
     InvalidInput,
     LockError,
@@ -28,7 +29,6 @@ from ondisk.errors import (
     StorageError,
     TokenForeign,
 )
-from ondisk.filesystem import is_denied
 from ondisk.replication import http_client, http_source
 from ondisk.replication.contents import Removed
 from ondisk.replication.feed import Kind
@@ -204,9 +204,9 @@ def test_a_token_is_sent_and_a_wrong_one_refused_at_once(dataset):
         with HttpSource(url(served.port), TOKEN, **QUICK) as source:
             assert source.describe().name == "dataset"
         for wrong in (None, "fedcba9876543210"):
-            with HttpSource(url(served.port), wrong, pause=1) as source, pytest.raises(StorageError) as caught:
+            with HttpSource(url(served.port), wrong, pause=1) as source, pytest.raises(ConfigError) as caught:
                 source.changes(None)
-            assert is_denied(caught.value)
+            assert caught.value.exit_code == 3
             assert "--server-token" in caught.value.hint
 
 

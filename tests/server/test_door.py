@@ -40,7 +40,7 @@ def test_a_token_is_needed_and_the_right_one(serving, filled):
         ):
             headers = {} if given is None else {"Authorization": given.encode()}
             answer = client.get(path, headers=headers)
-            assert (answer.status_code, answer.json()["error"]["code"]) == (401, 50)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (401, 3)
             assert answer.headers["www-authenticate"] == "Bearer"
             assert right not in answer.text
             assert "ondisk replicate` has --server-token" in answer.json()["error"]["hint"]
