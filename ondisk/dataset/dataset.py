@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from ondisk.replication.feed import Answer
     from ondisk.replication.token import Token
     from ondisk.staging.stage import FinishedStage
+    from ondisk.table_options import TableArguments
     from ondisk.tables.arrow_out import Columns
-    from ondisk.tables.options import TableArguments
 
 
 class ArrowStream(Protocol):
@@ -266,7 +266,7 @@ class Dataset(Queryable):
         """
         from ondisk.dataset.append import checked_batch_size
         from ondisk.dataset.input_file import parsed
-        from ondisk.tables.options import TableOptions
+        from ondisk.table_options import TableOptions
 
         options = TableOptions(**table)
         with parsed(self._access, source, format, checked_batch_size(batch_size), options) as (chosen, read):
@@ -306,8 +306,8 @@ class Dataset(Queryable):
             object for each row.
         """
         from ondisk.dataset.append import checked_batch_size
+        from ondisk.table_options import TableOptions
         from ondisk.tables.installed import installed
-        from ondisk.tables.options import TableOptions
 
         with installed():
             from ondisk.tables import arrow_in

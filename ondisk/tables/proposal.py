@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, BinaryIO, Unpack
 
-from ondisk.config import RESERVED_FIELDS, DatasetConfig
+from ondisk.config import RESERVED_FIELDS, DatasetConfig, toml
 from ondisk.dataset.decompress import EXTENSIONS
 from ondisk.dataset.input_file import CSV, Begun, batches_of, is_csv, open_source, table_of
 from ondisk.datum import FieldType, from_microseconds
@@ -24,11 +24,11 @@ from ondisk.formats import find
 from ondisk.formats.base import Readable
 from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
+from ondisk.table_options import BLANKS, POINT, REFTIME, TableArguments, TableOptions
 from ondisk.tables import csv_input
 from ondisk.tables.csv_input import check_names, field_name
 from ondisk.tables.csv_lines import InUtf8
 from ondisk.tables.csv_reader import CsvRecords
-from ondisk.tables.options import BLANKS, POINT, REFTIME, TableArguments, TableOptions
 from ondisk.tables.times import Times, Zone
 from ondisk.tables.values import SIGNS, Cells, Signs, are_numbers, doubt, number_or_text
 
@@ -178,6 +178,10 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     if not options.header and found.rows and _is_data(names, found.rows[0]):
         raise InvalidInput(csv_input.IS_DATA, hint=csv_input.NAME_THEM)
     check_names(names)
+    if not options.header and _are_units(found.rows):
+        options = replace(options, header=names, skip_lines=found.lines[0])
+        later = {line: reason for line, reason in found.refused.items() if line > found.lines[0]}
+        found = CsvRecords(found.rows[1:], found.lines[1:], later)
 
     def refused(config: DatasetConfig, options: TableOptions) -> dict[int, str]:
         columns = csv_input.Columns(header, config, find(config.format)(config), options)
@@ -230,10 +234,24 @@ def _first(records: Iterable[CsvRecords]) -> tuple[CsvRecords, bool]:
 
 def _is_data(names: Sequence[str], row: Sequence[str]) -> bool:
     """Return whether the first line of a file is a row as the second one."""
+    return any(map(all, zip(_are_times(names), _are_times(row), strict=False))) or all(_are_numbers(names))
+
+
+def _are_units(rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether the first row below the names has neither a time nor a number, and the second one has."""
+    if len(rows) < 2 or any("\n" in text for text in rows[0]):
+        return False
+    has_values = [any(_are_times(row)) or any(_are_numbers(row)) for row in rows[:2]]
+    return has_values == [False, True]
+
+
+def _are_times(row: Sequence[str]) -> list[bool]:
     readers = [Times(format, Zone("UTC")) for format in (None, *_FORMATS)]
-    is_time = [[any(isinstance(times[text], int) for times in readers) for text in each] for each in (names, row)]
-    is_number = [not isinstance(number_or_text(name), str) for name in names]
-    return any(map(all, zip(*is_time, strict=False))) or all(is_number)
+    return [any(isinstance(times[text], int) for times in readers) for text in row]
+
+
+def _are_numbers(row: Sequence[str]) -> list[bool]:
+    return [not isinstance(number_or_text(text), str | None) for text in row]
 
 
 def _check_readable(refused: Mapping[int, str], count: int) -> None:
@@ -320,6 +338,7 @@ def _proposed(sample: _Sample, names: Sequence[str], name: str, options: TableOp
             "step": step,
             "unique": [REFTIME, *dict.fromkeys(each.field for each in keys)] if is_unique else [],
             "fields": {each.field: str(each.kind) for each in fields},
+            "csv": _kept(name, options),
         }
         config = DatasetConfig.from_mapping(shape)
         refused = sample.refused(config, replace(options, tz="UTC") if options.tz == _ZONE else options)
@@ -382,6 +401,16 @@ def _lines(
         yield "[fields]"
         for each in fields:
             yield _commented(f'{each.field} = "{each.kind}"', _values_of(each))
+    csv = shape["csv"]
+    if csv or options.tz == _ZONE:
+        yield ""
+        yield _commented("[csv]", "how the files are written; an append can have others")
+        for key, value in csv.items():
+            line = f"{key} = {toml(value)}"
+            is_whole = key == "skip_lines" and "header" in csv
+            yield _commented(line, "all lines before the first row") if is_whole else line
+        if options.tz == _ZONE:
+            yield _commented('# tz = "ZONE"', "with it, no append needs --tz")
     rest = [each.name for each in columns if each not in fields]
     if rest:
         yield ""
@@ -405,34 +434,24 @@ def _values_of(column: _Column) -> str:
 
 
 def _append(name: str, options: TableOptions, format: str) -> str:
-    """Return the arguments of the append of a file."""
+    """Return the arguments of the append of a file: what neither its name nor the dataset's configuration says."""
     words = [name]
     if format != JsonLines.name and not is_csv(PurePath(name)):
         words += ["--format", CSV]
-    if options.time != REFTIME:
-        words += ["--time", options.time or ""]
-    if options.time_format is not None:
-        words += ["--time-format", options.time_format]
-    if options.tz is not None:
-        words += ["--tz", options.tz]
-    if options.null:
-        texts = ",".join(options.null)
-        words += ["--null", f",{texts}" if texts.startswith("--") else texts]  # else it would end the options
-    if options.delimiter is not None and not (options.delimiter == "\t" and ".tsv" in name):
-        words += ["--delimiter", "tab" if options.delimiter == "\t" else options.delimiter]
-    if options.decimal is not None:
-        words += ["--decimal", options.decimal]
-    if options.thousands is not None:
-        words += ["--thousands", "blank" if options.thousands == " " else options.thousands]
-    if options.skip_lines:
-        words += ["--skip-lines", str(options.skip_lines)]
-    if options.comment is not None:
-        words += ["--comment", options.comment]
-    if options.encoding is not None:
-        words += ["--encoding", options.encoding]
-    if options.header:
-        words += ["--header", ",".join(options.header)]
+    if options.tz == _ZONE:
+        words += ["--tz", _ZONE]
     return shlex.join(words)
+
+
+def _kept(name: str, options: TableOptions) -> dict[str, Any]:
+    """Return the options that an append needs which the name of the file does not say, without an unknown zone."""
+    kept = replace(
+        options,
+        time=None if options.time == REFTIME else options.time,
+        tz=None if options.tz == _ZONE else options.tz,
+        delimiter=None if options.delimiter == "\t" and ".tsv" in name else options.delimiter,
+    )
+    return {key: getattr(kept, key) for key in kept.given}
 
 
 def _begin(head: bytes, options: TableOptions) -> TableOptions:

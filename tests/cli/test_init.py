@@ -148,7 +148,7 @@ def test_a_proposal_for_a_file_is_printed_and_created_with_yes(run):
     done = run("init", "new", "--from", "table.csv", "--tz", "UTC")
     assert (done.code, Path("new").exists()) == (9, False)
     assert "note: new was not created; --yes creates it" in done.err
-    assert "ondisk append DATASET table.csv --time when --tz UTC\n" in done.text
+    assert "ondisk append DATASET table.csv\n" in done.text
     Path("printed.toml").write_text(done.text)
     assert run("init", "printed", "--config", "printed.toml").code == 0
     assert run("init", "new", "--from", "table.csv", "--tz", "UTC", "--json").json == {"path": "new", "toml": done.text}
