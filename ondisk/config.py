@@ -1,8 +1,8 @@
 """The configuration of a dataset: `dataset.toml`, validated.
 
 format = "seg"                  default format of appended data
-step = "daily"                  daily | weekly | biweekly | monthly | yearly: the time span of a segment; or sequence:
-                                numbered segments, as in a Beats disk queue
+step = "daily"                  hourly | daily | weekly | biweekly | monthly | yearly: the time span of a segment; or
+                                sequence: numbered segments, as in a Beats disk queue
 segment_size = 104857600        bytes of a segment, decompressed; only with step = "sequence"
 unique = ["reftime", "area"]    the fields that together identify a datum; empty: nothing is a duplicate
 index = ["area"]                fields with an index of their own
@@ -71,7 +71,7 @@ class ConfigDict(TypedDict, total=False):
     """
 
     format: str
-    step: Required[Literal["daily", "weekly", "biweekly", "monthly", "yearly", "sequence"] | Step]
+    step: Required[Literal["hourly", "daily", "weekly", "biweekly", "monthly", "yearly", "sequence"] | Step]
     segment_size: int
     unique: Sequence[str]
     index: Sequence[str]

@@ -76,12 +76,17 @@ def test_a_configuration_made_in_python_accepts_the_values_of_the_file():
     ("line", "key", "problem", "remedy"),
     [
         (
-            'step = "hourly"',
+            'step = "minutely"',
             "step",
-            "one of daily, weekly, biweekly, monthly, yearly, sequence, not 'hourly'",
+            "one of daily, weekly, biweekly, monthly, yearly, hourly, sequence, not 'minutely'",
             'step = "daily"',
         ),
-        ("step = 5", "step", "one of daily, weekly, biweekly, monthly, yearly, sequence, not 5", 'step = "daily"'),
+        (
+            "step = 5",
+            "step",
+            "one of daily, weekly, biweekly, monthly, yearly, hourly, sequence, not 5",
+            'step = "daily"',
+        ),
         ("format = 5", "format", "must be a text", "quotes"),
         ('format = ""', "format", "must be a text", "quotes"),
         ("archive_age = -1", "archive_age", "-1 is not between 0 and 4000000", "Remove the line"),

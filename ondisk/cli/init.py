@@ -41,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", choices=("elliptics",), help="write the configuration that this backend needs")
     parser.add_argument("--format", metavar="F", help="format of appended data: seg (default), vm2, jsonl, blob")
     parser.add_argument(
-        "--step", metavar="STEP", help="span of a segment: daily, weekly, biweekly, monthly, yearly; or sequence"
+        "--step",
+        metavar="STEP",
+        help="time of a segment: hourly, daily, weekly, biweekly, monthly, yearly; or sequence",
     )
     add_fields(parser)
     parser.add_argument("--replace", choices=("no", "yes", "newer"), help="whether duplicates replace (default no)")
