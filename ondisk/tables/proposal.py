@@ -10,8 +10,10 @@ import io
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Any, BinaryIO, Unpack
 
@@ -65,8 +67,8 @@ _ZONE = "ZONE"
 """Printed in place of a zone that the file does not contain."""
 
 _DAY = 24 * 3600 * 1_000_000
-_STEPS = (("yearly", 366, 64 * 2**20), ("monthly", 31, 2**30), ("daily", 1, None))
-"""Steps, their days, and the most bytes that a segment should have."""
+_STEPS = (("yearly", 366, 64 * 2**20), ("monthly", 31, 2**30), ("daily", 1, 2**30))
+"""Steps, their days, and the most bytes that a segment should have; hourly is for what has more."""
 
 _MOST_REFUSED = 0.1
 """How many rows may be unreadable, for each that is not."""
@@ -336,7 +338,7 @@ def _proposed(sample: _Sample, names: Sequence[str], name: str, options: TableOp
         shape = {
             "format": format,
             "step": step,
-            "unique": [REFTIME, *dict.fromkeys(each.field for each in keys)] if is_unique else [],
+            "unique": [REFTIME, *dict.fromkeys(each.field for each in keys)] if is_unique and step != "hourly" else [],
             "fields": {each.field: str(each.kind) for each in fields},
             "csv": _kept(name, options),
         }
@@ -384,10 +386,13 @@ def _lines(
     else:
         yield _commented('format = "jsonl"', "lines are stored as they are")
     rate = f"about {each_day:,.0f} rows a day" if each_day >= 1 else "less than one row a day"
-    yield _commented(f'step = "{shape["step"]}"', f"a file for each: {rate} in the sample")
+    yield _commented(f'step = "{shape["step"]}"', f"a file for each: {rate}, as in the sample")
     if shape["unique"]:
         listed = ", ".join(f'"{each}"' for each in shape["unique"])
         yield _commented(f"unique = [{listed}]", "no two rows of the sample are equal in these")
+    elif shape["step"] == "hourly":
+        yield "# unique: at this rate its index may be larger than the data. Without it, nothing is a duplicate, and a"
+        yield "# file that is appended twice is stored twice."
     else:
         yield "# unique: some rows of the sample are equal in time and in everything that may identify them, so nothing"
         yield "# is a duplicate, and a file that is appended twice is stored twice."
@@ -649,12 +654,11 @@ def _identifying(times: list[int], whole: list[_Column], rows: list[dict[str, An
         return len({(times[at], *(key.values[at] for key in keys)) for at in different})
 
     if count([]) == len(different):
-        return named[:_MOST_KEYS], True
-    keys: list[_Column] = []
-    others = [each for each in whole if each not in named]
-    texts = [each for each in others if each.kind is not FieldType.INTEGER]
-    for some in (named, named + texts, named + others):
-        keys = []
+        return named[:_MOST_KEYS], bool(named) or _are_regular(times)
+    # Other numbers are measured, and texts that hardly repeat are messages.
+    texts = [each for each in whole if each not in named and _repeats(each, len(rows))]
+    for some in (named, named + texts):
+        keys: list[_Column] = []
         while len(keys) < _MOST_KEYS and (left := [each for each in some if each not in keys]):
             keys.append(max(left, key=lambda each: count([*keys, each])))
             if count(keys) == len(different):
@@ -664,20 +668,25 @@ def _identifying(times: list[int], whole: list[_Column], rows: list[dict[str, An
 
 def _fields(columns: list[_Column], keys: list[_Column], count: int) -> list[_Column]:
     """Return the columns to declare: those that identify a row, then texts and booleans that repeat."""
-    repeated = [
-        each
-        for each in columns
-        if each not in keys
-        and each.kind in (FieldType.TEXT, FieldType.BOOLEAN)
-        and 0 < 10 * each.distinct <= max(count, 20)
-    ]
+    repeated = [each for each in columns if each not in keys and _repeats(each, count)]
     return [*keys, *repeated][:_MOST_FIELDS]
 
 
+def _repeats(column: _Column, count: int) -> bool:
+    """Return whether a column has few texts or booleans, each in many of `count` rows."""
+    return column.kind in (FieldType.TEXT, FieldType.BOOLEAN) and 0 < 10 * column.distinct <= max(count, 20)
+
+
+def _are_regular(times: list[int]) -> bool:
+    """Return whether most times follow each other after the same while, as those of a logger do, and not of events."""
+    gaps = Counter(after - before for before, after in pairwise(sorted({*times})))
+    return not gaps or 2 * max(gaps.values()) >= gaps.total()
+
+
 def _step(times: list[int], size: int) -> tuple[str, float]:
-    """Return a step, and the number of rows a day in the sample."""
-    days = max((max(times) - min(times)) / _DAY, 1 / 24)
-    for step, length, most in _STEPS:
-        if most is None or size / days * length <= most:
-            return step, len(times) / max(days, 1)
-    raise AssertionError("the last step has no limit")
+    """Return a step, and the number of rows a day, both at the rate of the sample."""
+    days = (max(times) - min(times)) / _DAY
+    if len({*times}) < _ENOUGH:  # such as one delivery: nobody knows when the next one comes
+        days = max(days, 1 / 24)
+    step = next((step for step, length, most in _STEPS if size / days * length <= most), "hourly")
+    return step, len(times) / (days if len({*times}) >= _ENOUGH else max(days, 1))

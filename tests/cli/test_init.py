@@ -58,7 +58,7 @@ def test_a_configuration_can_come_from_a_file_or_standard_input(run, name):
         ("--config nowhere.toml", 10, "nowhere.toml: no such file"),
         ("--config weather.toml", 3, "weather.toml, line 2: stepp"),
         ("--config latin.toml", 3, "latin.toml is not UTF-8"),
-        ("--format vm2 --step hourly", 3, "must be one of daily, weekly"),
+        ("--format vm2 --step minutely", 3, "must be one of daily, weekly"),
         ("--format grib3 --step daily", 3, "unknown format 'grib3'"),
         ("--format vm2 --step daily --field area", 2, "'area' is not NAME=TYPE"),
         ("--format vm2 --step daily --field area=blob", 3, "'blob' is not a type"),

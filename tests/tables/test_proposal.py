@@ -7,6 +7,8 @@ import io
 import json
 import re
 import shlex
+from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 import pytest
@@ -64,6 +66,35 @@ def test_rows_that_nothing_identifies_are_no_duplicates():
     assert (config.unique, fields(config)) == ((), {})
     assert "# unique: some rows of the sample are equal in time" in toml
     assert "propose again with a zone" in toml
+
+
+@pytest.mark.parametrize(
+    ("seconds", "step"),
+    [(17, "hourly"), (17 * 60, "daily"), (17 * 3600, "monthly"), (170 * 86_400, "yearly")],
+)
+def test_the_step_fits_the_rate_of_the_sample_however_short_that_is(seconds, step):
+    begin = datetime(2026, 11, 20, tzinfo=UTC)
+    times = [begin + timedelta(seconds=seconds * n / 9000) for n in range(9000)]
+    rows = [f"{time.isoformat()},{n % 400},{'x' * 50}{n},{n * 7919 % 500}" for n, time in enumerate(times)]
+    config, toml = propose("\n".join(["time,user_id,message,bytes", *rows]))
+    assert config.step == step
+    assert f"about {9000 / seconds * 86_400:,.0f}"[:8] in toml
+    assert config.unique == (() if step == "hourly" else ("reftime", "user_id"))
+    assert ("# unique: at this rate its index may be larger than the data." in toml) is (step == "hourly")
+
+
+def test_events_are_not_identified_by_what_was_measured_or_written_nor_by_their_time_alone():
+    random = Random(5)
+    times = sorted(random.sample(range(10**9), 300))
+    rows = [f"{1795161600000 + time // 1000},{random.random()},GET /{n},{n % 7},{n}" for n, time in enumerate(times)]
+    assert propose("\n".join(["time,took,request,status,bytes", *rows]))[0].unique == ()
+    assert propose("\n".join(["time,took,request,status,bytes", *rows, rows[-1].replace("GET", "PUT")]))[0].unique == ()
+
+
+def test_one_delivery_of_many_stations_says_nothing_about_the_rate():
+    config, toml = propose("\n".join(["time,station", *(f"2026-11-20T06:00Z,{n}" for n in range(300))]))
+    assert (config.step, config.unique) == ("yearly", ("reftime", "station"))
+    assert "about 300 rows a day" in toml
 
 
 def test_a_row_that_is_there_twice_is_a_duplicate():
