@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from ondisk.index.snapshot import Copies, Row, Segment, Snapshot
 from ondisk.matcher import Expression
 from ondisk.segment import Block, End
-from ondisk.step import Interval, number_of
+from ondisk.step import DAY, Interval, number_of
 
 _ROWS, _LAID = 1024, 16_384
 
@@ -228,6 +228,16 @@ def span(snapshot: Snapshot) -> Interval | None:
     """Return the interval from the begin of the first segment to the end of the last; None without segments."""
     ((begin, end),) = snapshot.fetch('SELECT min("begin"), max("end") FROM segment')
     return None if begin is None else Interval(begin, end)
+
+
+def first_to_end(snapshot: Snapshot) -> tuple[int, list[str]] | None:
+    """Return the first day that begins when segments have ended, since 1970, and their names; None without segments."""
+    ((end,),) = snapshot.fetch('SELECT min("end") FROM segment WHERE "begin" < "end"')
+    if end is None:
+        return None
+    day = -(-end // DAY)
+    sql = 'SELECT name FROM segment WHERE "begin" < "end" AND "end" <= ? ORDER BY name'
+    return day, [name for (name,) in snapshot.fetch(sql, (day * DAY,))]
 
 
 def ended_by(snapshot: Snapshot, time: int) -> tuple[int, int]:

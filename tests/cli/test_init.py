@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -155,3 +156,21 @@ def test_a_proposal_for_a_file_is_printed_and_created_with_yes(run):
     assert run("init", "new", "--from", "table.csv", "--tz", "UTC", "--yes").code == 0
     assert Path("new/dataset.toml").read_text() == Path("printed/dataset.toml").read_text() == done.text
     assert run("append", "new", "table.csv", "--time", "when", "--tz", "UTC").text.startswith("2 imported")
+
+
+def test_ages_and_the_extension_of_files_are_options_and_info_prints_them(run):
+    ages = ["--archive-age", "365", "--delete-age", "3650"]
+    done = run("init", "photos", "--format", "blob", "--extension", "jpg", "--step", "daily", *ages)
+    assert done.code == 0
+    assert 'extension = "jpg"\narchive_age = 365\ndelete_age = 3650\n' in Path("photos/dataset.toml").read_text()
+    with ondisk.open("photos") as dataset:
+        dataset.append([ondisk.Datum(datetime(2026, 11, 20, 6, tzinfo=UTC), {}, b"x")])
+    lines = run("info", "photos").text.splitlines()
+    assert "archive age  365" in lines
+    assert "to archive   at=2027-11-21T00:00:00Z  segments=2026/11-20.jpg" in lines
+    assert run("info", "photos", "--json").json["to_delete"] == {
+        "at": "2036-11-18T00:00:00Z",
+        "segments": ["2026/11-20.jpg"],
+    }
+    assert run("init", "other", "--step", "daily", "--archive-age", "-1").code == 2
+    assert run("init", "other", "--step", "daily", "--delete-age", "9999999").code == 3
