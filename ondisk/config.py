@@ -310,11 +310,20 @@ def _parse(values: Mapping[str, Any], source: Source) -> DatasetConfig:
         else:
             arguments[key] = value
     if "step" not in arguments:
+        for table in ("fields", "csv"):
+            if isinstance(values.get(table), Mapping) and "step" in values[table]:
+                raise _misplaced("step", table, source)
         raise source.error("step", "is required", 'Add a line such as step = "daily".')
     try:
         return DatasetConfig(**arguments)
     except ConfigError as error:  # only this source knows the line
         raise source.error(error.context["key"], error.context["problem"], error.hint) from None
+
+
+def _misplaced(key: str, table: str, source: Source) -> ConfigError:
+    """Return the error for a key of the dataset that is written below the header of a table."""
+    problem = f"{key} is a key of the dataset, and not of [{table}]"
+    return source.error(f"{table}.{key}", problem, f"Move this line above the line [{table}].")
 
 
 def _reader(
@@ -350,6 +359,8 @@ def _fields(key: str, value: Any, source: Source) -> dict[str, FieldType]:
         try:
             fields[name] = FieldType(kind)
         except ValueError:
+            if name in _READERS:
+                raise _misplaced(name, key, source) from None
             kinds = ", ".join(kind.value for kind in FieldType)
             raise source.error(f"fields.{name}", f"{shown(kind)} is not a type", f"The types are {kinds}.") from None
     return fields
@@ -365,6 +376,8 @@ def _csv(key: str, value: Any, source: Source) -> dict[str, Any]:
     names, options = [*TableOptions.__dataclass_fields__], TableOptions()
     for name in value:
         if name not in names:
+            if name in _READERS:
+                raise _misplaced(name, key, source)
             wrong = f"{key}.{name}" if isinstance(name, str) else key
             raise source.error(wrong, f"unknown key {shown(name)}", f"The keys of [{key}] are {', '.join(names)}.")
     for name in sorted(value, key=names.index):  # one by one, so that an error names its key

@@ -138,6 +138,9 @@ def test_a_configuration_made_in_python_accepts_the_values_of_the_file():
         ('csv.decimal = ";"', "csv.decimal", "must be a point or a comma", "remove the line"),
         ('[csv]\nthousands = "."', "csv.thousands", "cannot both be '.'", "decimal"),
         ('[csv]\nencoding = "latin-99"', "csv.encoding", "'latin-99' is not known", "windows-1252"),
+        ('[fields]\nunique = ["reftime"]', "fields.unique", "is a key of the dataset, and not of [fields]", "above"),
+        ("[fields]\narchive_age = 365", "fields.archive_age", "is a key of the dataset, and not of [fields]", "above"),
+        ('[csv]\nunique = ["reftime"]', "csv.unique", "is a key of the dataset, and not of [csv]", "[csv]"),
         ('[fields]\n2d = "text"', "fields.2d", "'2d' is not a valid name for a field", "[a-z_]"),
         *(
             (f'[fields]\n{name} = "text"', f"fields.{name}", "is not a valid name for a field", "reftime")
@@ -163,6 +166,12 @@ def test_a_missing_step_is_named_with_a_line_to_add(text):
     with pytest.raises(ConfigError, match="step: is required") as caught:
         DatasetConfig.from_toml(text)
     assert 'step = "' in caught.value.hint
+
+
+@pytest.mark.parametrize("table", ["fields", "csv"])
+def test_a_step_below_the_header_of_a_table_is_not_called_missing(table):
+    with pytest.raises(ConfigError, match=f"line 2: {table}.step: step is a key of the dataset, and not of"):
+        DatasetConfig.from_toml(f'[{table}]\nstep = "daily"\n')
 
 
 @pytest.mark.parametrize("text", ["format = vm2\n", SMALL + "step = 1\n", "[fields\n", "x = " + "[" * 5000])
