@@ -270,7 +270,21 @@ class Dataset(Queryable):
 
         options = TableOptions(**table)
         with parsed(self._access, source, format, checked_batch_size(batch_size), options) as (chosen, read):
-            return self._append(read, chosen, outcomes=outcomes)
+            is_new = format is None and chosen.name != self.config.format and not self._has_format(chosen.name)
+            result = self._append(read, chosen, outcomes=outcomes)
+        if is_new and result.imported:
+            result.notes.append(
+                f"stored as {chosen.name}, and not in the dataset's format {self.config.format}: tables of all data"
+                f" have the columns of both. This is the first file of {chosen.name} here; delete its data if it is"
+                " a mistake"
+            )
+        return result
+
+    def _has_format(self, format: str) -> bool:
+        from ondisk.index import segment_rows
+
+        with self._access.current().index.snapshot() as snapshot:
+            return segment_rows.has_format(snapshot, format)
 
     def append_arrow(
         self,

@@ -122,6 +122,11 @@ def ways(snapshot: Snapshot) -> Iterator[tuple[str, End, int]]:
         yield format, End(kind=kind, compressed=bool(compressed)), count
 
 
+def has_format(snapshot: Snapshot, format: str) -> bool:
+    """Return whether a segment has a format."""
+    return bool(snapshot.fetch("SELECT 1 FROM segment WHERE format = ? LIMIT 1", (format,)))
+
+
 def outside_of_intervals(snapshot: Snapshot) -> dict[int, tuple[int, int]]:
     """Return segment id → the first and the last reftime of its data that are outside its interval.
 
