@@ -1,8 +1,8 @@
 """The configuration of a dataset: `dataset.toml`, validated.
 
 format = "seg"                  default format of appended data
-step = "daily"                  daily | weekly | biweekly | monthly | yearly: the time span of a segment; or sequence:
-                                numbered segments, as in a Beats disk queue
+step = "daily"                  hourly | daily | weekly | biweekly | monthly | yearly: the time span of a segment; or
+                                sequence: numbered segments, as in a Beats disk queue
 segment_size = 104857600        bytes of a segment, decompressed; only with step = "sequence"
 unique = ["reftime", "area"]    the fields that together identify a datum; empty: nothing is a duplicate
 index = ["area"]                fields with an index of their own
@@ -32,6 +32,8 @@ filter = "area: north"          a match expression: the data that a pipeline rou
 replica = false                 whether it follows another dataset and takes no other writes; set by `ondisk replicate`
 [fields]                        declared metadata
 area = "text"                   integer | real | text | boolean | timestamp | bytes
+[csv]                           options of appends of CSV, and of times in JSON lines if that is the format
+time = "when"                   see `ondisk.table_options`; an option of the append itself precedes
 """
 
 from __future__ import annotations
@@ -40,13 +42,16 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal, Required, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict, get_args
 
 from ondisk.datum import FieldType
-from ondisk.errors import ConfigError, shown
+from ondisk.errors import ConfigError, InvalidInput, shown
 from ondisk.step import Step
+
+if TYPE_CHECKING:
+    from ondisk.table_options import TableArguments
 
 Replace: TypeAlias = Literal["no", "yes", "newer"]
 Compression: TypeAlias = Literal["lz4", "none"]
@@ -66,7 +71,7 @@ class ConfigDict(TypedDict, total=False):
     """
 
     format: str
-    step: Required[Literal["daily", "weekly", "biweekly", "monthly", "yearly", "sequence"] | Step]
+    step: Required[Literal["hourly", "daily", "weekly", "biweekly", "monthly", "yearly", "sequence"] | Step]
     segment_size: int
     unique: Sequence[str]
     index: Sequence[str]
@@ -91,6 +96,7 @@ class ConfigDict(TypedDict, total=False):
     replica: bool
     durability: Literal["full"]
     fields: Mapping[str, Literal["integer", "real", "text", "boolean", "timestamp", "bytes"] | FieldType]
+    csv: TableArguments
 
 
 RESERVED_FIELDS = frozenset({"self", "reftime", "match", "sort", "limit", "with_data"})
@@ -129,6 +135,7 @@ class DatasetConfig:
 
     Attributes:
         fields: declared metadata, name → type, in the order of declaration.
+        csv: the options of `ondisk.table_options.TableOptions` that are given, name → value.
         compression: if None is passed, it becomes "lz4" for version 2 with a step of time, else "none".
         version: if None is passed, it becomes 2, unless `encryption` has a version of its own.
     """
@@ -158,6 +165,7 @@ class DatasetConfig:
     filter: str | None = None
     replica: bool = False
     fields: Mapping[str, FieldType] = field(default_factory=dict)
+    csv: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         source = Source("the configuration", None)
@@ -171,7 +179,8 @@ class DatasetConfig:
             is_lz4 = self.version == 2 and not self.is_sequence
             object.__setattr__(self, "compression", "lz4" if is_lz4 else "none")
         _check(self, source)
-        object.__setattr__(self, "fields", MappingProxyType(self.fields))
+        for key in ("fields", "csv"):
+            object.__setattr__(self, key, MappingProxyType(getattr(self, key)))
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> DatasetConfig:
@@ -195,13 +204,18 @@ class DatasetConfig:
         """Return the text of an equal `dataset.toml`, without keys that have their default."""
         default = DatasetConfig(self.format, self.step)
         values = {key: getattr(self, key) for key in _READERS}
+        tables = {
+            "fields": {name: kind.value for name, kind in self.fields.items()},
+            "csv": self.csv,
+        }
         lines = [
-            f"{key} = {_toml(value)}"
+            f"{key} = {toml(value)}"
             for key, value in values.items()
-            if key in ("format", "step") or (key != "fields" and value is not None and value != getattr(default, key))
+            if key in ("format", "step") or (key not in tables and value is not None and value != getattr(default, key))
         ]
-        if self.fields:
-            lines += ["", "[fields]", *(f"{name} = {json.dumps(kind.value)}" for name, kind in self.fields.items())]
+        for table, entries in tables.items():
+            if entries:
+                lines += ["", f"[{table}]", *(f"{name} = {toml(entry)}" for name, entry in entries.items())]
         return "\n".join(lines) + "\n"
 
     @property
@@ -273,7 +287,8 @@ class Source:
         return inline
 
 
-def _toml(value: Any) -> str:
+def toml(value: Any) -> str:
+    """Return a text, a number, a boolean or a list of texts as TOML."""
     # Unlike JSON, TOML has no surrogates, and DEL only as an escape.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
@@ -295,11 +310,20 @@ def _parse(values: Mapping[str, Any], source: Source) -> DatasetConfig:
         else:
             arguments[key] = value
     if "step" not in arguments:
+        for table in ("fields", "csv"):
+            if isinstance(values.get(table), Mapping) and "step" in values[table]:
+                raise _misplaced("step", table, source)
         raise source.error("step", "is required", 'Add a line such as step = "daily".')
     try:
         return DatasetConfig(**arguments)
     except ConfigError as error:  # only this source knows the line
         raise source.error(error.context["key"], error.context["problem"], error.hint) from None
+
+
+def _misplaced(key: str, table: str, source: Source) -> ConfigError:
+    """Return the error for a key of the dataset that is written below the header of a table."""
+    problem = f"{key} is a key of the dataset, and not of [{table}]"
+    return source.error(f"{table}.{key}", problem, f"Move this line above the line [{table}].")
 
 
 def _reader(
@@ -335,9 +359,34 @@ def _fields(key: str, value: Any, source: Source) -> dict[str, FieldType]:
         try:
             fields[name] = FieldType(kind)
         except ValueError:
+            if name in _READERS:
+                raise _misplaced(name, key, source) from None
             kinds = ", ".join(kind.value for kind in FieldType)
             raise source.error(f"fields.{name}", f"{shown(kind)} is not a type", f"The types are {kinds}.") from None
     return fields
+
+
+def _csv(key: str, value: Any, source: Source) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise source.error(key, f"must be a table, not {shown(value)}", 'Write a line [csv], below it time = "when".')
+    if not value:
+        return {}
+    from ondisk.table_options import TableOptions  # here, as most datasets have no [csv]
+
+    names, options = [*TableOptions.__dataclass_fields__], TableOptions()
+    for name in value:
+        if name not in names:
+            if name in _READERS:
+                raise _misplaced(name, key, source)
+            wrong = f"{key}.{name}" if isinstance(name, str) else key
+            raise source.error(wrong, f"unknown key {shown(name)}", f"The keys of [{key}] are {', '.join(names)}.")
+    for name in sorted(value, key=names.index):  # one by one, so that an error names its key
+        try:
+            options = replace(options, **{name: value[name]})
+        except InvalidInput as error:
+            hint = error.hint or "Correct the value, or remove the line."
+            raise source.error(f"{key}.{name}", error.message, hint) from None
+    return {name: getattr(options, name) for name in options.given}
 
 
 _text = _reader(lambda value: isinstance(value, str) and value != "", "a text", "Put it in quotes.")
@@ -380,6 +429,7 @@ _READERS: dict[str, Callable[[str, Any, Source], Any]] = {
     "replica": _reader(lambda value: type(value) is bool, "true or false", "Write {key} = true, without quotes."),
     "filter": _reader(lambda value: isinstance(value, str), "a match expression", "Put it in quotes."),
     "fields": _fields,
+    "csv": _csv,
 }
 
 

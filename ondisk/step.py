@@ -6,10 +6,12 @@
     biweekly  2007/07-1 … 2007/07-2      days 1–15, 16–end
     weekly    2007/07-1 … 2007/07-5      days 1–7, 8–14, 15–21, 22–28, 29–end
     daily     2007/07-08                 the day
+    hourly    2007/07-08T13              the hour
     sequence  0, 1, 2 …                  all of time
 
 A segment's name is its stem and the extension of its format: `2007/07-08.vm2`. Intervals are half open and begin at
-00:00 UTC; the intervals of a step of time never overlap and leave no gap. Source: arkimet's ondisk2 datasets.
+00:00 UTC, or at a full hour; the intervals of a step of time never overlap and leave no gap. Source: arkimet's ondisk2
+datasets, which have no hourly step.
 
 The segments of a sequence are numbered in the order in which they were begun, as in a Beats disk queue. Their names say
 nothing about times: the index records the span of the data in each.
@@ -28,6 +30,8 @@ from typing import NamedTuple
 
 DAY = 86_400_000_000
 """Microseconds of a day."""
+
+HOUR = DAY // 24
 
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 # Begin of each part of a month, as day of the month; the last part ends with the month.
@@ -67,15 +71,19 @@ NOTHING = Interval(ALWAYS.end, ALWAYS.begin)
 """The interval of a segment of a sequence without data: `NOTHING | x` is x."""
 
 
-def runs_of_days(reftimes: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the runs of consecutive reftimes of one UTC day: the day since 1970, and how many they are."""
+def runs_of(unit: int, reftimes: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the runs of consecutive reftimes of one unit of time: its number since 1970, and how many they are.
+
+    Args:
+        unit: microseconds, such as `DAY`.
+    """
     if sorted(reftimes) != [*reftimes]:
-        return [(day, len([*run])) for day, run in groupby(reftimes, DAY.__rfloordiv__)]
+        return [(number, len([*run])) for number, run in groupby(reftimes, unit.__rfloordiv__)]
     runs, begin = [], 0
     while begin < len(reftimes):  # mostly they are in order; then this is several times as fast
-        day = reftimes[begin] // DAY
-        end = bisect_left(reftimes, (day + 1) * DAY, begin)
-        runs.append((day, end - begin))
+        number = reftimes[begin] // unit
+        end = bisect_left(reftimes, (number + 1) * unit, begin)
+        runs.append((number, end - begin))
         begin = end
     return runs
 
@@ -88,16 +96,25 @@ class Step(StrEnum):
     BIWEEKLY = "biweekly"
     MONTHLY = "monthly"
     YEARLY = "yearly"
+    HOURLY = "hourly"
     SEQUENCE = "sequence"
+
+    @property
+    def unit(self) -> int:
+        """The microseconds of which each segment has a whole number; all data in one unit have the same segment."""
+        return HOUR if self is Step.HOURLY else DAY
 
     def stem(self, reftime: int) -> str:
         """Return the name, without extension, of the segment for a reftime (microseconds)."""
-        return self.stem_of_day(reftime // DAY)
+        return self.stem_of(reftime // self.unit)
 
-    def stem_of_day(self, day: int) -> str:
-        """Return the name, without extension, of the segment for a day (counted from 1970-01-01)."""
+    def stem_of(self, number: int) -> str:
+        """Return the name, without extension, of the segment for a `unit`, counted from 1970-01-01."""
+        day, hour = divmod(number, 24) if self is Step.HOURLY else (number, 0)
         on = date.fromordinal(day + _EPOCH_DAY)
         match self:
+            case Step.HOURLY:
+                return f"{on.year:04}/{on.month:02}-{on.day:02}T{hour:02}"
             case Step.DAILY:
                 return f"{on.year:04}/{on.month:02}-{on.day:02}"
             case Step.MONTHLY:
@@ -119,15 +136,18 @@ class Step(StrEnum):
             return None
         numbers = [int(group) for group in parsed.groups()]
         try:
-            begin, end = self._days(*numbers)
+            begin, end = (day * DAY for day in self._days(*numbers[:3]))
         except ValueError:  # a month 13, a 30 February, the year 0
             return None
-        return Interval(begin * DAY, end * DAY)
+        if self is Step.HOURLY:
+            begin += numbers[3] * HOUR
+            end = begin + HOUR
+        return Interval(begin, end)
 
     def _days(self, first: int, second: int, third: int = 1) -> tuple[int, int]:
         """Return the first day and the day after the last, counted from 1970-01-01."""
         match self:
-            case Step.DAILY:
+            case Step.DAILY | Step.HOURLY:
                 begin = _day(first, second, third)
                 return begin, begin + 1
             case Step.MONTHLY:
@@ -148,6 +168,7 @@ class Step(StrEnum):
 
 _STEMS = {
     Step.DAILY: re.compile(r"([0-9]{4})/([0-9]{2})-([0-9]{2})"),
+    Step.HOURLY: re.compile(r"([0-9]{4})/([0-9]{2})-([0-9]{2})T([01][0-9]|2[0-3])"),
     Step.WEEKLY: re.compile(r"([0-9]{4})/([0-9]{2})-([1-5])"),
     Step.BIWEEKLY: re.compile(r"([0-9]{4})/([0-9]{2})-([12])"),
     Step.MONTHLY: re.compile(r"([0-9]{4})/([0-9]{2})"),

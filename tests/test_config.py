@@ -30,6 +30,12 @@ segments = "concat"
 [fields]
 station = "integer"
 update = "timestamp"
+
+[csv]
+time = "when"
+null = ["NA", "-999"]
+delimiter = "tab"
+skip_lines = 2
 """
 RESERVED = sorted(RESERVED_FIELDS)
 SMALL = 'format = "vm2"\nstep = "daily"\n'
@@ -48,6 +54,7 @@ def test_every_key_is_read():
         lock_timeout=2.5,
         compression="none",
         fields={"station": FieldType.INTEGER, "update": FieldType.TIMESTAMP},
+        csv={"time": "when", "null": ("NA", "-999"), "delimiter": "\t", "skip_lines": 2},
     )
 
 
@@ -69,12 +76,17 @@ def test_a_configuration_made_in_python_accepts_the_values_of_the_file():
     ("line", "key", "problem", "remedy"),
     [
         (
-            'step = "hourly"',
+            'step = "minutely"',
             "step",
-            "one of daily, weekly, biweekly, monthly, yearly, sequence, not 'hourly'",
+            "one of daily, weekly, biweekly, monthly, yearly, hourly, sequence, not 'minutely'",
             'step = "daily"',
         ),
-        ("step = 5", "step", "one of daily, weekly, biweekly, monthly, yearly, sequence, not 5", 'step = "daily"'),
+        (
+            "step = 5",
+            "step",
+            "one of daily, weekly, biweekly, monthly, yearly, hourly, sequence, not 5",
+            'step = "daily"',
+        ),
         ("format = 5", "format", "must be a text", "quotes"),
         ('format = ""', "format", "must be a text", "quotes"),
         ("archive_age = -1", "archive_age", "-1 is not between 0 and 4000000", "Remove the line"),
@@ -117,6 +129,18 @@ def test_a_configuration_made_in_python_accepts_the_values_of_the_file():
         ('fields.station = "number"', "fields.station", "'number' is not a type", "integer, real, text"),
         ('[fields]\nstation = "number"', "fields.station", "'number' is not a type", "integer, real, text"),
         ('[ fields ]\n"station" = 5', "fields.station", "5 is not a type", "integer, real, text"),
+        ("csv = 5", "csv", "must be a table", "[csv]"),
+        ("[csv]\ncolour = 1", "csv.colour", "unknown key 'colour'", "time, time_format, tz, null"),
+        ("[csv]\nnull = 5", "csv.null", "must be a list of texts, not 5", "remove the line"),
+        ('[csv]\ntz = "UTC"\nnull = "NA"', "csv.null", "must be a list of texts, not 'NA'", "['NA']"),
+        ('[csv]\ndelimiter = [";"]', "csv.delimiter", "must be one character", "blanks"),
+        ('csv = {skip_lines = "2"}', "csv.skip_lines", "must be a whole number", "remove the line"),
+        ('csv.decimal = ";"', "csv.decimal", "must be a point or a comma", "remove the line"),
+        ('[csv]\nthousands = "."', "csv.thousands", "cannot both be '.'", "decimal"),
+        ('[csv]\nencoding = "latin-99"', "csv.encoding", "'latin-99' is not known", "windows-1252"),
+        ('[fields]\nunique = ["reftime"]', "fields.unique", "is a key of the dataset, and not of [fields]", "above"),
+        ("[fields]\narchive_age = 365", "fields.archive_age", "is a key of the dataset, and not of [fields]", "above"),
+        ('[csv]\nunique = ["reftime"]', "csv.unique", "is a key of the dataset, and not of [csv]", "[csv]"),
         ('[fields]\n2d = "text"', "fields.2d", "'2d' is not a valid name for a field", "[a-z_]"),
         *(
             (f'[fields]\n{name} = "text"', f"fields.{name}", "is not a valid name for a field", "reftime")
@@ -142,6 +166,12 @@ def test_a_missing_step_is_named_with_a_line_to_add(text):
     with pytest.raises(ConfigError, match="step: is required") as caught:
         DatasetConfig.from_toml(text)
     assert 'step = "' in caught.value.hint
+
+
+@pytest.mark.parametrize("table", ["fields", "csv"])
+def test_a_step_below_the_header_of_a_table_is_not_called_missing(table):
+    with pytest.raises(ConfigError, match=f"line 2: {table}.step: step is a key of the dataset, and not of"):
+        DatasetConfig.from_toml(f'[{table}]\nstep = "daily"\n')
 
 
 @pytest.mark.parametrize("text", ["format = vm2\n", SMALL + "step = 1\n", "[fields\n", "x = " + "[" * 5000])
@@ -236,6 +266,7 @@ def test_keys_that_have_their_default_are_not_written():
             "compression",
         ),
         *("station", "update"),
+        *("time", "null", "delimiter", "skip_lines"),
     ]
     assert DatasetConfig.from_toml(full) == DatasetConfig.from_toml(FULL)
 

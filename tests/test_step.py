@@ -6,11 +6,12 @@ import pytest
 
 from ondisk import Step
 from ondisk.datum import from_microseconds, microseconds
-from ondisk.step import DAY, Interval, days_ago
+from ondisk.step import DAY, Interval, days_ago, runs_of
 
 # From dataset.md and arkimet's ondisk2: the name of a time's segment, for each step.
 NAMES = {
     "2007-07-08T13:00:00": {
+        "hourly": "2007/07-08T13",
         "daily": "2007/07-08",
         "weekly": "2007/07-2",
         "biweekly": "2007/07-1",
@@ -18,6 +19,7 @@ NAMES = {
         "yearly": "20/2007",
     },
     "2007-07-07T23:59:59": {
+        "hourly": "2007/07-07T23",
         "daily": "2007/07-07",
         "weekly": "2007/07-1",
         "biweekly": "2007/07-1",
@@ -31,8 +33,15 @@ NAMES = {
     "2023-02-28T12:00:00": {"daily": "2023/02-28", "weekly": "2023/02-4", "biweekly": "2023/02-2"},
     "1999-12-31T23:59:59": {"daily": "1999/12-31", "monthly": "1999/12", "yearly": "19/1999"},
     "2000-01-01T00:00:00": {"daily": "2000/01-01", "monthly": "2000/01", "yearly": "20/2000"},
-    "0001-01-01T00:00:00": {"daily": "0001/01-01", "weekly": "0001/01-1", "monthly": "0001/01", "yearly": "00/0001"},
+    "0001-01-01T00:59:59": {"hourly": "0001/01-01T00"},
+    "0001-01-01T00:00:00": {
+        "daily": "0001/01-01",
+        "weekly": "0001/01-1",
+        "monthly": "0001/01",
+        "yearly": "00/0001",
+    },
     "9999-12-31T23:59:59": {
+        "hourly": "9999/12-31T23",
         "daily": "9999/12-31",
         "weekly": "9999/12-5",
         "biweekly": "9999/12-2",
@@ -52,6 +61,14 @@ def test_segments_are_named_as_arkimet_names_them(time, step, stem):
     assert interval.begin <= reftime < interval.end
 
 
+@pytest.mark.parametrize("step", ["hourly", "daily"])
+def test_runs_are_the_same_in_and_out_of_order(step):
+    unit = Step(step).unit
+    times = [-1, 0, 1, unit - 1, unit, 5 * unit]
+    assert runs_of(unit, times) == [(-1, 1), (0, 3), (1, 1), (5, 1)]
+    assert runs_of(unit, [0, -1, 1, 2]) == [(0, 1), (-1, 1), (0, 2)]
+
+
 def test_the_last_microsecond_of_a_day_is_of_that_day():
     reftime = microseconds(datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC))
     assert Step.DAILY.stem(reftime) == "1969/12-31"
@@ -62,6 +79,8 @@ def test_the_last_microsecond_of_a_day_is_of_that_day():
     ("step", "stem", "begin", "end"),
     [
         ("daily", "2024/02-29", "2024-02-29", "2024-03-01"),
+        ("hourly", "2024/02-29T00", "2024-02-29", "2024-02-29"),
+        ("hourly", "2024/02-29T23", "2024-02-29", "2024-03-01"),
         ("weekly", "2024/02-5", "2024-02-29", "2024-03-01"),
         ("weekly", "2007/07-4", "2007-07-22", "2007-07-29"),
         ("weekly", "2007/12-5", "2007-12-29", "2008-01-01"),
@@ -91,6 +110,12 @@ def test_a_name_has_its_interval(step, stem, begin, end):
         ("daily", "x2007/07-08"),
         ("daily", "../2007/07-08"),
         ("daily", "2007/07"),
+        ("daily", "2007/07-08T13"),
+        ("hourly", "2007/07-08"),
+        ("hourly", "2007/07-08T24"),
+        ("hourly", "2007/07-08t13"),
+        ("hourly", "2007/07-08T3"),
+        ("hourly", "2007/02-29T13"),
         ("daily", "\u0662\u0660\u0660\u0667/07-08"),
         ("weekly", "2023/02-5"),
         ("weekly", "2007/07-6"),

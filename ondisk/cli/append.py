@@ -162,7 +162,7 @@ def _long_cells() -> Iterator[None]:
     """Let the cells of CSV be as long as a record, for the length of the block: Python's limit is of the process."""
     import csv
 
-    from ondisk.tables.options import MAX_RECORD
+    from ondisk.table_options import MAX_RECORD
 
     limit = csv.field_size_limit(MAX_RECORD)
     try:

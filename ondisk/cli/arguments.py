@@ -110,7 +110,7 @@ def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
 
 def table_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options of `add_table` that were given, as arguments of `append_file`."""
-    from ondisk.tables.options import TableArguments
+    from ondisk.table_options import TableArguments
 
     return {
         name: value for name in TableArguments.__annotations__ if (value := getattr(arguments, name)) not in (None, [])

@@ -16,7 +16,7 @@ from ondisk.errors import EXIT_DONE
 
 _DIRECTORIES = ("dataset", "datasets", "to")
 _STORED = ("seg", "vm2", "jsonl", "blob")
-_STEPS = ("daily", "weekly", "biweekly", "monthly", "yearly", "sequence")
+_STEPS = ("daily", "weekly", "biweekly", "monthly", "yearly", "hourly", "sequence")
 _VALUES: dict[str, dict[str, Sequence[str]]] = {
     "init": {"format": _STORED, "step": _STEPS},
     "append": {"format": (*_STORED, "csv", "parquet", "arrow", "diskqueue")},

@@ -13,7 +13,7 @@ import argparse
 from typing import Any
 
 import ondisk
-from ondisk.cli.arguments import add_fields, add_table, declared, path, table_options
+from ondisk.cli.arguments import add_fields, add_table, count, declared, path, table_options
 from ondisk.cli.output import Output
 from ondisk.cli.streams import Input
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, ConfigError, InvalidInput
@@ -41,12 +41,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", choices=("elliptics",), help="write the configuration that this backend needs")
     parser.add_argument("--format", metavar="F", help="format of appended data: seg (default), vm2, jsonl, blob")
     parser.add_argument(
-        "--step", metavar="STEP", help="span of a segment: daily, weekly, biweekly, monthly, yearly; or sequence"
+        "--step",
+        metavar="STEP",
+        help="time of a segment: hourly, daily, weekly, biweekly, monthly, yearly; or sequence",
     )
     add_fields(parser)
     parser.add_argument("--replace", choices=("no", "yes", "newer"), help="whether duplicates replace (default no)")
     parser.add_argument("--compression", choices=("lz4", "none"), help="compression of seg segments (default lz4)")
     parser.add_argument("--version-field", metavar="F", help="with --replace newer: the field that orders the versions")
+    parser.add_argument(
+        "--archive-age", metavar="DAYS", type=count, help="days after which repack moves a segment to the archive"
+    )
+    parser.add_argument("--delete-age", metavar="DAYS", type=count, help="days after which repack deletes a segment")
+    parser.add_argument("--extension", metavar="E", help="extension of the files of blob, such as h5; default: blob")
     parser.add_argument("--json", action="store_true", help="print what `ondisk info --json` prints")
 
 
@@ -62,7 +69,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def _config(arguments: argparse.Namespace) -> tuple[ondisk.DatasetConfig, str | None]:
     """Return the configuration, and the text that it was read from, if it was."""
-    keys = ("format", "step", "replace", "version_field", "compression")
+    keys = ("format", "step", "replace", "version_field", "compression", "archive_age", "delete_age", "extension")
     given = {key: value for key in keys if (value := getattr(arguments, key)) is not None} | declared(arguments)
     table = table_options(arguments)
     if arguments.source is None and (table or arguments.yes):

@@ -581,6 +581,8 @@ def _shown(value: Any) -> str:
         return time_text(value)
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, list):
+        return ",".join(map(_shown, value))
     text = str(value)
     plain = text and text.isprintable() and not set(' "=') & set(text)
     return text if plain else printable(json.dumps(text, ensure_ascii=False))

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from ondisk.replication.feed import Answer
     from ondisk.replication.token import Token
     from ondisk.staging.stage import FinishedStage
+    from ondisk.table_options import TableArguments
     from ondisk.tables.arrow_out import Columns
-    from ondisk.tables.options import TableArguments
 
 
 class ArrowStream(Protocol):
@@ -266,11 +266,25 @@ class Dataset(Queryable):
         """
         from ondisk.dataset.append import checked_batch_size
         from ondisk.dataset.input_file import parsed
-        from ondisk.tables.options import TableOptions
+        from ondisk.table_options import TableOptions
 
         options = TableOptions(**table)
         with parsed(self._access, source, format, checked_batch_size(batch_size), options) as (chosen, read):
-            return self._append(read, chosen, outcomes=outcomes)
+            is_new = format is None and chosen.name != self.config.format and not self._has_format(chosen.name)
+            result = self._append(read, chosen, outcomes=outcomes)
+        if is_new and result.imported:
+            result.notes.append(
+                f"stored as {chosen.name}, and not in the dataset's format {self.config.format}: tables of all data"
+                f" have the columns of both. This is the first file of {chosen.name} here; delete its data if it is"
+                " a mistake"
+            )
+        return result
+
+    def _has_format(self, format: str) -> bool:
+        from ondisk.index import segment_rows
+
+        with self._access.current().index.snapshot() as snapshot:
+            return segment_rows.has_format(snapshot, format)
 
     def append_arrow(
         self,
@@ -306,8 +320,8 @@ class Dataset(Queryable):
             object for each row.
         """
         from ondisk.dataset.append import checked_batch_size
+        from ondisk.table_options import TableOptions
         from ondisk.tables.installed import installed
-        from ondisk.tables.options import TableOptions
 
         with installed():
             from ondisk.tables import arrow_in

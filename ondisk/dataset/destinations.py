@@ -12,7 +12,7 @@ from ondisk.errors import SegmentMissing
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Format
 from ondisk.index.transaction import Transaction
-from ondisk.step import Interval, runs_of_days
+from ondisk.step import Interval, runs_of
 
 
 class Destinations(ABC):
@@ -64,8 +64,9 @@ class ByTime(Destinations):
     ) -> None:
         super().__init__(format)
         step = config.step
-        days = runs_of_days(batch.reftimes)
-        stems = {day: step.stem_of_day(day) for day in sorted({day for day, _ in days})}
+        self._unit = step.unit
+        runs = runs_of(step.unit, batch.reftimes)
+        stems = {unit: step.stem_of(unit) for unit in sorted({unit for unit, _ in runs})}
         names = {stem: f"{stem}.{format.extension}" for stem in stems.values()}
         known = transaction.segments(names.values())
         by_stem, missing = {}, {}
@@ -77,9 +78,9 @@ class ByTime(Destinations):
             except SegmentMissing as error:
                 missing[stem] = f"{error.message}. {error.hint}"
         if missing:
-            reasons = [missing.get(stems[day]) for day, count in days for _ in range(count)]
+            reasons = [missing.get(stems[unit]) for unit, count in runs for _ in range(count)]
             batch.refuse({place: reason for place, reason in enumerate(reasons) if reason is not None})
-        self._by_day = {day: by_stem[stem] for day, stem in stems.items() if stem in by_stem}
+        self._by_unit = {unit: by_stem[stem] for unit, stem in stems.items() if stem in by_stem}
         self.runs = self._find_runs(batch.reftimes)
         self._refit(batch)
 
@@ -101,7 +102,7 @@ class ByTime(Destinations):
             self.runs = self._find_runs(batch.reftimes)
 
     def _all(self) -> Sequence[Destination]:
-        return [*self._by_day.values()]
+        return [*self._by_unit.values()]
 
     def keep(self, places: Sequence[int], rows: Sequence[Sequence[int]], transaction: Transaction) -> None:
         kept = [rows[place] for place in places]
@@ -110,7 +111,7 @@ class ByTime(Destinations):
         transaction.set_offsets((offset, row[0]) for row, offset in zip(kept, moved, strict=True) if offset != row[3])
 
     def _find_runs(self, reftimes: Sequence[int]) -> list[tuple[Destination, int]]:
-        return [(self._by_day[day], count) for day, count in runs_of_days(reftimes)]
+        return [(self._by_unit[unit], count) for unit, count in runs_of(self._unit, reftimes)]
 
 
 class InSequence(Destinations):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from typing import Any
 
+from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.query import span
 from ondisk.datum import from_microseconds
@@ -13,6 +15,7 @@ from ondisk.formats import find
 from ondisk.index import INDEX, Snapshot, replica, segment_rows
 from ondisk.index.totals import totals
 from ondisk.matcher import Everything
+from ondisk.step import DAY
 
 _STORED = ("version", "payload", "compression", "encryption")
 
@@ -37,6 +40,10 @@ def info(dataset: DatasetAccess) -> dict[str, Any]:
         "index": list(config.index),
         "replace": dataset.config.replace,
         "fields": {name: kind.value for name, kind in config.fields.items()},
+        "archive_age": config.archive_age,
+        "delete_age": config.delete_age,
+        "to_archive": _next([dataset], config.archive_age),
+        "to_delete": _next(dataset.archives.maintained(), config.delete_age),
         **_new(dataset),
         "count": found.count,
         "size": found.size,
@@ -48,6 +55,19 @@ def info(dataset: DatasetAccess) -> dict[str, Any]:
         "source": None if source is None else _followed(source),
         "lost": known["lost"] + _lost_in_archive(dataset),
     }
+
+
+def _next(accesses: Iterable[Access], age: int | None) -> dict[str, Any] | None:
+    """Return which segments are the first to reach an age, of days, and when; the next repack after that moves them."""
+    found: dict[int, list[str]] = {}
+    for access in accesses if age is not None else ():
+        with access.current().index.snapshot() as snapshot:
+            if (first := segment_rows.first_to_end(snapshot)) is not None:
+                found.setdefault(first[0], []).extend(access.prefix + name for name in first[1])
+    if age is not None and found:
+        with contextlib.suppress(OverflowError):  # after the year 9999
+            return {"at": from_microseconds((min(found) + age) * DAY), "segments": found[min(found)]}
+    return None
 
 
 def _followed(source: replica.Followed) -> dict[str, Any]:

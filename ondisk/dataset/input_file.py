@@ -21,8 +21,7 @@ from ondisk.formats.base import Chained, Readable, compression_of
 from ondisk.formats.foreign import foreign
 
 if TYPE_CHECKING:
-    from ondisk.tables.options import TableOptions
-
+    from ondisk.table_options import TableOptions
 
 CSV = "csv"
 """The format of files that are tables in CSV. Their rows are stored in the dataset's format."""
@@ -32,6 +31,7 @@ TABLES = ("parquet", "arrow")
 
 _MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow", b"FEA1": "arrow"}
 _OF_LINES = ("seg", "jsonl", "vm2")  # of other formats, any file may be a datum
+_OF_TIMES = ("time", "time_format", "tz")  # options that JSON lines have, too
 _DELIMITERS = {".csv": None, ".tsv": "\t"}
 """The extensions of tables in CSV, and the delimiters that these say."""
 
@@ -178,15 +178,21 @@ def batches_of(
     Args:
         chosen: encodes them.
         format: of the stream.
+        options: precede those of the configuration.
+
+    Raises:
+        InvalidInput: the format has no options, or options cannot be combined.
     """
-    given = [] if options is None else options.given
-    if format != CSV and not given:
+    others = config.csv if format == CSV else {}
+    if format == config.format == "jsonl":
+        others = {name: value for name, value in config.csv.items() if name in _OF_TIMES}
+    if format != CSV and not others and (options is None or not options.given):
         return chosen.parse(stream, batch_size)
     from ondisk.formats.jsonl import JsonLines
+    from ondisk.table_options import TableOptions
     from ondisk.tables import csv_input, json_input
-    from ondisk.tables.options import TableOptions
 
-    options = options or TableOptions()
+    options = (options or TableOptions()).over(others)
     if format == CSV:
         if options.delimiter is None:
             options = replace(options, delimiter=_DELIMITERS.get(path.suffix.lower()))
@@ -194,7 +200,8 @@ def batches_of(
     if isinstance(chosen, JsonLines):
         return json_input.parse(stream, config, chosen, options, batch_size)
     hint = "Is it CSV? Then pass the format csv (--format csv)."
-    raise InvalidInput(f"a file of the format {format} is not a table, and has no {', '.join(given)}", hint=hint)
+    given = ", ".join(options.given)
+    raise InvalidInput(f"a file of the format {format} is not a table, and has no {given}", hint=hint)
 
 
 def _rows(
@@ -206,8 +213,8 @@ def _rows(
         InvalidInput: it is a pipe.
         StateError: pyarrow is not installed.
     """
+    from ondisk.table_options import TableOptions
     from ondisk.tables.installed import installed
-    from ondisk.tables.options import TableOptions
 
     with installed():
         from ondisk.tables import arrow_files, arrow_in

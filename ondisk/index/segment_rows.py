@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from ondisk.index.snapshot import Copies, Row, Segment, Snapshot
 from ondisk.matcher import Expression
 from ondisk.segment import Block, End
-from ondisk.step import Interval, number_of
+from ondisk.step import DAY, Interval, number_of
 
 _ROWS, _LAID = 1024, 16_384
 
@@ -120,6 +120,11 @@ def ways(snapshot: Snapshot) -> Iterator[tuple[str, End, int]]:
         "SELECT format, kind, compressed, count(*) FROM segment GROUP BY format, kind, compressed"
     ):
         yield format, End(kind=kind, compressed=bool(compressed)), count
+
+
+def has_format(snapshot: Snapshot, format: str) -> bool:
+    """Return whether a segment has a format."""
+    return bool(snapshot.fetch("SELECT 1 FROM segment WHERE format = ? LIMIT 1", (format,)))
 
 
 def outside_of_intervals(snapshot: Snapshot) -> dict[int, tuple[int, int]]:
@@ -228,6 +233,16 @@ def span(snapshot: Snapshot) -> Interval | None:
     """Return the interval from the begin of the first segment to the end of the last; None without segments."""
     ((begin, end),) = snapshot.fetch('SELECT min("begin"), max("end") FROM segment')
     return None if begin is None else Interval(begin, end)
+
+
+def first_to_end(snapshot: Snapshot) -> tuple[int, list[str]] | None:
+    """Return the first day that begins when segments have ended, since 1970, and their names; None without segments."""
+    ((end,),) = snapshot.fetch('SELECT min("end") FROM segment WHERE "begin" < "end"')
+    if end is None:
+        return None
+    day = -(-end // DAY)
+    sql = 'SELECT name FROM segment WHERE "begin" < "end" AND "end" <= ? ORDER BY name'
+    return day, [name for (name,) in snapshot.fetch(sql, (day * DAY,))]
 
 
 def ended_by(snapshot: Snapshot, time: int) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN
 from ondisk.index.columns import Columns
-from ondisk.step import DAY, runs_of_days
+from ondisk.step import DAY, runs_of
 
 MOST = 1000
 """The highest number of values of a field that are counted in a segment and day."""
@@ -251,7 +251,7 @@ def _in_order_of_time(columns: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any
 def _runs(reftimes: Sequence[int], segments: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield begin and end of each run of rows of one segment and day. The rows are in the order of their reftimes."""
     end = 0
-    for _, count in runs_of_days(reftimes):
+    for _, count in runs_of(DAY, reftimes):
         begin, end = end, end + count
         of_day = segments[begin:end]
         if of_day.count(of_day[0]) == len(of_day):

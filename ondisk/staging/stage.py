@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby, repeat
-from operator import add, floordiv
+from itertools import accumulate, repeat
+from operator import add
 from typing import Self
 
 from ondisk.config import DatasetConfig
@@ -25,7 +25,7 @@ from ondisk.segment import Block, Laid
 from ondisk.segments.writer import SegmentWriter
 from ondisk.staging.jobs import STAGED
 from ondisk.staging.rows import Piece, StagedRows
-from ondisk.step import DAY
+from ondisk.step import runs_of
 
 ROWS, DATA = ".rows", ".data"
 _TRIES = 10
@@ -134,11 +134,10 @@ def _by_segment(batch: Batch, format: Format, config: DatasetConfig) -> dict[str
     found: dict[str, list[int]] = {}
     names: dict[int, str] = {}
     at = 0
-    for day, run in groupby(map(floordiv, batch.reftimes, repeat(DAY))):
-        count = len(list(run))
-        if day not in names:
-            names[day] = f"{config.step.stem_of_day(day)}.{format.extension}"
-        found.setdefault(names[day], []).extend(range(at, at + count))
+    for unit, count in runs_of(config.step.unit, batch.reftimes):
+        if unit not in names:
+            names[unit] = f"{config.step.stem_of(unit)}.{format.extension}"
+        found.setdefault(names[unit], []).extend(range(at, at + count))
         at += count
     return found
 

@@ -23,13 +23,13 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import CONTENT, METADATA, FieldType
 from ondisk.errors import InvalidInput, LimitExceeded, OndiskError, shown
 from ondisk.formats import Batch, Format
+from ondisk.table_options import REFTIME, TableOptions
 from ondisk.tables.arrow_columns import TYPES
 from ondisk.tables.arrow_data import ArrowToData, distinct, plain
 from ondisk.tables.arrow_rows import RowsToData, with_refused
 from ondisk.tables.batches import joined
 from ondisk.tables.columns import DATA, PLACE, index_columns
 from ondisk.tables.csv_input import field_name
-from ondisk.tables.options import REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
 
 _Converted: TypeAlias = tuple[pa.Array, dict[int, str]]

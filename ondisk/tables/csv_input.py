@@ -20,11 +20,11 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import CONTENT
 from ondisk.errors import InvalidInput, shown
 from ondisk.formats.base import BATCH_BYTES, Batch, Format, JoinsParts, Readable
+from ondisk.table_options import BLANKS, COMMA, POINT, REFTIME, TableOptions
 from ondisk.tables import csv_reader
 from ondisk.tables.batches import joined, with_refused
 from ondisk.tables.csv_lines import InUtf8, Lines
 from ondisk.tables.csv_reader import CsvRecords
-from ondisk.tables.options import BLANKS, COMMA, POINT, REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
 from ondisk.tables.values import Cells, CellValues, Doubt, Metadata, Parts, Refused, doubt, number_or_text, use_signs
 

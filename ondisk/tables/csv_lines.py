@@ -10,7 +10,7 @@ import re
 
 from ondisk.errors import InvalidInput
 from ondisk.formats.base import Readable
-from ondisk.tables.options import BLANKS, TableOptions
+from ondisk.table_options import BLANKS, TableOptions
 
 _QUOTED_OR_BLANKS = re.compile(rb'("[^"\n]*")|[ \t]+')
 _AROUND = re.compile(rb"^[ \t]+|[ \t]+(?=\r?$)", re.MULTILINE)

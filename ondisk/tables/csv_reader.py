@@ -16,7 +16,7 @@ from io import StringIO
 from ondisk.errors import LimitExceeded, shown
 from ondisk.formats.base import Readable
 from ondisk.formats.foreign import foreign
-from ondisk.tables.options import MAX_RECORD
+from ondisk.table_options import MAX_RECORD
 
 _CHUNK = 256 * 1024
 _BOM, _MARK = b"\xef\xbb\xbf", "\ufeff"

@@ -17,8 +17,8 @@ from ondisk.formats.foreign import foreign
 from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
 from ondisk.json_shapes import from_json
+from ondisk.table_options import REFTIME, TableOptions
 from ondisk.tables.batches import joined, with_refused
-from ondisk.tables.options import REFTIME, TableOptions
 from ondisk.tables.times import Times, Zone
 
 _TOGETHER = 10_000  # lines

@@ -10,12 +10,14 @@ import io
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Any, BinaryIO, Unpack
 
-from ondisk.config import RESERVED_FIELDS, DatasetConfig
+from ondisk.config import RESERVED_FIELDS, DatasetConfig, toml
 from ondisk.dataset.decompress import EXTENSIONS
 from ondisk.dataset.input_file import CSV, Begun, batches_of, is_csv, open_source, table_of
 from ondisk.datum import FieldType, from_microseconds
@@ -24,11 +26,11 @@ from ondisk.formats import find, recognised
 from ondisk.formats.base import Readable
 from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
+from ondisk.table_options import BLANKS, POINT, REFTIME, TableArguments, TableOptions
 from ondisk.tables import csv_input
 from ondisk.tables.csv_input import check_names, field_name
 from ondisk.tables.csv_lines import InUtf8
 from ondisk.tables.csv_reader import CsvRecords
-from ondisk.tables.options import BLANKS, POINT, REFTIME, TableArguments, TableOptions
 from ondisk.tables.times import Times, Zone
 from ondisk.tables.values import SIGNS, Cells, Signs, are_numbers, doubt, number_or_text
 
@@ -65,8 +67,8 @@ _ZONE = "ZONE"
 """Printed in place of a zone that the file does not contain."""
 
 _DAY = 24 * 3600 * 1_000_000
-_STEPS = (("yearly", 366, 64 * 2**20), ("monthly", 31, 2**30), ("daily", 1, None))
-"""Steps, their days, and the most bytes that a segment should have."""
+_STEPS = (("yearly", 366, 64 * 2**20), ("monthly", 31, 2**30), ("daily", 1, 2**30))
+"""Steps, their days, and the most bytes that a segment should have; hourly is for what has more."""
 
 _MOST_REFUSED = 0.1
 """How many rows may be unreadable, for each that is not."""
@@ -181,6 +183,10 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     if not options.header and found.rows and _is_data(names, found.rows[0]):
         raise InvalidInput(csv_input.IS_DATA, hint=csv_input.NAME_THEM)
     check_names(names)
+    if not options.header and _are_units(found.rows):
+        options = replace(options, header=names, skip_lines=found.lines[0])
+        later = {line: reason for line, reason in found.refused.items() if line > found.lines[0]}
+        found = CsvRecords(found.rows[1:], found.lines[1:], later)
 
     def refused(config: DatasetConfig, options: TableOptions) -> dict[int, str]:
         columns = csv_input.Columns(header, config, find(config.format)(config), options)
@@ -233,10 +239,24 @@ def _first(records: Iterable[CsvRecords]) -> tuple[CsvRecords, bool]:
 
 def _is_data(names: Sequence[str], row: Sequence[str]) -> bool:
     """Return whether the first line of a file is a row as the second one."""
+    return any(map(all, zip(_are_times(names), _are_times(row), strict=False))) or all(_are_numbers(names))
+
+
+def _are_units(rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether the first row below the names has neither a time nor a number, and the second one has."""
+    if len(rows) < 2 or any("\n" in text for text in rows[0]):
+        return False
+    has_values = [any(_are_times(row)) or any(_are_numbers(row)) for row in rows[:2]]
+    return has_values == [False, True]
+
+
+def _are_times(row: Sequence[str]) -> list[bool]:
     readers = [Times(format, Zone("UTC")) for format in (None, *_FORMATS)]
-    is_time = [[any(isinstance(times[text], int) for times in readers) for text in each] for each in (names, row)]
-    is_number = [not isinstance(number_or_text(name), str) for name in names]
-    return any(map(all, zip(*is_time, strict=False))) or all(is_number)
+    return [any(isinstance(times[text], int) for times in readers) for text in row]
+
+
+def _are_numbers(row: Sequence[str]) -> list[bool]:
+    return [not isinstance(number_or_text(text), str | None) for text in row]
 
 
 def _check_readable(refused: Mapping[int, str], count: int) -> None:
@@ -321,8 +341,9 @@ def _proposed(sample: _Sample, names: Sequence[str], name: str, options: TableOp
         shape = {
             "format": format,
             "step": step,
-            "unique": [REFTIME, *dict.fromkeys(each.field for each in keys)] if is_unique else [],
+            "unique": [REFTIME, *dict.fromkeys(each.field for each in keys)] if is_unique and step != "hourly" else [],
             "fields": {each.field: str(each.kind) for each in fields},
+            "csv": _kept(name, options),
         }
         config = DatasetConfig.from_mapping(shape)
         refused = sample.refused(config, replace(options, tz="UTC") if options.tz == _ZONE else options)
@@ -368,10 +389,13 @@ def _lines(
     else:
         yield _commented('format = "jsonl"', "lines are stored as they are")
     rate = f"about {each_day:,.0f} rows a day" if each_day >= 1 else "less than one row a day"
-    yield _commented(f'step = "{shape["step"]}"', f"a file for each: {rate} in the sample")
+    yield _commented(f'step = "{shape["step"]}"', f"a file for each: {rate}, as in the sample")
     if shape["unique"]:
         listed = ", ".join(f'"{each}"' for each in shape["unique"])
         yield _commented(f"unique = [{listed}]", "no two rows of the sample are equal in these")
+    elif shape["step"] == "hourly":
+        yield "# unique: at this rate its index may be larger than the data. Without it, nothing is a duplicate, and a"
+        yield "# file that is appended twice is stored twice."
     else:
         yield "# unique: some rows of the sample are equal in time and in everything that may identify them, so nothing"
         yield "# is a duplicate, and a file that is appended twice is stored twice."
@@ -385,6 +409,16 @@ def _lines(
         yield "[fields]"
         for each in fields:
             yield _commented(f'{each.field} = "{each.kind}"', _values_of(each))
+    csv = shape["csv"]
+    if csv or options.tz == _ZONE:
+        yield ""
+        yield _commented("[csv]", "how the files are written; an append can have others")
+        for key, value in csv.items():
+            line = f"{key} = {toml(value)}"
+            is_whole = key == "skip_lines" and "header" in csv
+            yield _commented(line, "all lines before the first row") if is_whole else line
+        if options.tz == _ZONE:
+            yield _commented('# tz = "ZONE"', "with it, no append needs --tz")
     rest = [each.name for each in columns if each not in fields]
     if rest:
         yield ""
@@ -408,34 +442,24 @@ def _values_of(column: _Column) -> str:
 
 
 def _append(name: str, options: TableOptions, format: str) -> str:
-    """Return the arguments of the append of a file."""
+    """Return the arguments of the append of a file: what neither its name nor the dataset's configuration says."""
     words = [name]
     if format != JsonLines.name and not is_csv(PurePath(name)):
         words += ["--format", CSV]
-    if options.time != REFTIME:
-        words += ["--time", options.time or ""]
-    if options.time_format is not None:
-        words += ["--time-format", options.time_format]
-    if options.tz is not None:
-        words += ["--tz", options.tz]
-    if options.null:
-        texts = ",".join(options.null)
-        words += ["--null", f",{texts}" if texts.startswith("--") else texts]  # else it would end the options
-    if options.delimiter is not None and not (options.delimiter == "\t" and ".tsv" in name):
-        words += ["--delimiter", "tab" if options.delimiter == "\t" else options.delimiter]
-    if options.decimal is not None:
-        words += ["--decimal", options.decimal]
-    if options.thousands is not None:
-        words += ["--thousands", "blank" if options.thousands == " " else options.thousands]
-    if options.skip_lines:
-        words += ["--skip-lines", str(options.skip_lines)]
-    if options.comment is not None:
-        words += ["--comment", options.comment]
-    if options.encoding is not None:
-        words += ["--encoding", options.encoding]
-    if options.header:
-        words += ["--header", ",".join(options.header)]
+    if options.tz == _ZONE:
+        words += ["--tz", _ZONE]
     return shlex.join(words)
+
+
+def _kept(name: str, options: TableOptions) -> dict[str, Any]:
+    """Return the options that an append needs which the name of the file does not say, without an unknown zone."""
+    kept = replace(
+        options,
+        time=None if options.time == REFTIME else options.time,
+        tz=None if options.tz == _ZONE else options.tz,
+        delimiter=None if options.delimiter == "\t" and ".tsv" in name else options.delimiter,
+    )
+    return {key: getattr(kept, key) for key in kept.given}
 
 
 def _begin(head: bytes, options: TableOptions) -> TableOptions:
@@ -633,12 +657,11 @@ def _identifying(times: list[int], whole: list[_Column], rows: list[dict[str, An
         return len({(times[at], *(key.values[at] for key in keys)) for at in different})
 
     if count([]) == len(different):
-        return named[:_MOST_KEYS], True
-    keys: list[_Column] = []
-    others = [each for each in whole if each not in named]
-    texts = [each for each in others if each.kind is not FieldType.INTEGER]
-    for some in (named, named + texts, named + others):
-        keys = []
+        return named[:_MOST_KEYS], bool(named) or _are_regular(times)
+    # Other numbers are measured, and texts that hardly repeat are messages.
+    texts = [each for each in whole if each not in named and _repeats(each, len(rows))]
+    for some in (named, named + texts):
+        keys: list[_Column] = []
         while len(keys) < _MOST_KEYS and (left := [each for each in some if each not in keys]):
             keys.append(max(left, key=lambda each: count([*keys, each])))
             if count(keys) == len(different):
@@ -648,20 +671,25 @@ def _identifying(times: list[int], whole: list[_Column], rows: list[dict[str, An
 
 def _fields(columns: list[_Column], keys: list[_Column], count: int) -> list[_Column]:
     """Return the columns to declare: those that identify a row, then texts and booleans that repeat."""
-    repeated = [
-        each
-        for each in columns
-        if each not in keys
-        and each.kind in (FieldType.TEXT, FieldType.BOOLEAN)
-        and 0 < 10 * each.distinct <= max(count, 20)
-    ]
+    repeated = [each for each in columns if each not in keys and _repeats(each, count)]
     return [*keys, *repeated][:_MOST_FIELDS]
 
 
+def _repeats(column: _Column, count: int) -> bool:
+    """Return whether a column has few texts or booleans, each in many of `count` rows."""
+    return column.kind in (FieldType.TEXT, FieldType.BOOLEAN) and 0 < 10 * column.distinct <= max(count, 20)
+
+
+def _are_regular(times: list[int]) -> bool:
+    """Return whether most times follow each other after the same while, as those of a logger do, and not of events."""
+    gaps = Counter(after - before for before, after in pairwise(sorted({*times})))
+    return not gaps or 2 * max(gaps.values()) >= gaps.total()
+
+
 def _step(times: list[int], size: int) -> tuple[str, float]:
-    """Return a step, and the number of rows a day in the sample."""
-    days = max((max(times) - min(times)) / _DAY, 1 / 24)
-    for step, length, most in _STEPS:
-        if most is None or size / days * length <= most:
-            return step, len(times) / max(days, 1)
-    raise AssertionError("the last step has no limit")
+    """Return a step, and the number of rows a day, both at the rate of the sample."""
+    days = (max(times) - min(times)) / _DAY
+    if len({*times}) < _ENOUGH:  # such as one delivery: nobody knows when the next one comes
+        days = max(days, 1 / 24)
+    step = next((step for step, length, most in _STEPS if size / days * length <= most), "hourly")
+    return step, len(times) / (days if len({*times}) >= _ENOUGH else max(days, 1))

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN, FieldType, Value, from_microseconds
 from ondisk.errors import InvalidInput, shown
-from ondisk.tables.options import COMMA, DECIMALS, NULLS, POINT, THOUSANDS
+from ondisk.table_options import COMMA, DECIMALS, NULLS, POINT, THOUSANDS
 from ondisk.tables.times import Times
 
 _CACHED, _LONG = 50_000, 64

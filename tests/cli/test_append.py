@@ -209,7 +209,7 @@ def test_a_frame_count_that_is_too_high_is_a_note_and_not_an_error(run, vm2):
     source = bytearray((ROOT / "sample_datasets/beats-queue/1.seg").read_bytes())
     source[4] = 5
     Path("high.seg").write_bytes(source)
-    done = run("append", vm2, "high.seg", "--json")
+    done = run("append", vm2, "high.seg", "--format", "seg", "--json")
     assert (done.code, done.lines[0]["imported"], done.lines[0]["damage"]) == (0, 1, [])
     assert done.lines[0]["notes"] == [{"file": "high.seg", "note": "its header counts 5 frames, 1 are whole"}]
     assert "ondisk: note: high.seg: its header counts 5 frames, 1 are whole" in done.err

@@ -79,6 +79,7 @@ LISTS = (
     "differences",
     "stored",
 )
+OBJECTS = ("summary", "quarantine", "replaced", "lag", "source", "to_archive", "to_delete")
 TYPES = {
     "integer": int,
     "number": float,
@@ -154,7 +155,7 @@ def keys(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from keys(each, "location.")
         if key in LISTS and isinstance(each, list):
             yield from keys(each[0], f"{key}[].")
-        if key in ("summary", "quarantine", "replaced", "lag", "source") and isinstance(each, dict):
+        if key in OBJECTS and isinstance(each, dict):
             yield from keys(each, f"{key}.")
         if prefix == "" and key == "fields" and isinstance(each, dict) and "distinct" in next(iter(each.values())):
             for field in each.values():
@@ -229,6 +230,8 @@ def replica(weather):
     Replica.create("replica", "weather").close()
     with Replica.create("pulled", "weather") as pulled:
         pulled.pull()
+    toml = Path("pulled/dataset.toml")
+    toml.write_text(f"archive_age = 9999\ndelete_age = 99999\n{toml.read_text()}")
     shutil.copytree(weather, "torn")
     Path("torn/2026/11-20.vm2").unlink()
 

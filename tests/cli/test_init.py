@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def test_a_configuration_can_come_from_a_file_or_standard_input(run, name):
         ("--config nowhere.toml", 10, "nowhere.toml: no such file"),
         ("--config weather.toml", 3, "weather.toml, line 2: stepp"),
         ("--config latin.toml", 3, "latin.toml is not UTF-8"),
-        ("--format vm2 --step hourly", 3, "must be one of daily, weekly"),
+        ("--format vm2 --step minutely", 3, "must be one of daily, weekly"),
         ("--format grib3 --step daily", 3, "unknown format 'grib3'"),
         ("--format vm2 --step daily --field area", 2, "'area' is not NAME=TYPE"),
         ("--format vm2 --step daily --field area=blob", 3, "'blob' is not a type"),
@@ -148,10 +149,28 @@ def test_a_proposal_for_a_file_is_printed_and_created_with_yes(run):
     done = run("init", "new", "--from", "table.csv", "--tz", "UTC")
     assert (done.code, Path("new").exists()) == (9, False)
     assert "note: new was not created; --yes creates it" in done.err
-    assert "ondisk append DATASET table.csv --time when --tz UTC\n" in done.text
+    assert "ondisk append DATASET table.csv\n" in done.text
     Path("printed.toml").write_text(done.text)
     assert run("init", "printed", "--config", "printed.toml").code == 0
     assert run("init", "new", "--from", "table.csv", "--tz", "UTC", "--json").json == {"path": "new", "toml": done.text}
     assert run("init", "new", "--from", "table.csv", "--tz", "UTC", "--yes").code == 0
     assert Path("new/dataset.toml").read_text() == Path("printed/dataset.toml").read_text() == done.text
     assert run("append", "new", "table.csv", "--time", "when", "--tz", "UTC").text.startswith("2 imported")
+
+
+def test_ages_and_the_extension_of_files_are_options_and_info_prints_them(run):
+    ages = ["--archive-age", "365", "--delete-age", "3650"]
+    done = run("init", "photos", "--format", "blob", "--extension", "jpg", "--step", "daily", *ages)
+    assert done.code == 0
+    assert 'extension = "jpg"\narchive_age = 365\ndelete_age = 3650\n' in Path("photos/dataset.toml").read_text()
+    with ondisk.open("photos") as dataset:
+        dataset.append([ondisk.Datum(datetime(2026, 11, 20, 6, tzinfo=UTC), {}, b"x")])
+    lines = run("info", "photos").text.splitlines()
+    assert "archive age  365" in lines
+    assert "to archive   at=2027-11-21T00:00:00Z  segments=2026/11-20.jpg" in lines
+    assert run("info", "photos", "--json").json["to_delete"] == {
+        "at": "2036-11-18T00:00:00Z",
+        "segments": ["2026/11-20.jpg"],
+    }
+    assert run("init", "other", "--step", "daily", "--archive-age", "-1").code == 2
+    assert run("init", "other", "--step", "daily", "--delete-age", "9999999").code == 3

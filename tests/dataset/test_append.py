@@ -1015,3 +1015,18 @@ def test_what_is_in_the_place_of_an_archived_segment_is_not_taken_for_it(create,
     dataset.archive(name)
     accident(dataset.path / ".archive/last" / name)
     assert counts(dataset.append([Datum(T, data={"n": 1})])) == (0, 0, 0, 1)
+
+
+def test_the_first_file_in_another_format_is_noted_unless_that_format_was_given(create, tmp_path):
+    """It is stored as it is, not in the dataset's format, and the columns of tables become those of both."""
+    lines = [tmp_path / f"{day}.jsonl" for day in (20, 21)]
+    for path in lines:
+        path.write_text(f'{{"reftime":"2026-11-{path.stem}T00:00:00Z"}}\n')
+    with create("noted", format="seg") as dataset:
+        (note,) = dataset.append_file(lines[0]).notes
+        assert note.startswith("stored as jsonl, and not in the dataset's format seg: tables of all data have")
+        assert dataset.append_file(lines[1]).notes == []
+    with create("meant", format="seg") as dataset:
+        assert dataset.append_file(lines[0], "jsonl").notes == []
+    with create("same", format="jsonl") as dataset:
+        assert dataset.append_file(lines[0]).notes == []

@@ -33,6 +33,31 @@ def ring():
     keys.use(None)
 
 
+@pytest.mark.parametrize(
+    ("step", "segments"), [("daily", ["2026/11-20"]), ("hourly", ["2026/11-20T06", "2026/11-20T23"])]
+)
+def test_the_segments_that_reach_an_age_first_are_named_with_the_day(create, step, segments):
+    dataset = create(format="jsonl", step=step, archive_age=10_000, delete_age=20_000)
+    with dataset:
+        assert (dataset.info()["to_archive"], dataset.info()["to_delete"]) == (None, None)
+        dataset.append([Datum(T + timedelta(hours=hour)) for hour in (6, 23, 24 + 6)])
+        names = [f"{each}.jsonl" for each in segments]
+        info = dataset.info()
+        assert (info["archive_age"], info["delete_age"]) == (10_000, 20_000)
+        assert info["to_archive"] == {"at": T + timedelta(days=10_001), "segments": names}
+        assert info["to_delete"] == {"at": T + timedelta(days=20_001), "segments": names}
+        dataset.archive(*names)
+        (later,) = {*dataset.info()["to_archive"]["segments"]}
+        assert later.startswith("2026/11-21")
+        assert dataset.info()["to_delete"]["segments"] == [f".archive/last/{name}" for name in names]
+
+
+def test_an_age_that_no_calendar_reaches_is_never(create):
+    with create(format="jsonl", delete_age=4_000_000) as dataset:
+        dataset.append([Datum(T)])
+        assert (dataset.info()["to_archive"], dataset.info()["to_delete"]) == (None, None)
+
+
 def how(info):
     return {key: info[key] for key in LZ4}
 

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from worlds import access_to
 
 import ondisk
+from ondisk import Datum
 from ondisk.maintenance.ages import NO_LIMITS, AgeLimits, Ages
 from ondisk.maintenance.states import State
 from ondisk.step import DAY
@@ -26,6 +28,30 @@ def test_the_archive_age_counts_from_the_clock_and_the_delete_age_from_what_is_b
         now, believed = 1000.0 * SECONDS, Ages(995.0 * SECONDS)
         assert AgeLimits.of(access, now, believed) == AgeLimits(990 * DAY, 975 * DAY)
         assert AgeLimits.of(access, now, None) == AgeLimits(990 * DAY, 980 * DAY)
+
+
+def test_the_hours_of_a_day_are_archived_together_and_a_lost_index_finds_them_again(
+    create: Callable[..., ondisk.Dataset],
+) -> None:
+    """Ages are days, so that all 24 hours of a day go at once."""
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    data = [Datum(today - timedelta(hours=24 * 9 + 12 - at), {}, {"n": at}) for at in range(0, 24, 2)]
+    with create(format="seg", step="hourly", archive_age=9, delete_age=400) as dataset:
+        dataset.append([*data, Datum(today - timedelta(minutes=1), {}, None)])
+        dataset.delete(f"reftime: ={data[3].reftime:%Y-%m-%d %H}")
+        names = [f"{each.reftime:%Y/%m-%dT%H}.seg" for each in data]
+        done = {each.segment: each.action for each in dataset.repack(by_age=True)}
+        assert {name for name, action in done.items() if action == "archive"} == {*names[:3], *names[4:6]}
+        assert sorted({each.location.segment for each in dataset.query()}) == sorted(
+            [*(f".archive/last/{name}" for name in {*names[:3], *names[4:6]}), *names[6:],
+             f"{today - timedelta(hours=1):%Y/%m-%dT%H}.seg"]
+        )  # fmt: skip
+        dataset.unarchive(*names[:3])
+    (dataset.path / "index.sqlite").unlink()
+    with ondisk.open(dataset.path) as again:
+        again.fix()
+        assert not [each for each in again.check(accurate=True) if each.state & ~State.ARCHIVE_AGE]
+        assert again.summary().count == len(data)
 
 
 def test_without_ages_no_segment_is_old_enough(create: Callable[..., ondisk.Dataset]) -> None:

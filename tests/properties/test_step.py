@@ -28,7 +28,7 @@ def expected(step: Step, on: date) -> tuple[date, date]:
     """Return the first day and the day after the last of the segment of a day, by the calendar alone."""
     last = monthrange(on.year, on.month)[1]
     match step:
-        case Step.DAILY:
+        case Step.DAILY | Step.HOURLY:
             first, final = on, on
         case Step.WEEKLY:
             first = on.replace(day=(on.day - 1) // 7 * 7 + 1)
@@ -52,9 +52,11 @@ def expected(step: Step, on: date) -> tuple[date, date]:
 @example(Step.YEARLY, datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC))
 def test_every_time_lies_in_the_segment_that_is_named_for_it(step, time):
     interval = whole(step, microseconds(time))
-    first, behind = expected(step, time.date())
-    assert from_microseconds(interval.begin) == datetime(first.year, first.month, first.day, tzinfo=UTC)
-    assert from_microseconds(interval.end) == datetime(behind.year, behind.month, behind.day, tzinfo=UTC)
+    first, behind = (datetime(on.year, on.month, on.day, tzinfo=UTC) for on in expected(step, time.date()))
+    if step is Step.HOURLY:
+        first = time.replace(minute=0, second=0, microsecond=0)
+        behind = first + timedelta(hours=1)
+    assert (from_microseconds(interval.begin), from_microseconds(interval.end)) == (first, behind)
     assert interval.begin <= microseconds(time) < interval.end
 
 
@@ -85,21 +87,25 @@ def test_two_times_share_a_segment_or_their_segments_are_disjoint(step, one, oth
 def test_three_centuries_are_covered_day_by_day(step):
     first, behind = ((each - date(1970, 1, 1)).days for each in CENTURIES)
     begins = {}
-    for day in range(first, behind):
-        begins.setdefault(step.stem_of_day(day), day)
+    a_day = DAY // step.unit
+    if step is Step.HOURLY:  # one century would take minutes
+        first, behind = behind - 1000, behind
+    first, behind = first * a_day, behind * a_day
+    for unit in range(first, behind):
+        begins.setdefault(step.stem_of(unit), unit)
     stems = list(begins)
     for stem, following in zip(stems, [*stems[1:], None], strict=True):
         interval = step.interval(stem)
         end = behind if following is None else begins[following]
-        assert (interval.begin, interval.end) == (begins[stem] * DAY, end * DAY)
+        assert (interval.begin, interval.end) == (begins[stem] * step.unit, end * step.unit)
     years = CENTURIES[1].year - CENTURIES[0].year
     short_februaries = sum(monthrange(year, 2)[1] == 28 for year in range(CENTURIES[0].year, CENTURIES[1].year))
-    counts = {"daily": behind - first, "weekly": years * 60 - short_februaries, "biweekly": years * 24,
-              "monthly": years * 12, "yearly": years}  # fmt: skip
+    counts = {"hourly": behind - first, "daily": behind - first, "weekly": years * 60 - short_februaries,
+              "biweekly": years * 24, "monthly": years * 12, "yearly": years}  # fmt: skip
     assert len(stems) == counts[step]
 
 
-@given(steps, st.text() | st.from_regex(r"[0-9]{1,5}/[0-9]{1,4}(-[0-9]{1,2})?", fullmatch=True))
+@given(steps, st.text() | st.from_regex(r"[0-9]{1,5}/[0-9]{1,4}(-[0-9]{1,2})?(T[0-9]{1,2})?", fullmatch=True))
 def test_any_other_name_is_that_of_no_segment(step, text):
     interval = step.interval(text)
     assert interval is None or step.stem(interval.begin) == text

@@ -11,6 +11,7 @@ from ondisk.errors import StateError
 from ondisk.filesystem import Directory
 from ondisk.staging.jobs import STAGED
 from ondisk.staging.stage import Stage
+from ondisk.step import STEPS_OF_TIME
 
 
 def test_only_what_is_named_is_committed_and_the_rest_of_the_job_goes(create):
@@ -23,6 +24,18 @@ def test_only_what_is_named_is_committed_and_the_rest_of_the_job_goes(create):
         assert counts(dataset.append_staged("job", [first])) == (1, 0, 0)
         torn.__exit__()
     assert [*dataset.path.glob(".staged/*")] == []
+
+
+@pytest.mark.parametrize("step", STEPS_OF_TIME)
+def test_staged_data_have_the_segments_that_an_append_gives_them(create, step):
+    data = [datum(hour) for hour in (5, 3, 24, 4, 30 * 24)]
+    staged = create("staged", **(CONFIG | {"step": step}), format="jsonl")
+    assert counts(staged.append_staged("job", [stage(staged, data)]))[0] == 5
+    appended = create("appended", **(CONFIG | {"step": step}), format="jsonl")
+    appended.append(data)
+    places = [{(each.reftime, each.location.segment) for each in dataset.query()} for dataset in (staged, appended)]
+    assert places[0] == places[1]
+    check_sound(staged)
 
 
 def test_a_stage_that_fails_leaves_nothing(create):

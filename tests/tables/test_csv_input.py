@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import ondisk
 from ondisk.errors import ConfigError, InvalidInput, LimitExceeded
+from ondisk.table_options import TableArguments
 from ondisk.tables import csv_input, csv_reader
 
 HEAD = "reftime,station,temp\n"
@@ -294,6 +295,35 @@ def test_an_option_that_is_not_valid_is_refused(dataset, options):
     with pytest.raises(InvalidInput) as caught:
         append(dataset, HEAD, **options)
     assert next(iter(options)) in caught.value.message
+
+
+def test_options_of_the_configuration_hold_where_an_append_has_none(create):
+    csv: TableArguments = {"time": "when", "time_format": "%d.%m.%Y", "tz": "UTC", "delimiter": ";", "null": ["NA"]}
+    dataset = create(format="jsonl", csv=csv)
+    assert append(dataset, "when;x;y\n20.11.2026;1;NA\n").imported == 1
+    others: TableArguments = {"time": "day", "time_format": "%d.%m.%Y", "delimiter": ","}
+    assert append(dataset, "day,x,y\n21.11.2026,NA,-1\n", **others).imported == 1
+    # A form belongs to its column: of another column it is ISO 8601 again.
+    assert append(dataset, "reftime;x;y\n2026-11-22;2;-1\n", time="reftime", null=["-1"]).imported == 1
+    assert stored(dataset) == [
+        ("2026-11-20T00:00", {}, {"x": 1}),
+        ("2026-11-21T00:00", {}, {"y": -1}),
+        ("2026-11-22T00:00", {}, {"x": 2}),
+    ]
+    with pytest.raises(InvalidInput, match="decimal and thousands cannot both be '\\.'"):
+        append(dataset, "when;x\n", thousands=".")
+
+
+def test_times_of_json_lines_have_the_options_of_the_configuration_if_that_is_its_format(create):
+    line = io.BytesIO(b'{"ts":1795161600,"x":"NA"}\n')
+    plain = io.BytesIO(b'{"reftime":"2026-11-20T08:00:00Z"}\n')
+    csv: TableArguments = {"time": "ts", "time_format": "unix", "null": ["NA"]}
+    lines = create("lines", format="jsonl", csv=csv)
+    assert lines.append_file(line, "jsonl").imported == 1
+    assert stored(lines) == [("2026-11-20T08:00", {}, {"x": "NA"})]
+    assert lines.append_file(plain, "jsonl", time="reftime").imported == 1
+    plain.seek(0)
+    assert create("table", format="seg", csv=csv).append_file(plain, "jsonl").imported == 1
 
 
 @pytest.mark.parametrize("format", ["vm2", "blob"])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import io
 import json
 import re
 import shlex
+from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ondisk
-from ondisk.cli.arguments import add_table, table_options
 from ondisk.config import DatasetConfig
 from ondisk.errors import InvalidInput
 from ondisk.tables.proposal import SAMPLE, proposed
@@ -42,7 +42,8 @@ def test_what_identifies_a_row_is_a_field_and_unique_and_measurements_are_conten
     assert "# The content of each datum: temp" in toml
     assert re.search(r'station = "integer" +# Station: 1, 2, 3\n', toml)
     assert "144 rows of - that can be read, 2026-11-01T00:00 to 2026-11-02T23:00." in toml
-    assert "ondisk append DATASET - --format csv --time when --tz ZONE" in toml
+    assert "ondisk append DATASET - --format csv --tz ZONE" in toml
+    assert config.csv == {"time": "when"}
 
 
 def test_one_series_has_its_station_in_unique_because_the_next_file_may_be_of_another():
@@ -67,42 +68,72 @@ def test_rows_that_nothing_identifies_are_no_duplicates():
     assert "propose again with a zone" in toml
 
 
+@pytest.mark.parametrize(
+    ("seconds", "step"),
+    [(17, "hourly"), (17 * 60, "daily"), (17 * 3600, "monthly"), (170 * 86_400, "yearly")],
+)
+def test_the_step_fits_the_rate_of_the_sample_however_short_that_is(seconds, step):
+    begin = datetime(2026, 11, 20, tzinfo=UTC)
+    times = [begin + timedelta(seconds=seconds * n / 9000) for n in range(9000)]
+    rows = [f"{time.isoformat()},{n % 400},{'x' * 50}{n},{n * 7919 % 500}" for n, time in enumerate(times)]
+    config, toml = propose("\n".join(["time,user_id,message,bytes", *rows]))
+    assert config.step == step
+    assert f"about {9000 / seconds * 86_400:,.0f}"[:8] in toml
+    assert config.unique == (() if step == "hourly" else ("reftime", "user_id"))
+    assert ("# unique: at this rate its index may be larger than the data." in toml) is (step == "hourly")
+
+
+def test_events_are_not_identified_by_what_was_measured_or_written_nor_by_their_time_alone():
+    random = Random(5)
+    times = sorted(random.sample(range(10**9), 300))
+    rows = [f"{1795161600000 + time // 1000},{random.random()},GET /{n},{n % 7},{n}" for n, time in enumerate(times)]
+    assert propose("\n".join(["time,took,request,status,bytes", *rows]))[0].unique == ()
+    assert propose("\n".join(["time,took,request,status,bytes", *rows, rows[-1].replace("GET", "PUT")]))[0].unique == ()
+
+
+def test_one_delivery_of_many_stations_says_nothing_about_the_rate():
+    config, toml = propose("\n".join(["time,station", *(f"2026-11-20T06:00Z,{n}" for n in range(300))]))
+    assert (config.step, config.unique) == ("yearly", ("reftime", "station"))
+    assert "about 300 rows a day" in toml
+
+
 def test_a_row_that_is_there_twice_is_a_duplicate():
     rows = [f"{time},{n}" for n, time in enumerate(hours())] * 2
     assert propose("\n".join(["time,value", *rows]))[0].unique == ("reftime",)
 
 
 @pytest.mark.parametrize(
-    ("time", "options"),
+    ("time", "form", "lacks_offset"),
     [
-        ("2026-11-20T06:00:00Z", ""),
-        ("2026-11-20 06:00", "--tz ZONE"),
-        ("20.11.2026 06:00", "--time-format '%d.%m.%Y %H:%M' --tz ZONE"),
-        ("20/11/2026 06:00:00", "--time-format '%d/%m/%Y %H:%M:%S' --tz ZONE"),
-        ("202611200600", "--time-format %Y%m%d%H%M --tz ZONE"),
-        ("1795161600", "--time-format unix"),
-        ("1795161600000", "--time-format unix-ms"),
+        ("2026-11-20T06:00:00Z", None, False),
+        ("2026-11-20 06:00", None, True),
+        ("20.11.2026 06:00", "%d.%m.%Y %H:%M", True),
+        ("20/11/2026 06:00:00", "%d/%m/%Y %H:%M:%S", True),
+        ("202611200600", "%Y%m%d%H%M", True),
+        ("1795161600", "unix", False),
+        ("1795161600000", "unix-ms", False),
     ],
 )
-def test_the_times_are_recognised(time, options):
-    _, toml = propose(f"id,time,x\n5,{time},1\n")
-    assert f"ondisk append DATASET - --format csv --time time {options}".rstrip() + "\n" in toml
+def test_the_times_are_recognised(time, form, lacks_offset):
+    config, toml = propose(f"id,time,x\n5,{time},1\n")
+    assert (config.csv.get("time"), config.csv.get("time_format"), config.csv.get("tz")) == ("time", form, None)
+    assert f"ondisk append DATASET - --format csv{' --tz ZONE' * lacks_offset}\n" in toml
+    assert ('\n# tz = "ZONE"' in toml) is lacks_offset
 
 
 def test_a_date_that_may_begin_with_day_or_month_is_not_guessed():
     with pytest.raises(InvalidInput, match="'05/06/2026' may have the day or the month first") as raised:
         propose("time,x\n05/06/2026,1\n")
     assert raised.value.hint == "Say it with --time-format '%d/%m/%Y' or --time-format '%m/%d/%Y'."
-    assert "%m/%d/%Y" in propose("time,x\n05/06/2026,1\n", time_format="%m/%d/%Y")[1]
+    assert propose("time,x\n05/06/2026,1\n", time_format="%m/%d/%Y")[0].csv.get("time_format") == "%m/%d/%Y"
 
 
 def test_texts_for_no_value_and_the_delimiter_are_found():
     text = "time;temp;note\n2026-11-20;NA;x\n2026-11-21;1.5;NA\n"
-    _, toml = propose(text)
-    assert "--null NA --delimiter ';'" in toml
-    assert propose(text.replace(";", "\t"))[1].count("--delimiter tab") == 1
-    assert "--null NA,null -" in propose(text + "2026-11-22;null;x")[1]
-    assert "--null ,-- -" in propose(text.replace("NA", "--"))[1]
+    assert propose(text)[0].csv == {"time": "time", "null": ("NA",), "delimiter": ";"}
+    assert propose(text.replace(";", "\t"))[0].csv.get("delimiter") == "\t"
+    assert propose(text + "2026-11-22;null;x")[0].csv.get("null") == ("NA", "null")
+    assert propose(text.replace("NA", "--"))[0].csv.get("null") == ("--",)
 
 
 @pytest.mark.parametrize(
@@ -111,18 +142,18 @@ def test_texts_for_no_value_and_the_delimiter_are_found():
 )
 def test_a_decimal_comma_is_found(cells, is_comma):
     rows = [f"2026-11-2{day};{cell}" for day, cell in enumerate([*cells.split(), "NA"])]
-    _, toml = propose("\n".join(["time;temp", *rows]))
-    assert ("--delimiter ';' --decimal ,\n" in toml) is is_comma
-    assert ("temp = " in toml) is False
+    config, _ = propose("\n".join(["time;temp", *rows]))
+    assert (config.csv.get("delimiter"), config.csv.get("decimal")) == (";", "," if is_comma else None)
+    assert config.fields == {}
 
 
 def test_signs_for_thousands_are_found():
     rows = "2026-11-20;5;998,50\n2026-11-21;5;1.013,25\n2026-11-22;5;n.d.\n"
-    config, toml = propose(f"time;station;pressure\n{rows}")
-    assert "--null n.d. --delimiter ';' --decimal , --thousands .\n" in toml
+    config, _ = propose(f"time;station;pressure\n{rows}")
+    assert config.csv == {"time": "time", "null": ("n.d.",), "delimiter": ";", "decimal": ",", "thousands": "."}
     assert [*config.fields] == ["station"]
-    assert "--thousands blank\n" in propose("time;x\n2026-11-20;1 000\n2026-11-21;2\n")[1]
-    assert "--thousands" not in propose("time;x;y\n2026-11-20;1.000,5;1.5\n2026-11-21;2,5;2.5\n")[1]
+    assert propose("time;x\n2026-11-20;1 000\n2026-11-21;2\n")[0].csv.get("thousands") == " "
+    assert propose("time;x;y\n2026-11-20;1.000,5;1.5\n2026-11-21;2,5;2.5\n")[0].csv.get("thousands") is None
 
 
 @pytest.mark.parametrize(
@@ -131,8 +162,8 @@ def test_signs_for_thousands_are_found():
 )
 def test_a_number_that_means_no_value_is_found(cells, null):
     rows = [f"2026-11-2{day};{cell}" for day, cell in enumerate(cells.split())]
-    toml = propose("\n".join(["time;temp", *rows]))[1]
-    assert re.findall("--null (\\S+)", toml) == ([null] if null else [])
+    config, _ = propose("\n".join(["time;temp", *rows]))
+    assert config.csv.get("null") == ((null,) if null else None)
 
 
 def test_a_file_without_names_is_refused_and_read_with_names():
@@ -141,9 +172,21 @@ def test_a_file_without_names_is_refused_and_read_with_names():
         with pytest.raises(InvalidInput, match="the first line is data, not names") as caught:
             propose(text, tz="UTC")
         assert "--header" in caught.value.hint
-    assert (
-        "--time time --tz UTC --header time,station,t\n" in propose(rows, tz="UTC", header=["time", "station", "t"])[1]
-    )
+    config, _ = propose(rows, tz="UTC", header=["time", "station", "t"])
+    assert config.csv == {"time": "time", "tz": "UTC", "header": ("time", "station", "t")}
+
+
+def test_a_line_of_units_below_the_names_is_skipped_with_them():
+    rows = [f"{time};5;{n / 7:.3}" for n, time in enumerate(hours())]
+    lines = ["# logger 7", "When;station;temp", "UTC;;degC", *rows]
+    config, toml = propose("\n".join(lines), tz="UTC")
+    assert config.csv == {
+        "time": "When", "tz": "UTC", "delimiter": ";", "header": ("When", "station", "temp"), "skip_lines": 3,
+        "comment": "#",
+    }  # fmt: skip
+    assert "# Proposed from 48 rows" in toml
+    assert "cannot be read" not in toml
+    assert propose("time,note\n2026-11-20,x\nUTC,y\n" + "2026-11-21,z\n" * 20)[0].csv.get("skip_lines") is None
 
 
 def test_columns_of_one_field_are_refused_as_an_append_does():
@@ -209,12 +252,8 @@ def test_an_append_stores_as_many_rows_as_its_proposal_says_can_be_read(tmp_path
         toml = proposed(io.BytesIO(content), tz="UTC")
     except InvalidInput:
         return
-    words = shlex.split(re.findall(r"ondisk append DATASET (.*)", toml)[0])
-    parser = argparse.ArgumentParser()
-    add_table(parser)
-    options = table_options(parser.parse_known_args(words[1:])[0])
-    with ondisk.create(tmp_path_factory.mktemp("odd") / "d", DatasetConfig.from_toml(toml)) as dataset:
-        result = dataset.append_file(io.BytesIO(content), "csv", **options)
+    with ondisk.create(tmp_path_factory.mktemp("odd") / "d", DatasetConfig.from_toml(toml), text=toml) as dataset:
+        result = dataset.append_file(io.BytesIO(content), "csv")
     (count,) = re.findall(r"# Proposed from ([0-9,]+) rows", toml)
     assert result.imported + result.duplicates == int(count)
     refused = re.findall(r"\n# ([0-9,]+) rows? cannot be read", toml)
@@ -224,7 +263,7 @@ def test_an_append_stores_as_many_rows_as_its_proposal_says_can_be_read(tmp_path
 def test_a_comma_in_a_time_is_no_decimal_comma():
     with pytest.raises(InvalidInput, match="has times that are recognised"):
         propose("time;temp\n1767225600,5;1,5\n")
-    assert "--decimal ," in propose("time;temp\n1767225600.5;1,5\n")[1]
+    assert propose("time;temp\n1767225600.5;1,5\n")[0].csv.get("decimal") == ","
 
 
 def test_nothing_is_proposed_from_the_few_rows_that_can_be_read():
@@ -284,7 +323,7 @@ def test_the_append_that_is_proposed_says_what_the_name_of_the_file_does_not(nam
     source = io.BytesIO(b"time,n\n2026-11-20T00:00:00Z,1\n")
     source.name = name
     words = shlex.split(re.findall(r"ondisk append DATASET (.*)", proposed(source))[0])
-    assert words == [name, *option, "--time", "time"]
+    assert words == [name, *option]
 
 
 @pytest.mark.parametrize(
@@ -318,9 +357,9 @@ def test_the_file_can_be_appended_as_the_proposal_says(tmp_path):
     source.write_text("\n".join(["When;Site No;temp", *rows]))
     toml = proposed(source)
     words = shlex.split(re.findall(r"ondisk append DATASET (.*)", toml)[0])
-    assert words == ["my data.csv", "--time", "When", "--tz", "ZONE", "--null", "NA", "--delimiter", ";"]
+    assert words == ["my data.csv", "--tz", "ZONE"]
     with ondisk.create(tmp_path / "dataset", DatasetConfig.from_toml(toml), text=toml) as dataset:
-        result = dataset.append_file(source, time="When", tz="UTC", null=["NA"], delimiter=";")
+        result = dataset.append_file(source, tz="UTC")
         assert (result.imported, result.duplicates, result.refused) == (144, 0, 0)
         assert dataset.summary().fields["site_no"].values == [(1, 48), (2, 48), (3, 48)]
     assert (tmp_path / "dataset/dataset.toml").read_text() == toml
@@ -343,8 +382,8 @@ def test_a_date_whose_time_of_day_is_in_another_column_is_refused_with_what_join
         proposed(source)
     assert caught.value.hint == f"{hint} Or pass --time date: then each row is at midnight."
     source.seek(0)
-    assert "--time date" in proposed(source, time="date")
+    assert '\ntime = "date"\n' in proposed(source, time="date")
 
 
 def test_days_are_proposed_if_no_other_column_has_times_of_day():
-    assert "--time date" in propose("date,length,time\n2026-11-20,06-10,1.5\n")[1]
+    assert propose("date,length,time\n2026-11-20,06-10,1.5\n")[0].csv.get("time") == "date"

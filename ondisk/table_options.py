@@ -1,10 +1,13 @@
-"""How the rows of a table become data: which column is the reftime, and how its cells are written."""
+"""How the rows of a table become data: which column is the reftime, and how its cells are written.
+
+The options of appends, of `init --from`, and the section `[csv]` of `dataset.toml`.
+"""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 from ondisk.errors import InvalidInput, shown
@@ -13,7 +16,7 @@ REFTIME = "reftime"
 MAX_RECORD = 8 * 1024 * 1024
 """The longest record of CSV that is read, bytes."""
 CSV_ONLY = ("null", "delimiter", "decimal", "thousands", "header", "skip_lines", "comment", "encoding")
-"""The options that no other table has."""
+"""The options that no other table has; the others are those of times."""
 DECIMALS = (POINT, COMMA) = (".", ",")
 THOUSANDS = (COMMA, POINT, "'", " ", "_")
 _ALIKE = {"\u2019": "'", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "blank": " "}
@@ -21,7 +24,7 @@ NULLS = frozenset({"NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-", "--",
 """Texts that often mean that there is no value, if all other cells of a column are numbers."""
 BLANKS = "blanks"
 """The delimiter of columns that are aligned with blanks or tabs."""
-_TABS = frozenset({"tab", "\\t"})  # how a shell's user writes it
+_TABS = ("tab", "\\t")  # how a shell's user writes it
 _DELIMITERS = frozenset(",;|:!#$%&*/<=>?@^_`~ ") | {"\t"}
 
 
@@ -81,12 +84,13 @@ class TableOptions:
                 raise InvalidInput(f"{name} must be a text, not {shown(value)}")
         for name in ("null", "header"):
             texts: Any = getattr(self, name)
-            if isinstance(texts, str):
-                raise InvalidInput(
-                    f"{name} must be a list of texts, not {shown(texts)}", hint=f"Write [{shown(texts)}]."
-                )
-            if not all(isinstance(each, str) for each in texts):
-                raise InvalidInput(f"{name} must be a list of texts, not {shown(texts)}")
+            if (
+                isinstance(texts, str)
+                or not isinstance(texts, Iterable)
+                or not all(isinstance(each, str) for each in texts)
+            ):
+                hint = f"Write [{shown(texts)}]." if isinstance(texts, str) else ""
+                raise InvalidInput(f"{name} must be a list of texts, not {shown(texts)}", hint=hint)
             object.__setattr__(self, name, tuple(texts))
         if self.delimiter in _TABS:
             object.__setattr__(self, "delimiter", "\t")
@@ -122,6 +126,17 @@ class TableOptions:
         for name in CSV_ONLY:
             if name in self.given:
                 raise InvalidInput(f"{name} is for CSV only, and the input is {what}", hint="Omit it.")
+
+    def over(self, others: Mapping[str, Any]) -> TableOptions:
+        """Return these options, and others, name → value, where these are not given.
+
+        A form of times belongs to its column: if only `time` is given, `time_format` is not that of the others.
+
+        Raises:
+            InvalidInput: they cannot be combined.
+        """
+        replaced = {*self.given, *([] if self.time is None else ["time_format"])}
+        return replace(self, **{name: value for name, value in others.items() if name not in replaced})
 
     @property
     def given(self) -> list[str]:
