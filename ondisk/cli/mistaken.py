@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ondisk.cli.streams import complain
 from ondisk.datum import CONTENT, METADATA
-from ondisk.errors import MatchError, OndiskError, shown
+from ondisk.errors import InvalidInput, MatchError, OndiskError, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -140,8 +140,11 @@ def _note_column(name: str, known: Iterable[str], declared: Iterable[str]) -> No
     complain("note", f"no datum that matches has {shown(name)}{there_is}")
 
 
-def noting_numbers(groups: Iterable[Group], dataset: Dataset | Merged, match: str | None, of: str) -> Iterator[Group]:
-    """Yield groups of `summary_by`; if no datum has the number `data.NAME`, then print a note on what the data have.
+def check_numbers(groups: Iterable[Group], dataset: Dataset | Merged, match: str | None, of: str) -> Iterator[Group]:
+    """Yield groups of `summary_by`.
+
+    Raises:
+        InvalidInput: after the last group, if no datum has the number `data.NAME`.
 
     Cost: without such a number, reads 1,000 data.
     """
@@ -150,7 +153,8 @@ def noting_numbers(groups: Iterable[Group], dataset: Dataset | Merged, match: st
         is_any, is_number = True, is_number or group.min is not None
         yield group
     if is_any and not is_number:
-        complain("note", f"no datum has a number {of}{_other_numbers(dataset, match, of.removeprefix(CONTENT))}")
+        problem = f"no datum has a number {of}{_other_numbers(dataset, match, of.removeprefix(CONTENT))}"
+        raise InvalidInput(problem, hint="Name a number that the data have, or a declared field.")
 
 
 def _other_numbers(dataset: Dataset | Merged, match: str | None, name: str) -> str:

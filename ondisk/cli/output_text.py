@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -53,6 +54,25 @@ _RESTORED = {
     "missing": "nothing of it was restored",
 }
 _VERIFIED: dict[str, str] = {}
+# What people store as whole files, by the first bytes. Others are "binary".
+_KINDS = [
+    (re.compile(magic, re.DOTALL), name)
+    for magic, name in [
+        (rb"\xff\xd8\xff", "JPEG"),
+        (rb"\x89PNG\r\n", "PNG"),
+        (rb"GIF8[79]a", "GIF"),
+        (rb"II\*\0|MM\0\*", "TIFF"),
+        (rb"RIFF.{4}WEBP", "WebP"),
+        (rb"%PDF-", "PDF"),
+        (rb"GRIB.{3}[\x00-\x04]", "GRIB"),
+        (rb"BUFR.{3}[\x00-\x04]", "BUFR"),
+        (rb"CDF[\x01\x02\x05]", "NetCDF"),
+        (rb"\x89HDF", "HDF5"),
+        (rb"PK\x03\x04", "zip"),
+        (rb"\x1f\x8b", "gzip"),
+    ]
+]
+_CONTROLS = frozenset(map(chr, {*range(32), 127} - {*b"\t\n\v\f\r\x1b"}))
 _FIXES = ("rescan", "remove from the index")
 
 
@@ -592,11 +612,28 @@ def _data_shown(data: Any) -> str:
     if data is None:
         return ""
     if isinstance(data, bytes):
-        text = data[: 4 * _LONGEST].decode(errors="backslashreplace")
+        head = data[: 4 * _LONGEST]
+        if (kind := _kind_of(head)) is not None:
+            return f"{kind}, {_many(len(data), 'byte')}"
+        text = head.decode(errors="backslashreplace")
     else:
         text = json_shapes.dump(json_data(_beginning(data, [_LONGEST]))).decode()
     text = printable(text[: _LONGEST + 1])
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _kind_of(head: bytes) -> str | None:
+    """Return what data are that begin with these bytes; None if they are text.
+
+    Nearly all control characters mean that data are not text, and bytes that are not UTF-8 do if they are many:
+    text in another encoding is still read better than its size.
+    """
+    found = next((name for magic, name in _KINDS if magic.match(head)), None)
+    if found is not None:
+        return found
+    odd = sum(character in _CONTROLS for character in head.decode(errors="replace"))
+    foreign = head.decode(errors="replace").count("\ufffd")
+    return "binary" if odd or 4 * foreign > len(head) else None
 
 
 def _beginning(value: Any, room: list[int]) -> Any:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import ondisk
 from ondisk.cli.arguments import add_also, add_dataset, add_keys, add_match, names, path
 from ondisk.cli.dataset import open_to_read
-from ondisk.cli.mistaken import note_mistakes, noting, noting_numbers
+from ondisk.cli.mistaken import check_numbers, note_mistakes, noting
 from ondisk.cli.output import Output
 from ondisk.cli.streams import complain
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput
@@ -98,7 +98,7 @@ def _groups(dataset: Dataset | Merged, arguments: argparse.Namespace, output: Ou
     with dataset.summary_by(arguments.by, arguments.match, min_max=of, tz=arguments.tz) as found:
         groups = noting(found, dataset, arguments.match)
         if of is not None and of.startswith(CONTENT):
-            groups = noting_numbers(groups, dataset, arguments.match, of)
+            groups = check_numbers(groups, dataset, arguments.match, of)
         if arguments.plot is None:
             output.groups(groups, by, of)
             return

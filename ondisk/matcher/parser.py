@@ -24,8 +24,11 @@ MAX_LENGTH = 100_000
 _QUOTES = r'"[^"]*(?:"|(?P<open>\Z))'  # a doubled quote sign is the end of one match and the beginning of the next
 _GROUPS = re.compile(rf"{_QUOTES}|(?P<separator>[;\n])")
 _ALTERNATIVES = re.compile(rf"{_QUOTES}|(?P<separator>(?<!\S)or(?!\S))", re.IGNORECASE)
-# In a field of type text this would be read as one more component, and match nothing.
-_GROUP_INSIDE = re.compile(rf"{_QUOTES}|,\s*(?P<group>(?P<field>[a-z_][a-z0-9_]*+)\s*+:)", re.IGNORECASE | re.ASCII)
+# In a field of type text this would be read as one more component or text, and match nothing.
+_GROUP_INSIDE = re.compile(
+    rf"{_QUOTES}|(?P<sign>,|(?<!\S)or(?=\s))\s*(?P<group>(?P<field>(?:metadata\.)?[a-z_][a-z0-9_]*+)\s*+:)",
+    re.IGNORECASE | re.ASCII,
+)
 _UNDECLARED = re.compile(r'metadata\.(?:(?P<plain>[^\s:;,"]+)|"(?P<quoted>(?:[^"]|"")+)")\s*:', re.IGNORECASE)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -85,6 +88,7 @@ def _group(group: Fragment, known: Mapping[str, FieldType], now: datetime) -> Ex
     if undeclared is not None:
         said = undeclared["plain"] or undeclared["quoted"].replace('""', '"')
         if said not in known or said == "reftime":
+            _refuse_group_inside(METADATA + said, value, known)
             return _undeclared(said, value, now)
         name = said  # it was declared since somebody wrote the expression
     kind = known.get(name)
@@ -93,15 +97,29 @@ def _group(group: Fragment, known: Mapping[str, FieldType], now: datetime) -> Ex
             hint = 'Write `metadata.NAME: value`, or `metadata."NAME": value` if it contains blanks or signs.'
             raise field.error(f"{field} is not a name of metadata", hint)
         raise field.error(f"there is no field {field}", known_fields(name, sorted(known)) + NOT_DECLARED)
-    for found in _GROUP_INSIDE.finditer(value.text):
-        if found["group"] is not None and found["field"].lower() in known:
-            inner = value.part(found.start("group"), found.end("group"))
-            hint = f"Write `;` between groups, not a comma: `; {found['field']}: …`."
-            if kind is FieldType.TEXT:
-                hint += " If it belongs to the text, quote the whole value."
-            raise inner.error(f"{inner} begins a group inside the value of {name}", hint)
+    _refuse_group_inside(name, value, known)
     values = _cut(value, _ALTERNATIVES)
     return any_of(name, (parse_value(name, kind, value, now) for value in values))
+
+
+def _refuse_group_inside(name: str, value: Fragment, known: Mapping[str, FieldType]) -> None:
+    """Raise if a group begins inside the value of the field `name`, after a comma or `or`."""
+    for found in _GROUP_INSIDE.finditer(value.text):
+        if found["group"] is None:
+            continue
+        field = found["field"]
+        if field.lower() not in known and not field.lower().startswith(METADATA):
+            continue
+        inner = value.part(found.start("group"), found.end("group"))
+        if found["sign"] == ",":
+            hint = f"Write `;` between groups, not a comma: `; {field}: …`."
+        elif field.lower() == name.lower():
+            hint = f"Write the field once: `{name}: 2 or 3`."
+        else:
+            hint = "`or` joins values of one field: make two queries; in Python, `|` joins conditions."
+        if known.get(name, FieldType.TEXT) is FieldType.TEXT:
+            hint += " If it belongs to the text, quote the whole value."
+        raise inner.error(f"{inner} begins a group inside the value of {name}", hint)
 
 
 def _undeclared(name: str, value: Fragment, now: datetime) -> Expression:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -71,23 +72,21 @@ def stations(tmp_path):
     ],
 )
 @pytest.mark.parametrize("options", [(), ("--json",), ("--plot", "plot.svg"), ("--also", "stations")])
-def test_a_number_that_no_datum_has_gets_a_note(run, stations, name, note, options):
+def test_a_number_that_no_datum_has_is_an_error(run, stations, name, note, options):
     done = run("summary", stations, "--by", "day", "--min-max", f"data.{name}", *options)
-    assert (done.code, done.err) == (0, f"ondisk: note: {note}")
-    assert "note" not in done.text
+    assert (done.code, done.err.startswith(f"ondisk: error: {note}Name a number ")) == (2, True)
+    assert not Path("plot.svg").exists()
 
 
-def test_a_number_that_one_datum_has_gets_no_note(run, stations):
+def test_a_number_that_one_datum_has_is_no_error(run, stations):
     assert run("summary", stations, "--by", "hour", "--min-max", "data.wind").err == ""
     assert run("summary", stations, "reftime: =1999", "--by", "day", "--min-max", "data.x").err == ""
 
 
-def test_content_without_names_gets_a_note(run, weather):
+def test_the_lowest_number_of_content_without_names_is_an_error(run, weather):
     done = run("summary", weather, "--by", "day", "--min-max", "data.value")
-    assert (done.code, done.err) == (
-        0,
-        "ondisk: note: no datum has a number data.value: the data are bytes, without named values\n",
-    )
+    assert done.code == 2
+    assert done.err.startswith("ondisk: error: no datum has a number data.value: the data are bytes, without named")
 
 
 @pytest.mark.parametrize(

@@ -277,6 +277,36 @@ def test_the_text_of_a_large_datum_needs_little_memory(data):
     tracemalloc.stop()
 
 
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        (b"\xff\xd8\xff\xe0\0\x10JFIF" + bytes(990), "JPEG, 1000 bytes"),
+        (b"\x89PNG\r\n\x1a\n", "PNG, 8 bytes"),
+        (b"GRIB\0\0\x20\x02" + bytes(8), "GRIB, 16 bytes"),
+        (b"\x01\x02\x03", "binary, 3 bytes"),
+        (bytes(range(128, 256)) * 1000, "binary, 128000 bytes"),
+        (b"\0", "binary, 1 byte"),
+        (b"GRIB,5\tx\n", "GRIB,5\\tx\\n"),
+        ("Zürich".encode("latin-1"), "Z\\xfcrich"),
+        ("é".encode() * 1000, "é" * 79 + "…"),
+        (b"a" + "é".encode() * 1000, "a" + "é" * 78 + "…"),
+        (b"", ""),
+    ],
+    ids=lambda value: repr(value[:9]),
+)
+def test_content_that_is_not_text_is_printed_as_its_type_and_size(data, shown):
+    assert _data_shown(data) == shown
+
+
+def test_photos_are_printed_as_their_type_and_size_in_lines_and_in_tables(run):
+    Path("in").mkdir()
+    Path("in/20261101_0600.jpg").write_bytes(b"\xff\xd8\xff\xe0" + bytes(range(256)))
+    run("init", "photos", "--format", "blob", "--step", "daily")
+    run("append", "photos", "in", "--format", "blob", "--time", "name:%Y%m%d_%H%M")
+    for form in ([], ["--table"]):
+        assert run("query", "photos", *form).text.rstrip().endswith("JPEG, 260 bytes")
+
+
 def test_metadata_that_are_not_declared_are_selected_and_printed(run, tmp_path):
     config = {"format": "seg", "step": "daily", "fields": {"station": "integer"}}
     with ondisk.create(tmp_path / "events", config) as dataset:

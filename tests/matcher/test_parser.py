@@ -158,10 +158,21 @@ def test_what_is_not_of_the_language_is_refused(text, says):
         ('product: "a and b', 'Close it with "'),
         ("prodcut: rock", "Did you mean `product`?"),
         ("station: and", "Write digits only"),
+        ("station: 2 or station: 3", "Write the field once: `station: 2 or 3`."),
+        ("product: VM2 or Product : rock", "Write the field once: `product: "),
+        ("reftime: =2026 or reftime: =2027", "Write the field once: `reftime: "),
+        ("metadata.sensor: 2 or metadata.sensor: 3", "Write the field once: `metadata.sensor: "),
+        ("station: 5 or product: VM2", "make two queries"),
+        ("product: VM2 or station: 5", "quote the whole value"),
+        ("metadata.sensor: 2 or station: 5", "make two queries"),
     ],
 )
 def test_what_other_languages_have_is_named(text, says):
     assert says in refusal(text).hint
+
+
+def test_the_name_of_a_field_after_or_belongs_to_a_text_in_quotes():
+    assert read('product: "VM2 or station: 5"') == Compare("product", "=", "VM2 or station: 5")
 
 
 def test_an_error_says_where_it_is():
@@ -201,6 +212,7 @@ def test_an_expression_that_is_too_long_is_refused():
         'product:"' + '""' * 49_000 + '"',
         'product:"' * 11_000,
         "product:" + " or" * 33_000,
+        "product:or" + " " * 99_000,
         "product:" + "," * 99_000,
         "product:" + ",station " * 12_000,
         "product:," + "a" * 99_000,

@@ -24,6 +24,7 @@ from ondisk.index.connection import connect_to_read
 from ondisk.spark import frame, register, source, stream
 from ondisk.spark.columns import AS_JSON, arrow_type
 from ondisk.spark.match_json import dumps
+from ondisk.spark.source import check_options
 from ondisk.spark.stream import StreamReader
 from ondisk.tables.arrow_data import DataToArrow
 from ondisk.testing import strategies
@@ -307,6 +308,13 @@ def test_a_damaged_segment_is_named(spark, dataset):
     with pytest.raises(Exception, match=r"2026/11-20\.seg") as caught:
         frame.collect()
     assert "SegmentCorrupt" in error(caught)
+
+
+@pytest.mark.parametrize("name", ["damaged", "Damaged"])
+def test_spark_refuses_to_leave_out_damaged_data_by_name(name):
+    with pytest.raises(InvalidInput, match="Spark cannot leave out damaged data") as caught:
+        check_options({name: "skip"}, ["path", "match"])
+    assert "--skip-damaged --parquet FILE" in caught.value.hint
 
 
 @pytest.mark.parametrize(
