@@ -26,6 +26,7 @@ def info(dataset: DatasetAccess) -> dict[str, Any]:
         begin, end = span(found)
         stored = _stored(snapshot)
         source = replica.followed(snapshot)
+        pending = _pending(dataset, snapshot) if opened.index.config.is_sequence else None
     config = opened.index.config
     index = dataset.directory.stat(INDEX)
     return {
@@ -45,9 +46,16 @@ def info(dataset: DatasetAccess) -> dict[str, Any]:
         "segments": sum(each["segments"] for each in stored),
         "stored": stored,
         "index_size": 0 if index is None else index.st_size,
+        "pending": pending,
         "source": None if source is None else _followed(source),
         "lost": known["lost"] + _lost_in_archive(dataset),
     }
+
+
+def _pending(dataset: DatasetAccess, snapshot: Snapshot) -> dict[str, Any]:
+    from ondisk.dataset.position import pending  # imports the format of queues
+
+    return pending(dataset, snapshot)
 
 
 def _followed(source: replica.Followed) -> dict[str, Any]:

@@ -280,3 +280,15 @@ def test_a_run_that_is_long_ago_is_reported():
     text = metrics([Maintained("x", ended=NOW.timestamp())])
     assert fired(text, (NOW + timedelta(days=1.9)).timestamp()) == set()
     assert fired(text, (NOW + timedelta(days=2.1)).timestamp()) == {"OndiskNotMaintained"}
+
+
+def test_metrics_of_a_queue_say_what_waits_and_since_when(create):
+    queue = create("spool", format="seg", step="sequence", fields={})
+    labels = f'{{dataset="{queue.path}"}}'
+    assert f"ondisk_pending_data{labels} 0\n" in metrics([maintain(queue.path)])
+    queue.append([ondisk.Datum(NOW), ondisk.Datum(NOW - timedelta(hours=1))])
+    text = metrics([maintain(queue.path)])
+    assert f"ondisk_pending_data{labels} 2\n" in text
+    assert f"ondisk_pending_bytes{labels} {queue.info()['size']}\n" in text
+    since = float(re.findall(r"^ondisk_pending_oldest_timestamp_seconds\{.*\} (\S+)$", text, re.MULTILINE)[0])
+    assert since == (NOW - timedelta(hours=1)).timestamp()
