@@ -614,7 +614,7 @@ def _data_shown(data: Any) -> str:
     if isinstance(data, bytes):
         head = data[: 4 * _LONGEST]
         if (kind := _kind_of(head)) is not None:
-            return f"{kind}, {_many(len(data), 'byte')}"
+            return f"{kind}, {counted(len(data), 'byte')}"
         text = head.decode(errors="backslashreplace")
     else:
         text = json_shapes.dump(json_data(_beginning(data, [_LONGEST]))).decode()

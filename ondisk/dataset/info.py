@@ -29,6 +29,7 @@ def info(dataset: DatasetAccess) -> dict[str, Any]:
         begin, end = span(found)
         stored = _stored(snapshot)
         source = replica.followed(snapshot)
+        pending = _pending(dataset, snapshot) if opened.index.config.is_sequence else None
     config = opened.index.config
     index = dataset.directory.stat(INDEX)
     return {
@@ -52,6 +53,7 @@ def info(dataset: DatasetAccess) -> dict[str, Any]:
         "segments": sum(each["segments"] for each in stored),
         "stored": stored,
         "index_size": 0 if index is None else index.st_size,
+        "pending": pending,
         "source": None if source is None else _followed(source),
         "lost": known["lost"] + _lost_in_archive(dataset),
     }
@@ -68,6 +70,12 @@ def _next(accesses: Iterable[Access], age: int | None) -> dict[str, Any] | None:
         with contextlib.suppress(OverflowError):  # after the year 9999
             return {"at": from_microseconds((min(found) + age) * DAY), "segments": found[min(found)]}
     return None
+
+
+def _pending(dataset: DatasetAccess, snapshot: Snapshot) -> dict[str, Any]:
+    from ondisk.dataset.position import pending  # imports the format of queues
+
+    return pending(dataset, snapshot)
 
 
 def _followed(source: replica.Followed) -> dict[str, Any]:

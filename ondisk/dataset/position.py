@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Collection
+from typing import Any
 
 from ondisk.dataset import state_file
 from ondisk.dataset.access import Access
+from ondisk.datum import from_microseconds
 from ondisk.errors import (
     AuthenticationFailed,
     InvalidInput,
@@ -28,7 +30,7 @@ from ondisk.formats.diskqueue.header import Header
 from ondisk.formats.diskqueue.parse import walk
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import NAME, State
-from ondisk.index import Segment, segment_rows
+from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.segments.facts import Seen
 from ondisk.step import number_of
 
@@ -219,10 +221,10 @@ def misplaced(access: Access) -> str | None:
         segment = snapshot.segment_named(name)
         if segment is None or segment.unread or not is_there(access, segment):
             return None
-        header = Header.of_kind(segment.end.kind)
-        offset = at.offset(header.logical_size) + header.size - header.logical_size
+        offset = _offset_in(segment, at)
         if offset > segment.end.length:  # see `past_end`
             return None
+        header = Header.of_kind(segment.end.kind)
         count, size = segment_rows.before(snapshot, segment, offset)
         is_across = segment_rows.has_across(snapshot, segment, offset)
     if is_across:
@@ -314,6 +316,37 @@ def begin_again(directory: Directory, name: str, *, is_committed: bool = False) 
         return
     keeps_proof = at.version > 0 and not is_committed
     state_file.write(directory, State(at.segment, at.byte_index * keeps_proof, version=at.version))
+
+
+def pending(access: Access, snapshot: Snapshot) -> dict[str, Any]:
+    """Return how many data of a queue wait for its consumer, their bytes, and the first reftime; None without data.
+
+    Data that the index does not know do not count. If the position cannot be right, all data count from where a fix
+    would put it.
+
+    Cost: reads the rows of the segments that wait.
+    """
+    again = begun_again(access)
+    at = believed(access.directory) if again is None else State(again)
+    count, size, oldest = 0, 0, None
+    for number, segment in segment_rows.numbered_segments(snapshot, 0 if at is None else at.segment).items():
+        offset = 0
+        if at is not None and number == at.segment:
+            if has_gone(access.directory, segment, at):
+                continue
+            offset = _offset_in(segment, at)
+            if offset > segment.end.length or segment_rows.has_across(snapshot, segment, offset):
+                offset = 0
+        more, bytes, first = segment_rows.since(snapshot, segment, offset)
+        count, size = count + more, size + bytes
+        oldest = min((time for time in (oldest, first) if time is not None), default=None)
+    return {"count": count, "size": size, "oldest": None if oldest is None else from_microseconds(oldest)}
+
+
+def _offset_in(segment: Segment, at: State) -> int:
+    """Return where a position is in its segment, as the index counts."""
+    header = Header.of_kind(segment.end.kind)
+    return at.offset(header.logical_size) + header.size - header.logical_size
 
 
 def leave_removed(access: Access, verb: str) -> State | None:

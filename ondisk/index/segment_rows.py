@@ -412,6 +412,13 @@ def before(snapshot: Snapshot, segment: Segment, offset: int) -> tuple[int, int]
     return count, size
 
 
+def since(snapshot: Snapshot, segment: Segment, offset: int) -> tuple[int, int, int | None]:
+    """Return how many data of a segment begin at an offset or after it, their bytes, and the first reftime."""
+    columns = "count(*), coalesce(sum(size), 0), min(reftime)"
+    ((count, size, first),) = chain.from_iterable(_data(snapshot, segment, columns, f"AND offset >= {offset:d}"))
+    return count, size, first
+
+
 def numbered_segments(snapshot: Snapshot, least: int) -> dict[int, Segment]:
     """Return the segments of a sequence from a number on, by their numbers."""
     found = {}

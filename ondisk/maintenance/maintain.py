@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ondisk.dataset.dataset import Dataset
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError
@@ -34,6 +35,7 @@ class Maintained:
         missing: segments that the fix found missing; None if there was no fix, for example in a dry run.
         count: data in the dataset, without its archives; None if they could not be counted.
         lost: data that are lost, in this run and before, until somebody acknowledges it; None if unknown.
+        pending: of a queue, what waits for its consumer, as `info` reports it; otherwise None.
         rebuilt: its index was lost, and segments were read again. Data are back that were deleted, but not yet removed
             by a repack.
         kept: what was moved to quarantine: names of files, or of pieces of files.
@@ -49,6 +51,7 @@ class Maintained:
     missing: int | None = None
     count: int | None = None
     lost: int | None = None
+    pending: dict[str, Any] | None = None
     rebuilt: bool = False
     kept: list[str] = field(default_factory=list)
     error: Exception | None = None
@@ -126,7 +129,7 @@ def _is_held(each: Diagnosis | Done) -> bool:
 
 def _look(dataset: Dataset, result: Maintained, check: Callable[[], Report]) -> None:
     info = dataset.info()
-    result.count, result.lost = info["count"], info["lost"]
+    result.count, result.lost, result.pending = info["count"], info["lost"], info["pending"]
     try:
         result.left = check()
     except OndiskError as error:

@@ -23,6 +23,9 @@ HELP = {
     "ondisk_freed_bytes": "Bytes that the last run freed; negative if more are used than before.",
     "ondisk_lost": "Data that the last run found missing or damaged, and removed from the index.",
     "ondisk_lost_data": "Data that are lost, until `ondisk fix --acknowledge`.",
+    "ondisk_pending_data": "Data of a queue that its consumer has not acknowledged.",
+    "ondisk_pending_bytes": "Bytes of these data.",
+    "ondisk_pending_oldest_timestamp_seconds": "The first reftime of these data, seconds since 1970.",
     "ondisk_segments_missing": "Segments that the last run found missing, before its fix.",
     "ondisk_index_rebuilt": "1: the last run rebuilt a lost index; 0: it did not.",
     "ondisk_quarantine_bytes": "Bytes in quarantine: files that stood in the way, kept until somebody drops them.",
@@ -54,6 +57,11 @@ def metrics(results: Iterable[Maintained]) -> str:
             add("ondisk_segments_missing", each, each.missing)
         if each.lost is not None:
             add("ondisk_lost_data", each, each.lost)
+        if each.pending is not None:
+            add("ondisk_pending_data", each, each.pending["count"])
+            add("ondisk_pending_bytes", each, each.pending["size"])
+            if each.pending["oldest"] is not None:
+                add("ondisk_pending_oldest_timestamp_seconds", each, each.pending["oldest"].timestamp())
         add("ondisk_index_rebuilt", each, int(each.rebuilt))
         add("ondisk_maintain_success", each, int(each.error is None))
         add("ondisk_maintain_exit_code", each, each.exit_code)

@@ -239,6 +239,7 @@ def test_info_says_what_the_dataset_is(configured):
         "end": T.replace(day=21),
         "segments": 2,
         "stored": [{"format": "jsonl", "segments": 2}],
+        "pending": None,
         "source": None,
         "lost": 0,
         "needs_check": False,

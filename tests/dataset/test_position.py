@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import struct
+from datetime import UTC, datetime, timedelta
 
 import beats
 import pytest
 from beats import event
 
 import ondisk
+from ondisk import Datum, keys
 from ondisk.errors import StateError
 from ondisk.formats.diskqueue.state import State
+from ondisk.keys import Key, KeyRing
 from ondisk.maintenance.states import State as Is
 from ondisk.queue import Consumer, acknowledge
 
+T = datetime(2026, 11, 20, tzinfo=UTC)
 FIELDS = {"fields": {"number": "integer"}}
 
 
@@ -356,7 +360,7 @@ def test_a_position_that_ondisk_writes_is_right(two, is_deleted):
         if is_deleted:
             dataset.delete("number:36")
         for left in range(10 - is_deleted, -1, -1):
-            assert len(consumed(dataset)) == left
+            assert len(consumed(dataset)) == left == dataset.info()["pending"]["count"]
             assert "state.dat" not in [each.segment for each in dataset.check().findings]
             acknowledge(dataset, count=1)
 
@@ -378,3 +382,43 @@ def test_a_position_that_nobody_can_read_is_refused_before_anything_is_delivered
         state.rename(two.parent / "elsewhere")
         assert consumed(dataset) == [*range(30, 40)]
         assert dataset.check().is_clean
+
+
+WAYS = [
+    {"compression": "lz4"},
+    {"compression": "none"},
+    {"version": 1},
+    {"version": 0},
+    {"encryption": "aes-128-ctr"},
+    {"encryption": "aes-256-gcm"},
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(map(str, way.values())))
+def test_info_counts_what_a_consumer_would_deliver_and_names_its_first_reftime(create, way):
+    keys.use(KeyRing([Key(1, b"keykeykeykeykeyk"), Key(2, bytes(32))], "a test"))
+    try:
+        dataset = create("spool", **FIELDS, format="seg", step="sequence", segment_size=600, **way)
+        dataset.append(Datum(T - timedelta(minutes=n), {"number": n}, {"n": n}) for n in range(20))
+        dataset.delete("number: 7")
+        for _ in range(8):
+            waiting = [each for batch in Consumer(dataset) for each in batch]
+            assert dataset.info()["pending"] == {
+                "count": len(waiting),
+                "size": sum(each.location.size for each in waiting),
+                "oldest": min((each.reftime for each in waiting), default=None),
+            }
+            acknowledge(dataset, count=3)
+        assert not waiting
+    finally:
+        keys.use(None)
+
+
+def test_info_counts_from_the_beginning_what_a_position_that_cannot_be_right_would_skip(two):
+    for at in ((7, 100, 1), (1, 5000, 3), (1, 13, 1), (0, 0, 0)):
+        position(two, *at)
+        with ondisk.open(two, read_only=True) as dataset:
+            before = dataset.info()["pending"]["count"]
+        with ondisk.open(two) as dataset:
+            dataset.fix()
+            assert before == len(consumed(dataset)), at

@@ -293,3 +293,15 @@ def test_the_rules_of_the_package_use_metrics_that_exist_and_say_what_to_do():
     for key in ("alert", "severity", "summary", "description"):
         assert len(re.findall(rf"^[ -]+{key}: .+$", RULES, re.MULTILINE)) == len(expressions)
     assert {*re.findall(r"`ondisk (\w+)", RULES)} <= {*COMMANDS}
+
+
+def test_metrics_of_a_queue_say_what_waits_and_since_when(create):
+    queue = create("spool", format="seg", step="sequence", fields={})
+    labels = f'{{dataset="{queue.path}"}}'
+    assert f"ondisk_pending_data{labels} 0\n" in metrics([maintain(queue.path)])
+    queue.append([ondisk.Datum(NOW), ondisk.Datum(NOW - timedelta(hours=1))])
+    text = metrics([maintain(queue.path)])
+    assert f"ondisk_pending_data{labels} 2\n" in text
+    assert f"ondisk_pending_bytes{labels} {queue.info()['size']}\n" in text
+    since = float(re.findall(r"^ondisk_pending_oldest_timestamp_seconds\{.*\} (\S+)$", text, re.MULTILINE)[0])
+    assert since == (NOW - timedelta(hours=1)).timestamp()
