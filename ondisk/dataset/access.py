@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, check_takes_data, last_generation, space_of_replica
+from ondisk.dataset.layout import (
+    SENTINEL,
+    SENTINEL_TEXT,
+    check_changes,
+    check_takes_data,
+    last_generation,
+    space_of_replica,
+)
 from ondisk.dataset.read import DatasetReader
 from ondisk.errors import (
     DatasetNotFound,
@@ -112,6 +119,7 @@ class Access:
 
         Raises:
             ReadOnly, LockError: the lock cannot be taken.
+            StateError: users may not do this here: it is a replica, or an archive that was opened as a dataset.
             DurabilityLost: a sync failed, now or earlier; nothing more is written. It may also be raised at the end of
                 the block, after a durable commit, so the block must record its result before it ends.
 
@@ -119,8 +127,10 @@ class Access:
         """
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read_only", hint="Open it for writing.")
-        if verb in _BY_USERS and not self.prefix:
-            self.check_takes_data()
+        if not self.prefix:
+            check_changes(self.path, verb)
+            if verb in _BY_USERS:
+                self.check_takes_data()
         self._check_open()
         self._check_process()
         with self._threads:

@@ -31,6 +31,7 @@ from ondisk.errors import (
 from ondisk.index import INDEX, Index
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance import archive as archiving
+from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import State
 from ondisk.step import STEPS_OF_TIME
 from ondisk.testing.crashes import killed_in
@@ -1029,3 +1030,28 @@ def test_after_both_indices_were_lost_no_number_is_used_twice(make):
         number for number, _ in {each for place in places for each in sql(place, "SELECT seq, datum FROM deletion")}
     ]
     assert len(found) == len(set(found)) > 0
+
+
+def change(path, verb):
+    if verb == "maintain" and (error := maintain(path).error) is not None:
+        raise error
+    with ondisk.open(path) as archive:
+        if verb == "archive":
+            archive.archive(next(iter(archive.check())).segment)
+        else:
+            archive.repack()
+
+
+@pytest.mark.parametrize("verb", ["archive", "repack", "maintain"])
+def test_an_archive_opened_as_a_dataset_does_not_archive_into_itself_and_the_error_names_its_dataset(make, verb):
+    dataset = in_two_archives(make, archive_age=1)
+    before = content(dataset)
+    for name in ("last", "2025"):
+        path = dataset.path / ".archive" / name
+        with pytest.raises(StateError, match=rf"{name} is an archive of {dataset.path}:"):
+            change(path, verb)
+        with ondisk.open(path) as archive:  # read and mended it can be
+            assert len(content(archive)) == 96
+            archive.fix()
+        assert not (path / ".archive").exists()
+    assert content(dataset) == before
