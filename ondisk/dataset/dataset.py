@@ -355,7 +355,8 @@ class Dataset(Queryable):
     ) -> Iterator[tuple[str, AppendResult]]:
         """Store the data of many files, which Spark's executors read; yield each path and the result of its append.
 
-        The files are stored in their order, as `append_file` stores them, but each completely or not at all.
+        The files are stored in their order, as `append_file` stores them, but each completely or not at all. No note
+        tells the first file of another format.
 
         Args:
             paths: the same on every node.

@@ -232,6 +232,7 @@ def test_info_says_what_the_dataset_is(configured):
         "index": ["station"],
         "replace": "no",
         "fields": FIELDS,
+        **dict.fromkeys(["archive_age", "delete_age", "to_archive", "to_delete"]),
         **dict.fromkeys(["version", "payload", "compression", "encryption"]),
         "count": 2,
         "size": size,
