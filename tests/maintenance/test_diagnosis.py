@@ -86,7 +86,7 @@ KNOWN: list[tuple[Known, OnDisk | None, Circumstances, State, list[str], int]] =
     (known(), CLEAN, replace(TRUSTED, step=Step.MONTHLY), State.CORRUPTED, ["does not fit the step monthly"], 0),
     (known(), CLEAN, ARCHIVE, State.OK, [], 0),
     (known(first=22, overlaps=1, overlap_at=20, damage="noted"), OnDisk(True, 100), LOST,
-     State.CORRUPTED | State.DIRTY, ["1 overlap between its data", "shrank from 112 to 100 bytes", "noted", "10 bytes before"], 0),
+     State.CORRUPTED | State.DIRTY, ["1 overlap", "shrank from 112 to 100 bytes", "noted", "10 bytes before"], 0),
     (known(), CLEAN, aged(archive=END), State.ARCHIVE_AGE, ["archived"], 0),
     (known(), CLEAN, aged(archive=END - 1), State.OK, [], 0),
     (known(), CLEAN, aged(archive=END, delete=END), State.DELETE_AGE, ["deleted"], 112),
