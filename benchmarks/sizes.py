@@ -29,12 +29,12 @@ _STEPS = {
 _STATIONS = 100
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _YEAR = timedelta(days=365)
-_DAY = "reftime: =2026-06-15"
+_DAY, _EMPTY_DAY = "reftime: =2026-06-15", "reftime: =2025-06-15"
 
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """Bytes of segments, of the index, and of the index with a field in `index`; CPU seconds."""
+    """Bytes of segments, index, and index with a field in `index`; CPU seconds. `start` is a query that finds nothing."""
 
     data: int
     segments: int
@@ -43,6 +43,7 @@ class _Cost:
     append: float
     rebuild: float
     day: float
+    start: float
 
     def row(self, step: str, measured: bool) -> str:
         cells = [
@@ -65,7 +66,7 @@ class _Cost:
             indexed=round(self.indexed * times),
             append=self.append * times,
             rebuild=self.rebuild * times,
-            day=self.day * times,
+            day=self.start + (self.day - self.start) * times,
         )
 
 
@@ -96,7 +97,7 @@ def _measured(folder: Path, data: int, step: str) -> _Cost:
     source.unlink()
     index = (path / "index.sqlite").stat().st_size
     segments = sum(each.stat().st_size for each in path.rglob("*.jsonl"))
-    day = _cpu_seconds("query", path, _DAY, "--data")
+    day, start = (_cpu_seconds("query", path, each, "--data") for each in (_DAY, _EMPTY_DAY))
     rebuild = _cpu_seconds("fix", path, "--rebuild", "--yes")
     with (path / "dataset.toml").open("r+") as toml:
         rest = toml.read()
@@ -104,7 +105,7 @@ def _measured(folder: Path, data: int, step: str) -> _Cost:
         toml.write(f'index = ["station"]\n{rest}')
     _cpu_seconds("migrate", path, "--yes")
     indexed = (path / "index.sqlite").stat().st_size
-    return _Cost(data, segments, index, indexed, append, rebuild, day)
+    return _Cost(data, segments, index, indexed, append, rebuild, day, start)
 
 
 def _write(path: Path, data: int) -> None:

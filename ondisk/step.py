@@ -101,7 +101,7 @@ class Step(StrEnum):
 
     @property
     def unit(self) -> int:
-        """The microseconds of which each segment has a whole number; all data in one unit have the same segment."""
+        """An hour or a day, in microseconds: the longest time whose data are always in one segment."""
         return HOUR if self is Step.HOURLY else DAY
 
     def stem(self, reftime: int) -> str:

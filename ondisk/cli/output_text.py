@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from ondisk.cli.streams import complain, printable, write_stdout
 from ondisk.dataset.json_lines import json_data, metadata_of, time_text
 from ondisk.datum import Datum, Value
 from ondisk.errors import command, counted
+from ondisk.formats.foreign import kind_of
 
 if TYPE_CHECKING:
     from ondisk import AppendResult, FieldSummary, Group, Summary
@@ -54,24 +54,6 @@ _RESTORED = {
     "missing": "nothing of it was restored",
 }
 _VERIFIED: dict[str, str] = {}
-# What people store as whole files, by the first bytes. Others are "binary".
-_KINDS = [
-    (re.compile(magic, re.DOTALL), name)
-    for magic, name in [
-        (rb"\xff\xd8\xff", "JPEG"),
-        (rb"\x89PNG\r\n", "PNG"),
-        (rb"GIF8[79]a", "GIF"),
-        (rb"II\*\0|MM\0\*", "TIFF"),
-        (rb"RIFF.{4}WEBP", "WebP"),
-        (rb"%PDF-", "PDF"),
-        (rb"GRIB.{3}[\x00-\x04]", "GRIB"),
-        (rb"BUFR.{3}[\x00-\x04]", "BUFR"),
-        (rb"CDF[\x01\x02\x05]", "NetCDF"),
-        (rb"\x89HDF", "HDF5"),
-        (rb"PK\x03\x04", "zip"),
-        (rb"\x1f\x8b", "gzip"),
-    ]
-]
 _CONTROLS = frozenset(map(chr, {*range(32), 127} - {*b"\t\n\v\f\r\x1b"}))
 _FIXES = ("rescan", "remove from the index")
 
@@ -623,17 +605,13 @@ def _data_shown(data: Any) -> str:
 
 
 def _kind_of(head: bytes) -> str | None:
-    """Return what data are that begin with these bytes; None if they are text.
+    """Return what data are that begin with these bytes; None for text.
 
-    Nearly all control characters mean that data are not text, and bytes that are not UTF-8 do if they are many:
-    text in another encoding is still read better than its size.
+    Text has few control characters. It may be in another encoding than UTF-8, but most of it is still readable then.
     """
-    found = next((name for magic, name in _KINDS if magic.match(head)), None)
-    if found is not None:
-        return found
-    odd = sum(character in _CONTROLS for character in head.decode(errors="replace"))
-    foreign = head.decode(errors="replace").count("\ufffd")
-    return "binary" if odd or 4 * foreign > len(head) else None
+    text = head.decode(errors="replace")
+    is_text = _CONTROLS.isdisjoint(text) and 4 * text.count("\ufffd") <= len(head)
+    return kind_of(head) or (None if is_text else "binary")
 
 
 def _beginning(value: Any, room: list[int]) -> Any:

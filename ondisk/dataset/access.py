@@ -12,7 +12,7 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.layout import (
     SENTINEL,
     SENTINEL_TEXT,
-    check_changes,
+    check_no_archive,
     check_takes_data,
     last_generation,
     space_of_replica,
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 _BY_USERS = ("append", "delete", "ack")
 """The verbs with which users change data."""
+_MOVES = ("archive", "unarchive", "repack")
+"""The verbs that move segments."""
 _WAITING, _LEAST = 10_000, 1_000
 """How many data may wait in the index's log for a checkpoint, and how many each commit counts for at least."""
 _PLENTY = 64 * 1024 * 1024
@@ -128,7 +130,8 @@ class Access:
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read_only", hint="Open it for writing.")
         if not self.prefix:
-            check_changes(self.path, verb)
+            if verb in _MOVES:
+                check_no_archive(self.path, verb)
             if verb in _BY_USERS:
                 self.check_takes_data()
         self._check_open()

@@ -394,14 +394,16 @@ def _mend(
     destinations: Destinations,
 ) -> set[int]:
     """Write data back that are damaged in the segments of a batch; return their positions."""
-    damaged = transaction.damaged()
-    segments = {each.segment for each, _ in destinations.runs if each.segment.id in damaged}
-    if not segments:
+    segments = {each.segment.id: each.segment for each, _ in destinations.runs}
+    damaged = transaction.damaged(segments)
+    if not damaged:
         return set()
     from ondisk.dataset.originals import write_back  # here, as damage is rare
 
     into = format, directory, transaction
-    return {place for each in segments for place in write_back(each, damaged[each.id], rows, payloads, *into)}
+    return {
+        place for id, damage in damaged.items() for place in write_back(segments[id], damage, rows, payloads, *into)
+    }
 
 
 def _settle_duplicates(

@@ -265,26 +265,15 @@ class Dataset(Queryable):
             Also the errors of `append`; durability and locks are those of `append`, too.
         """
         from ondisk.dataset.append import checked_batch_size
-        from ondisk.dataset.input_file import parsed
+        from ondisk.dataset.input_file import notes_of_format, parsed
         from ondisk.table_options import TableOptions
 
         options = TableOptions(**table)
         with parsed(self._access, source, format, checked_batch_size(batch_size), options) as (chosen, read):
-            is_new = format is None and chosen.name != self.config.format and not self._has_format(chosen.name)
+            notes = notes_of_format(self._access, chosen.name) if format is None else []
             result = self._append(read, chosen, outcomes=outcomes)
-        if is_new and result.imported:
-            result.notes.append(
-                f"stored as {chosen.name}, and not in the dataset's format {self.config.format}: tables of all data"
-                f" have the columns of both. This is the first file of {chosen.name} here; delete its data if it is"
-                " a mistake"
-            )
+        result.notes += notes if result.imported else []
         return result
-
-    def _has_format(self, format: str) -> bool:
-        from ondisk.index import segment_rows
-
-        with self._access.current().index.snapshot() as snapshot:
-            return segment_rows.has_format(snapshot, format)
 
     def append_arrow(
         self,
@@ -355,8 +344,7 @@ class Dataset(Queryable):
     ) -> Iterator[tuple[str, AppendResult]]:
         """Store the data of many files, which Spark's executors read; yield each path and the result of its append.
 
-        The files are stored in their order, as `append_file` stores them, but each completely or not at all. No note
-        tells the first file of another format.
+        The files are stored in their order, as `append_file` stores them, but each completely or not at all.
 
         Args:
             paths: the same on every node.

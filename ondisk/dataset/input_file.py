@@ -19,6 +19,7 @@ from ondisk.errors import ConfigError, InvalidInput, NotFound, StorageError, sho
 from ondisk.formats import Batch, Format, find, recognised
 from ondisk.formats.base import Chained, Readable, compression_of
 from ondisk.formats.foreign import foreign
+from ondisk.index import segment_rows
 
 if TYPE_CHECKING:
     from ondisk.table_options import TableOptions
@@ -162,6 +163,18 @@ def _check_known(format: str) -> None:
 def _is_text(format: str) -> bool:
     """Return whether files of a format are text, which may be compressed."""
     return format == CSV or find(format).is_text
+
+
+def notes_of_format(access: Access, format: str) -> list[str]:
+    """Return what to note if data of a format are stored now: they may be the first in another than the dataset's."""
+    usual = access.config.format
+    if format == usual:
+        return []
+    with access.current().index.snapshot() as snapshot:
+        if segment_rows.has_format(snapshot, format):
+            return []
+    what = f"stored as {format}, and not in the dataset's format {usual}: tables of all data have the columns of both"
+    return [f"{what}. This is the first file of {format} here; delete its data if it is a mistake"]
 
 
 def batches_of(

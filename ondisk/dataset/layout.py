@@ -133,19 +133,11 @@ def check_takes_data(path: str | os.PathLike[str], config: DatasetConfig) -> Non
         raise StateError(f"{os.fspath(path)} is a replica: its data are those of its source", hint=hint)
 
 
-def check_changes(path: Path, verb: str) -> None:
-    """Raise if a folder is an archive of a dataset and a verb would move its segments: into itself, by its own ages.
-
-    A fix is allowed: nothing else brings back the index of an archive that is not `last`.
-
-    Raises:
-        StateError: the folder is `.archive/NAME` of a dataset.
-    """
-    if verb not in ("archive", "unarchive", "repack"):
-        return
+def check_no_archive(path: Path, verb: str) -> None:
+    """Raise `StateError` if a folder is `.archive/NAME` of a dataset: by its own ages, it would archive into itself."""
     above = path.resolve().parent
     if above.name == ARCHIVE and (above.parent / CONFIG).exists():
-        hint = f"Use the dataset that it is a part of: {shlex.quote(str(above.parent))}."
+        hint = f"Use the dataset: {shlex.quote(str(above.parent))}."
         raise StateError(f"{path} is an archive of {above.parent}: {verb} does not change it by itself", hint=hint)
 
 

@@ -10,23 +10,34 @@ from ondisk.formats.base import compression_of
 _UTF_16 = {b"\xff\xfe": "UTF-16LE", b"\xfe\xff": "UTF-16BE"}
 _GUESSED = 200  # bytes by which UTF-16 without a mark is found
 _SAVE = "Save it as CSV, and append that."
-_AS_BLOB = "ondisk does not read {} yet; store whole files with --format blob."
-# With the bytes behind the name: a column of CSV may be called CDF or GRIB.
+_AS_BLOB = "ondisk does not read it yet; store whole files with --format blob."
+# By the first bytes, with those behind the name: a column of CSV may be called CDF or GRIB.
 _OTHERS = {
-    re.compile(rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"): ("a workbook of Excel (xls)", _SAVE),
-    re.compile(rb"%PDF-"): ("a PDF", "Get the table as CSV."),
-    re.compile(rb"GRIB.{3}[\x00-\x04]", re.DOTALL): ("a GRIB file", _AS_BLOB.format("GRIB")),
-    re.compile(rb"BUFR.{3}[\x00-\x04]", re.DOTALL): ("a BUFR file", _AS_BLOB.format("BUFR")),
-    re.compile(rb"CDF[\x01\x02\x05]"): ("a NetCDF file", _AS_BLOB.format("NetCDF")),
-    re.compile(rb"\x89HDF"): ("an HDF5 file", _AS_BLOB.format("HDF5")),
-    re.compile(rb"SQLite format 3\0"): (
-        "an SQLite database",
-        "Export its table: sqlite3 -csv -header FILE 'SELECT * FROM TABLE'.",
-    ),
+    re.compile(magic, re.DOTALL): (kind, hint)
+    for magic, kind, hint in [
+        (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "Excel (xls)", _SAVE),
+        (rb"%PDF-", "PDF", "Get the table as CSV."),
+        (rb"GRIB.{3}[\x00-\x04]", "GRIB", _AS_BLOB),
+        (rb"BUFR.{3}[\x00-\x04]", "BUFR", _AS_BLOB),
+        (rb"CDF[\x01\x02\x05]", "NetCDF", _AS_BLOB),
+        (rb"\x89HDF", "HDF5", _AS_BLOB),
+        (rb"SQLite format 3\0", "SQLite", "Export its table: sqlite3 -csv -header FILE 'SELECT * FROM TABLE'."),
+        (rb"\xff\xd8\xff", "JPEG", _AS_BLOB),
+        (rb"\x89PNG\r\n", "PNG", _AS_BLOB),
+        (rb"GIF8[79]a", "GIF", _AS_BLOB),
+        (rb"II\*\0|MM\0\*", "TIFF", _AS_BLOB),
+        (rb"RIFF.{4}WEBP", "WebP", _AS_BLOB),
+    ]
 }
 _MARKUP = re.compile(rb"\s*<(?:!doctype html|html|\?xml)", re.IGNORECASE)
 _ARRAY = re.compile(rb"\s*\[\s*(?:\{|$)")
 _INDENTED = re.compile(rb"\s*\{\s*\n")
+
+
+def kind_of(head: bytes) -> str | None:
+    """Return the kind of a file by its first bytes, such as JPEG or gzip; None if they are of none that is known."""
+    kinds = (kind for magic, (kind, _) in _OTHERS.items() if magic.match(head))
+    return next(kinds, None) or compression_of(head)
 
 
 def foreign(head: bytes) -> InvalidInput | None:
@@ -35,9 +46,9 @@ def foreign(head: bytes) -> InvalidInput | None:
     Args:
         head: its first bytes, without the byte order mark of UTF-8. Some hundreds are enough.
     """
-    for magic, (what, hint) in _OTHERS.items():
+    for magic, (kind, hint) in _OTHERS.items():
         if magic.match(head):
-            return InvalidInput(f"it is {what}, not text", hint=hint)
+            return InvalidInput(f"it is {kind}, not text", hint=hint)
     compression = compression_of(head)
     if compression == "zip":
         return _of_zip(head)

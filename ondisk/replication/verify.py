@@ -12,7 +12,7 @@ from ondisk.replication.compared import Compared, Fate
 from ondisk.replication.reconcile import Mode, Situation, situation
 from ondisk.replication.replica import Replica
 from ondisk.replication.source import replicate_command
-from ondisk.step import Step, days_ago
+from ondisk.step import Step, days_ago, runs_of
 
 _SHOWN = 100
 _OF_FATE = {
@@ -137,10 +137,13 @@ def _summed(now: Situation, found: Compared, config: DatasetConfig) -> Verified:
     for kind, side, where in wheres:
         setattr(verified, kind, getattr(verified, kind) + found.count(side, where))
         for at, some in enumerate(found.of(side, where)):
-            findings = [Finding(each.seq, kind, each.reftime) for each in some]
-            verified.findings += [] if at else findings[:_SHOWN]
-            for each in findings:
-                stem = step.stem(each.reftime)
-                segments.setdefault((kind, stem), Differing(kind, stem, 0, each)).count += 1
+            if not at:
+                verified.findings += [Finding(each.seq, kind, each.reftime) for each in some[:_SHOWN]]
+            begin = 0
+            for unit, count in runs_of(step.unit, [each.reftime for each in some]):
+                first, stem = some[begin], step.stem_of(unit)
+                new = Differing(kind, stem, 0, Finding(first.seq, kind, first.reftime))
+                segments.setdefault((kind, stem), new).count += count
+                begin += count
     verified.segments = [*segments.values()]
     return verified

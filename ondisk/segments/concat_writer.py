@@ -180,7 +180,7 @@ class ConcatWriter:
         sealer = _sealer_to_append(layout, file, name, laid.end) if position else None
         append = _Append(path, generation, file, before, position, layout.patch(laid.end), known, start.is_touched)
         if before is not None and before.st_size > position:
-            is_repeated = not start.is_found and _begin(file, position, laid, layout, payloads)
+            is_repeated = not start.is_found and _is_beginning(file, position, laid, layout, payloads)
             if (known or start.is_found) and not is_repeated:  # before `undo` may cut these bytes off
                 end = replace(laid.end, size=position)
                 keep_data_after(self._directory, name, end, layout, verb="append", is_committed=not start.is_found)
@@ -298,7 +298,7 @@ def _sealer_to_append(layout: Layout, file: WritableFile, name: str, end: End) -
         raise
 
 
-def _begin(file: WritableFile, position: int, laid: Laid, layout: Layout, payloads: Sequence[bytes]) -> bool:
+def _is_beginning(file: WritableFile, position: int, laid: Laid, layout: Layout, payloads: Sequence[bytes]) -> bool:
     """Return whether a file's bytes from a position on are the beginning of what data would be written as there."""
     if not payloads:
         return False

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from ondisk.dataset.append import AppendResult
 from ondisk.dataset.dataset import Dataset
+from ondisk.dataset.input_file import notes_of_format
 from ondisk.dataset.layout import open_directory
 from ondisk.segment import Damage
 from ondisk.spark.executors import answers
@@ -38,7 +39,10 @@ def append_files(
                 answer: Answer = next(found) if absolute in waiting else {}
                 waiting.discard(absolute)
                 # The driver reads a file that an executor could not read, and the second copy of a path.
-                yield path, _stored(dataset, answer) if "staged" in answer else dataset.append_file(path, format)
+                yield (
+                    path,
+                    _stored(dataset, answer, format) if "staged" in answer else dataset.append_file(path, format),
+                )
         finally:
             found.close()
             for name in directory.names(STAGED):
@@ -55,12 +59,13 @@ def imports(spark: SparkSession) -> Tasks:
     return carry_out
 
 
-def _stored(dataset: Dataset, answer: Answer) -> AppendResult:
+def _stored(dataset: Dataset, answer: Answer, format: str | None) -> AppendResult:
+    notes = notes_of_format(dataset._access, answer["format"]) if format is None else []
     result = dataset.append_staged(answer["job"], [FinishedStage(*answer["staged"])])
     result.refused = answer["refused"]
     result.refusals = [(position, reason) for position, reason in answer["refusals"]]
     result.damage = [Damage(*each) for each in answer["damage"]]
-    result.notes = answer["notes"]
+    result.notes = answer["notes"] + (notes if result.imported else [])
     return result
 
 

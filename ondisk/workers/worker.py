@@ -89,6 +89,7 @@ def append(access: Access, path: str, staged: str, format: str) -> dict[str, Any
         "refusals": result.refusals,
         "damage": result.damage,
         "notes": result.notes,
+        "format": chosen.name,
     }
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from worlds import rot
 
 import ondisk
+from ondisk.testing.crashes import Killed, killed_at
 
 KINDS = {
     "vm2": ("2026/11-20.vm2", lambda n: f"20261120{n:02}00,1,{n},{n}.5,,,000000000".encode()),
@@ -38,6 +43,9 @@ class Damaged:
 
     def datum(self, number: int) -> ondisk.Datum:
         return ondisk.Datum(datetime(2026, 11, 20, number, tzinfo=UTC), data=self.content(number))
+
+    def content_of(self, numbers: Iterable[int]) -> Iterator[Any]:
+        return map(self.content, numbers)
 
     def states(self, *, accurate: bool = False) -> list[str]:
         return [name for each in self.dataset.check(accurate) if each.state for name in each.state.names]
@@ -76,6 +84,33 @@ def test_other_values_of_damaged_data_are_duplicates(tmp_path: Path) -> None:
         datum = damaged.datum(3)
         assert dataset.append([ondisk.Datum(datum.reftime, data=datum.data.replace(b"3.5", b"3.6"))]).duplicates == 1
         assert damaged.states() == ["CORRUPTED"]
+
+
+@pytest.mark.parametrize("format", KINDS)
+def test_killed_at_each_call_an_append_that_mends_loses_nothing_and_can_be_repeated(
+    format: str, tmp_path: Path
+) -> None:
+    for call in count():
+        damaged = Damaged(tmp_path / str(call), format, -4)
+        whole = [*damaged.content_of(range(3))]
+        try:
+            with killed_at(call):
+                assert damaged.dataset.append([damaged.datum(3)]).replaced == 1
+        except Killed:
+            is_killed = True
+        else:
+            is_killed = False
+        with contextlib.suppress(Killed):
+            damaged.dataset.close()
+        with ondisk.open(damaged.dataset.path) as dataset:
+            assert [each.data for each in dataset.query("reftime: <2026-11-20T03:00")] == whole
+            dataset.fix()
+            dataset.append([damaged.datum(3)])
+            assert [each.data for each in dataset.query("")] == [*damaged.content_of(range(4))]
+            assert not [each for each in dataset.check(True) if "CORRUPTED" in each.state.names]
+        if not is_killed:
+            assert call > 3
+            return
 
 
 def test_a_file_with_other_names_keeps_its_bytes_there(tmp_path: Path) -> None:
