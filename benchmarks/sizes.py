@@ -34,7 +34,7 @@ _DAY, _EMPTY_DAY = "reftime: =2026-06-15", "reftime: =2025-06-15"
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """Bytes of segments, of the index, and of that with a field in `index`; CPU seconds. `start`: a query without data."""
+    """Bytes of segments, of the index, and that with a field in `index`; CPU seconds; `start`: a query of nothing."""
 
     data: int
     segments: int

@@ -2,7 +2,8 @@
 
 `make test` runs every test, but in those of `CASES` only some cases of each parametrized test: those that differ
 by format or accident find the same faults. The others, and a few long tests, have the mark `check`, and `make check`
-runs them. It also runs the tests that draw examples again, with more of them.
+runs them: of the folders in `CHECKED` some, and `make soak` the rest. `make check` also runs the tests that draw
+examples again, with more of them.
 
 pytest                              the profile "ci": the same examples every time
 pytest --hypothesis-profile=few     what `make test` draws: some of them
@@ -35,10 +36,12 @@ CASES = {"accidents": 1, "backup": 1, "cli": 1, "concurrency": 1, "crash": 1, "d
          "security": 1, "server": 1, "spark": 1, "staging": 1, "stateful": 1, "tables": 2, "test_readme.py": 1,
          "workers": 1}  # fmt: skip
 """Folder or file → how many cases of each parametrized test `make test` runs, spread evenly over all of them."""
-CASES_OF = {"test_nothing_is_lost_and_nothing_is_wrong": 50}
+CASES_OF = {"test_nothing_is_lost_and_nothing_is_wrong": 30}
 """The same for single tests."""
-CASES_OF_CHECK = {"test_nothing_is_lost_and_nothing_is_wrong": 400}
-"""Test → how many of its cases `make check` runs; all are in `make soak`."""
+CHECKED = {"accidents": 8, "crash": 12, "dataset": 12, "maintenance": 12, "replication": 12, "security": 10, "spark": 8}
+"""Folder → how many cases of each parametrized test `make check` runs, besides those above; `make soak` runs all."""
+CHECKED_OF = {"test_nothing_is_lost_and_nothing_is_wrong": 150}
+"""The same for single tests."""
 
 _SLOW_STARTS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
@@ -65,8 +68,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if getattr(item, "callspec", None) is not None and item.get_closest_marker("slow") is None:
             cases.setdefault((item.path, item.originalname), []).append(item)
     for (path, name), some in cases.items():
-        wanted = CASES_OF.get(name, CASES.get(path.relative_to(HERE).parts[0], len(some)))
-        kept, checked = _spread(wanted, some), _spread(CASES_OF_CHECK.get(name, len(some)), some)
+        folder = path.relative_to(HERE).parts[0]
+        kept = _spread(CASES_OF.get(name, CASES.get(folder, len(some))), some)
+        checked = _spread(CHECKED_OF.get(name, CHECKED.get(folder, len(some))), some)
         for at, item in enumerate(some):
             if at not in kept:
                 item.add_marker(pytest.mark.check if at in checked else pytest.mark.slow)

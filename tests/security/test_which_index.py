@@ -58,7 +58,7 @@ def more() -> Iterator[ondisk.Datum]:
 VERBS: dict[str, Callable[[ondisk.Dataset], object]] = {
     "query": lambda dataset: list(dataset.query()),
     "sorted query": lambda dataset: list(dataset.query(sort="day:name")),
-    "query by a field": lambda dataset: list(dataset.query("name: 4 7 or name: 1 7")),
+    "query by a field": lambda dataset: list(dataset.query("name: 4 7 or 1 7")),
     "query without data": lambda dataset: list(dataset.query(with_data=False)),
     "payloads": lambda dataset: list(dataset.payloads()),
     "look-up": lambda dataset: [list(dataset.query(**key)) for key in WHOLE],

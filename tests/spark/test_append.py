@@ -63,6 +63,7 @@ def test_one_path_is_no_list_of_files(spark: Any, tmp_path: Path) -> None:
         dataset.append_files("a.vm2", spark)
 
 
+@pytest.mark.check
 def test_a_queue_takes_files_from_executors_and_is_read_by_them(spark: Any, tmp_path: Path) -> None:
     queue = Path(__file__).parents[2] / "sample_datasets/beats-queue"
     files = [str(queue / name) for name in ("0.seg", "1.seg", "2.seg")]

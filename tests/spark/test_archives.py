@@ -101,6 +101,7 @@ def without(found, *names, held=HELD):
     return Counter({row: count for row, count in found.items() if row[0] not in gone})
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(("name", "state"), [("old", "offline"), ("last", "missing")])
 def test_a_read_that_may_touch_an_archive_that_is_away_raises(spark, dataset, name, state):
     begin = f"2026-11-0{HELD[name][0] + 1}"
@@ -226,6 +227,7 @@ def test_a_stream_of_the_archives_that_are_available_passes_the_others(dataset):
     assert len(query.given) == 2 * DAYS - 4 + 1
 
 
+@pytest.mark.check
 def test_a_stream_of_spark_says_which_archive_it_needs(spark, dataset, tmp_path):
     take(dataset, "last", "offline")
     loaded = spark.readStream.format("ondisk").load(str(dataset.path))
@@ -282,6 +284,7 @@ def check_agreement(spark, given_data):
         assert rows(load(spark, dataset)) == everything
 
 
+@pytest.mark.check
 @given(st.data())
 @settings(max_examples=4, phases=[Phase.generate])
 def test_spark_agrees_with_the_library_whatever_is_away(spark, given_data):

@@ -84,6 +84,7 @@ def test_what_is_read_is_what_is_asked_for(spark, dataset):
     assert data < length() < 1.05 * data + 1.5 * index
 
 
+@pytest.mark.check
 @counted
 def test_where_and_select_prune_nothing(spark, dataset):
     """If this fails, Spark has learned it: change docs/spark.md."""

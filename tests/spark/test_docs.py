@@ -17,6 +17,7 @@ PAGES = ["docs/spark.md", "docs/spark-reference.md", "docs/spark-reasons.md"]
 REFERENCE = (ROOT / "docs/spark-reference.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.usefixtures("place")
 def test_the_examples_print_what_the_page_says_and_need_no_other_page(page, spark):

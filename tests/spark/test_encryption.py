@@ -48,6 +48,7 @@ def test_executors_write_read_check_fix_and_repack(spark, create, kind):
         assert dataset.check(accurate=True, spark=spark).is_clean
 
 
+@pytest.mark.check
 def test_an_accurate_check_says_what_could_not_be_authenticated(spark, create):
     dataset = create(**CONFIG, **KINDS[0])
     keys.use(KeyRing([Key(2, bytes(32))]))  # the executors have another key of this number

@@ -101,6 +101,7 @@ def test_a_filter_may_name_a_year_that_python_lacks(spark, dataset, condition, c
     assert load(spark, dataset).where(condition).count() == count
 
 
+@pytest.mark.check
 def test_other_data_sources_take_filters_all_the_same(spark, dataset):
     class Filtered(DataSource, DataSourceReader):
         """Another data source, with a row for each filter that Spark hands over."""

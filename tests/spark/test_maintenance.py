@@ -251,6 +251,7 @@ def test_the_sentinel_ends_a_repack_that_runs(spark: Any, dirty: World) -> None:
     assert tree(dirty.path) == before
 
 
+@pytest.mark.check
 def test_many_segments_are_shared_out_and_their_space_comes_back(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

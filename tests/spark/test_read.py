@@ -156,6 +156,7 @@ def test_any_dataset_and_condition(spark, given_data):
         assert Counter(map(repr, loaded.toArrow()["data"].to_pylist())) == Counter(map(repr, contents.to_pylist()))
 
 
+@pytest.mark.check
 def test_partitions_are_as_small_as_an_option_says_and_a_plan_is_logged(spark, dataset, logged, caplog):
     loaded = load(spark, dataset, match="station: <5", maxRowsPerPartition=10)
     assert loaded.rdd.getNumPartitions() == 4
@@ -228,6 +229,7 @@ def test_data_of_vm2_are_bytes(spark, create):
         spark.read.format("ondisk").schema("data struct<wind: double>").load(str(dataset.path)).collect()
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("archived", [False, True])
 def test_an_index_that_was_lost_gives_no_answer_until_it_is_built_anew(spark, create, archived):
     dataset = create(**CONFIG)
@@ -265,6 +267,7 @@ def test_fields_that_are_called_as_columns_have_another_name(spark, create):
     assert (row.f_f_size, row.f_size, row.f_data, row.segment) == ("large", 5, 1.5, "2026/11-20.jsonl")
 
 
+@pytest.mark.check
 def test_archives_are_read_too(spark, dataset):
     dataset.archive("2026/11-20.seg")
     assert rows(load(spark, dataset, data="true")) == asked(dataset, data=True)
@@ -343,6 +346,7 @@ def test_what_cannot_be_is_said_with_its_remedy(spark, dataset, options, message
     assert hint in error(caught)
 
 
+@pytest.mark.check
 def test_column_names_follow_the_case_rule_of_spark(spark, create):
     dataset = create(format="jsonl", fields={"area": "text"})
     dataset.append([Datum(T, {"area": "a"}, {"x": 5})])
@@ -426,6 +430,7 @@ def test_what_spark_would_rely_on_in_a_schema_is_said(spark, dataset, schema, me
     assert message in error(caught)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("begin", ["file:", "file://", "file://localhost", "/"])
 def test_a_path_may_be_an_address(spark, dataset, begin):
     assert spark.read.format("ondisk").load(f"{begin}{dataset.path}").count() == 48
@@ -453,6 +458,7 @@ def test_a_worker_in_which_ondisk_cannot_be_imported_is_named(monkeypatch):
         DefaultSource({})
 
 
+@pytest.mark.check
 def test_it_can_be_registered_beside_discovery(spark, dataset):
     register(spark)
     assert load(spark, dataset).count() == 48

@@ -18,6 +18,7 @@ def counts(dataset):
     return report.imported, report.duplicates, report.replaced, report.overwritten
 
 
+@pytest.mark.check
 def test_a_write_reports_what_it_did(spark, create, logged):
     dataset = create(**CONFIG | {"fields": {"station": "integer"}})
     assert last_write(dataset) is None
@@ -40,6 +41,7 @@ def test_a_write_reports_what_it_did(spark, create, logged):
     assert logged()[-1] == f"{dataset.path}: {counted}; {report.bytes} bytes in 1 segment"
 
 
+@pytest.mark.check
 def test_data_that_replace_others_are_counted(spark, create):
     dataset = create(**CONFIG, replace="yes")
     dataset.append([Datum(T, {"station": 0}, {})])
@@ -47,6 +49,7 @@ def test_data_that_replace_others_are_counted(spark, create):
     assert counts(dataset) == (2, 0, 1, 0)
 
 
+@pytest.mark.check
 def test_a_batch_of_a_stream_reports_its_query_and_number(create, query):  # noqa: F811
     dataset = create(**CONFIG)
     run = query(dataset)

@@ -448,6 +448,7 @@ def runs(spark, tmp_path, create):
     return begin
 
 
+@pytest.mark.check
 def test_a_query_goes_on_from_its_checkpoint(create, runs):
     dataset = create(**BASE, format="jsonl")
     dataset.append([datum(hour, 1, hour) for hour in range(100)])
@@ -470,6 +471,7 @@ def test_a_query_goes_on_from_its_checkpoint(create, runs):
     assert set(query.given.values()) == {1}
 
 
+@pytest.mark.check
 def test_a_batch_that_failed_is_done_again_with_the_same_data(create, runs):
     dataset = create(**BASE, format="jsonl")
     dataset.append([datum(hour, 1, hour) for hour in range(60)])
@@ -497,6 +499,7 @@ def test_what_is_appended_while_a_query_runs_comes(create, runs):
         running.stop()
 
 
+@pytest.mark.check
 def test_spark_says_that_a_stream_cannot_go_on(create, runs):
     dataset = create(**BASE, format="jsonl")
     dataset.append([datum(0, 1)])

@@ -188,6 +188,7 @@ def test_overwriting_replaces_what_matches(spark, create):
     assert dataset.summary().count == 0
 
 
+@pytest.mark.check
 def test_rows_that_an_overwrite_does_not_replace_are_refused_unless_an_option_allows_them(spark, create):
     dataset = create(**CONFIG)
     dataset.append([Datum(T + timedelta(days=1), {"station": 1}, {"old": True})])
@@ -210,6 +211,7 @@ def test_rows_that_an_overwrite_does_not_replace_are_refused_unless_an_option_al
     assert dataset.summary().count == 4
 
 
+@pytest.mark.check
 def test_duplicates_can_fail_the_write(spark, create):
     dataset = create(**CONFIG)
     write(spark.sql(f"{ROWS} FROM range(2)"), dataset, on_duplicate="fail")

@@ -106,6 +106,7 @@ def test_a_driver_killed_at_a_commit_writes_the_batch_once(java, create, query, 
     check_sound(dataset, failed=not behind)
 
 
+@pytest.mark.check
 def test_two_queries_write_to_one_dataset_and_another_checkpoint_is_another_query(create, query):
     dataset = create(**ANY)
     queries = [query(dataset, name) for name in ("one", "other")]
@@ -119,6 +120,7 @@ def test_two_queries_write_to_one_dataset_and_another_checkpoint_is_another_quer
     assert [dataset.parts_of(f"query {each.id}") for each in running] == [{1}, {1}]
 
 
+@pytest.mark.check
 def test_with_unique_what_another_query_writes_is_a_duplicate(create, query):
     dataset = create(**CONFIG)
     query(dataset, "one").run()
@@ -130,6 +132,7 @@ def test_with_unique_what_another_query_writes_is_a_duplicate(create, query):
     check_sound(dataset)
 
 
+@pytest.mark.check
 def test_a_task_that_fails_leaves_nothing_and_the_batch_is_written_when_it_can_be(create, query):
     dataset = create(**ANY)
     run = query(dataset)
