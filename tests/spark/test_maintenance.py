@@ -326,7 +326,7 @@ def test_executors_that_cannot_get_at_the_dataset_say_so(spark: Any, tmp_path: P
     assert "on every node" in str(caught.value)
 
 
-@pytest.mark.check
+@pytest.mark.slow
 def test_a_driver_that_is_killed_leaves_what_check_names_and_repack_removes(java: str, dirty: World) -> None:
     before = dirty.content()
     program = f"""
@@ -372,7 +372,7 @@ def test_a_check_by_spark_is_an_accurate_one_of_everything(spark: Any, dirty: Wo
                 dataset.check(**options, spark=spark)
 
 
-@pytest.mark.check
+@pytest.mark.slow
 @pytest.mark.parametrize("master", ["local[x]", "local[0]"])
 def test_a_master_that_spark_does_not_know_is_reported_in_words(java: str, dirty: World, master: str) -> None:
     command = [sys.executable, "-m", "ondisk", "check", str(dirty.path), "--accurate", "--spark", master]

@@ -464,7 +464,7 @@ def test_it_can_be_registered_beside_discovery(spark, dataset):
     assert load(spark, dataset).count() == 48
 
 
-@pytest.mark.check
+@pytest.mark.slow
 def test_a_fresh_process_finds_it_without_registration(java, tmp_path, dataset):
     """With Spark's own session, and the settings it has of itself."""
     code = f"""if True:

@@ -14,7 +14,7 @@ from ondisk.config import DatasetConfig
 SAMPLES = Path(__file__).parents[2] / "sample_datasets"
 
 
-@pytest.mark.check
+@pytest.mark.slow
 def test_the_demo_asks_spark_for_the_mean_wind(tmp_path: Path) -> None:
     config = DatasetConfig.from_toml((SAMPLES / "observations.toml").read_text())
     with ondisk.create(tmp_path / "weather", config) as dataset:
