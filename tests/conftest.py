@@ -2,8 +2,8 @@
 
 `make test` runs every test, but in those of `CASES` only some cases of each parametrized test: those that differ
 by format or accident find the same faults. The others, and a few long tests, have the mark `check`, and `make check`
-runs them: in the folders of `CHECKED_IN` some of them, and `make soak` the rest. `make check` also runs the tests that draw
-examples again, with more of them.
+runs them: in the folders of `CHECKED_IN` some of them, and `make soak` the rest. `make check` also runs the tests that
+draw examples again, with more of them.
 
 pytest                              the profile "ci": the same examples every time
 pytest --hypothesis-profile=few     what `make test` draws: some of them
@@ -39,7 +39,7 @@ CASES = {"accidents": 1, "backup": 1, "cli": 1, "concurrency": 1, "crash": 1, "d
 CASES_OF = {"test_nothing_is_lost_and_nothing_is_wrong": 30}
 """The same for single tests."""
 CHECKED = 8
-"""How many cases of each parametrized test in these folders `make check` runs: one for each format. `make soak` runs all."""
+"""How many cases of each parametrized test in the next folders `make check` runs: one for each format."""
 CHECKED_IN = {"accidents", "crash", "dataset", "maintenance", "replication", "security", "spark", "stateful"}
 CHECKED_OF = {"test_nothing_is_lost_and_nothing_is_wrong": 150}
 """How many of single tests."""
