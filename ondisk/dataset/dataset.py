@@ -557,7 +557,7 @@ class Dataset(Queryable):
                 `pyarrow.Schema`: `{"reftime": None, "data.temperature": "real"}`. None for reftime, the declared
                 fields, metadata that are not declared, and the content: each key of mappings, else `data`, the bytes.
                 Columns and types that are not given are those of the first 16,384 data, or of fewer if these exceed
-                16 MiB.
+                16 MiB, and of some at both ends of the dataset.
             damaged: as in `query`; with "skip", a `DataSkipped` warning at the end says how many were left out.
 
         Returns:
@@ -583,11 +583,12 @@ class Dataset(Queryable):
         query.check(opened.index)
         if damaged != "raise":
             from ondisk.tables.arrow_merged import to_arrow_readable
+            from ondisk.tables.columns import usual
 
             def found(with_data: bool, damaged: Damaged) -> Results[Datum]:
                 return self.query(match, sort=sort, limit=limit, with_data=with_data, damaged=damaged, **equal)
 
-            return to_arrow_readable(found, opened.index.config, columns, damaged)
+            return to_arrow_readable(found, opened.index.config, columns, damaged, partial(usual, self))
         return to_arrow(opened, self._archives, query, columns)
 
     def read(self, location: Location) -> Datum:

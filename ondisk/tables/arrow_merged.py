@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from ondisk.formats import find
 from ondisk.tables.arrow_bytes import ROWS
 from ondisk.tables.arrow_columns import Column
 from ondisk.tables.arrow_out import Columns, Table, given, needs_sample
-from ondisk.tables.columns import DATASET, SAMPLE, SAMPLE_BYTES, Complete, chosen, default_columns
+from ondisk.tables.columns import DATASET, SAMPLE, Complete, chosen, default_columns, first_of
 
 _BYTES = 16 * 1024 * 1024  # of data in a batch, or one datum
 
@@ -26,6 +26,7 @@ def to_arrow_readable(
     config: DatasetConfig,
     columns: Columns,
     damaged: Damaged,
+    usual: Callable[[], list[Datum]],
     *,
     several: bool = False,
 ) -> pa.RecordBatchReader:
@@ -35,9 +36,10 @@ def to_arrow_readable(
         query: begins the query, with the data or without.
         config: with the fields of all datasets.
         damaged: passed to the query.
+        usual: returns other data of the dataset, see `ondisk.tables.columns.usual`.
         several: as in `all_columns`.
     """
-    batches = _batches(query, config, columns, damaged, several=several)
+    batches = _batches(query, config, columns, damaged, usual, several=several)
     schema = next(batches)
     return pa.RecordBatchReader.from_batches(schema, batches)
 
@@ -47,6 +49,7 @@ def _batches(
     config: DatasetConfig,
     columns: Columns,
     damaged: Damaged,
+    usual: Callable[[], list[Datum]],
     *,
     several: bool,
 ) -> Iterator[Any]:
@@ -54,13 +57,14 @@ def _batches(
     names, types = given(columns)
     wanted = None if names is None else chosen(names, config, several=several)
     with query(wanted is None or any(each.source != "index" for each in wanted), damaged) as found:
-        sample = _sample(found) if needs_sample(wanted, types) else []
+        sample, others = (first_of(found, SAMPLE), usual()) if needs_sample(wanted, types) else ([], [])
         complete = None
         if wanted is None:
-            wanted = default_columns(config, sample, several=several)
+            wanted = default_columns(config, sample, others, several=several)
             complete = Complete(wanted, config)
-        is_bytes = all(type(datum.data) is bytes for datum in sample) if sample else find(config.format).raw
-        table = Table(wanted, types, config, sample, is_bytes=is_bytes, several=several)
+        shown = sample or others
+        is_bytes = all(type(datum.data) is bytes for datum in shown) if shown else find(config.format).raw
+        table = Table(wanted, types, config, [*others, *sample], is_bytes=is_bytes, several=several)
         yield table.schema
         for some in _some(chain(sample, found)):
             if complete is not None:
@@ -69,18 +73,6 @@ def _batches(
             yield table.batch(arrays | table.from_data(some))
         if damaged == "skip" and found.skipped is not None and found.skipped.count:
             warn_of(found.skipped)
-
-
-def _sample(data: Iterator[Datum]) -> list[Datum]:
-    """Return the first data."""
-    found: list[Datum] = []
-    size = 0
-    for datum in islice(data, SAMPLE):
-        found.append(datum)
-        size += datum._place[3]
-        if size > SAMPLE_BYTES:
-            break
-    return found
 
 
 def _some(data: Iterator[Datum]) -> Iterator[list[Datum]]:

@@ -6,7 +6,7 @@ import contextlib
 import heapq
 import struct
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, islice
 from typing import Any, TypeAlias
@@ -31,14 +31,15 @@ from ondisk.tables.arrow_data import DataToArrow, ValuesToArrow, sampled
 from ondisk.tables.columns import (
     DATA,
     SAMPLE,
-    SAMPLE_BYTES,
     Chosen,
     Complete,
     chosen,
     default_columns,
+    first_of,
     kind_of,
     name_all,
     place_of,
+    usual_of,
 )
 
 Columns: TypeAlias = Iterable[str] | Mapping[str, Any] | pa.Schema | None
@@ -66,12 +67,13 @@ def _batches(opened: Opened, archives: Archives, query: Query, columns: Columns)
             is_plain(_BINARY, each.reader, snapshot) for each, snapshot, _ in snapshots.each()
         )
         is_known = is_bytes and not any(each.reader.has_undeclared(snapshot) for each, snapshot, _ in snapshots.each())
-        sample = None if is_known or not needs_sample(wanted, types) else _sample(snapshots, query)
+        is_wanted = not is_known and needs_sample(wanted, types)
+        sample, usual = (_sample(snapshots, query), usual_of(opened)) if is_wanted else (None, [])
         complete = None
         if wanted is None:
-            wanted = default_columns(config, sample)
+            wanted = default_columns(config, sample, usual)
             complete = None if sample is None else Complete(wanted, config)
-        table = Table(wanted, types, config, sample or [], is_bytes=is_bytes)
+        table = Table(wanted, types, config, [*usual, *(sample or [])], is_bytes=is_bytes)
         yield table.schema
         order = query.order(opened.index)
         if order is not None and not snapshots.is_alone:
@@ -116,18 +118,16 @@ def needs_sample(wanted: Sequence[Chosen] | None, types: Mapping[str, pa.DataTyp
 
 def _sample(snapshots: Snapshots, query: Query) -> list[Datum]:
     """Return the first data of a query."""
-    found: list[Datum] = []
-    size = 0
-    for opened, snapshot, tree in snapshots.each():
-        most = SAMPLE - len(found) if query.limit is None else min(SAMPLE, query.limit) - len(found)
-        order = query.order(opened.index)
-        with contextlib.closing(opened.reader.query(snapshot, tree, order, most, with_data=True)) as lists:
-            for data in lists:
-                found += data
-                size += sum(datum._place[3] for datum in data)
-                if size > SAMPLE_BYTES:
-                    return found
-    return found
+    most = SAMPLE if query.limit is None else min(SAMPLE, query.limit)
+
+    def data() -> Generator[Datum, None, None]:
+        for opened, snapshot, tree in snapshots.each():
+            order = query.order(opened.index)
+            with contextlib.closing(opened.reader.query(snapshot, tree, order, most, with_data=True)) as lists:
+                yield from chain.from_iterable(lists)
+
+    with contextlib.closing(data()) as found:
+        return first_of(found, most)
 
 
 class Table:

@@ -12,16 +12,20 @@ A field with the name of another column becomes `f_NAME`, as in the index.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.merged import differing_types
+from ondisk.dataset.access import Opened
+from ondisk.dataset.dataset import Dataset
+from ondisk.dataset.merged import Merged, differing_types
+from ondisk.dataset.query import Query
 from ondisk.datum import CONTENT, METADATA, Datum, FieldType
 from ondisk.errors import InvalidInput, LimitExceeded, shown
 from ondisk.formats import find
@@ -36,6 +40,9 @@ SAMPLE = 16_384
 
 SAMPLE_BYTES = 16 * 1024 * 1024
 """Bytes of data that are looked at; one datum may have more."""
+
+_EACH_END = 16  # data of a dataset's begin, and of its end, that are looked at for each table
+_DATASETS = 16  # of several that are read as one, whose data are looked at
 
 MOST_COLUMNS = 10_000
 """The most columns of a table if the caller has not named them."""
@@ -139,24 +146,68 @@ def _known(columns: Iterable[str]) -> str:
     return f"The columns are {', '.join([*columns, DATA])}, {CONTENT}KEY and {METADATA}NAME."
 
 
-def default_columns(config: DatasetConfig, sample: Sequence[Datum] | None, *, several: bool = False) -> list[Chosen]:
+def first_of(data: Iterable[Datum], most: int) -> list[Datum]:
+    """Return the first data, up to a number and to `SAMPLE_BYTES`."""
+    found: list[Datum] = []
+    size = 0
+    for datum in islice(data, most):
+        found.append(datum)
+        size += datum._place[3]
+        if size > SAMPLE_BYTES:
+            break
+    return found
+
+
+def usual(dataset: Dataset | Merged) -> list[Datum]:
+    """Return data from both ends of a dataset: each table has columns for them, so an empty one, too."""
+    each = islice(dataset._each(), _DATASETS) if isinstance(dataset, Merged) else [dataset]
+    return [datum for one in each for datum in usual_of(one._access.current())]
+
+
+def usual_of(opened: Opened) -> list[Datum]:
+    """Return what `usual` does, of one dataset without its archives; and without data that cannot be read."""
+
+    def of(sort: str) -> Generator[Datum, None, None]:
+        query = Query(sort=sort)
+        how = query.tree(opened.index), query.order(opened.index), None
+        with opened.index.snapshot() as snapshot:
+            lists = opened.reader.query(snapshot, *how, with_data=True, on_damage=_ignore)
+            with contextlib.closing(lists):
+                yield from chain.from_iterable(lists)
+
+    found = []
+    for sort in ("reftime", "-reftime"):
+        with contextlib.closing(of(sort)) as data:
+            found += first_of(data, _EACH_END)
+    return found
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+def default_columns(
+    config: DatasetConfig, sample: Sequence[Datum] | None, usual: Sequence[Datum], *, several: bool = False
+) -> list[Chosen]:
     """Return the columns of a table of everything but the locations.
 
     Args:
-        sample: some data, whose keys become columns; None if the content of all data is bytes, and all metadata are
-            declared. If the content of one of them is not a mapping, the whole content is one column.
+        sample: the first data of the table, whose keys become columns; None if the content of all data is bytes, and
+            all metadata are declared. If the content of one of them is not a mapping, the whole content is one column.
+        usual: other data of the dataset, whose keys become columns, too.
         several: as in `index_columns`.
 
     Raises:
         LimitExceeded: there would be more than `MOST_COLUMNS`.
     """
     columns = [Chosen(name, "index", name) for name in index_columns(config, several=several) if name not in PLACE]
-    if sample is None or (not sample and find(config.format).raw):
+    if sample is None or (not sample and not usual and find(config.format).raw):
         return [*columns, Chosen(DATA, "data")]
-    undeclared = keys_of(datum.metadata for datum in sample)
+    undeclared = keys_of(datum.metadata for datum in [*usual, *sample])
     columns += [Chosen(METADATA + key, "metadata", key) for key in undeclared if key not in config.fields]
-    if all(isinstance(datum.data, Mapping) for datum in sample):
-        columns += [Chosen(CONTENT + key, "content", key) for key in keys_of(datum.data for datum in sample)]
+    if all(isinstance(datum.data, Mapping) for datum in sample or usual):
+        mappings = [datum.data for datum in [*usual, *sample] if isinstance(datum.data, Mapping)]
+        columns += [Chosen(CONTENT + key, "content", key) for key in keys_of(mappings)]
     else:
         columns.append(Chosen(DATA, "data"))
     if len(columns) > MOST_COLUMNS:

@@ -27,11 +27,11 @@ from ondisk.errors import OndiskError
 from ondisk.tables.columns import (
     DATASET,
     SAMPLE,
-    SAMPLE_BYTES,
     Chosen,
     Complete,
     chosen,
     default_columns,
+    first_of,
     index_columns,
 )
 
@@ -45,12 +45,18 @@ _MOST = 50_000  # texts of metadata that are kept
 
 
 def csv_lines(
-    data: Iterable[Datum], columns: Sequence[str] | None, config: DatasetConfig, *, several: bool = False
+    data: Iterable[Datum],
+    columns: Sequence[str] | None,
+    config: DatasetConfig,
+    usual: Callable[[], Sequence[Datum]],
+    *,
+    several: bool = False,
 ) -> Iterator[bytes]:
     """Yield CSV, the header first, then some lines at a time.
 
     Args:
-        columns: their names; None for all of the first 16,384 data.
+        columns: their names; None for all of the first 16,384 data and of the usual ones.
+        usual: returns other data of the dataset.
         several: as in `index_columns`.
 
     Raises:
@@ -64,7 +70,7 @@ def csv_lines(
         wanted = chosen(columns, config, several=several)
     else:
         sample, failed = _sample(rows)
-        wanted = default_columns(config, sample, several=several)
+        wanted = default_columns(config, sample, usual(), several=several)
         complete = Complete(wanted, config, typed=False)
         rows = chain(sample, failed, rows)
     yield b",".join(_quoted(each.name.encode()) for each in wanted) + b"\n"
@@ -80,17 +86,16 @@ def csv_lines(
 
 def _sample(data: Iterator[Datum]) -> tuple[list[Datum], Iterator[Datum]]:
     """Return the first data; and an iterator, which raises the error that ended them, if there was one."""
-    found: list[Datum] = []
-    size = 0
-    try:
-        for datum in islice(data, SAMPLE):
-            found.append(datum)
-            size += datum._place[3]
-            if size > SAMPLE_BYTES:
-                break
-    except OndiskError as error:
-        return found, _raising(error)
-    return found, iter(())
+    failed: list[OndiskError] = []
+
+    def until_it_fails() -> Iterator[Datum]:
+        try:
+            for datum in data:  # noqa: UP028 - `yield from` would close the data with this generator
+                yield datum
+        except OndiskError as error:
+            failed.append(error)
+
+    return first_of(until_it_fails(), SAMPLE), chain.from_iterable(map(_raising, failed))
 
 
 def _raising(error: OndiskError) -> Iterator[Datum]:

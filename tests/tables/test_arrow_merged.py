@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -10,8 +11,8 @@ import pytest
 import ondisk
 from ondisk import Datum
 from ondisk.errors import InvalidInput, MatchError
-from ondisk.tables import arrow_merged
-from ondisk.tables.columns import united
+from ondisk.tables import arrow_merged, columns
+from ondisk.tables.columns import united, usual
 from ondisk.tables.to_csv import csv_lines
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
@@ -50,6 +51,11 @@ def test_a_table_has_the_rows_of_a_query_in_its_order(paths, options, monkeypatc
     assert {*found.column_names[5:]} <= {"data.wind", "data.note"}
 
 
+def test_an_empty_table_has_the_columns_of_all_datasets(paths):
+    with ondisk.merged(paths) as merged:
+        assert merged.to_arrow("reftime: =2025").schema == merged.to_arrow().schema
+
+
 def test_columns_are_chosen_by_name_and_type(paths):
     with ondisk.merged(paths) as merged:
         wanted = {"dataset": None, "segment": None, "offset": None, "data.wind": "real", "made": None}
@@ -75,6 +81,7 @@ def test_fields_of_different_types_and_contents_are_an_error_that_names_the_data
     with ondisk.merged([*paths, other.path]) as merged, pytest.raises(InvalidInput, match=r"north and text in .*other"):
         merged.to_arrow()
     monkeypatch.setattr(arrow_merged, "SAMPLE", 1)
+    monkeypatch.setattr(columns, "_EACH_END", 0)
     with ondisk.merged(paths) as merged, pytest.raises(InvalidInput, match=r"south: .* has data.note"):
         merged.to_arrow().read_all()
 
@@ -92,8 +99,16 @@ def test_data_that_are_bytes_are_a_column(create, paths):
 
 def test_csv_has_the_dataset_of_each_line(paths):
     with ondisk.merged(paths) as merged:
-        text = b"".join(csv_lines(merged.query(limit=2), None, united(merged.configs), several=True)).decode()
+        text = b"".join(
+            csv_lines(merged.query(limit=2), None, united(merged.configs), partial(usual, merged), several=True)
+        ).decode()
         assert text.splitlines()[0] == "reftime,station,made,f_dataset,dataset,data.wind,data.note"
         assert [line.split(",")[4] for line in text.splitlines()[1:]] == paths
-        chosen = [b"".join(csv_lines(merged.query(limit=1), ["dataset"], united(merged.configs), several=True))]
+        chosen = [
+            b"".join(
+                csv_lines(
+                    merged.query(limit=1), ["dataset"], united(merged.configs), partial(usual, merged), several=True
+                )
+            )
+        ]
         assert chosen == [f"dataset\n{paths[0]}\n".encode()]

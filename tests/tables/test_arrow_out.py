@@ -180,6 +180,7 @@ def test_the_whole_content_is_one_column_of_json(stations):
 def test_what_the_first_data_do_not_have_is_an_error_and_never_left_out(stations, monkeypatch):
     for module in (arrow_out, columns):
         monkeypatch.setattr(module, "SAMPLE", 1)
+        monkeypatch.setattr(columns, "_EACH_END", 0)
     with pytest.raises(
         InvalidInput, match=r"^2026/11\.jsonl, offset .* has data\.temp.* no column; nor for data\.when, data\.note\n"
     ) as caught:
@@ -259,6 +260,15 @@ def test_a_table_of_nothing_has_columns(create, format):
     table = create(format=format, fields={"area": "text"}).to_arrow().read_all()
     assert table.num_rows == 0
     assert table.schema.names[:2] == ["reftime", "area"]
+
+
+def test_the_columns_of_content_do_not_depend_on_the_answer(stations):
+    full, empty, one = (stations.to_arrow(f"reftime: {when}").schema for when in ("=2026", "=2025", "=2026-11-20T01"))
+    assert full == empty == one
+    assert "data.temperature" in full.names
+    readable = stations.to_arrow("reftime: =2025", damaged="skip").schema
+    assert readable == full
+    assert stations.to_arrow("reftime: =2025", columns=["data.temperature"]).schema.types == [pa.float64()]
 
 
 def test_archived_data_come_first_or_are_merged_by_a_sort(create, weather):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 import ondisk
 from ondisk import Datum
 from ondisk.errors import InvalidInput, LimitExceeded, SegmentMissing
-from ondisk.tables import arrow_out, to_csv
+from ondisk.tables import arrow_out, columns, to_csv
+from ondisk.tables.columns import usual
 from ondisk.tables.to_csv import csv_lines
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
@@ -22,7 +24,9 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 
 
 def text_of(dataset, *columns, **options):
-    return b"".join(csv_lines(dataset.query(**options), columns or None, dataset.config)).decode()
+    return b"".join(
+        csv_lines(dataset.query(**options), columns or None, dataset.config, partial(usual, dataset))
+    ).decode()
 
 
 def rows_of(dataset, *columns, **options):
@@ -42,6 +46,15 @@ def test_lines_have_a_header_and_one_line_for_each_datum(create):
         '2026-11-20T06:00:00Z,5,"the ""old"", one",3.4,"a\nb",true,\n'
         '2026-11-20T06:00:00.000005Z,,"",1e+16,,,"{""x"":[1,null]}"\n'
     )
+
+
+def test_an_empty_answer_has_the_columns_of_the_dataset(create):
+    dataset = create(fields={"station": "integer"})
+    assert text_of(dataset) == "reftime,station\n"
+    dataset.append([Datum(T, {"station": 5}, {"wind": 3.4}), Datum(T + timedelta(hours=1), {}, {"note": "gusty"})])
+    header = "reftime,station,data.wind,data.note\n"
+    assert text_of(dataset, match="reftime: =2025") == header
+    assert text_of(dataset, match="station: 5") == header + "2026-11-20T06:00:00Z,5,3.4,\n"
 
 
 def test_columns_are_chosen_by_name(create):
@@ -83,6 +96,7 @@ def test_bytes_are_text_if_they_can_be(create, content, cell):
 def test_a_hint_names_only_some_of_many_columns_and_types(create, monkeypatch):
     for module in (to_csv, arrow_out):
         monkeypatch.setattr(module, "SAMPLE", 1)
+        monkeypatch.setattr(columns, "_EACH_END", 0)
     dataset = create(format="seg")
     dataset.append([Datum(T, {}, {"a": 1}), Datum(T, {}, {f"{key}": 1 for key in range(9000)})])
     for read in (lambda: text_of(dataset), lambda: dataset.to_arrow().read_all()):
@@ -117,15 +131,16 @@ def test_damage_ends_the_lines_after_those_before_it(create):
     dataset = create(fields={"n": "integer"})
     dataset.append([Datum(T + timedelta(hours=number), {"n": number}, {}) for number in range(30)])
     (dataset.path / "2026/11-21.jsonl").unlink()
-    for columns in (None, ["n"]):
+    for wanted in (None, ["n"]):
         found = []
         with pytest.raises(SegmentMissing):
-            found.extend(csv_lines(dataset.query(), columns, dataset.config))
+            found.extend(csv_lines(dataset.query(), wanted, dataset.config, partial(usual, dataset)))
         assert b"".join(found).count(b"\n") == 1 + 18
 
 
 def test_a_key_that_the_first_data_do_not_have_is_an_error(create, monkeypatch):
     monkeypatch.setattr(to_csv, "SAMPLE", 1)
+    monkeypatch.setattr(columns, "_EACH_END", 0)
     dataset = create()
     dataset.append([Datum(T, {}, {"a": 1}), Datum(T, {}, {"a": 2, "b": 3})])
     with pytest.raises(InvalidInput, match=r"has data\.b, for which"):
@@ -184,7 +199,9 @@ def test_what_was_printed_can_be_appended_again(tmp_path_factory, rows):
     folder = tmp_path_factory.mktemp("csv")
     with ondisk.create(folder / "it", config) as dataset, ondisk.create(folder / "other", config) as other:
         dataset.append([Datum(*row) for row in rows])
-        (folder / "it.csv").write_bytes(b"".join(csv_lines(dataset.query(), None, dataset.config)))
+        (folder / "it.csv").write_bytes(
+            b"".join(csv_lines(dataset.query(), None, dataset.config, partial(usual, dataset)))
+        )
         result = other.append_file(folder / "it.csv")
         assert (result.imported, result.refused) == (dataset.count(), 0)
         assert [*other.query()] == [*dataset.query()]
