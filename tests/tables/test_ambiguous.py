@@ -168,6 +168,8 @@ def test_what_the_order_does_not_tell_is_refused_with_the_number_of_switches(row
 def test_the_hours_of_two_years_are_two_runs():
     rows = [*minutes(0, 60), *(Row(datetime(2027, 10, 31, hour, tzinfo=UTC)) for hour in (0, 1))]
     assert Read("Europe/Rome").decided(rows)[1] == [micros(row.moment) for row in rows]
+    *_, answers = Read("Europe/Rome").decided(rows[2:] + rows[:2])
+    assert all("not in the order of time" in str(answer) for answer in answers)
 
 
 @pytest.mark.parametrize("limit", ["_MOST_ROWS", "BATCH_BYTES"])
