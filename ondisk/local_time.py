@@ -42,7 +42,7 @@ def to_utc(local: datetime, zone: tzinfo) -> datetime:
 
     Raises:
         InvalidInput: a clock of this zone never shows the time, or shows it twice: when it is put forward or back. Or
-            it is outside the years 1 to 9999 in UTC.
+            it is outside the years 1 to 9999 in UTC. If it is shown twice, the error's context contains both `moments`.
     """
     try:
         first, second = (local.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
@@ -52,5 +52,6 @@ def to_utc(local: datetime, zone: tzinfo) -> datetime:
         return first
     if first < second:
         hint = f"It is {first:%H:%M} or {second:%H:%M} in UTC: write times with an offset."
-        raise InvalidInput(f"{local} happens twice in {zone}, since clocks are put back then", hint=hint)
+        problem = f"{local} happens twice in {zone}, since clocks are put back then"
+        raise InvalidInput(problem, hint=hint, moments=(first, second))
     raise InvalidInput(f"{local} does not exist in {zone}, since clocks are put forward then")

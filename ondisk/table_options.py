@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 from ondisk.errors import InvalidInput, shown
 
 REFTIME = "reftime"
+AMBIGUOUS = (RAISE, INFER) = ("raise", "infer")
 MAX_RECORD = 8 * 1024 * 1024
 """The longest record of CSV that is read, bytes."""
 CSV_ONLY = ("null", "delimiter", "decimal", "thousands", "header", "skip_lines", "comment", "encoding")
@@ -34,6 +35,7 @@ class TableArguments(TypedDict, total=False):
     time: str | None
     time_format: str | None
     tz: str | None
+    ambiguous: str | None
     null: Sequence[str]
     delimiter: str | None
     decimal: str | None
@@ -52,6 +54,8 @@ class TableOptions:
         time: the column, or the key of JSON lines, that becomes the reftime; None for `reftime`.
         time_format: as `datetime.strptime` takes it, or unix, unix-ms; None for ISO 8601.
         tz: the zone of times without an offset: a name such as Europe/Rome, UTC, or an offset such as +01:00.
+        ambiguous: `INFER` if the order of the rows decides about reftimes that were twice, since clocks were put back;
+            see `ondisk.tables.ambiguous`. `RAISE` or None to refuse these rows.
         null: texts of cells that mean that there is no value; an empty cell always does. For CSV only.
         delimiter: the character between cells, or `BLANKS`; None for a comma, or a tab in a `.tsv`. For CSV only.
         decimal: the mark before the decimals of numbers, a point or a comma; None for a point. For CSV only.
@@ -68,6 +72,7 @@ class TableOptions:
     time: str | None = None
     time_format: str | None = None
     tz: str | None = None
+    ambiguous: str | None = None
     null: Sequence[str] = ()
     delimiter: str | None = None
     decimal: str | None = None
@@ -107,6 +112,8 @@ class TableOptions:
             if not is_text:
                 problem = f"encoding {shown(self.encoding)} is not known"
                 raise InvalidInput(problem, hint="Write for example windows-1252 or utf-16.")
+        if self.ambiguous not in (None, *AMBIGUOUS):
+            raise InvalidInput(f"ambiguous must be {RAISE} or {INFER}, not {shown(self.ambiguous)}")
         if self.decimal not in (None, *DECIMALS):
             raise InvalidInput(f"decimal must be a point or a comma, not {shown(self.decimal)}")
         object.__setattr__(self, "thousands", _ALIKE.get(str(self.thousands), self.thousands))

@@ -74,6 +74,12 @@ def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
         "--tz", metavar="ZONE", help="the zone of times without an offset: Europe/Rome, UTC, +01:00; tables need it"
     )
     parser.add_argument(
+        "--ambiguous",
+        metavar="HOW",
+        help="times that were twice, since clocks were put back: raise (default) refuses their rows, infer decides"
+        " by the order of the rows",
+    )
+    parser.add_argument(
         "--null",
         metavar="TEXT,TEXT",
         type=_texts,

@@ -283,6 +283,7 @@ class Dataset(Queryable):
         time: str | None = None,
         time_format: str | None = None,
         tz: str | None = None,
+        ambiguous: str | None = None,
         batch_size: int = BATCH_SIZE,
     ) -> AppendResult:
         """Store the rows of a table, which any library with Arrow has, in the dataset's format; see docs/tables.md.
@@ -297,6 +298,7 @@ class Dataset(Queryable):
             time: the column that is the reftime; None for `reftime`.
             time_format: how texts are written that are times, as `append_file` takes it.
             tz: the zone of times without one, such as Europe/Rome, UTC or +01:00.
+            ambiguous: what becomes of local times that were twice: `raise` (the default) or `infer`; see docs/csv.md.
             batch_size: rows in a batch; a batch also ends at 64 MiB.
 
         Raises:
@@ -316,7 +318,7 @@ class Dataset(Queryable):
             from ondisk.tables import arrow_in
 
         format = self._access.format(self.config.format)
-        options = TableOptions(time, time_format, tz)
+        options = TableOptions(time, time_format, tz, ambiguous)
         rows = arrow_in.batches(arrow_in.opened(table), self.config, format, options, checked_batch_size(batch_size))
         return self._append(rows, format, outcomes=outcomes)
 

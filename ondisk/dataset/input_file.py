@@ -32,7 +32,7 @@ TABLES = ("parquet", "arrow")
 
 _MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow", b"FEA1": "arrow"}
 _OF_LINES = ("seg", "jsonl", "vm2")  # of other formats, any file may be a datum
-_OF_TIMES = ("time", "time_format", "tz")  # options that JSON lines have, too
+_OF_TIMES = ("time", "time_format", "tz", "ambiguous")  # options that JSON lines have, too
 _DELIMITERS = {".csv": None, ".tsv": "\t"}
 """The extensions of tables in CSV, and the delimiters that these say."""
 

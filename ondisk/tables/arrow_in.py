@@ -12,7 +12,7 @@ So a table that `ondisk.tables.arrow_out` made becomes the same data again. NULL
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -24,13 +24,14 @@ from ondisk.datum import CONTENT, METADATA, FieldType
 from ondisk.errors import InvalidInput, LimitExceeded, OndiskError, shown
 from ondisk.formats import Batch, Format
 from ondisk.table_options import REFTIME, TableOptions
+from ondisk.tables.ambiguous import Answers, decided, fields_of_series
 from ondisk.tables.arrow_columns import TYPES
-from ondisk.tables.arrow_data import ArrowToData, distinct, plain
+from ondisk.tables.arrow_data import ArrowToData, converted, distinct, plain
 from ondisk.tables.arrow_rows import RowsToData, with_refused
 from ondisk.tables.batches import joined
 from ondisk.tables.columns import DATA, PLACE, index_columns
 from ondisk.tables.csv_input import field_name
-from ondisk.tables.times import Times, Zone
+from ondisk.tables.times import Times, Zone, refusal
 
 _Converted: TypeAlias = tuple[pa.Array, dict[int, str]]
 _Convert: TypeAlias = Callable[[pa.Array], _Converted]
@@ -105,27 +106,28 @@ def batches(
     options.refuse_those_of_csv("a table of Arrow or Parquet")
     with errors_of(name):  # names of columns may be other than UTF-8
         columns = _Columns(reader.schema, config, format, options)
-    return joined(_parsed(reader, columns, config, format, batch_size, name), batch_size)
+    pieces = decided(_pieces(reader, config.max_datum_size, batch_size), columns, options)
+    return joined(_parsed(pieces, columns, format, name), batch_size)
+
+
+def _pieces(reader: pa.RecordBatchReader, longest: int, batch_size: int) -> Iterator[pa.RecordBatch]:
+    for rows in reader:
+        rows.validate(full=True)  # what a hostile table says about its own memory
+        yield from _slices(rows, longest, batch_size)
 
 
 def _parsed(
-    reader: pa.RecordBatchReader, columns: _Columns, config: DatasetConfig, format: Format, batch_size: int, name: str
+    pieces: Iterator[tuple[pa.RecordBatch, Answers]], columns: _Columns, format: Format, name: str
 ) -> Iterator[Batch]:
     before = 0
-    rows = iter(reader)
     while True:
         with errors_of(name):
-            given = next(rows, None)
-            if given is not None:
-                given.validate(full=True)  # what a hostile table says about its own memory
-        if given is None:
-            break
-        for some in _slices(given, config.max_datum_size, batch_size):
-            with errors_of(name):
-                batch = columns.encode(some, format)
-            batch.refused = [(place, f"row {before + place + 1}: {reason}") for place, reason in batch.refused]
-            before += some.num_rows
-            yield batch
+            if (piece := next(pieces, None)) is None:
+                return
+            batch = columns.encode(*piece, format)
+        batch.refused = [(place, f"row {before + place + 1}: {reason}") for place, reason in batch.refused]
+        before += piece[0].num_rows
+        yield batch
 
 
 def _slices(rows: pa.RecordBatch, longest: int, batch_size: int) -> Iterator[pa.RecordBatch]:
@@ -172,13 +174,16 @@ def _decoded_size(column: pa.Array) -> int:
 class _Columns:
     """The columns of a table, and how their values become data.
 
+    Attributes:
+        fields: the declared ones that distinguish the series of the table.
+
     Raises:
         InvalidInput: a column does not exist, or has a type that cannot be stored.
     """
 
     def __init__(self, schema: pa.Schema, config: DatasetConfig, format: Format, options: TableOptions) -> None:
         _check_names(schema.names)
-        time = REFTIME if options.time is None else options.time
+        self._time = time = REFTIME if options.time is None else options.time
         if time not in schema.names:
             raise _no_time(time, schema)
         self._zone = None if options.tz is None else Zone(options.tz)
@@ -227,6 +232,8 @@ class _Columns:
         elif self._content:
             kinds = [(key, self._stored(schema.field(name).type)) for key, name in self._content.items()]
             data = DATA, ArrowToData(pa.struct(kinds), is_raw=False)
+        self.fields: Sequence[str] = [name for name in fields_of_series(config) if name in fields]
+        self._series = [fields[name][1] for name in self.fields]
         named = [(name, kind, label) for name, (kind, label) in fields.items()]
         self._rows = RowsToData(time, named, data)
 
@@ -235,12 +242,32 @@ class _Columns:
         if key in taken:
             raise InvalidInput(f"two columns are {shown(key)}, one of them {shown(name)}", hint="Rename one of them.")
 
-    def encode(self, rows: pa.RecordBatch, format: Format) -> Batch:
-        """Return rows as data of a format; refuse those that cannot be stored."""
+    def times(self, rows: pa.RecordBatch) -> list[int | str | None]:
+        """Return the time of each row, or why it has none; None for NULL."""
+        found, wrong = dict(self._converts)[self._time](rows.column(self._time))
+        return [wrong.get(place, time) for place, time in enumerate(found.cast(pa.int64()).to_pylist())]
+
+    def series(self, rows: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
+        """Return the values of each row that distinguish the series."""
+        columns = [converted(_decoded(rows.column(name)), None)[0] for name in self._series]
+        return zip(*columns, strict=True) if columns else [()] * rows.num_rows
+
+    def size(self, rows: pa.RecordBatch) -> int:
+        """Return the bytes of rows."""
+        return int(rows.nbytes)
+
+    def encode(self, rows: pa.RecordBatch, answers: Answers, format: Format) -> Batch:
+        """Return rows as data of a format; refuse those that cannot be stored.
+
+        Args:
+            answers: what is decided about times that were twice.
+        """
         refused: dict[int, str] = {}
         arrays: dict[str, pa.Array] = {}
         for name, convert in self._converts:
             arrays[name], wrong = convert(rows.column(name))
+            if answers and name == self._time:
+                arrays[name], wrong = _answered(arrays[name], wrong, answers)
             for place, reason in wrong.items():
                 refused.setdefault(place, f"column {shown(name)}: {reason}")
         if self._content:
@@ -379,18 +406,30 @@ def _texts(array: pa.Array, times: Times) -> _Converted:
 def _of_distinct(array: pa.Array, read: Callable[[Any], int], refused: dict[int, str], given: pa.Array) -> _Converted:
     dictionary, indices = distinct(array)
     moments: list[int | None] = []
-    wrong: dict[int, str] = {}
+    wrong: dict[int, InvalidInput] = {}
     for place, each in enumerate(dictionary.to_pylist()):
         moments.append(None)
         try:
             moments[-1] = read(each)
         except InvalidInput as error:
-            wrong[place] = error.message
+            wrong[place] = error
     if wrong:
         for place, index in enumerate(indices.to_pylist()):
             if index in wrong:
-                refused.setdefault(place, f"{_shown(given, place)}: {wrong[index]}")
+                refused.setdefault(place, refusal(wrong[index], f"{_shown(given, place)}: "))
     return pa.array(moments, pa.int64()).take(indices).cast(_MOMENT), refused
+
+
+def _answered(array: pa.Array, refused: dict[int, str], answers: Answers) -> _Converted:
+    """Return moments with those that were decided for local times that were twice."""
+    moments = array.cast(pa.int64()).to_pylist()
+    for place, answer in answers.items():
+        if isinstance(answer, int):
+            moments[place] = answer
+            del refused[place]
+        else:
+            refused[place] = answer
+    return pa.array(moments, pa.int64()).cast(_MOMENT), refused
 
 
 def _iso(array: pa.Array) -> _Converted:

@@ -13,7 +13,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import compress
+from itertools import chain, compress
 from typing import Any
 
 from ondisk.config import DatasetConfig
@@ -22,6 +22,7 @@ from ondisk.errors import InvalidInput, shown
 from ondisk.formats.base import BATCH_BYTES, Batch, Format, JoinsParts, Readable
 from ondisk.table_options import BLANKS, COMMA, POINT, REFTIME, TableOptions
 from ondisk.tables import csv_reader
+from ondisk.tables.ambiguous import decided, fields_of_series
 from ondisk.tables.batches import joined, with_refused
 from ondisk.tables.csv_lines import InUtf8, Lines
 from ondisk.tables.csv_reader import CsvRecords
@@ -55,16 +56,18 @@ def parse(
 def _parsed(
     stream: Readable, config: DatasetConfig, format: Format, options: TableOptions, batch_size: int
 ) -> Iterator[Batch]:
-    columns: Columns | None = None
-    for records in records_of(stream, options, in_columns=True):
-        if columns is None:
-            names, records = header_of(records, options)
-            columns = Columns(names, config, format, options, records)
+    pieces = records_of(stream, options, in_columns=True)
+    if (begin := next(pieces, None)) is None:
+        return
+    names, begin = header_of(begin, options)
+    columns = Columns(names, config, format, options, begin)
+    for records, answers in decided(chain([begin], pieces), columns, options):
         lines = sorted([*records.lines, *records.refused]) if records.refused else records.lines
         count = min(batch_size, columns.together)
-        for begin in range(0, len(lines), count):
-            some = _between(records, lines[begin : begin + count])
-            batch = columns.encode(some)
+        moments = {records.lines[place]: answer for place, answer in answers.items()}
+        for at in range(0, len(lines), count):
+            some = _between(records, lines[at : at + count])
+            batch = columns.encode(some, moments)
             batch.notes += columns.notes(some) if batch.payloads else ()
             yield batch
 
@@ -128,6 +131,7 @@ class Columns:
 
     Attributes:
         together: how many rows may be encoded at once.
+        fields: the declared ones that distinguish the series of the file.
 
     Raises:
         InvalidInput: a name is empty or occurs twice; there is no column for the reftime; or an option is not valid.
@@ -167,6 +171,8 @@ class Columns:
         if not options.header and isinstance(self._times[wanted], int):
             raise InvalidInput(f"{IS_DATA}: {shown(wanted)} is a time", hint=NAME_THEM)
         self._fields = [*fields.values()]
+        self.fields: Sequence[str] = [name for name in fields_of_series(config) if name in fields]
+        self._series = [fields[name] for name in self.fields]
         described = [(name, config.fields[name], shown(names[place])) for name, place in fields.items()]
         self._cells = Cells(options.null, options.decimal, options.thousands)
         self._metadata = Metadata(described, self._cells, self._times, iso)
@@ -212,8 +218,28 @@ class Columns:
             return "; with decimal (--decimal) a comma, no number has a point"
         return f"; {use_signs(signs, self._cells)}, {_DELETE_FIRST}"
 
-    def encode(self, records: CsvRecords) -> Batch:
-        """Return records as data; refuse those that are not."""
+    def times(self, records: CsvRecords) -> list[int | str | None]:
+        """Return the time of each record, or why it has none; None if it has not all cells."""
+        if records.columns is not None:
+            return [*map(self._times.__getitem__, records.columns[self._time])]
+        width = len(self._names) + self._is_ended
+        return [self._times[row[self._time]] if len(row) == width else None for row in records.rows]
+
+    def series(self, records: CsvRecords) -> Iterator[tuple[str, ...]]:
+        """Yield the cells of each record that distinguish the series."""
+        rows = records.rows if records.columns is None else zip(*records.columns, strict=True)
+        return (tuple(row[place] for place in self._series if place < len(row)) for row in rows)
+
+    def size(self, records: CsvRecords) -> int:
+        """Return the number of characters of records."""
+        return sum(sum(map(len, cells)) for cells in records.columns or records.rows)
+
+    def encode(self, records: CsvRecords, moments: Mapping[int, int | str]) -> Batch:
+        """Return records as data; refuse those that are not.
+
+        Args:
+            moments: line → what is decided about its time, if that was twice.
+        """
         rows, lines, refused = records.rows, records.lines, dict(records.refused)
         width = len(self._names) + self._is_ended
         cells = records.columns
@@ -227,6 +253,8 @@ class Columns:
                 rows, lines = _without(rows, lines, refused)
             cells = [*zip(*rows, strict=True)] if rows else [()] * width
         times = [*map(self._times.__getitem__, cells[self._time])]
+        if moments:
+            times = [moments.get(line, time) for line, time in zip(lines, times, strict=True)]
         metadata = self._metadata_of(cells, len(times))
         wrong: dict[int, str] = {}
         if self._is_ended and any(cells[-1]):
@@ -234,7 +262,7 @@ class Columns:
             wrong = {
                 line: misfit(row, self._names, self._is_ended) for row, line in zip(rows, lines, strict=True) if row[-1]
             }
-        elif str in {*map(type, times)} or Refused in {*map(type, metadata)}:
+        elif {*map(type, times)} - {int} or Refused in {*map(type, metadata)}:
             for line, time, found in zip(lines, times, metadata, strict=True):
                 if isinstance(time, str):
                     wrong[line] = f"column {shown(self._names[self._time])}: {time}"
@@ -242,7 +270,7 @@ class Columns:
                     wrong[line] = found
         if wrong:
             rows = rows or [*zip(*cells, strict=True)]
-            return self.encode(CsvRecords(*_without(rows, lines, wrong), refused | wrong))
+            return self.encode(CsvRecords(*_without(rows, lines, wrong), refused | wrong), moments)
         batch = self._encoded(times, metadata, cells) if times else Batch()  # type: ignore[arg-type]
         return with_refused(batch, lines, refused)
 

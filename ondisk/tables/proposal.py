@@ -6,14 +6,14 @@ stay in the content. It is a proposal: a file says neither what its user will qu
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import partial
+from itertools import chain, pairwise, tee
 from pathlib import PurePath
 from typing import Any, BinaryIO, Unpack
 
@@ -26,8 +26,9 @@ from ondisk.formats import find, recognised
 from ondisk.formats.base import Readable
 from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
-from ondisk.table_options import BLANKS, POINT, REFTIME, TableArguments, TableOptions
+from ondisk.table_options import BLANKS, INFER, POINT, REFTIME, TableArguments, TableOptions
 from ondisk.tables import csv_input
+from ondisk.tables.ambiguous import decided, of_one_series
 from ondisk.tables.csv_input import check_names, field_name
 from ondisk.tables.csv_lines import InUtf8
 from ondisk.tables.csv_reader import CsvRecords
@@ -62,6 +63,7 @@ _CLOCK_NAMES = {"time": re.compile(r"[0-9]{1,6}"), "hour": re.compile(r"[0-9]{1,
 _DIGITS = {14: "%Y%m%d%H%M%S", 12: "%Y%m%d%H%M", 10: "%Y%m%d%H", 8: "%Y%m%d"}
 _UNIX = {"unix": range(5 * 10**8, 5 * 10**9), "unix-ms": range(5 * 10**11, 5 * 10**12)}  # the years 1985 to 2128
 _DELIMITERS = ",;\t|"
+_CHUNK = 1024 * 1024
 _BEGIN = 20  # lines in which the names are looked for
 _ZONE = "ZONE"
 """Printed in place of a zone that the file does not contain."""
@@ -168,9 +170,11 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
         InvalidInput: it has no rows, no names, or no column with times; or an option is not valid.
     """
     stream = stream if options.encoding is None else InUtf8(stream, options.encoding)
-    head = stream.read(1024 * 1024)
+    head = stream.read(_CHUNK)
     options = _begin(head, options)
-    found, is_whole = _first(csv_input.records_of(_Joined(head, stream), replace(options, encoding=None)))
+    joined = _Joined(chain([head] if head else [], iter(partial(stream.read, _CHUNK), b"")))
+    found, following = _first(csv_input.records_of(joined, replace(options, encoding=None)))
+    is_whole = following is None
     first = min([*found.lines[:1], *found.refused], default=0)
     if first in found.refused:
         problem = f"it is not CSV: line {first}: {found.refused[first]}"
@@ -189,8 +193,12 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
         found = CsvRecords(found.rows[1:], found.lines[1:], later)
 
     def refused(config: DatasetConfig, options: TableOptions) -> dict[int, str]:
+        nonlocal following
+        following, later = tee(following or ())  # the run at the end of the sample may go on
         columns = csv_input.Columns(header, config, find(config.format)(config), options)
-        return dict(columns.encode(found).refused)
+        _, answers = next(decided(chain([found], later), columns, options))
+        moments = {found.lines[place]: answer for place, answer in answers.items()}
+        return dict(columns.encode(found, moments).refused)
 
     at = {line: place for place, line in enumerate(sorted([*found.lines, *found.refused]))}
     misfits = {
@@ -223,8 +231,8 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     return _proposed(sample, names, name, options, "seg")
 
 
-def _first(records: Iterable[CsvRecords]) -> tuple[CsvRecords, bool]:
-    """Return the header and the first rows, and whether there are no more."""
+def _first(records: Iterator[CsvRecords]) -> tuple[CsvRecords, Iterator[CsvRecords] | None]:
+    """Return the header and the first rows, and the following ones; None if there are no more."""
     rows, lines, refused = list[Sequence[str]](), list[int](), dict[int, str]()
     for each in records:
         rows += each.rows
@@ -233,8 +241,9 @@ def _first(records: Iterable[CsvRecords]) -> tuple[CsvRecords, bool]:
         if len(rows) > SAMPLE + 1:
             last = lines[SAMPLE]
             before = {line: reason for line, reason in refused.items() if line < last}
-            return CsvRecords(rows[: SAMPLE + 1], lines[: SAMPLE + 1], before), False
-    return CsvRecords(rows, lines, refused), True
+            following = CsvRecords(rows[SAMPLE + 1 :], lines[SAMPLE + 1 :], {})
+            return CsvRecords(rows[: SAMPLE + 1], lines[: SAMPLE + 1], before), chain([following], records)
+    return CsvRecords(rows, lines, refused), None
 
 
 def _is_data(names: Sequence[str], row: Sequence[str]) -> bool:
@@ -277,11 +286,14 @@ def _proposed_json(stream: Readable, name: str, options: TableOptions) -> str:
     """Return the text of a `dataset.toml` for JSON lines; see `proposed`."""
     options.refuse_those_of_csv("JSON lines")
     config = DatasetConfig.from_mapping({"format": "jsonl", "step": "daily"})
-    found = [*filter(bytes.strip, next(read_lines(stream, SAMPLE + 1, config.max_datum_size), []))]
+    following: Iterator[list[bytes]] = read_lines(stream, SAMPLE + 1, config.max_datum_size)
+    found = [*filter(bytes.strip, next(following, []))]
     lines, format = found[:SAMPLE], JsonLines(config)
 
     def refused(config: DatasetConfig, options: TableOptions) -> dict[int, str]:
-        format, content = JsonLines(config), io.BytesIO(b"\n".join(lines))
+        nonlocal following
+        following, later = tee(following)  # as in CSV
+        format, content = JsonLines(config), _Joined(b"\n".join([*each, b""]) for each in chain([found], later))
         batches = batches_of(config, format, content, format.name, PurePath(name), len(lines), options)
         return dict(next(batches).refused)
 
@@ -304,14 +316,13 @@ def _proposed_json(stream: Readable, name: str, options: TableOptions) -> str:
 
 
 class _Joined:
-    """Some bytes, then a stream."""
+    """Some bytes as a stream, whose reads return one piece each."""
 
-    def __init__(self, head: bytes, stream: Readable) -> None:
-        self._head, self._stream = head, stream
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
 
     def read(self, size: int, /) -> bytes:
-        head, self._head = self._head, b""
-        return head or self._stream.read(size)
+        return next(self._pieces, b"")
 
 
 def _proposed(sample: _Sample, names: Sequence[str], name: str, options: TableOptions, format: str) -> str:
@@ -555,7 +566,9 @@ def _times(sample: _Sample, names: Sequence[str], options: TableOptions) -> tupl
         for format in _formats(values, options, is_named=name.lower() in _TIME_NAMES or options.time is not None):
             texts = ["" if value is None else str(value) for value in values]
             times = Times(format, zone)
-            found = [time if isinstance(time := times[text], int) else None for text in texts]
+            read = [times[text] for text in texts]
+            answers = of_one_series(read) if options.ambiguous == INFER else {}
+            found = [time if isinstance(time := answers.get(at, each), int) else None for at, each in enumerate(read)]
             if 2 * sum(time is not None for time in found) <= len(found):
                 continue
             lacks_offset = options.tz is None and _lacks_offset(texts, found, format)

@@ -8,7 +8,8 @@ except that a number beside another one must have all its digits: strptime reads
 24:00 is the end of a day, in all forms.
 
 A time without an offset needs a zone. Where the clocks of the zone were put forward, some local times never were; where
-they were put back, some were twice. Both are refused: nobody can know which moment is meant.
+they were put back, some were twice. Both are refused, the latter as a `Twice`: one time alone does not say which moment
+is meant.
 """
 
 from __future__ import annotations
@@ -45,6 +46,32 @@ _PARTS = re.compile(r"%.|\s+|[0-9]|[^%\s0-9]+|%", re.DOTALL)  # of a format; eac
 _HOUR, _FRACTION = "%H", "%f"
 _WIDTHS = dict.fromkeys(["%" + letter for letter in "ymdHIMSUWV"], 2) | {"%Y": 4, "%G": 4, "%j": 3, "%u": 1, "%w": 1}
 _NUMBERS = frozenset([*_WIDTHS, _FRACTION, "%c", "%x", "%X", *"0123456789"])  # they begin and end with a digit
+
+
+class Twice(str):
+    """Why a local time is refused that was twice.
+
+    Attributes:
+        moments: both, microseconds since 1970.
+    """
+
+    __slots__ = ("moments",)
+
+    moments: tuple[int, int]
+
+    def is_near(self, other: Twice) -> bool:
+        """Return whether both times are in the same hour that was twice."""
+        return abs(self.moments[0] - other.moments[0]) < self.moments[1] - self.moments[0]
+
+
+def refusal(error: InvalidInput, begin: str = "") -> str:
+    """Return why a time is refused, after the beginning of a message; a `Twice` if it was twice."""
+    if "moments" not in error.context:
+        return begin + error.message
+    twice = Twice(begin + error.message)
+    first, second = map(microseconds, error.context["moments"])
+    twice.moments = first, second
+    return twice
 
 
 class Zone:
@@ -182,7 +209,7 @@ class Times(dict[str, int | str]):
         try:
             found = self.read(text)
         except InvalidInput as error:
-            found = error.message
+            found = refusal(error)
         for known in (self, self._dates, self._clocks):
             if len(known) >= _CACHED:
                 known.clear()
@@ -199,7 +226,7 @@ class Times(dict[str, int | str]):
         try:
             return self._read(text.strip())
         except InvalidInput as error:
-            raise InvalidInput(f"{shown(text)}: {error.message}", hint=error.hint) from None
+            raise InvalidInput(f"{shown(text)}: {error.message}", hint=error.hint, **error.context) from None
 
     def _iso(self, text: str) -> int:
         day, clock = text[:10], text[10:]

@@ -222,7 +222,7 @@ def test_a_small_table_does_not_become_a_large_one_in_memory(stations, monkeypat
 def test_rows_that_become_large_are_read_a_few_at_a_time(stations, monkeypatch, columns):
     monkeypatch.setattr(arrow_in, "_DECODED", 10_000)
     encoded = []
-    monkeypatch.setattr(arrow_in._Columns, "encode", lambda _, rows, __: encoded.append(rows.num_rows) or Batch())
+    monkeypatch.setattr(arrow_in._Columns, "encode", lambda _, rows, *__: encoded.append(rows.num_rows) or Batch())
     stations.append_arrow(pa.table({"reftime": times(*[T] * 100), **columns}))
     assert (sum(encoded), max(encoded) < 11) == (100, True)
 

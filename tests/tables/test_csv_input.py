@@ -285,7 +285,7 @@ def test_the_hint_for_another_delimiter_names_it(dataset):
 
 @pytest.mark.parametrize(
     "options",
-    [{"time": ""}, {"time": 5}, {"tz": ""}, {"time_format": 5}, {"null": "NA"}, {"null": [5]}]
+    [{"time": ""}, {"time": 5}, {"tz": ""}, {"ambiguous": "first"}, {"time_format": 5}, {"null": "NA"}, {"null": [5]}]
     + [{"delimiter": each} for each in ("", ",,", '"', "\n", "a", ".", "\0")]
     + [{"decimal": each} for each in ("", ";", ",,", "'", 1)]
     + [{"thousands": each} for each in ("", ";", ",,", ".", 1)]
@@ -496,9 +496,9 @@ def test_rows_whose_names_are_long_are_read_a_few_at_a_time(create, monkeypatch)
     encoded = []
     encode = csv_input.Columns.encode
 
-    def spy(self, records):
+    def spy(self, records, moments):
         encoded.append(len(records.lines))
-        return encode(self, records)
+        return encode(self, records, moments)
 
     monkeypatch.setattr(csv_input.Columns, "encode", spy)
     rows = "2026-11-20T00:00:00Z,1\n" * 100

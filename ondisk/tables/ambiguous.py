@@ -1,0 +1,176 @@
+"""Local times that were twice, when a clock was put back: the order of the rows decides which moment is meant.
+
+Rows that follow each other in such an hour are a run. The rows of one series, such as a station, are in the order of
+time, so the clock was put back where the time of a series goes back, or, if it does so nowhere, where two times are
+equal. If a run has one such place, the rows before it are of the first hour and the others of the second. In all other
+cases the order does not tell, and the rows of the series in this run are refused.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+
+from ondisk.config import DatasetConfig
+from ondisk.formats.base import BATCH_BYTES
+from ondisk.table_options import INFER, REFTIME, TableOptions
+from ondisk.tables.times import Twice
+
+_MOST_ROWS = 100_000  # of a run
+
+Piece = TypeVar("Piece", contravariant=True)
+Answers: TypeAlias = dict[int, int | str]
+"""Place of a row whose time was twice → its moment, microseconds since 1970; or why it is refused."""
+
+
+class Rows(Protocol[Piece]):
+    """Reads pieces of a table, some rows each.
+
+    Attributes:
+        fields: the names of those that distinguish the series.
+    """
+
+    fields: Sequence[str]
+
+    def times(self, piece: Piece) -> Sequence[int | str | None]:
+        """Return the time of each row: its moment, or why it has none, perhaps a `Twice`; or None."""
+
+    def series(self, piece: Piece) -> Iterable[object]:
+        """Return to which series each row belongs, by something that can be a key."""
+
+    def size(self, piece: Piece) -> int:
+        """Return about how many bytes a piece has."""
+
+
+class _Row(NamedTuple):
+    answers: Answers
+    place: int
+    series: object
+    time: Twice
+
+
+def fields_of_series(config: DatasetConfig) -> list[str]:
+    """Return the fields that together distinguish the series of a dataset."""
+    return [name for name in config.unique or config.fields if name != REFTIME]
+
+
+def switches(times: Sequence[int]) -> list[int]:
+    """Return the places of the rows of a series from which on the second hour can be.
+
+    Args:
+        times: local times of one hour that was twice, in any unit.
+    """
+    pairs = [*enumerate(pairwise(times), 1)]
+    back = [place for place, (before, after) in pairs if after < before]
+    return back or [place for place, (before, after) in pairs if after == before]
+
+
+def decided(pieces: Iterable[Piece], rows: Rows[Piece], options: TableOptions) -> Iterator[tuple[Piece, Answers]]:
+    """Yield the pieces of a table, each with what is decided about its times that were twice.
+
+    A piece is held back until the run at its end is complete.
+
+    Memory: the rows of a run, at most `_MOST_ROWS` or `BATCH_BYTES`, and two pieces.
+    """
+    runs, held, size = _Runs(rows.fields), list[tuple[Piece, Answers]](), 0
+    for piece in pieces:
+        answers = Answers()
+        held.append((piece, answers))
+        if options.ambiguous == INFER:
+            runs.read(rows.times(piece), partial(rows.series, piece), answers)
+        if runs.open:
+            size += rows.size(piece)
+            runs.limit(size)
+        if not runs.open or runs.is_long:
+            yield from held
+            held, size = [], 0
+    runs.end()
+    yield from held
+
+
+def of_one_series(times: Sequence[int | str]) -> Answers:
+    """Return what is decided about the times of a table that has one series."""
+    runs, answers = _Runs(()), Answers()
+    runs.read(times, lambda: [()] * len(times), answers)
+    runs.end()
+    return answers
+
+
+class _Runs:
+    """The runs of a table.
+
+    Args:
+        fields: as `Rows.fields`.
+
+    Attributes:
+        open: the rows of a run that may go on; the last one, if it is too long.
+        is_long: the run has too many rows, which are refused.
+    """
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        self.open: list[_Row] = []
+        self.is_long = False
+        self._same = f" with the same {', '.join(fields)}" if fields else ""
+        self._before: int | None = None  # the moment of the row before the run
+
+    def read(self, times: Sequence[int | str | None], series: Callable[[], Iterable[object]], answers: Answers) -> None:
+        """Read the next rows, and put into `answers` what is decided about them, now or later."""
+        if not self.open and Twice not in {*map(type, times)}:
+            self._before = next((time for time in reversed(times) if isinstance(time, int)), self._before)
+            return
+        for place, (time, key) in enumerate(zip(times, series(), strict=True)):
+            if isinstance(time, Twice):
+                if self.open and not time.is_near(self.open[-1].time):
+                    self.end(time.moments[0])
+                self.open.append(_Row(answers, place, key, time))
+            elif isinstance(time, int):
+                self.end(time)
+                self._before = time
+
+    def limit(self, size: int) -> None:
+        """Refuse the rows of the run if it is too long.
+
+        Args:
+            size: of the rows that are held for it, bytes.
+        """
+        if self.is_long or len(self.open) > _MOST_ROWS or size > BATCH_BYTES:
+            why = f"more than {_MOST_ROWS:,} rows, or {BATCH_BYTES >> 20} MiB, follow each other in this hour"
+            _refuse(self.open, why)
+            self.open, self.is_long = self.open[-1:], True
+
+    def end(self, after: int | None = None) -> None:
+        """End the run, and decide about its rows.
+
+        Args:
+            after: the moment of the next row; None at the end of the table.
+        """
+        if not self.open:
+            return
+        first, last = self.open[0].time.moments, self.open[-1].time.moments
+        if self.is_long:
+            self.limit(0)
+        elif (self._before is not None and self._before > first[1]) or (after is not None and after < last[0]):
+            _refuse(self.open, "the rows before or after this hour are not in the order of time")
+        else:
+            self._decide()
+        self._before, self.open, self.is_long = last[0], [], False
+
+    def _decide(self) -> None:
+        by_series = defaultdict[object, list[_Row]](list)
+        for row in self.open:
+            by_series[row.series].append(row)
+        for some in by_series.values():
+            places = switches([row.time.moments[0] for row in some])
+            if len(places) != 1:
+                _refuse(some, f"the second hour can begin at {len(places) or 'none'} of the rows{self._same}")
+                continue
+            for number, row in enumerate(some):
+                row.answers[row.place] = row.time.moments[number >= places[0]]
+
+
+def _refuse(rows: Iterable[_Row], why: str) -> None:
+    for row in rows:
+        row.answers[row.place] = f"{row.time}; the order of the rows does not tell which one is meant: {why}"
