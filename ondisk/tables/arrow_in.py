@@ -104,12 +104,12 @@ def batches(
     """
     options.refuse_those_of_csv("a table of Arrow or Parquet")
     with errors_of(name):  # names of columns may be other than UTF-8
-        columns = _Columns(reader.schema, config, format, options)
-    return joined(_parsed(reader, columns, config, format, batch_size, name), batch_size)
+        table = TableToData(reader.schema, config, format, options)
+    return joined(_parsed(reader, table, config, format, batch_size, name), batch_size)
 
 
 def _parsed(
-    reader: pa.RecordBatchReader, columns: _Columns, config: DatasetConfig, format: Format, batch_size: int, name: str
+    reader: pa.RecordBatchReader, table: TableToData, config: DatasetConfig, format: Format, batch_size: int, name: str
 ) -> Iterator[Batch]:
     before = 0
     rows = iter(reader)
@@ -122,7 +122,7 @@ def _parsed(
             break
         for some in _slices(given, config.max_datum_size, batch_size):
             with errors_of(name):
-                batch = columns.encode(some, format)
+                batch = table.encode(some, format)
             batch.refused = [(place, f"row {before + place + 1}: {reason}") for place, reason in batch.refused]
             before += some.num_rows
             yield batch
@@ -164,13 +164,19 @@ def _decoded_size(column: pa.Array) -> int:
         return len(column) * (most or 0)
     if types.is_struct(kind):
         return sum(map(_decoded_size, column.flatten()))
+    if types.is_map(kind):  # it has a method flatten, which fails
+        return _decoded_size(column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))))
     if types.is_nested(kind) and hasattr(column, "flatten"):
         return _decoded_size(column.flatten())
     return _POINTER * len(column) if types.is_null(kind) else int(column.nbytes)
 
 
-class _Columns:
-    """The columns of a table, and how their values become data.
+class TableToData:
+    """Turns the rows of tables with one schema into data.
+
+    Args:
+        schema: names and types of the columns.
+        format: of the dataset.
 
     Raises:
         InvalidInput: a column does not exist, or has a type that cannot be stored.
@@ -236,7 +242,11 @@ class _Columns:
             raise InvalidInput(f"two columns are {shown(key)}, one of them {shown(name)}", hint="Rename one of them.")
 
     def encode(self, rows: pa.RecordBatch, format: Format) -> Batch:
-        """Return rows as data of a format; refuse those that cannot be stored."""
+        """Return rows as data of a format; refuse those that cannot be stored.
+
+        Raises:
+            InvalidInput: a string is not UTF-8.
+        """
         refused: dict[int, str] = {}
         arrays: dict[str, pa.Array] = {}
         for name, convert in self._converts:
