@@ -63,7 +63,7 @@ class Constraint:
     def _refuse(self, reftime: int, metadata: Mapping[str, Any]) -> NoReturn:
         kinds = {"reftime": FieldType.TIMESTAMP, **self._fields}
         values = {"reftime": reftime, **metadata}
-        row = ", ".join(f"{name} {_text(restored(value, kinds[name]))}" for name, value in values.items())
+        row = ", ".join(f"{name} {_text(restored(values[name], kinds[name]))}" for name in kinds if name in values)
         message = f"the row with {row} does not match {shown(self._match)}, which the write overwrites"
         raise InvalidInput(f"{message}; nothing was stored", hint=_HINT)
 

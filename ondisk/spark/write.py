@@ -15,21 +15,26 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ByteType,
     DataType,
+    DateType,
     FloatType,
     IntegerType,
     NullType,
     ShortType,
+    StructField,
     StructType,
+    TimestampNTZType,
+    TimeType,
 )
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.append import AppendResult, refuse_old
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import check_takes_data, open_directory, read_config
-from ondisk.datum import FieldType
+from ondisk.datum import CONTENT
 from ondisk.errors import DatasetNotFound, InvalidInput
 from ondisk.formats import Batch, Format, find
 from ondisk.formats.base import BATCH_BYTES, BATCH_SIZE
@@ -46,17 +51,15 @@ from ondisk.spark.report import WriteReport
 from ondisk.spark.source import check_options, flag, path_of, spare_collections
 from ondisk.staging.jobs import remove
 from ondisk.staging.stage import FinishedStage, Stage
+from ondisk.table_options import REFTIME, TableOptions
 from ondisk.tables.arrow_columns import Column, all_columns
-from ondisk.tables.arrow_data import ArrowToData
-from ondisk.tables.arrow_rows import RowsToData
-from ondisk.tables.columns import DATA
+from ondisk.tables.arrow_in import TableToData
+from ondisk.tables.columns import DATA, PLACE
 
 OPTIONS = ("path", "on_duplicate")
 _ON_DUPLICATE = ("skip", "fail")
-_WIDENED = {
-    FieldType.INTEGER: (ByteType, ShortType, IntegerType),
-    FieldType.REAL: (FloatType,),
-}
+_WIDENED = {pa.int64(): (ByteType, ShortType, IntegerType), pa.float64(): (FloatType,)}
+_TEXTS = (DateType, TimestampNTZType, TimeType)  # what these become in a content
 _CAST = "Cast {name} to another type, such as string."
 _CORRECT = "Remove or correct such rows before writing; nothing was stored."
 
@@ -226,48 +229,42 @@ def _directory_of(path: str) -> Any:
 
 
 class _Rows:
-    """Turns rows of Spark into data.
+    """Turns rows of Spark into data by the rule of tables of Arrow, except for declared columns: their names may have
+    any case, and their types must be exact.
 
     Raises:
-        InvalidInput: the dataset has no such column, or one of another type; or a required column is missing.
+        InvalidInput: a column cannot be stored, or has another type; or a required column is missing.
     """
 
     def __init__(self, config: DatasetConfig, schema: StructType) -> None:
-        self._labels: dict[str, str] = {}
-        known = {name: each for name, each in all_columns(config).items() if each.field is not None}
-        self._fields: list[tuple[str, FieldType, str]] = []
-        self._data: ArrowToData | None = None
-        is_raw = find(config.format).raw
+        known = {name: each for name, each in all_columns(config).items() if name not in PLACE}
+        columns: list[tuple[str, pa.DataType]] = []
         for field in schema.fields:
-            name = resolved(field.name, known)
-            if name in self._labels:
-                hint = "Drop or rename one of them."
-                raise InvalidInput(f"two columns have the name {name}: {self._labels[name]}, {field.name}", hint=hint)
-            if name is not None:
-                self._labels[name] = field.name
-            if name == DATA:
-                self._data = ArrowToData(arrow_type(field.dataType, "the column data", _CAST), is_raw=is_raw)
-                continue
-            column = None if name is None else known[name]
-            if column is None or column.field is None:
-                hint = f"Drop or rename it; the columns are {', '.join([*known, DATA])}."
-                raise InvalidInput(f"the dataset has no column {field.name!r} that can be written", hint=hint)
-            _check_type(column, column.field[1], field.dataType)
-            if name != "reftime":
-                self._fields.append((column.field[0], column.field[1], field.name))
-        missing = [name for name in ("reftime", *([DATA] if is_raw else [])) if name not in self._labels]
-        if missing:
-            raise InvalidInput(f"the column {missing[0]} is missing", hint="Every datum needs it.")
-        data = None if self._data is None else (self._labels[DATA], self._data)
-        self._rows = RowsToData(self._labels["reftime"], self._fields, data)
+            name = resolved(field.name, known) or field.name
+            if name in known:
+                _check_type(known[name], field.dataType)
+            elif name.lower() in PLACE:  # of a load: the content would contain where the datum was stored before
+                hint = f"Drop it, or rename it: the columns are {', '.join([*known, DATA])} and {CONTENT}KEY."
+                raise InvalidInput(f"the dataset has no column {name!r} that can be written", hint=hint)
+            columns.append((name, _type_of(field)))
+        self._names = [name for name, _ in columns]
+        if REFTIME not in self._names:
+            raise InvalidInput(f"the column {REFTIME} is missing", hint="Every datum needs it.")
+        self._table = TableToData(pa.schema(columns), config, find(config.format)(config), TableOptions())
 
     def encode(self, rows: pa.RecordBatch, format: Format) -> Batch:
         """Return rows as data of a format."""
-        return self._rows.encode(rows, format)
+        return self._table.encode(rows.rename_columns(self._names), {}, format)
 
 
-def _check_type(column: Column, kind: FieldType, given: DataType) -> None:
-    if spark_type(column) == given or isinstance(given, (*_WIDENED.get(kind, ()), NullType)):
+def _type_of(field: StructField) -> pa.DataType:
+    if isinstance(field.dataType, _TEXTS):
+        return to_arrow_type(field.dataType)
+    return arrow_type(field.dataType, f"the column {field.name}", _CAST)
+
+
+def _check_type(column: Column, given: DataType) -> None:
+    if spark_type(column) == given or isinstance(given, (*_WIDENED.get(column.kind, ()), NullType)):
         return
     wanted = spark_type(column).simpleString()
     hint = f"Cast it: col({column.name!r}).cast({wanted!r})."

@@ -105,9 +105,9 @@ def batches(
     """
     options.refuse_those_of_csv("a table of Arrow or Parquet")
     with errors_of(name):  # names of columns may be other than UTF-8
-        columns = _Columns(reader.schema, config, format, options)
-    pieces = decided(_pieces(reader, config.max_datum_size, batch_size), columns, options)
-    return joined(_parsed(pieces, columns, format, name), batch_size)
+        table = TableToData(reader.schema, config, format, options)
+    pieces = decided(_pieces(reader, config.max_datum_size, batch_size), table, options)
+    return joined(_parsed(pieces, table, format, name), batch_size)
 
 
 def _pieces(reader: pa.RecordBatchReader, longest: int, batch_size: int) -> Iterator[pa.RecordBatch]:
@@ -117,14 +117,14 @@ def _pieces(reader: pa.RecordBatchReader, longest: int, batch_size: int) -> Iter
 
 
 def _parsed(
-    pieces: Iterator[tuple[pa.RecordBatch, Answers]], columns: _Columns, format: Format, name: str
+    pieces: Iterator[tuple[pa.RecordBatch, Answers]], table: TableToData, format: Format, name: str
 ) -> Iterator[Batch]:
     before = 0
     while True:
         with errors_of(name):
             if (piece := next(pieces, None)) is None:
                 return
-            batch = columns.encode(*piece, format)
+            batch = table.encode(*piece, format)
         batch.refused = [(place, f"row {before + place + 1}: {reason}") for place, reason in batch.refused]
         before += piece[0].num_rows
         yield batch
@@ -166,13 +166,19 @@ def _decoded_size(column: pa.Array) -> int:
         return len(column) * (most or 0)
     if types.is_struct(kind):
         return sum(map(_decoded_size, column.flatten()))
+    if types.is_map(kind):  # it has a method flatten, which fails
+        return _decoded_size(column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))))
     if types.is_nested(kind) and hasattr(column, "flatten"):
         return _decoded_size(column.flatten())
     return _POINTER * len(column) if types.is_null(kind) else int(column.nbytes)
 
 
-class _Columns:
-    """The columns of a table, and how their values become data.
+class TableToData:
+    """Turns the rows of tables with one schema into data.
+
+    Args:
+        schema: names and types of the columns.
+        format: of the dataset.
 
     Attributes:
         fields: the declared ones that distinguish the series of the table.
@@ -261,6 +267,9 @@ class _Columns:
 
         Args:
             answers: what is decided about times that were twice.
+
+        Raises:
+            InvalidInput: a string is not UTF-8.
         """
         refused: dict[int, str] = {}
         arrays: dict[str, pa.Array] = {}

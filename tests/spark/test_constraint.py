@@ -11,11 +11,18 @@ from ondisk.datum import canonical, microseconds
 from ondisk.errors import InvalidInput
 from ondisk.formats import Batch
 from ondisk.matcher import matches
+from ondisk.matcher.parser import parse
 from ondisk.spark.constraint import Constraint
 from ondisk.testing import strategies
 from ondisk.testing.strategies import EVERY_TYPE
 
 CONFIG = DatasetConfig.from_mapping({"format": "seg", "step": "daily", "fields": EVERY_TYPE})
+
+
+def test_a_row_is_named_by_its_declared_fields():
+    batch = Batch([0], [{"sensor": "x", "product": "a"}], [b""])
+    with pytest.raises(InvalidInput, match=r"the row with reftime 1970-01-01 00:00:00\+00:00, product 'a' does not"):
+        Constraint(parse("product: b", EVERY_TYPE), "product: b", CONFIG).check(batch)
 
 
 @given(st.data())

@@ -61,8 +61,9 @@ def stations(dataset):
 
 def test_each_batch_is_written_and_the_last_one_marked(create, query):
     dataset = create(**ANY)
-    source = query(dataset).run(2)
+    source = query(dataset).run(2, change=lambda rows: rows.selectExpr("*", "2 * station AS t"))
     assert stations(dataset) == [*range(20)]
+    assert all(each.data == {"t": 2 * each.metadata["station"]} for each in dataset.query())
     assert dataset.parts_of(source) == {1}
     assert query(dataset).run() == source
     assert stations(dataset) == [*range(30)]

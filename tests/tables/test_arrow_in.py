@@ -44,13 +44,14 @@ def test_columns_become_reftime_metadata_and_content(stations):
             "wind": pa.array([3.5, None], pa.float32()),
             "data.note": pa.array([None, "gusty"]),
             "many": pa.array([[1, None], None], pa.large_list(pa.int16())),
+            "pairs": pa.array([None, [("k", 5), ("n", None)]], pa.map_(pa.string(), pa.int16())),
         }
     )
     result = stations.append_arrow(table, time="when")
     assert (result.imported, result.refused) == (2, 0)
     assert contents(stations) == [
         (T, {"station": 5, "level": 1.0, "name": "a"}, {"wind": 3.5, "many": [1, None]}),
-        (T + timedelta(hours=1), {"level": 2.0, "name": "b"}, {"note": "gusty"}),
+        (T + timedelta(hours=1), {"level": 2.0, "name": "b"}, {"note": "gusty", "pairs": {"k": 5}}),
     ]
 
 
@@ -202,9 +203,10 @@ SHARED = pa.DictionaryArray.from_arrays(pa.array([0] * 1000), pa.array(["x" * 20
     [
         pa.ListArray.from_arrays(pa.array(range(1001), pa.int32()), SHARED),
         pa.StructArray.from_arrays([SHARED], ["a"]),
+        pa.MapArray.from_arrays(pa.array(range(1001), pa.int32()), pa.array(["a"] * 1000), SHARED),
         pa.FixedSizeListArray.from_arrays(pa.nulls(1_000_000), 1000),
     ],
-    ids=["lists of shared texts", "structs of shared texts", "lists of nothing"],
+    ids=["lists of shared texts", "structs of shared texts", "maps to shared texts", "lists of nothing"],
 )
 def test_a_small_table_does_not_become_a_large_one_in_memory(stations, monkeypatch, column):
     monkeypatch.setattr(arrow_in, "_DECODED", 100_000)
@@ -222,7 +224,7 @@ def test_a_small_table_does_not_become_a_large_one_in_memory(stations, monkeypat
 def test_rows_that_become_large_are_read_a_few_at_a_time(stations, monkeypatch, columns):
     monkeypatch.setattr(arrow_in, "_DECODED", 10_000)
     encoded = []
-    monkeypatch.setattr(arrow_in._Columns, "encode", lambda _, rows, *__: encoded.append(rows.num_rows) or Batch())
+    monkeypatch.setattr(arrow_in.TableToData, "encode", lambda _, rows, *__: encoded.append(rows.num_rows) or Batch())
     stations.append_arrow(pa.table({"reftime": times(*[T] * 100), **columns}))
     assert (sum(encoded), max(encoded) < 11) == (100, True)
 
