@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ondisk.errors import InvalidInput, LockError, UnsupportedFilesystem
+from ondisk.errors import DurabilityLost, InvalidInput, LockError, UnsupportedFilesystem
 from ondisk.filesystem.os_errors import raise_as_ours
 
 if TYPE_CHECKING:
@@ -40,11 +40,15 @@ class SharedLock:
 class WritersLock:
     """The writers' lock of a dataset: an flock on the file `.lock`, which is never removed.
 
-    The file contains one record of the holder (JSON, padded with blanks): pid, host, verb, start. The record is stale
-    while nobody holds the lock. If the holder is killed, the kernel frees the lock at once.
+    The file contains one record of the holder (JSON, padded with blanks): pid, host, verb, start. Blanks replace it
+    when the lock is released. If the holder is killed, the kernel frees the lock at once, and the record stays.
 
     Args:
         timeout: seconds to wait for the lock.
+
+    Attributes:
+        is_unsettled: a holder was killed, or a sync failed: the log of the index may end with a commit that is not
+            known to be durable. Whoever settles that sets it to False; until then each holder leaves its record.
     """
 
     _name = LOCK
@@ -56,6 +60,8 @@ class WritersLock:
         self._timeout = timeout
         self._verb = ""
         self._lock: BaseFileLock | None = None
+        self._descriptor = -1
+        self.is_unsettled = False
 
     @contextlib.contextmanager
     def hold(self, verb: str, timeout: float | None = None) -> Iterator[None]:
@@ -93,21 +99,33 @@ class WritersLock:
                 raise _no_locks(self._directory.path) from error
             raise_as_ours(error, str(self._directory.path / self._name))
         try:
-            yield
+            try:
+                yield
+            except DurabilityLost:
+                self.is_unsettled = True
+                raise
+            finally:
+                if self._lock.lock_counter == 1 and not self.is_unsettled:
+                    self._write(b"")
         finally:
             # Release explicitly: a forked child has a copy of the descriptor, which would keep the lock.
             self._lock.release()
 
     def _sign(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        with contextlib.suppress(OSError):
+            self.is_unsettled |= os.pread(descriptor, 1, 0) == b"{"
         holder = {
             "pid": os.getpid(),
             "host": os.uname().nodename,
             "verb": self._verb,
             "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
-        record = json.dumps(holder).encode()[: _LOCK_RECORD - 1].ljust(_LOCK_RECORD - 1) + b"\n"
+        self._write(json.dumps(holder).encode()[: _LOCK_RECORD - 1])
+
+    def _write(self, record: bytes) -> None:
         with contextlib.suppress(OSError):  # a full disk: the lock is held, but names no holder
-            os.pwrite(descriptor, record, 0)
+            os.pwrite(self._descriptor, record.ljust(_LOCK_RECORD - 1) + b"\n", 0)
 
     def _timed_out(self) -> LockError:
         who = "another process"

@@ -376,10 +376,7 @@ class Index:
             if self.checkpoint() and (kept := has_long_log(self.directory)) is not None:
                 with sqlite_errors(self.directory):
                     connection.execute(f"PRAGMA journal_size_limit={kept}")
-                    connection.execute("BEGIN IMMEDIATE")
-                    connection.execute("UPDATE dataset SET seq = seq + 1")
-                    connection.execute("UPDATE dataset SET seq = seq - 1")
-                    connection.execute("COMMIT")
+                self.settle_log()
                 self.checkpoint()
         except DurabilityLost:
             raise
@@ -387,10 +384,29 @@ class Index:
             pass  # the log takes space only, and the next opening for writing tries again
         finally:
             with contextlib.suppress(sqlite3.Error):
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
                 connection.execute(f"PRAGMA journal_size_limit={WAL_LIMIT}")
             self.rest()
+
+    def settle_log(self) -> None:
+        """Commit a page unchanged: then the write-ahead log ends with what is seen now, and that is durable.
+
+        A process that is killed while it syncs a commit leaves it in the log. While others have the index open, nobody
+        sees it; but who opens the index after them does. If nobody had, it is seen, and not durable.
+
+        Raises:
+            DiskFull, DurabilityLost: the commit failed.
+
+        Locks: the caller must hold the writers' lock.
+        """
+        with self._writing() as connection, sqlite_errors(self.directory):
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("UPDATE dataset SET seq = seq + 1")
+                connection.execute("UPDATE dataset SET seq = seq - 1")
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
 
     def close(self, *, queries: bool = True) -> None:
         """Close all connections, a reading one last: then SQLite keeps `-wal` and `-shm`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import pickle
@@ -9,7 +10,7 @@ import shutil
 from datetime import UTC, datetime
 
 import pytest
-from worlds import hours
+from worlds import datum, fail, hours, locked
 
 import ondisk
 from ondisk import Datum
@@ -22,7 +23,10 @@ from ondisk.errors import (
     ReadOnly,
     StateError,
 )
+from ondisk.filesystem import LOCK
 from ondisk.index import INDEX
+from ondisk.maintenance.states import State
+from ondisk.segments.concat_writer import ConcatWriter
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 
@@ -272,3 +276,58 @@ def test_a_dataset_that_is_removed_while_it_is_open_says_so(create, is_restored)
         assert "open it again" in error.value.hint
     with pytest.raises(DatasetNotFound):
         [*dataset.query()]
+
+
+DAYS = ["2026/11-20.jsonl", "2026/11-21.jsonl"]
+
+
+def leave_commit(path, change):
+    """Leave the log and the lock of a process that was killed while it synced a commit, and return what it has written.
+
+    Another process has the index open, so nobody sees the commit.
+    """
+    twin = path.with_name("twin")
+    shutil.copytree(path, twin, ignore=shutil.ignore_patterns("*-shm"))
+    with ondisk.open(twin) as dataset:
+        change(dataset)
+    shutil.copyfile(twin / f"{INDEX}-wal", path / f"{INDEX}-wal")
+    with locked(path):
+        record = (path / LOCK).read_bytes()
+    (path / LOCK).write_bytes(record)
+    return twin
+
+
+@pytest.fixture
+def reader(create):
+    """Open a dataset of two data to read, in a process that has its index open until the end."""
+    with create(fields={"station": "text"}) as dataset:
+        dataset.append([datum(1), datum(2)])
+    with ondisk.open(dataset.path, read_only=True) as reader:
+        assert hours(reader) == [1, 2]
+        yield reader
+
+
+def hours_after(reader):
+    """Return the data when nobody has had the index open for a moment."""
+    reader.close()
+    with ondisk.open(reader.path) as dataset:
+        assert {found.state for found in dataset.check()} == {State.OK}
+        return hours(dataset)
+
+
+def test_a_new_segment_is_removed_with_the_commit_that_a_killed_process_left_in_the_log(reader):
+    twin = leave_commit(reader.path, lambda dataset: dataset.append([datum(30)]))
+    shutil.copy2(twin / DAYS[1], reader.path / "2026/.11-21.jsonl.2")
+    ondisk.open(reader.path).close()
+    assert not (reader.path / "2026/.11-21.jsonl.2").exists()
+    assert hours_after(reader) == [1, 2]
+
+
+def test_bytes_are_cut_with_the_commit_that_a_killed_process_left_in_the_log(reader, monkeypatch):
+    twin = leave_commit(reader.path, lambda dataset: dataset.append([datum(3)]))
+    shutil.copy2(twin / DAYS[0], reader.path / DAYS[0])
+    with ondisk.open(reader.path) as dataset, monkeypatch.context() as patch:
+        patch.setattr(ConcatWriter, "sync", fail(errno.EIO))
+        with pytest.raises(OSError, match="Input/output"):
+            dataset.append([datum(4)])
+    assert hours_after(reader) == [1, 2]

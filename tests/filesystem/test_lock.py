@@ -14,6 +14,7 @@ import pytest
 from worlds import fail
 
 from ondisk.errors import (
+    DurabilityLost,
     LockError,
     UnsupportedFilesystem,
 )
@@ -69,6 +70,37 @@ def test_the_lock_of_a_killed_process_is_free_at_once(directory, holder):
     holder.wait()
     with WritersLock(directory, 0).hold("append"):
         assert json.loads((directory.path / LOCK).read_bytes())["pid"] == os.getpid()
+
+
+def is_unsettled(directory, *, settle=False):
+    lock = WritersLock(directory, 0)
+    with lock.hold("append"):
+        found, lock.is_unsettled = lock.is_unsettled, lock.is_unsettled and not settle
+    return found
+
+
+def test_a_killed_holder_is_noticed_until_somebody_has_settled_what_it_left(directory, holder):
+    assert not (directory.path / LOCK).read_bytes().isspace()
+    holder.kill()
+    holder.wait()
+    assert is_unsettled(directory)
+    assert is_unsettled(directory, settle=True)
+    assert not is_unsettled(directory)
+
+
+def test_a_holder_that_releases_the_lock_leaves_nothing_to_settle(directory):
+    lock = WritersLock(directory, 0)
+    with lock.hold("append"), lock.hold("delete"):
+        pass
+    assert (directory.path / LOCK).read_bytes().isspace()
+    assert not is_unsettled(directory)
+
+
+def test_a_holder_whose_sync_failed_leaves_something_to_settle(directory):
+    with pytest.raises(DurabilityLost), WritersLock(directory, 0).hold("append"):
+        raise DurabilityLost("a sync failed")
+    assert is_unsettled(directory, settle=True)
+    assert not is_unsettled(directory)
 
 
 def test_the_lock_file_stays_and_names_its_last_holder(directory, tmp_path):

@@ -1,12 +1,13 @@
 """A disk in the model: names, inodes, and what a power cut leaves of them.
 
-A power cut keeps any subset of the directory operations that were not synced, and of a file what was synced.
+A power cut keeps any subset of the directory operations that were not synced. Of a file it keeps what was synced, or
+the beginning of what was written since.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import product, takewhile
 from typing import NamedTuple, TypeAlias
 
 Name: TypeAlias = tuple[str, int]
@@ -25,12 +26,19 @@ class Inode(NamedTuple):
     Attributes:
         stamp: tells its bytes from those of other files; a copy has the same.
         data: what is in it, one after the other.
-        synced: how many of them a power cut keeps.
+        synced: what was in it when it was last synced.
     """
 
     stamp: int
     data: tuple[int, ...]
-    synced: int
+    synced: tuple[int, ...] = ()
+
+    def after_power_cut(self) -> set[Inode]:
+        """Return every file that a power cut may leave."""
+        pairs = zip(self.data, self.synced, strict=False)
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        left = {self.synced, *(self.data[:length] for length in range(same, len(self.data) + 1))}
+        return {self._replace(data=each, synced=each) for each in left}
 
 
 class Disk(NamedTuple):
@@ -95,11 +103,10 @@ class Disk(NamedTuple):
 
     def sync_file(self, inode: int) -> Disk:
         file = self.file(inode)
-        return self.change(inode, file._replace(synced=len(file.data)))
+        return self.change(inode, file._replace(synced=file.data))
 
     def after_power_cut(self) -> Iterator[Disk]:
         """Yield every disk that a power cut may leave."""
-        inodes = tuple(each._replace(data=each.data[: each.synced]) for each in self.inodes)
         found = set()
         for kept in product((False, True), repeat=len(self.pending)):
             entries = self.durable
@@ -107,7 +114,7 @@ class Disk(NamedTuple):
                 if is_kept:
                     entries = _applied(entries, operation)
             found.add(entries)
-        for entries in found:
+        for entries, inodes in product(found, product(*(each.after_power_cut() for each in self.inodes))):
             yield Disk(entries, entries, (), inodes)
 
 

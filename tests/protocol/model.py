@@ -4,7 +4,9 @@ One segment is in the dataset, in its archive, or in both. The writer does some 
 
 - a reader does its next step: it takes a snapshot of an index, or looks for a file at one name,
 - the writer is killed. Then another process goes on: one that opens the dataset and cleans up, or one that has it open,
-- the power is cut, with any subset of the directory operations that were not synced,
+- the power is cut, with any subset of the directory operations that were not synced, and any part of the bytes and of
+  the commits,
+- a log is recovered, since nobody had its index open any more: then a commit of a killed writer is seen,
 - another program puts a file at NAME or at a hidden name, or the index is lost or replaced by an older one,
 - a disk changes bytes of the file at NAME, or somebody brings a copy of an archived segment back, and takes its file
   away.
@@ -16,11 +18,12 @@ another program that acts between the writer's look at a name and its rename of 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import product
 
 from protocol.disk import Disk, Inode, Name
 from protocol.explorer import Violation
-from protocol.state import ARCHIVE, BACKUP, CHANGED, DATASET, FOREIGN, KEPT, Index, Plan, Reader, Row, State, Step
-from protocol.writer import RULES, Writer, alias, found
+from protocol.state import ARCHIVE, BACKUP, CHANGED, DATASET, FOREIGN, KEPT, Index, Log, Plan, Reader, Row, State, Step
+from protocol.writer import RULES, Writer, acknowledged, alias, found
 
 READER_RULES = {
     "hidden first": "a reader looks at the hidden name before NAME",
@@ -78,9 +81,9 @@ class Protocol:
         disk, indexes, stored = Disk(), [Index(counter=1), Index()], set()
         for number, place in enumerate((DATASET, ARCHIVE), 1):
             if self._begin in (place, "both"):
-                disk = disk.create((place, 0), Inode(number, (number,), 1)).sync(place)
+                disk = disk.create((place, 0), Inode(number, (number,), (number,))).sync(place)
                 if len(disk.inodes) < number:  # stamps are the numbers of inodes
-                    disk = disk.change(1, Inode(1, (number,), 1))
+                    disk = disk.change(1, Inode(1, (number,), (number,)))
                 indexes[number - 1] = Index(Row(1, len(disk.inodes), 1, frozenset([number])), 1)
                 stored.add(number)
         self._older = indexes[0]
@@ -91,6 +94,7 @@ class Protocol:
             self._jobs,
             self._crashes,
             self._accidents,
+            (Log(indexes[0]), Log(indexes[1])),
             stored=frozenset(stored),
             plan=self._plan,
         )
@@ -111,6 +115,12 @@ class Protocol:
                 yield f"reader {number + 1} from {reader.at}", state._replace(readers=readers)
         if state.crashes:
             yield from self._crashed(state)
+        for place in (DATASET, ARCHIVE):
+            if state.log(place).written is not None and self._is_closed(state, place):
+                yield (
+                    f"the log of the {place} is recovered",
+                    self._recovered(state, place, state.log(place).published()),
+                )
         for accident in state.accidents:
             after = self._happened(state, accident)
             if after is not None:
@@ -213,6 +223,8 @@ class Protocol:
         file = None if look == 0 and not self._obeys("hidden first") else state.file(name)
         if file is not None:
             if row.describes(file):
+                if not state.is_disturbed and not row.data <= {*file.data}:
+                    raise Violation(f"a reader of {row} does not find all its data in {file}")
                 return following
             if not self._obeys("verify"):
                 raise Violation(f"a reader of {row} got the bytes of {file}")
@@ -249,16 +261,37 @@ class Protocol:
         jobs = tuple(each for each in state.program if each in self._jobs)
         killed = state._replace(crashes=state.crashes - 1)
         made = state.plan._replace(at=1) if state.plan.at in (2, 3) else state.plan  # perhaps on another machine
+        if state.program and state.program[0][0] == "publish":
+            yield "the sync of the commit fails", self._writer.failed(killed)._replace(program=(("open",), *jobs))
         yield "killed, and opened again", killed._replace(program=(("open",), *jobs))
         if jobs and state.program != jobs:
             yield "killed, and another process goes on", killed._replace(program=jobs)
-        for disk in state.disk.after_power_cut():
-            yield (
-                "power cut",
-                killed._replace(
-                    disk=disk, program=(("open",), *jobs), readers=(Reader(),) * len(state.readers), plan=made
-                ),
-            )
+        killed = killed._replace(program=(("open",), *jobs), readers=(Reader(),) * len(state.readers), plan=made)
+        for disk, *logs in product(state.disk.after_power_cut(), *(log.after_power_cut() for log in state.logs)):
+            after = killed._replace(disk=disk)
+            for place, log in zip((DATASET, ARCHIVE), logs, strict=True):
+                after = self._recovered(after, place, log)
+            yield "power cut", after
+
+    def _recovered(self, state: State, place: str, log: Log) -> State:
+        """Recover a log. What a commit deletes may be gone; what it adds is acknowledged when it is synced."""
+        before = state.log(place)
+        if log.last == before.last and before.synced == len(before.commits):
+            return state.with_log(place, log)
+        if log.synced == len(log.commits):
+            return acknowledged(state, place, log)
+        return state.with_log(place, log)._replace(stored=state.stored - log.commits[-1][1])
+
+    def _is_closed(self, state: State, place: str) -> bool:
+        """Return whether no process need have an index open."""
+        which = (DATASET, ARCHIVE).index(place)
+        is_between = not state.program or state.program[0] in (("open",), *self._jobs)
+        is_planned = state.plan.at in (2, 3) and place == DATASET
+        return (
+            is_between
+            and not is_planned
+            and not any(0 < each.at < _DONE and len(each.snapshots) > which for each in state.readers)
+        )
 
     def _happened(self, state: State, accident: str) -> State | None:
         """Return the state after an accident, or None if it cannot happen now."""
@@ -292,7 +325,7 @@ class Protocol:
         is_between = self._is_between_jobs(state)
         if (over is not None and over != (inode is not None)) or (self._is_folder and not is_between):
             return None
-        disk = state.disk.unlink(name).create(name, Inode(FOREIGN, (FOREIGN,), 1)).sync(name[0])
+        disk = state.disk.unlink(name).create(name, Inode(FOREIGN, (FOREIGN,), (FOREIGN,))).sync(name[0])
         stored = state.stored
         if inode is not None:
             copies = {found(state, place) for place in (DATASET, ARCHIVE)} if is_between else set()
@@ -301,7 +334,8 @@ class Protocol:
         return state._replace(disk=disk, stored=stored | {FOREIGN})
 
     def _is_between_jobs(self, state: State) -> bool:
-        return not state.program or state.program[0] in self._jobs
+        """Return whether no job runs, nor has left a commit that nobody sees: it may be about another generation."""
+        return (not state.program or state.program[0] in self._jobs) and state.log(DATASET).written is None
 
     def _put_hidden(self, state: State) -> State | None:
         """Put a file at the hidden name of the committed generation. At that of another one, it counts as ondisk's."""
@@ -325,7 +359,8 @@ class Protocol:
         if not row.describes(file) or file.data[0] >= CHANGED:
             return None
         before, after = file.data[0], file.data[0] + CHANGED
-        disk = state.disk.change(inode, file._replace(data=(after, *file.data[1:])))
+        changed = Inode(file.stamp, (after, *file.data[1:]), (after, *file.synced[1:]) if file.synced else ())
+        disk = state.disk.change(inode, changed)
         return state._replace(disk=disk, stored=state.stored - {before} | {after})
 
     def _bring(self, state: State) -> State | None:
@@ -336,7 +371,7 @@ class Protocol:
             return None
         file = state.disk.file(inode)
         disk = state.disk.rename((ARCHIVE, 0), (BACKUP, len(file.data))).sync(ARCHIVE)
-        disk = disk.create((DATASET, 0), Inode(FOREIGN, file.data, 0))
+        disk = disk.create((DATASET, 0), Inode(FOREIGN, file.data))
         return state._replace(disk=disk, stored=state.stored - {*file.data})
 
     def _with_older_index(self, state: State) -> State | None:
@@ -349,7 +384,7 @@ class Protocol:
         """Exchange the dataset's index. A running job ends, since it cannot commit; but it cleans up."""
         jobs = tuple(each for each in state.program if each in self._jobs)
         clean: tuple[Step, ...] = (("clean", DATASET),) if state.program != jobs else ()
-        return state._replace(dataset=index, program=(*clean, *jobs))
+        return state.with_log(DATASET, Log(index))._replace(program=(*clean, *jobs))
 
 
 def _deleted(row: Row) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 from protocol.disk import Disk, Inode, Name
@@ -60,6 +61,45 @@ class Index(NamedTuple):
     exchanged: str = ""
 
 
+Commit: TypeAlias = tuple[Index, frozenset[int]]
+"""An index after a commit, and the data that the commit deleted."""
+
+
+class Log(NamedTuple):
+    """What is on disk of an index: its main file, and the commits in its write-ahead log.
+
+    Attributes:
+        main: the index in the main file.
+        commits: those in the log that everybody sees, in order.
+        synced: how many of them a power cut keeps for certain.
+        written: one that is in the log, and that nobody sees: the writer is about to publish it, or was killed. Whoever
+            recovers the log will see it, unless another commit is written in its place.
+    """
+
+    main: Index
+    commits: tuple[Commit, ...] = ()
+    synced: int = 0
+    written: Commit | None = None
+
+    @property
+    def last(self) -> Index:
+        """The index as everybody sees it."""
+        return self.commits[-1][0] if self.commits else self.main
+
+    def published(self) -> Log:
+        """Let everybody see what is written."""
+        return self if self.written is None else self._replace(commits=(*self.commits, self.written), written=None)
+
+    def sync(self) -> Log:
+        return self._replace(synced=len(self.commits))
+
+    def after_power_cut(self) -> Iterator[Log]:
+        """Yield every log that a power cut may leave, recovered."""
+        commits = self.published().commits
+        for count in range(self.synced, len(commits) + 1):
+            yield Log(self.main, commits[:count], count)
+
+
 class Reader(NamedTuple):
     """A query.
 
@@ -115,6 +155,7 @@ class State(NamedTuple):
     Attributes:
         program: what the writer will do.
         crashes, accidents: what may still happen.
+        logs: of the dataset's index and of the archive's.
         is_disturbed: another program has changed files, or the index was exchanged.
         is_trusted: the sentinel does not exist.
         stored: data that must not be lost: those acknowledged and not deleted, and those in the files of others.
@@ -129,6 +170,7 @@ class State(NamedTuple):
     program: tuple[Step, ...]
     crashes: int
     accidents: tuple[str, ...]
+    logs: tuple[Log, Log] = (Log(Index()), Log(Index()))
     is_disturbed: bool = False
     is_trusted: bool = True
     stored: frozenset[int] = frozenset()
@@ -144,6 +186,15 @@ class State(NamedTuple):
 
     def row(self, place: str) -> Row | None:
         return self.index(place).row
+
+    def log(self, place: str) -> Log:
+        return self.logs[(DATASET, ARCHIVE).index(place)]
+
+    def with_log(self, place: str, log: Log) -> State:
+        """Change a log, and the index with it as everybody sees it."""
+        if place == DATASET:
+            return self._replace(dataset=log.last, logs=(log, self.logs[1]))
+        return self._replace(archive=log.last, logs=(self.logs[0], log))
 
     def file(self, name: Name) -> Inode | None:
         inode = self.disk.at(name)

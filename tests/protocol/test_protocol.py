@@ -9,7 +9,7 @@ import pytest
 from protocol.disk import Disk, Inode
 from protocol.explorer import Explored, Violation, explore
 from protocol.model import ALL_RULES, Protocol
-from protocol.state import DATASET, State
+from protocol.state import DATASET, Index, Log, State
 
 ACCIDENTS = ("over", "in the way", "hidden", "linked", "lost", "older", "changed")
 
@@ -82,6 +82,10 @@ FOLDERS: list[tuple[tuple[str, ...], dict[str, Any]]] = [
 NEEDED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "sync files": (("append",), {}),
     "sync directories": (("append",), {"begin": "empty"}),
+    "sync log": (("append",), {}),
+    "sync main": (("append", "append"), {"begin": "empty"}),
+    "settle log": (("append",), {"begin": "empty"}),
+    "keep tried": (("append",), {"crashes": 2}),
     "commit first": (("repack",), {}),
     "link old": (("repack",), {}),
     "no older reader": (("drop",), {}),
@@ -299,8 +303,21 @@ def test_a_model_with_too_many_states_is_an_error():
 
 
 def test_a_power_cut_keeps_any_subset_of_what_was_not_synced():
-    disk = Disk().create(("dataset", 0), Inode(1, (1,), 0)).sync("dataset").create(("dataset", 2), Inode(2, (2,), 1))
+    disk = Disk().create(("dataset", 0), Inode(1, (1,))).sync("dataset").create(("dataset", 2), Inode(2, (2,), (2,)))
     disk = disk.rename(("dataset", 0), ("dataset", 3))
     left = {tuple(sorted(number for (_, number), _ in each.files)) for each in disk.after_power_cut()}
     assert left == {(0,), (3,), (0, 2), (2, 3)}
-    assert all(each.file(1).data == () and each.file(2).data == (2,) for each in disk.after_power_cut())
+    assert {each.file(1).data for each in disk.after_power_cut()} == {(), (1,)}
+    assert {each.file(2).data for each in disk.after_power_cut()} == {(2,)}
+
+
+def test_a_power_cut_keeps_what_was_synced_or_the_beginning_of_what_was_written_since():
+    left = Inode(1, (1, 3, 4), (1, 2)).after_power_cut()
+    assert {each.data for each in left} == {(1, 2), (1,), (1, 3), (1, 3, 4)}
+
+
+def test_a_power_cut_keeps_the_synced_commits_of_a_log_and_any_of_the_others():
+    main, *after = (Index(counter=number) for number in range(4))
+    first, second, third = ((each, frozenset[int]()) for each in after)
+    left = {each.last.counter for each in Log(main, (first, second), 1, third).after_power_cut()}
+    assert left == {1, 2, 3}

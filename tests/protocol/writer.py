@@ -6,11 +6,15 @@ A rule of the protocol can be left out by its name, see `RULES`.
 from __future__ import annotations
 
 from protocol.disk import Inode, Name
-from protocol.state import ARCHIVE, CHANGED, COPIED, DATASET, FOREIGN, KEPT, Index, KeptRows, Row, State, Step
+from protocol.state import ARCHIVE, CHANGED, COPIED, DATASET, FOREIGN, KEPT, Index, KeptRows, Log, Row, State, Step
 
 RULES = {
     "sync files": "a file is synced before the commit",
     "sync directories": "a directory is synced before the commit",
+    "sync log": "a commit is synced in the log before it is acknowledged",
+    "sync main": "a checkpoint syncs the main file before the log begins again",
+    "settle log": "a writer commits in the place of what a killed one has written, before it changes a file",
+    "keep tried": "nothing is undone after the sync of a commit failed: a power cut may keep the commit",
     "commit first": "a new generation gets its NAME after the commit",
     "link old": "the old generation has a hidden name before NAME is replaced",
     "no older reader": "old generations go when nobody reads an older snapshot",
@@ -73,7 +77,7 @@ class Writer:
         return state._replace(disk=state.disk.unlink(name))
 
     def _create(self, state: State, place: str, number: int, stamp: int, *data: int) -> State:
-        return state._replace(disk=state.disk.create((place, number), Inode(stamp, data, 0)))
+        return state._replace(disk=state.disk.create((place, number), Inode(stamp, data)))
 
     def _sync_file(self, state: State, place: str, number: int) -> State:
         inode = state.disk.at((place, number))
@@ -89,12 +93,46 @@ class Writer:
         return state._replace(disk=state.disk.link((other, another), inode))
 
     def _commit(self, state: State, place: str, row: Row | None, *deleted: int) -> State:
+        """Write a commit to the log."""
         counter = max(state.index(place).counter, 0 if row is None else row.generation)
-        state = state._replace(**{place: Index(row, counter)}, stored=state.stored - {*deleted})
-        inode = found(state, place)  # None if another program has replaced the file meanwhile
-        if row is None or inode is None:
+        log = state.log(place)._replace(written=(Index(row, counter), frozenset(deleted)))
+        return state.with_log(place, log).then(("publish", place))
+
+    def _publish(self, state: State, place: str) -> State:
+        """Sync the log; then everybody sees the commit, and it is acknowledged."""
+        log = state.log(place).published()
+        return acknowledged(state, place, log.sync() if self._obeys("sync log") else log)
+
+    def _checkpoint(self, state: State, place: str) -> State:
+        """Sync the log, move its commits into the main file, and sync that, unless somebody reads an older snapshot."""
+        log = state.log(place)
+        if is_read(state, place):
             return state
-        return state._replace(stored=state.stored | (row.data & {*state.disk.file(inode).data}))
+        if not self._obeys("sync main"):  # the next commit begins the log again: then nothing keeps the others
+            return state.with_log(place, log._replace(synced=0))
+        return state.with_log(place, Log(log.last, written=log.written))
+
+    def _settle_log(self, state: State) -> State:
+        """Commit an index as it is: what a killed process has written is gone, and what is seen is synced."""
+        for place in (DATASET, ARCHIVE):
+            log = state.log(place)
+            if (log.written is not None or log.synced < len(log.commits)) and self._obeys("settle log"):
+                state = acknowledged(state, place, log.sync()._replace(written=None))
+        return state
+
+    def failed(self, state: State) -> State:
+        """End the writer after the sync of an append's commit has failed."""
+        ((_, place), *_), log = state.program, state.log(state.program[0][1])
+        before, after = log.last.row, log.written[0].row if log.written else None
+        if self._obeys("keep tried") or after is None:
+            return state
+        if before is None:
+            return state._replace(disk=state.disk.unlink(alias(place, after)))
+        inode = found(state, place)
+        if inode is None:
+            return state
+        file = state.disk.file(inode)
+        return state._replace(disk=state.disk.change(inode, file._replace(data=file.data[: before.length])))
 
     def _quarantine(self, state: State, place: str, number: int) -> State:
         inode = state.disk.at((place, number))
@@ -111,8 +149,8 @@ class Writer:
         return state.then(("take_over",), ("recover", DATASET), ("recover", ARCHIVE), ("settle",))
 
     def _take_over(self, state: State) -> State:
-        """Notice that the index was exchanged, and create the sentinel."""
-        index = state.dataset
+        """Settle the logs; notice that the index was exchanged, and create the sentinel."""
+        state, index = self._settle_log(state), state.dataset
         if not index.exchanged:
             return state
         row, counter = index.row, index.counter
@@ -122,7 +160,7 @@ class Writer:
                 counter = max([counter, *state.disk.hidden(DATASET)])
         elif row is not None and self._has_changed(state, row):
             row = None
-        return state._replace(dataset=Index(row, counter), is_trusted=False)
+        return state.with_log(DATASET, Log(Index(row, counter)))._replace(is_trusted=False)
 
     def _has_changed(self, state: State, row: Row) -> bool:
         file = state.file((DATASET, 0))
@@ -171,6 +209,7 @@ class Writer:
 
     def _clean(self, state: State, place: str) -> State:
         """Remove the generations that nobody needs."""
+        state = self._checkpoint(state, place)
         row = state.row(place)
         others = [each for each in state.disk.hidden(place) if row is None or each != row.generation]
         is_trusted = state.is_trusted and not state.index(place).exchanged
@@ -247,7 +286,7 @@ class Writer:
             length = row.length
         generation = state.dataset.counter + 1 if row is None else row.generation
         data = frozenset([datum]) | (frozenset() if row is None else row.data)
-        disk = state.disk.change(inode, Inode(file.stamp, (*file.data[:length], datum), min(length, file.synced)))
+        disk = state.disk.change(inode, file._replace(data=(*file.data[:length], datum)))
         is_unread = length > (0 if row is None else row.length) or (row is not None and row.is_unread)
         again = frozenset() if row is None else row.again
         new = Row(generation, file.stamp, length + 1, data, is_unread, again)
@@ -269,9 +308,8 @@ class Writer:
             return state
         number = state.index(place).counter + 1
         file = state.disk.file(inode)
-        disk = state.disk.unlink((place, number)).create((place, number), file._replace(synced=len(file.data)))
-        state = state._replace(disk=disk, **{place: state.index(place)._replace(counter=number)})
-        return state.then(("replace", place, number), ("sync", place))
+        disk = state.disk.unlink((place, number)).create((place, number), file._replace(synced=file.data))
+        return state._replace(disk=disk).then(("replace", place, number), ("sync", place))
 
     def _replace(self, state: State, place: str, number: int) -> State:
         return state._replace(disk=state.disk.rename((place, number), (place, 0)))
@@ -286,6 +324,7 @@ class Writer:
             ("sync_file", place, at),
             ("sync", place),
             ("commit", place, row),
+            ("checkpoint", place),
             ("reveal", place, number),
         )
 
@@ -547,6 +586,15 @@ class Writer:
 
     def _trust(self, state: State) -> State:
         return state._replace(is_trusted=True)
+
+
+def acknowledged(state: State, place: str, log: Log) -> State:
+    """Change a log: what its last commit deletes may be gone; from now on, what that commit knows must not be lost."""
+    state = state.with_log(place, log)
+    deleted = log.commits[-1][1] if log.commits else frozenset()
+    row, inode = state.row(place), found(state, place)  # None if another program has replaced the file meanwhile
+    known = frozenset() if row is None or inode is None else row.data.intersection(state.disk.file(inode).data)
+    return state._replace(stored=state.stored - deleted | known)
 
 
 def is_read(state: State, place: str) -> bool:
