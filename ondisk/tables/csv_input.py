@@ -152,6 +152,9 @@ class Columns:
         self._format = format
         self._is_ended = len(names) > 1 and names[-1] == ""  # each line ends with a delimiter
         names = names[:-1] if self._is_ended else names
+        if "" in names and options.delimiter == " ":
+            hint = "If the columns are aligned with blanks, pass blanks as delimiter (--delimiter blanks)."
+            raise InvalidInput(f"column {names.index('') + 1} has no name", hint=hint)
         check_names(names)
         wanted = REFTIME if options.time is None else options.time
         if wanted not in names:
@@ -186,6 +189,7 @@ class Columns:
         if REFTIME in self._keys:
             hint = f"Rename it, or remove it; the reftime is {shown(wanted)}."
             raise InvalidInput(f"a column of the content cannot be called {REFTIME}", hint=hint)
+        self._units = None if following is None or options.header else self._line_of_units(following)
         self._column_texts = [ColumnTexts() for _ in self._keys]
         self._contents = [CellValues(self._cells, each.texts) for each in self._column_texts]
         self._joining = format if isinstance(format, JoinsParts) and format.joins_parts else None
@@ -196,11 +200,30 @@ class Columns:
 
     def notes(self) -> Iterator[str]:
         """Yield what the rows that were encoded show that is perhaps not what the user wants, once for each column."""
+        if self._units is not None:
+            header = shlex.quote(",".join(self._names))
+            yield (
+                f"line {self._units} has neither a time nor a number; if it has units, pass header and skip_lines"
+                f" (--header {header} --skip-lines {self._units})"
+            )
         for key, each in zip(self._keys, self._column_texts, strict=True):
             found = each.doubt(self._cells)
             if found is not None and (advice := self._advice(found)):
                 cells = f"{found.cells:,} such cell{'s' * (found.cells != 1)}"
                 yield f"{shown(found.text)} in column {shown(key)} is read as a text ({cells}){advice}"
+
+    def _line_of_units(self, following: CsvRecords) -> int | None:
+        """Return the line of the first row below the names if it has no time and no number, and the second has a time.
+
+        Args:
+            following: the first records after the names.
+        """
+        rows = following.rows[:2]
+        if len(rows) < 2 or not all(len(row) > self._time for row in rows):
+            return None
+        has_time = [isinstance(self._times[row[self._time]], int) for row in rows]
+        has_number = any(not isinstance(number_or_text(cell), str) for cell in rows[0])
+        return following.lines[0] if has_time == [False, True] and not has_number else None
 
     def _advice(self, found: Doubt) -> str:
         """Return what to do about a text that was perhaps meant as a number or as no value; "" if nothing."""

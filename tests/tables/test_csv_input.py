@@ -148,6 +148,29 @@ def test_texts_among_numbers_are_counted_to_the_end_of_the_file(create, format, 
     assert [note.split(" is read")[0] for note in notes[2:]] == ["'1,5' in column 'comma'"]
 
 
+def test_a_line_of_units_is_noted_with_what_skips_it(create):
+    dataset = create(format="seg", fields={"station": "integer"})
+    rows = "2026-11-20 06:00;5;3.5\n2026-11-20 07:00;5;4\n"
+    text = f"when;station;air temp\nUTC;;degC\n{rows}"
+    result = append(dataset, text, time="when", delimiter=";", tz="UTC")
+    assert (result.imported, result.refused) == (2, 1)
+    (note,) = result.notes
+    assert note.startswith("line 2 has neither a time nor a number; if it has units, pass header and skip_lines")
+    assert note.endswith("(--header 'when,station,air temp' --skip-lines 2)")
+    named = {"header": ["when", "station", "air temp"], "skip_lines": 2}
+    again = append(dataset, text, time="when", delimiter=";", tz="UTC", **named)
+    assert (again.duplicates + again.imported, again.refused, again.notes) == (2, 0, [])
+    late = append(dataset, f"when;station;air temp\n{rows}UTC;;degC\n", time="when", delimiter=";", tz="UTC")
+    assert (late.refused, late.notes) == (1, [])
+
+
+def test_columns_aligned_with_blanks_are_named_if_a_blank_is_passed(create):
+    text = "time              station  temp\n2026-12-06T06:00Z 1          1.5\n"
+    with pytest.raises(InvalidInput, match="column 2 has no name") as caught:
+        append(create(format="seg"), text, time="time", delimiter=" ")
+    assert "--delimiter blanks" in caught.value.hint
+
+
 @pytest.mark.parametrize(("kind", "is_advised"), [("real", True), ("integer", False), ("boolean", False)])
 def test_the_advice_about_a_decimal_comma_is_given_where_it_helps(create, kind, is_advised):
     dataset = create(fields={"level": kind}, format="jsonl")
