@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias, TypeVar, U
 
 from ondisk.config import ConfigDict, DatasetConfig
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.dataset.layout import check_free, configuration_text, create_files, filter_of, open_directory, read_config
+from ondisk.dataset.layout import (
+    CONFIG,
+    check_free,
+    configuration_text,
+    create_files,
+    filter_of,
+    open_directory,
+    read_config,
+)
 from ondisk.dataset.query import SHOWN, Match, Query, Results, data, data_of_key, payloads, summary
 from ondisk.dataset.queryable import Queryable
 from ondisk.dataset.read import check_limit
@@ -18,7 +26,7 @@ from ondisk.dataset.skipped import Damaged, skipped_of
 from ondisk.datum import Datum, Location
 from ondisk.errors import AlreadyExists, InvalidInput, LockError, OndiskError, ReadOnly, StateError, counted, shown
 from ondisk.filesystem import Directory, WritersLock
-from ondisk.formats import Batch, Format, find
+from ondisk.formats import Batch, Format, find, is_known, not_installed
 from ondisk.formats.base import BATCH_SIZE
 from ondisk.matcher import Expression
 
@@ -149,6 +157,8 @@ class Dataset(Queryable):
         with contextlib.ExitStack() as undo:
             undo.callback(directory.close)
             config = read_config(directory)
+            if not is_known(config.format):
+                raise not_installed(config.format, f"{directory.path / CONFIG} names")
             find(config.format)(config)
             access = DatasetAccess(directory, config, read_only=read_only)
             dataset = cls(access)

@@ -16,7 +16,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.decompress import COMPRESSIONS, EXTENSIONS, Decompressed, begin_of
 from ondisk.dataset.own_file import check_not_own, status_of
 from ondisk.errors import ConfigError, InvalidInput, NotFound, StorageError, shown
-from ondisk.formats import Batch, Format, find, recognised
+from ondisk.formats import Batch, Format, find, is_known, not_installed, recognised
 from ondisk.formats.base import Chained, Readable, compression_of
 from ondisk.formats.foreign import foreign
 from ondisk.index import segment_rows
@@ -129,9 +129,25 @@ def _recognised(access: Access, begun: Begun) -> str:
     """
     likely = access.config.format
     found = begun.table or recognised(begun.path.name, begun.head, likely)
+    if found is None:
+        _check_installed(access)
     if found is None and likely in _OF_LINES and (error := foreign(begun.head)) is not None:
         raise error
     return found or likely
+
+
+def _check_installed(access: Access) -> None:
+    """Raise if a file that is not recognised may be of a format of the dataset whose package is not installed.
+
+    Raises:
+        ConfigError: it is so; in another format, each line would be refused, or stored as what it is not.
+    """
+    with access.current().index.snapshot() as snapshot:
+        for name in segment_rows.formats(snapshot):
+            if not is_known(name):
+                error = not_installed(name, "the file is not recognised, and segments of the dataset have")
+                error.hint += " If the file has one of these, pass it (--format)."
+                raise error
 
 
 def is_csv(path: PurePath) -> bool:
@@ -171,7 +187,7 @@ def notes_of_format(access: Access, format: str) -> list[str]:
     if format == usual:
         return []
     with access.current().index.snapshot() as snapshot:
-        if segment_rows.has_format(snapshot, format):
+        if format in segment_rows.formats(snapshot):
             return []
     what = f"stored as {format}, and not in the dataset's format {usual}: tables of all data have the columns of both"
     return [f"{what}. This is the first file of {format} here; delete its data if it is a mistake"]

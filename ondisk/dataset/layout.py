@@ -133,12 +133,17 @@ def check_takes_data(path: str | os.PathLike[str], config: DatasetConfig) -> Non
         raise StateError(f"{os.fspath(path)} is a replica: its data are those of its source", hint=hint)
 
 
-def check_no_archive(path: Path, verb: str) -> None:
-    """Raise `StateError` if a folder is `.archive/NAME` of a dataset: by its own ages, it would archive into itself."""
+def dataset_of_archive(path: Path) -> Path | None:
+    """Return the dataset of which a folder is an archive, `.archive/NAME`; None if it is no archive."""
     above = path.resolve().parent
-    if above.name == ARCHIVE and (above.parent / CONFIG).exists():
-        hint = f"Use the dataset: {shlex.quote(str(above.parent))}."
-        raise StateError(f"{path} is an archive of {above.parent}: {verb} does not change it by itself", hint=hint)
+    return above.parent if above.name == ARCHIVE and (above.parent / CONFIG).exists() else None
+
+
+def check_no_archive(path: Path, verb: str) -> None:
+    """Raise `StateError` if a folder is an archive of a dataset: by its own ages, it would archive into itself."""
+    if (dataset := dataset_of_archive(path)) is not None:
+        hint = f"Use the dataset: {shlex.quote(str(dataset))}."
+        raise StateError(f"{path} is an archive of {dataset}: {verb} does not change it by itself", hint=hint)
 
 
 def space_of_replica(path: str | os.PathLike[str]) -> str:

@@ -315,7 +315,8 @@ class Snapshots:
         """Return what `read` returns for each. Iterators are closed before their snapshots."""
         results = []
         for opened, snapshot, tree in self.each():
-            result = read(opened.reader, snapshot, tree, self._order)
+            reader = opened.reader if self._query.on_damage is None else opened.reader.past_damage
+            result = read(reader, snapshot, tree, self._order)
             if hasattr(result, "close"):
                 self._stack.callback(result.close)
             results.append(result)

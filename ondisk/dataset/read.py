@@ -64,6 +64,7 @@ class DatasetReader:
         self._config = config
         self._formats: dict[str, Format] = {}
         self._whole = WholeFiles()
+        self._most_open: int | None = None
 
     @cached_property
     def _directories(self) -> DirReader:
@@ -72,12 +73,23 @@ class DatasetReader:
 
         return DirReader(self._directory)
 
+    @cached_property
+    def past_damage(self) -> DatasetReader:
+        """A reader of the same files for queries that leave out what is damaged."""
+        reader = _PastDamage(self._directory, self._config, self.prefix)
+        if self._most_open is not None:
+            reader.keep_open(self._most_open)
+        return reader
+
     def keep_open(self, most: int) -> None:
         """Keep at most so many files and folders of segments open from now on, each."""
+        self._most_open = most
         self._files.keep_open(most)
         self._directories.keep_open(most)
 
     def close(self) -> None:
+        if "past_damage" in vars(self):
+            self.past_damage.close()
         self._files.close()
         if "_directories" in vars(self):
             self._directories.close()
@@ -307,6 +319,8 @@ class DatasetReader:
 
     def forget(self, generation: int) -> None:
         """Close the file of a generation that was removed."""
+        if "past_damage" in vars(self):
+            self.past_damage.forget(generation)
         self._files.forget(generation)
 
     def look_up(self, index: Index, key: Key) -> list[Datum] | None:
@@ -648,6 +662,16 @@ class DatasetReader:
         if format is None:
             format = self._formats[name] = find(name)(self._config)
         return format
+
+
+class _PastDamage(DatasetReader):
+    """Also reads a file whose end has changed, if each datum has a checksum, which shows whether it is as it was."""
+
+    def _committed(self, segment: Segment) -> Committed:
+        committed = super()._committed(segment)
+        if not self._format(segment.format).has_checksums:
+            return committed
+        return committed._replace(facts=committed.facts._replace(tail=None))
 
 
 def _is_damage(error: OndiskError) -> bool:

@@ -19,7 +19,19 @@ from ondisk.formats.base import Batch, Format
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
-__all__ = ["Batch", "Format", "find", "has_extension", "is_dir", "is_known", "of_extension", "recognise", "recognised"]
+__all__ = [
+    "Batch",
+    "Format",
+    "find",
+    "has_extension",
+    "is_built_in",
+    "is_dir",
+    "is_known",
+    "not_installed",
+    "of_extension",
+    "recognise",
+    "recognised",
+]
 
 _BUILT_IN = {
     "seg": ("ondisk.formats.diskqueue.seg", "Seg"),
@@ -44,14 +56,17 @@ def find(name: str) -> type[Format]:
         return built_in
     others = _others(tuple(sys.path))
     if name not in others.names:
-        known = sorted({*_BUILT_IN, *others.names})
+        known = _names()
         hint = f"The formats are {', '.join(known)}. If a package adds it, install that."
         raise ConfigError(f"unknown format {shown(name)}", hint=hint, format=name, known=known)
     try:
         loaded = others[name].load()
     except Exception as error:
-        hint = "Install the package again, or remove it."
-        raise ConfigError(f"the package of format {shown(name)} cannot be loaded: {error!r}", hint=hint) from error
+        package = "" if (dist := others[name].dist) is None else f" {shown(dist.name)}"
+        hint = "Install the package again, with what it needs, or remove it."
+        raise ConfigError(
+            f"the package{package} of format {shown(name)} cannot be loaded: {error!r}", hint=hint
+        ) from error
     if not (isinstance(loaded, type) and issubclass(loaded, Format)):
         raise ConfigError(f"the entry point {shown(name)} of {_GROUP} is not a subclass of ondisk.formats.base.Format")
     return loaded
@@ -86,6 +101,27 @@ def _has_begun(name: str, head: bytes) -> bool:
 def is_known(name: str) -> bool:
     """Return whether there is a format of this name."""
     return name in _BUILT_IN or name in _others(tuple(sys.path)).names
+
+
+def is_built_in(name: str) -> bool:
+    """Return whether a format is not of another package."""
+    return name in _BUILT_IN
+
+
+def not_installed(name: str, named_by: str) -> ConfigError:
+    """Return the error for a format that no installed package adds.
+
+    Args:
+        named_by: what needs it.
+    """
+    hint = (
+        f"Install the package that adds it; which one that is, is not recorded. The formats are {', '.join(_names())}."
+    )
+    return ConfigError(f"{named_by} the format {shown(name)}, which no installed package adds", hint=hint, format=name)
+
+
+def _names() -> list[str]:
+    return sorted({*_BUILT_IN, *_others(tuple(sys.path)).names})
 
 
 def is_dir(name: str) -> bool:

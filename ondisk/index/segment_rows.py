@@ -122,9 +122,9 @@ def ways(snapshot: Snapshot) -> Iterator[tuple[str, End, int]]:
         yield format, End(kind=kind, compressed=bool(compressed)), count
 
 
-def has_format(snapshot: Snapshot, format: str) -> bool:
-    """Return whether a segment has a format."""
-    return bool(snapshot.fetch("SELECT 1 FROM segment WHERE format = ? LIMIT 1", (format,)))
+def formats(snapshot: Snapshot) -> list[str]:
+    """Return the formats that segments have."""
+    return [name for (name,) in snapshot.fetch("SELECT DISTINCT format FROM segment ORDER BY format")]
 
 
 def outside_of_intervals(snapshot: Snapshot) -> dict[int, tuple[int, int]]:

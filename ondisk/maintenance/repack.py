@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.layout import check_no_archive
 from ondisk.dataset.position import begin_again, leave_removed
 from ondisk.errors import AuthenticationFailed, DiskFull, IndexCorrupt, IntegrityError, OndiskError, SegmentMissing
 from ondisk.filesystem import ReadableFile
@@ -65,6 +66,7 @@ def repack(
         by_age: delete whatever is too old by the clock, see `ondisk.maintenance.holds`.
 
     Raises:
+        StateError: it is an archive that was opened as a dataset.
         NeedsCheck: the sentinel exists, so segments that the index does not know may contain data that it has lost.
         DurabilityLost: nothing more can be written. What was repacked before stays repacked.
         OndiskError: the first error at a single segment, such as DiskFull; raised at the end, after all others were
@@ -77,6 +79,7 @@ def repack(
     Locks: the writers' lock, once for each segment; for a segment of the archive, also the archive's lock. Readers do
         not wait.
     """
+    check_no_archive(dataset.path, "repack")
     maintained = dataset.archives.maintained()
     for access in maintained:
         check_trusted(access)
@@ -116,6 +119,7 @@ def planned(dataset: DatasetAccess, *, by_age: bool = False, rewrite: bool = Fal
 
     The arguments and the errors are those of `repack`; the report is that of a check.
     """
+    check_no_archive(dataset.path, "repack")
     for access in dataset.archives.maintained():
         check_trusted(access)
     ages = State.DELETE_AGE if by_age else State.OK

@@ -37,5 +37,5 @@ def joined(batches: Iterable[Batch], batch_size: int) -> Iterator[Batch]:
         if len(whole) >= batch_size or size >= BATCH_BYTES:
             yield whole
             whole, size = Batch(), 0
-    if len(whole):
+    if len(whole) or whole.notes:
         yield whole

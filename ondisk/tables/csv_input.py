@@ -27,10 +27,19 @@ from ondisk.tables.batches import joined, with_refused
 from ondisk.tables.csv_lines import InUtf8, Lines
 from ondisk.tables.csv_reader import CsvRecords
 from ondisk.tables.times import Times, Zone
-from ondisk.tables.values import Cells, CellValues, Doubt, Metadata, Parts, Refused, doubt, number_or_text, use_signs
+from ondisk.tables.values import (
+    Cells,
+    CellValues,
+    ColumnTexts,
+    Doubt,
+    Metadata,
+    Parts,
+    Refused,
+    number_or_text,
+    use_signs,
+)
 
 _NOT_WORD = re.compile(r"[^a-z0-9_]+")
-_LOOKED_AT = 1000  # rows
 _DELETE_FIRST = "after you have deleted the data that were stored without it"
 _NAMED = 20  # columns in a message
 IS_DATA = "the first line is data, not names"
@@ -66,10 +75,8 @@ def _parsed(
         count = min(batch_size, columns.together)
         moments = {records.lines[place]: answer for place, answer in answers.items()}
         for at in range(0, len(lines), count):
-            some = _between(records, lines[at : at + count])
-            batch = columns.encode(some, moments)
-            batch.notes += columns.notes(some) if batch.payloads else ()
-            yield batch
+            yield columns.encode(_between(records, lines[at : at + count]), moments)
+    yield Batch(notes=[*columns.notes()])
 
 
 def check_takes_rows(format: Format) -> None:
@@ -148,6 +155,9 @@ class Columns:
         self._format = format
         self._is_ended = len(names) > 1 and names[-1] == ""  # each line ends with a delimiter
         names = names[:-1] if self._is_ended else names
+        if "" in names and options.delimiter == " ":
+            hint = "If the columns are aligned with blanks, pass blanks as delimiter (--delimiter blanks)."
+            raise InvalidInput(f"column {names.index('') + 1} has no name", hint=hint)
         check_names(names)
         wanted = REFTIME if options.time is None else options.time
         if wanted not in names:
@@ -184,31 +194,48 @@ class Columns:
         if REFTIME in self._keys:
             hint = f"Rename it, or remove it; the reftime is {shown(wanted)}."
             raise InvalidInput(f"a column of the content cannot be called {REFTIME}", hint=hint)
-        self._unseen, self._noted = _LOOKED_AT, set[str]()
-        self._contents = CellValues(self._cells)
+        self._units = None if following is None or options.header else self._line_of_units(following)
+        self._column_texts = [ColumnTexts() for _ in self._keys]
+        self._contents = [CellValues(self._cells, each.texts) for each in self._column_texts]
         self._joining = format if isinstance(format, JoinsParts) and format.joins_parts else None
         part_of = [] if self._joining is None else [partial(self._joining.content_part, key) for key in self._keys]
-        self._parts = [Parts(each, self._cells) for each in part_of]
+        self._parts = [
+            Parts(part, self._cells, each.texts) for part, each in zip(part_of, self._column_texts, strict=False)
+        ]
 
-    def notes(self, records: CsvRecords) -> Iterator[str]:
-        """Yield what the first rows of a file show that is perhaps not what the user wants, once for each column."""
-        left, self._unseen = self._unseen, max(0, self._unseen - len(records.lines))
-        if not left:
-            return
-        cells = records.columns or [*zip(*records.rows, strict=False)]
-        for key, place in zip(self._keys, self._others, strict=True):
-            if key in self._noted or place >= len(cells):
-                continue
-            found = doubt(cells[place][:left], self._cells)
+    def notes(self) -> Iterator[str]:
+        """Yield what the rows that were encoded show that is perhaps not what the user wants, once for each column."""
+        if self._units is not None:
+            header = shlex.quote(",".join(self._names))
+            yield (
+                f"line {self._units} has neither a time nor a number; if it has units, pass header and skip_lines"
+                f" (--header {header} --skip-lines {self._units})"
+            )
+        for key, each in zip(self._keys, self._column_texts, strict=True):
+            found = each.doubt(self._cells)
             if found is not None and (advice := self._advice(found)):
-                self._noted.add(key)
-                yield f"{shown(found.text)} in column {shown(key)} is read as a text{advice}"
+                cells = f"{found.cells:,} such cell{'s' * (found.cells != 1)}"
+                yield f"{shown(found.text)} in column {shown(key)} is read as a text ({cells}){advice}"
+
+    def _line_of_units(self, following: CsvRecords) -> int | None:
+        """Return the line of the first row below the names if it has no time and no number, and the second has a time.
+
+        Args:
+            following: the first records after the names.
+        """
+        rows = following.rows[:2]
+        if len(rows) < 2 or not all(len(row) > self._time for row in rows):
+            return None
+        has_time = [isinstance(self._times[row[self._time]], int) for row in rows]
+        has_number = any(not isinstance(number_or_text(cell), str) for cell in rows[0])
+        return following.lines[0] if has_time == [False, True] and not has_number else None
 
     def _advice(self, found: Doubt) -> str:
         """Return what to do about a text that was perhaps meant as a number or as no value; "" if nothing."""
         if found.marks:
-            null = shlex.quote(found.text)
-            return f"; if it means that there is no value, pass null (--null {null}), {_DELETE_FIRST}"
+            null = shlex.quote(",".join(found.marks[:_NAMED]))
+            equals = "=" if null.startswith("-") else " "  # else `--` would be an option
+            return f"; if it means that there is no value, pass null (--null{equals}{null}), {_DELETE_FIRST}"
         if not found.signs:
             return ", and others in the column are numbers"
         signs = [each for each in found.signs if self._cells.decimal != POINT or each.decimal == POINT]
@@ -272,6 +299,8 @@ class Columns:
             rows = rows or [*zip(*cells, strict=True)]
             return self.encode(CsvRecords(*_without(rows, lines, wrong), refused | wrong), moments)
         batch = self._encoded(times, metadata, cells) if times else Batch()  # type: ignore[arg-type]
+        for each, place in zip(self._column_texts, self._others, strict=True):
+            each.add(cells[place])
         return with_refused(batch, lines, refused)
 
     def _encoded(self, times: list[int], metadata: list[Mapping[str, Any]], cells: Sequence[Sequence[str]]) -> Batch:
@@ -284,7 +313,8 @@ class Columns:
             ]
             with contextlib.suppress(InvalidInput):
                 return self._joining.encode_parts(times, metadata, columns)
-        self._contents.trim()
+        for content in self._contents:
+            content.trim()
         return self._format.encode_columns(times, metadata, self._content_of(cells, len(times)))
 
     def _metadata_of(self, cells: Sequence[Sequence[str]], count: int) -> list[Mapping[str, Any] | Refused]:
@@ -295,8 +325,11 @@ class Columns:
     def _content_of(self, cells: Sequence[Sequence[str]], count: int) -> list[dict[str, Any]]:
         if not self._others:
             return [{} for _ in range(count)]
-        value_of, keys = self._contents.__getitem__, self._keys
-        values = [[*map(value_of, cells[place])] for place in self._others]
+        keys = self._keys
+        values = [
+            [*map(content.__getitem__, cells[place])]
+            for content, place in zip(self._contents, self._others, strict=True)
+        ]
         data = [dict(zip(keys, row, strict=True)) for row in zip(*values, strict=True)]
         lacking = {
             place for column in values if None in column for place in compress(range(count), map(_is_none, column))

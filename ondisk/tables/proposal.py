@@ -22,7 +22,7 @@ from ondisk.dataset.decompress import EXTENSIONS
 from ondisk.dataset.input_file import CSV, Begun, batches_of, is_csv, open_source, table_of
 from ondisk.datum import FieldType, from_microseconds
 from ondisk.errors import InvalidInput, shown
-from ondisk.formats import find, recognised
+from ondisk.formats import Batch, find, is_built_in, recognised
 from ondisk.formats.base import Readable
 from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
@@ -134,7 +134,7 @@ def proposed(
     source: str | os.PathLike[str] | BinaryIO,
     **table: Unpack[TableArguments],
 ) -> str:
-    """Return the text of a `dataset.toml` for a file of CSV or of JSON lines, with comments.
+    """Return the text of a `dataset.toml` for a file of CSV, JSON lines or another package's format, with comments.
 
     Args:
         source: a path, or a stream of bytes, perhaps compressed.
@@ -153,10 +153,12 @@ def proposed(
             hint = "Create the dataset with `ondisk init --step monthly --field NAME=TYPE`, then append the file."
             raise InvalidInput(f"it is a table of {kind.title()}, and not CSV or JSON lines", hint=hint)
         format = recognised(begun.path.name, begun.head, "jsonl")
+        name = PurePath(str(getattr(opened, "name", "-"))).name
+        if format is not None and not is_built_in(format):
+            return _proposed_own(begun, name, options, format)
         if format not in (None, "jsonl"):
             hint = f"Run `ondisk init --format {format} --step monthly --field NAME=TYPE`, then append the file."
             raise InvalidInput(f"it is a file of the format {format}, and not CSV or JSON lines", hint=hint)
-        name = PurePath(str(getattr(opened, "name", "-"))).name
         return (_proposed_json if format else _proposed_csv)(begun.plain(), name, options)
 
 
@@ -210,8 +212,10 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     _check_readable({**found.refused, **misfits}, len(whole))
     table = [row for _, row in whole]
     columns = dict(zip(names, zip(*table, strict=True), strict=False)) if table else {}
-    # A comma in a time is no decimal comma.
-    others = {name: texts for name, texts in columns.items() if name.lower() not in {*_TIME_NAMES, options.time}}
+    # A comma in a time is no decimal comma. Of several columns with names of times, the others may have temperatures.
+    named = {name.lower(): name for name in reversed(names)}
+    time = options.time or next((named[name] for name in _TIME_NAMES if name in named), None)
+    others = {name: texts for name, texts in columns.items() if name != time}
     signs = _signs(others.values(), options)
     cells = Cells(options.null, *signs)
     nulls = {*options.null}.union(*(_nulls(texts, cells) for texts in others.values()))
@@ -315,6 +319,27 @@ def _proposed_json(stream: Readable, name: str, options: TableOptions) -> str:
     return _proposed(sample, names, name, options, "jsonl")
 
 
+def _proposed_own(begun: Begun, name: str, options: TableOptions, format: str) -> str:
+    """Return the text of a `dataset.toml` for a file of a format of another package: its metadata may be fields."""
+    if options.given:
+        problem = f"a file of the format {format} is not a table, and has no {', '.join(options.given)}"
+        raise InvalidInput(problem, hint="Omit it.")
+    own = find(format)
+    stream = begun.plain() if own.is_text else begun.stream
+    batches = own(DatasetConfig.from_mapping({"format": format, "step": "daily"})).parse(stream, SAMPLE)
+    batch = next(batches, Batch())
+    refused = dict(batch.refused)
+    rows = [
+        {REFTIME: from_microseconds(reftime).isoformat(), **metadata}
+        for reftime, metadata in zip(batch.reftimes, batch.metadata, strict=True)
+    ]
+    names = [*dict.fromkeys(key for row in rows for key in row)]
+    places = [place for place in range(len(batch)) if place not in refused]
+    is_whole = next(batches, None) is None
+    sample = _Sample(rows, places, len(batch), sum(map(len, batch.payloads)), is_whole, lambda *_: refused)
+    return _proposed(sample, names, name, TableOptions(time=REFTIME), format)
+
+
 class _Joined:
     """Some bytes as a stream, whose reads return one piece each."""
 
@@ -395,10 +420,10 @@ def _lines(
     if options.tz == _ZONE:
         yield "# ZONE is the zone of the file's clock, such as Europe/Rome, UTC or +01:00: its times have no offset."
     yield ""
-    if shape["format"] == "seg":
-        yield _commented('format = "seg"', "rows become events: compressed, with checksums")
-    else:
-        yield _commented('format = "jsonl"', "lines are stored as they are")
+    stored = "rows become events: compressed, with checksums"
+    if shape["format"] != "seg":
+        stored = "lines are stored as they are" if find(shape["format"]).is_text else "data are stored as they are"
+    yield _commented(f'format = "{shape["format"]}"', stored)
     rate = f"about {each_day:,.0f} rows a day" if each_day >= 1 else "less than one row a day"
     yield _commented(f'step = "{shape["step"]}"', f"a file for each: {rate}, as in the sample")
     if shape["unique"]:
@@ -431,7 +456,7 @@ def _lines(
         if options.tz == _ZONE:
             yield _commented('# tz = "ZONE"', "with it, no append needs --tz")
     rest = [each.name for each in columns if each not in fields]
-    if rest:
+    if rest and is_built_in(shape["format"]):
         yield ""
         yield f"# The content of each datum: {_comment(', '.join(rest[:20]))}{', …' if len(rest) > 20 else ''}"
 
@@ -454,9 +479,9 @@ def _values_of(column: _Column) -> str:
 
 def _append(name: str, options: TableOptions, format: str) -> str:
     """Return the arguments of the append of a file: what neither its name nor the dataset's configuration says."""
-    words = [name]
-    if format != JsonLines.name and not is_csv(PurePath(name)):
-        words += ["--format", CSV]
+    words, wanted = [name], CSV if format == "seg" else format
+    if (wanted == CSV) != is_csv(PurePath(name)):
+        words += ["--format", wanted]
     if options.tz == _ZONE:
         words += ["--tz", _ZONE]
     return shlex.join(words)
@@ -505,7 +530,7 @@ def _signs(columns: Iterable[Sequence[str]], options: TableOptions) -> Signs:
     cells, found, plain = Cells(options.null, *given), list[set[Signs]](), list[list[str]]()
     for texts in columns:
         known = [text for text in {*texts} if cells.value(text) is not None]
-        if (odd := doubt(known, cells)) is not None and odd.signs:
+        if (odd := doubt(Counter(texts), cells)) is not None and odd.signs:
             found.append({*odd.signs})
         elif known and not any(isinstance(cells.value(text), str) for text in known):
             plain.append(known)
@@ -525,9 +550,11 @@ def _signs(columns: Iterable[Sequence[str]], options: TableOptions) -> Signs:
 
 def _nulls(texts: Sequence[str], cells: Cells) -> set[str]:
     """Return which texts of a column of numbers mean that there is no value."""
-    found = doubt(texts, cells)
+    found = doubt(Counter(texts), cells)
     marks = {*found.marks} if found is not None else set[str]()
-    values = {text: value for text in {*texts} - marks if (value := cells.value(text)) is not None}
+    values = {
+        text: value for text in {*texts} if text.strip() not in marks and (value := cells.value(text)) is not None
+    }
     numbers = {text: value for text, value in values.items() if not isinstance(value, str)}
     others = [value for text, value in numbers.items() if not _SENTINEL.fullmatch(text.strip())]
     if len(numbers) < len(values) or not others:

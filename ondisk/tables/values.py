@@ -19,6 +19,7 @@ import base64
 import binascii
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -31,7 +32,8 @@ from ondisk.table_options import COMMA, DECIMALS, NULLS, POINT, THOUSANDS
 from ondisk.tables.times import Times
 
 _CACHED, _LONG = 50_000, 64
-_MANY = 10  # numbers of a column, for each of its other texts
+_FIRST = 1000  # cells of a column of which all texts are looked at
+_MANY = 10  # numbers of a column, for each of its other texts, or cells with numbers for each with another text
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 _REAL = re.compile(
     r"-?(?:(?:(?:0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?|(?:0|[1-9][0-9]*)[eE][+-][0-9]{1,4})"
@@ -105,14 +107,21 @@ class Cells:
 
 
 class CellValues(dict[str, Any]):
-    """Texts of cells → values of the content; None for those that mean that there is no value."""
+    """Texts of the cells of one column → values of the content; None for those that mean that there is no value.
 
-    def __init__(self, cells: Cells) -> None:
+    Args:
+        texts: gets those that are texts and no numbers.
+    """
+
+    def __init__(self, cells: Cells, texts: dict[str, None]) -> None:
         super().__init__()
         self._cells = cells
+        self._texts = texts
 
     def __missing__(self, text: str) -> Any:
         value = self._cells.value(text)
+        if type(value) is str:
+            self._texts[text] = None
         if len(text) <= _LONG:
             self[text] = value
         return value
@@ -123,29 +132,25 @@ class CellValues(dict[str, Any]):
             self.clear()
 
 
-class Parts(dict[str, bytes]):
+class Parts(CellValues):
     """Texts of the cells of one column → their parts of the content; no bytes for texts without a value.
 
     Args:
         part_of: returns the part of a value.
     """
 
-    def __init__(self, part_of: Callable[[Any], bytes], cells: Cells) -> None:
-        super().__init__()
+    def __init__(self, part_of: Callable[[Any], bytes], cells: Cells, texts: dict[str, None]) -> None:
+        super().__init__(cells, texts)
         self._part_of = part_of
-        self._cells = cells
 
     def __missing__(self, text: str) -> bytes:
         value = self._cells.value(text)
+        if type(value) is str:
+            self._texts[text] = None
         part = b"" if value is None else self._part_of(value)
         if len(text) <= _LONG:
             self[text] = part
         return part
-
-    def trim(self) -> None:
-        """Forget parts if there are many; call it between batches."""
-        if len(self) > _CACHED:
-            self.clear()
 
 
 def number_or_text(text: str) -> int | float | str:
@@ -168,15 +173,17 @@ class Signs(NamedTuple):
 
 
 class Doubt(NamedTuple):
-    """A text in a column of numbers that is not read as a number.
+    """Texts in a column of numbers that are not read as numbers.
 
     Attributes:
         text: the first one.
+        cells: how many have one of them.
         signs: those with which all of the column are numbers, the simplest first; empty if no signs do that.
         marks: the texts that may mean that there is no value. If there are some, all others are numbers.
     """
 
     text: str
+    cells: int
     signs: list[Signs]
     marks: list[str]
 
@@ -187,13 +194,17 @@ SIGNS = [Signs(decimal, None) for decimal in DECIMALS] + [
 _READ_BY = {signs: Cells((), *signs).number_or_text for signs in SIGNS}
 
 
-def doubt(texts: Iterable[str], cells: Cells) -> Doubt | None:
+def doubt(counts: Mapping[str, int], cells: Cells, numbers: int = 0) -> Doubt | None:
     """Return the texts of a column that look like numbers, or are among numbers, and are read as texts.
 
     None if all are numbers, or if it is a column of texts.
+
+    Args:
+        counts: text → how many cells have it.
+        numbers: how many cells have numbers that are not in `counts`.
     """
     read, odd, rest = list[str](), list[str](), list[str]()
-    for text in dict.fromkeys(texts):
+    for text in counts:
         if (value := cells.value(text)) is None:
             continue
         if not isinstance(value, str):
@@ -202,11 +213,50 @@ def doubt(texts: Iterable[str], cells: Cells) -> Doubt | None:
             odd.append(text)
         else:
             rest.append(text)
-    numbers = [*read, *odd]
-    is_mark = all(text in NULLS for text in rest) or (len(rest) < len(numbers) and not any(map(_has_digit, rest)))
-    if not numbers or not (odd or rest) or not (is_mark or _MANY * len(rest) <= len(numbers)):
+    alike = [*read, *odd]
+    few, many = sum(map(counts.__getitem__, rest)), numbers + sum(map(counts.__getitem__, alike))
+    is_mark = all(text in NULLS for text in rest) or (
+        len(rest) <= len(alike) and few < many and not any(map(_has_digit, rest))
+    )
+    if not many or not (odd or rest) or not (is_mark or _MANY * few <= many or _MANY * len(rest) <= len(alike)):
         return None
-    return Doubt(odd[0], signs_of(numbers), []) if odd else Doubt(rest[0], [], rest)
+    if odd:
+        return Doubt(odd[0], sum(map(counts.__getitem__, odd)), signs_of(alike), [])
+    return Doubt(rest[0], few, [], [*dict.fromkeys(map(str.strip, rest))])
+
+
+class ColumnTexts:
+    """What a column has, to find doubts: its first cells, and of all others those that are texts.
+
+    Attributes:
+        texts: those that are no numbers, also of cells that follow; `CellValues` adds them.
+
+    Cost: counts the cells only as long as there are texts among numbers.
+    """
+
+    def __init__(self) -> None:
+        self.texts = dict[str, None]()
+        self._counts = Counter[str]()
+        self._left = _FIRST
+        self._numbers = self._others = 0
+
+    def add(self, column: Sequence[str]) -> None:
+        """Add cells."""
+        if self._left:
+            first, column = column[: self._left], column[self._left :]
+            self._counts.update(first)
+            self._left -= len(first)
+        if self._others > self._numbers + _FIRST or len(self.texts) > _FIRST:  # it is a column of texts
+            self.texts.clear()
+        if self.texts and column:
+            found = Counter(column)
+            texts = {text: found[text] for text in self.texts}
+            self._counts.update(texts)
+            self._others += (others := sum(texts.values()))
+            self._numbers += len(column) - found[""] - others
+
+    def doubt(self, cells: Cells) -> Doubt | None:
+        return doubt(self._counts, cells, self._numbers)
 
 
 def signs_of(texts: Sequence[str]) -> list[Signs]:

@@ -556,6 +556,20 @@ def test_skip_damaged_returns_the_others_in_every_form_names_what_is_left_out_an
     )
 
 
+def test_skip_damaged_returns_the_other_data_of_a_file_that_is_smaller_than_what_is_compared_of_its_end(run, folder):
+    with ondisk.create("small", {"format": "seg", "step": "daily", "compression": "none"}) as dataset:
+        dataset.append([ondisk.Datum(datetime(2026, 11, 20, hour, tzinfo=UTC), {}, {"n": hour}) for hour in range(6)])
+        location = [*dataset.query()][2].location
+    with Path("small", location.segment).open("r+b") as file:
+        file.seek(location.offset + 20)
+        file.write(b"XX")
+    assert run("query", "small").code == 62
+    done = run("query", "small", "--skip-damaged")
+    assert (done.code, done.text.count('"n":')) == (8, 5)
+    assert f"ondisk: damaged: {location}" in done.err
+    assert run("query", "small").code == 62  # what is skipped is not forgotten
+
+
 def test_skip_damaged_reads_several_datasets(run, photos):
     done = run("query", photos, "--also", photos, "--skip-damaged", "--csv")
     assert (done.code, done.out.count(b"photo ")) == (8, 5)

@@ -2,35 +2,85 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 from worlds import sql
 
 import ondisk
-from ondisk import Datum
+from ondisk import Datum, keys
 from ondisk.dataset.skipped import Skipped
 from ondisk.datum import Location
-from ondisk.errors import DataSkipped, FrameCorrupt, IndexCorrupt, IntegrityError, InvalidInput, SegmentMissing
+from ondisk.errors import (
+    DataSkipped,
+    FrameCorrupt,
+    IndexCorrupt,
+    IntegrityError,
+    InvalidInput,
+    SegmentMissing,
+    StorageError,
+)
+from ondisk.keys import Key, KeyRing
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 
 
-@pytest.fixture(params=["jsonl", "seg", "vm2", "blob", "compressed", "missing"])
-def partly_damaged(create, request):
+KINDS = {
+    "jsonl": {},
+    "seg": {"format": "seg", "compression": "none"},
+    "vm2": {"format": "vm2"},
+    "blob": {"format": "blob"},
+    "lz4": {"format": "seg", "compression": "lz4"},
+    "gcm": {"format": "seg", "encryption": "aes-256-gcm"},
+    "ctr": {"format": "seg", "encryption": "aes-128-ctr", "compression": "none"},
+    "ctr-lz4": {"format": "seg", "encryption": "aes-128-ctr"},
+}
+RING = KeyRing([Key(1, bytes(range(16))), Key(2, bytes(range(32)))], "a test")
+
+
+@pytest.fixture(autouse=True)
+def ring():
+    keys.use(RING)
+    yield
+    keys.use(None)
+
+
+def bad_sector(monkeypatch: pytest.MonkeyPatch, path: Path, begin: int = 0, size: int = 2**40) -> None:
+    """Let each read of these bytes of a file fail as the kernel lets it, if a disk cannot read a sector."""
+    inode = path.stat().st_ino
+
+    def checked(read: Callable[..., Any], descriptor: int, wanted: Any, offset: int) -> Any:
+        last = offset + (wanted if isinstance(wanted, int) else sum(map(len, wanted)))
+        if os.fstat(descriptor).st_ino == inode and offset < begin + size and last > begin:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(descriptor, wanted, offset)
+
+    for call in (os.pread, os.preadv):
+        monkeypatch.setattr(os, call.__name__, partial(checked, call))
+
+
+@pytest.fixture(
+    params=[
+        *("jsonl", "seg", "vm2", "blob", "missing"),
+        *(f"{kind} {place}" for kind in ("lz4", "gcm", "ctr", "ctr-lz4") for place in ("0", "1", "9")),
+        *(f"{kind} sector" for kind in KINDS),
+        *("lz4 cut", "ctr-lz4 cut"),
+    ]
+)
+def partly_damaged(create, request, monkeypatch):
     """Twenty data in two segments, of which some are damaged: the dataset, how many can be read, and how many not."""
-    kind = request.param
-    options = {"fields": {"station": "integer"}, "unique": []}
-    options |= {
-        "blob": {"format": "blob"},
-        "seg": {"format": "seg", "compression": "none"},
-        "vm2": {"format": "vm2"},
-    }.get(kind, {})
+    kind, _, how = request.param.partition(" ")
+    options = {"fields": {"station": "integer"}, "unique": [], **KINDS.get(kind, {})}
     if kind == "vm2":
         options["fields"] = {"area": "text", "product": "text"}
-    if kind == "compressed":
-        options |= {"format": "seg", "compression": "lz4"}
     dataset = create("damaged", **options)
     for day in (20, 21):
         times = [datetime(2026, 11, day, tzinfo=UTC) + timedelta(minutes=n) for n in range(10)]
@@ -38,25 +88,46 @@ def partly_damaged(create, request):
             lines = [b"%b,1,%d,1,,,a\n" % (f"{t:%Y%m%d%H%M}".encode(), t.minute + 1) for t in times]
             dataset.append_file(io.BytesIO(b"".join(lines)), "vm2")
         else:
-            content = (lambda n: b"photo %d" % n) if kind == "blob" else (lambda n: {"n": n, "text": "x" * 1000})
+            content = (
+                (lambda n: b"photo %d" % n)
+                if kind == "blob"
+                else (lambda n: {"n": n, "text": Random(n).randbytes(9000).hex()})
+            )
             dataset.append([Datum(time, {"station": time.minute}, content(time.minute)) for time in times])
     first = next(path for path in sorted((dataset.path / "2026").glob("11-20*")))
-    if kind == "blob":
-        (first / "000003.blob").write_bytes(b"XX")
-        (first / "000007.blob").unlink()
-        return dataset, 18, 2
     if kind == "missing":
         first.unlink()
         return dataset, 10, 10
-    if kind in ("jsonl", "seg"):
-        bad = [datum.location for datum in dataset.query(limit=10)][1]
+    if how == "cut":
         with first.open("r+b") as file:
-            file.seek(bad.offset)
-            file.write(b"\xff" * (bad.size - 2))
-        return dataset, 19, 1
-    with first.open("r+b") as file:
-        file.truncate(40)
-    return dataset, None, None
+            file.truncate(40)
+        return dataset, None, None
+    if kind == "blob":
+        (first / "000007.blob").unlink()
+        if how == "sector":
+            bad_sector(monkeypatch, first / "000003.blob")
+        else:
+            (first / "000003.blob").write_bytes(b"XX")
+        return dataset, 18, 2
+    begin, size = place_of(dataset, int(how or 1) if how != "sector" else 4)
+    if how == "sector":
+        bad_sector(monkeypatch, first, begin + size // 2, 1)
+    else:
+        with first.open("r+b") as file:
+            file.seek(begin + size // 2)
+            file.write(b"\xff" * (size // 3))
+    if "lz4" in kind:
+        return dataset, None, None
+    # Nothing shows which lines of a file without checksums are as they were, if its last bytes have changed.
+    return dataset, *((10, 10) if kind == "vm2" and not how else (19, 1))
+
+
+def place_of(dataset: ondisk.Dataset, number: int) -> tuple[int, int]:
+    """Return position and size, in the file, of a datum of the first segment, or of the block that has it."""
+    location = [datum.location for datum in dataset.query(limit=10)][number]
+    blocks = sql(dataset.path, 'SELECT position, stored, "offset" FROM block ORDER BY segment, "offset"')
+    holding = [(position, stored) for position, stored, offset in blocks if offset <= location.offset]
+    return holding[-1] if holding else (location.offset, location.size)
 
 
 def test_a_query_that_skips_damage_returns_all_other_data_and_lists_those(partly_damaged):
@@ -88,7 +159,7 @@ def test_a_query_that_skips_damage_returns_all_other_data_and_lists_those(partly
             assert [(datum.reftime, datum.location) for datum in several] == returned
             assert several.skipped.count == found.skipped.count
             assert several.skipped.listed[0].dataset == str(dataset.path)
-        with pytest.raises((IntegrityError, SegmentMissing)):
+        with pytest.raises((IntegrityError, SegmentMissing, StorageError)):
             list(dataset.query())
 
 

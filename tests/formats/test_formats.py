@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import ondisk
+from ondisk.config import DatasetConfig
 from ondisk.errors import ConfigError, InvalidInput
 from ondisk.formats import Format, find, recognise
 from ondisk.tables.proposal import proposed
@@ -151,8 +152,26 @@ def test_a_file_of_a_format_of_the_page_on_plug_ins_is_recognised_by_extension_a
         assert [(datum.metadata["station"], datum.data) for datum in dataset.query()] == [("ham", 21.5), ("ham", 22.0)]
         assert not any(each.state for each in dataset.check())
         dataset.append([ondisk.Datum(next(dataset.query()).reftime.replace(day=21), {"station": "x"}, {"a": 1})])
-    with pytest.raises(InvalidInput, match="it is a file of the format logger"):
-        proposed(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["day.logger", "day.txt", "day.csv"])
+def test_a_dataset_is_proposed_for_a_file_of_a_format_of_the_page_on_plug_ins(logger, tmp_path, name):
+    lines = [
+        f"2026-11-{20 + n // 24}T{n % 24:02}:00:00Z {station} {n}" for n in range(40) for station in ("ham", "fra")
+    ]
+    (tmp_path / name).write_text("\n".join([*lines, "bad", ""]))
+    toml = proposed(tmp_path / name)
+    assert f"# Then store them: ondisk append DATASET {name}{' --format logger' * (name == 'day.csv')}\n" in toml
+    assert "# 1 row cannot be read: line 81: " in toml
+    assert "content" not in toml
+    config = DatasetConfig.from_toml(toml)
+    assert (config.format, config.unique, [*config.fields]) == ("logger", ("reftime", "station"), ["station"])
+    with ondisk.create(tmp_path / "proposed", config, text=toml) as dataset:
+        result = dataset.append_file(tmp_path / name, "logger" if name == "day.csv" else None)
+        assert (result.imported, result.refused) == (80, 1)
+        assert dataset.summary("station: ham").count == 40
+    with pytest.raises(InvalidInput, match="a file of the format logger is not a table, and has no tz"):
+        proposed(tmp_path / name, tz="UTC")
 
 
 def test_data_of_a_format_whose_package_is_missing_name_it_with_what_to_do(logger, tmp_path, monkeypatch):
@@ -165,3 +184,32 @@ def test_data_of_a_format_whose_package_is_missing_name_it_with_what_to_do(logge
             with pytest.raises(ConfigError, match="unknown format 'logger'") as caught:
                 use()
             assert "If a package adds it, install that" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["day.logger", "day.txt"])
+def test_a_file_that_may_be_of_a_format_whose_package_is_missing_is_not_read_as_another(
+    logger, tmp_path, monkeypatch, name
+):
+    (tmp_path / name).write_text(LINES)
+    with logger as dataset:
+        dataset.append_file(tmp_path / name)
+    path = tmp_path / "dataset"
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(tmp_path)])
+    with ondisk.open(path) as dataset:
+        with pytest.raises(
+            ConfigError, match="segments of the dataset have the format 'logger', which no inst"
+        ) as caught:
+            dataset.append_file(tmp_path / name)
+        assert "Install the package" in caught.value.hint
+        assert "(--format)" in caught.value.hint
+        (tmp_path / "day.jsonl").write_text('{"reftime": "2026-11-20T06:00:00Z", "station": "x"}\n')
+        assert dataset.append_file(tmp_path / "day.jsonl").imported == 1
+    (path / "dataset.toml").write_text((path / "dataset.toml").read_text().replace('"jsonl"', '"logger"'))
+    with pytest.raises(ConfigError, match=r"dataset\.toml names the format 'logger', which no installed package adds"):
+        ondisk.open(path)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_package_that_cannot_be_loaded_is_named():
+    with pytest.raises(ConfigError, match="the package 'shouting' of format 'broken' cannot be loaded"):
+        find("broken")

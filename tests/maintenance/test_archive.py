@@ -32,6 +32,7 @@ from ondisk.index import INDEX, Index
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance import archive as archiving
 from ondisk.maintenance.maintain import maintain
+from ondisk.maintenance.repack import planned
 from ondisk.maintenance.states import State
 from ondisk.step import STEPS_OF_TIME
 from ondisk.testing.crashes import killed_in
@@ -1055,3 +1056,14 @@ def test_an_archive_opened_as_a_dataset_does_not_archive_into_itself_and_the_err
             archive.fix()
         assert not (path / ".archive").exists()
     assert content(dataset) == before
+
+
+def test_a_check_of_an_archive_opened_as_a_dataset_proposes_nothing_that_it_refuses(make):
+    dataset = in_two_archives(make, archive_age=1)
+    for name in ("last", "2025"):
+        with ondisk.open(dataset.path / ".archive" / name) as archive:
+            assert archive.config.archive_age == 1
+            assert not any(each.state for each in archive.check())
+            assert (archive.info()["to_archive"], archive.info()["to_delete"]) == (None, None)
+            with pytest.raises(StateError, match=rf"{name} is an archive of {dataset.path}:"):
+                planned(archive._access)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +70,7 @@ def test_numbers_with_a_decimal_comma_are_numbers_if_the_option_says_so(create):
 
 def test_decimal_commas_without_the_option_are_noted_once_for_each_column(create):
     dataset = create(format="seg", fields={"level": "real"})
-    rows = ["2026-11-20;1;1,5;1,234;7,x;;a", "2026-11-21;1,5;2;2,345;1,5;12,5;b", "2026-11-22;2;-0,5;3;1;13;1,5"]
+    rows = ["2026-11-20;1;1,5;1,234;7,x;;a", "2026-11-21;1,5;2;2,345;1,5;13;b", "2026-11-22;2;-0,5;3;1;12,5;1,5"]
     text = "\n".join(["reftime;level;temp;thousands;code;rare;note", *rows])
     for size in (1, 100):
         result = append(dataset, text, delimiter=";", tz="UTC", batch_size=size)
@@ -79,41 +81,94 @@ def test_decimal_commas_without_the_option_are_noted_once_for_each_column(create
         names = ("'1,5' in column 'temp'", "'1,234' in column 'thousands'", "'12,5' in column 'rare'")
         assert noted == [*names] or size == 1
         assert noted.count("'1,5' in column 'temp'") == 1
-    (note,) = append(dataset, text.replace("1,5;2", "1;2"), delimiter=";", decimal=".", tz="UTC").notes
-    assert note.startswith("'1,234' in column 'thousands' is read as a text; if , separates thousands, pass thousands")
+    (note,) = append(dataset, text.replace("1,5;2;", "1;2;"), delimiter=";", decimal=".", tz="UTC").notes
+    assert note.startswith(
+        "'1,234' in column 'thousands' is read as a text (2 such cells); if , separates thousands, pass thousands"
+    )
 
 
 def test_points_in_spite_of_a_decimal_comma_are_noted(create):
     dataset = create(format="seg")
     text = "reftime;a;b\n2026-11-20;1,5;2\n2026-11-21;2;2.5\n"
     (note,) = append(dataset, text, delimiter=";", decimal=",", tz="UTC").notes
-    assert note.startswith("'2.5' in column 'b' is read as a text; ")
+    assert note.startswith("'2.5' in column 'b' is read as a text (1 such cell); ")
 
 
 @pytest.mark.parametrize(("cells", "options", "noted"), [
-    (["1.5", "NA", "2"], {}, "'NA' in column 'x' is read as a text; if it means that there is no value, pass null"),
-    (["1,5", "NA", "2"], {}, "'1,5' in column 'x' is read as a text; if that is a decimal comma"),
-    (["1,5", "NA", "2"], {"decimal": ","}, "'NA' in column 'x'"),
-    (["1,5", "NA", "2.5"], {"decimal": ","}, "'2.5' in column 'x' is read as a text, and others in the column are"),
+    (["1.5", "NA", "2"], {}, "'NA' 1; if it means that there is no value, pass null (--null NA), after"),
+    (["1,5", "NA", "2"], {}, "'1,5' 1; if that is a decimal comma"),
+    (["1,5", "NA", "2"], {"decimal": ","}, "'NA' 1; if it means"),
+    (["1,5", "NA", "2.5"], {"decimal": ","}, "'2.5' 1, and others in the column are"),
     (["1.5", "NA", "2"], {"null": ["NA"]}, None),
-    (["1.5", "NA", "2"], {"decimal": "."}, "'NA' in column 'x'"),
-    (["1.5", "n.d.", "2", "3"], {}, "'n.d.' in column 'x' is read as a text; if it means that there is no value"),
-    ([*map(str, range(10)), "<0.5"], {}, "'<0.5' in column 'x' is read as a text; if it means that there"),
+    (["1.5", "NA", "2"], {"decimal": "."}, "'NA' 1; if it means"),
+    (["1.5", "n.d.", "2", "3"], {}, "'n.d.' 1; if it means that there is no value"),
+    ([*map(str, range(10)), "<0.5"], {}, "'<0.5' 1; if it means that there"),
     (["007", "12", "A5"], {}, None),
-    (["998,50", "1.013,25"], {"decimal": ","}, "'1.013,25' in column 'x' is read as a text; if . separates thousands"),
-    (["998,50", "1.013,25"], {}, "'998,50' in column 'x' is read as a text; if . separates thousands, pass decimal"),
-    (["998.50", "1 013.25"], {}, "'1 013.25' in column 'x' is read as a text; if a blank separates thousands"),
-    (["998", "1'013"], {}, "\"1'013\" in column 'x' is read as a text; if ' separates thousands, pass thousands"),
-    (["998", "1,013"], {}, "'1,013' in column 'x' is read as a text; if that is a decimal comma, pass decimal (--d"),
-    (["998", "1,013"], {"decimal": "."}, "'1,013' in column 'x' is read as a text; if , separates thousands, pass"),
+    (["998,50", "1.013,25"], {"decimal": ","}, "'1.013,25' 1; if . separates thousands"),
+    (["998,50", "1.013,25"], {}, "'998,50' 2; if . separates thousands, pass decimal"),
+    (["998.50", "1 013.25"], {}, "'1 013.25' 1; if a blank separates thousands"),
+    (["998", "1'013"], {}, "\"1'013\" 1; if ' separates thousands, pass thousands"),
+    (["998", "1,013"], {}, "'1,013' 1; if that is a decimal comma, pass decimal (--d"),
+    (["998", "1,013"], {"decimal": "."}, "'1,013' 1; if , separates thousands, pass"),
     (["998,50", "1.013,25"], {"decimal": ",", "thousands": "."}, None),
+    (["0", "0", "fehlt", "0"], {}, "'fehlt' 1; "),
+    (["7", "-", "7", " n.d.", "7", "n.d.", "8", "9", "9"], {}, "'-' 3; if it means that there is no value, "),
+    (["7", "k.A.", "n.d. ", "8", "n.d.", "9", "9"], {}, "'k.A.' 3; if it means that there is no value, pass null (--n"),
+    (["1", "--", "2"], {}, "'--' 1; if it means that there is no value, pass null (--null=--), after"),
     (["NA", "-", ""], {}, None),
+    (["0", "open", "closed", "0", "0"], {}, None),
     (["1.5", "NA", "low"], {}, None),
 ])  # fmt: skip
 def test_a_text_among_numbers_that_often_means_no_value_is_noted(create, cells, options, noted):
     text = "\n".join(["reftime;x", *(f"2026-11-{20 + n};{cell}" for n, cell in enumerate(cells))])
     notes = append(create(format="seg"), text, delimiter=";", tz="UTC", **options).notes
-    assert [note[: len(noted or "")] for note in notes] == ([noted] if noted else [])
+    short = [re.sub(r" in column 'x' is read as a text \((\d) such cells?\)", r" \1", note) for note in notes]
+    assert [note[: len(noted or "")] for note in short] == ([noted] if noted else [])
+
+
+@pytest.mark.parametrize("format", ["seg", "jsonl"])
+@pytest.mark.parametrize("size", [1, 700, 100_000])
+def test_texts_among_numbers_are_counted_to_the_end_of_the_file(create, format, size):
+    cells = [str(n / 7) if n % 500 else "" for n in range(3000)]
+    columns = {
+        "early": ["n.d.", *cells[1:2500], *["n.d."] * 7],
+        "late": [*cells[:2400], "<0.1", "***", "<0.1"],
+        "comma": ["5", *cells[1:2000], "1,5"],
+        "text": ["1", *("abc"[n % 3] for n in range(3000))],
+        "remark": ["", *["" if n % 100 else "gust" for n in range(2000)]],
+    }
+    lines = [f"2026-11-20T00:00:00Z;{';'.join(row)}" for row in zip_longest(*columns.values(), fillvalue="")]
+    text = "\n".join([f"reftime;{';'.join(columns)}", *lines])
+    notes = append(create(format=format, unique=[]), text, delimiter=";", batch_size=size).notes
+    assert [note.split("(--null")[0] for note in notes[:2]] == [
+        "'n.d.' in column 'early' is read as a text (8 such cells); if it means that there is no value, pass null ",
+        "'<0.1' in column 'late' is read as a text (3 such cells); if it means that there is no value, pass null ",
+    ]
+    assert "(--null '<0.1,***')" in notes[1]
+    assert [note.split(" is read")[0] for note in notes[2:]] == ["'1,5' in column 'comma'"]
+
+
+def test_a_line_of_units_is_noted_with_what_skips_it(create):
+    dataset = create(format="seg", fields={"station": "integer"})
+    rows = "2026-11-20 06:00;5;3.5\n2026-11-20 07:00;5;4\n"
+    text = f"when;station;air temp\nUTC;;degC\n{rows}"
+    result = append(dataset, text, time="when", delimiter=";", tz="UTC")
+    assert (result.imported, result.refused) == (2, 1)
+    (note,) = result.notes
+    assert note.startswith("line 2 has neither a time nor a number; if it has units, pass header and skip_lines")
+    assert note.endswith("(--header 'when,station,air temp' --skip-lines 2)")
+    named = {"header": ["when", "station", "air temp"], "skip_lines": 2}
+    again = append(dataset, text, time="when", delimiter=";", tz="UTC", **named)
+    assert (again.duplicates + again.imported, again.refused, again.notes) == (2, 0, [])
+    late = append(dataset, f"when;station;air temp\n{rows}UTC;;degC\n", time="when", delimiter=";", tz="UTC")
+    assert (late.refused, late.notes) == (1, [])
+
+
+def test_columns_aligned_with_blanks_are_named_if_a_blank_is_passed(create):
+    text = "time              station  temp\n2026-12-06T06:00Z 1          1.5\n"
+    with pytest.raises(InvalidInput, match="column 2 has no name") as caught:
+        append(create(format="seg"), text, time="time", delimiter=" ")
+    assert "--delimiter blanks" in caught.value.hint
 
 
 @pytest.mark.parametrize(("kind", "is_advised"), [("real", True), ("integer", False), ("boolean", False)])

@@ -162,8 +162,14 @@ def test_signs_for_thousands_are_found():
 )
 def test_a_number_that_means_no_value_is_found(cells, null):
     rows = [f"2026-11-2{day};{cell}" for day, cell in enumerate(cells.split())]
-    config, _ = propose("\n".join(["time;temp", *rows]))
-    assert config.csv.get("null") == ((null,) if null else None)
+    for name in ("temp", "t"):
+        config, _ = propose("\n".join([f"time;{name}", *rows]))
+        assert config.csv.get("null") == ((null,) if null else None)
+
+
+def test_texts_and_numbers_that_mean_no_value_are_found_in_one_column():
+    rows = [f"2026-11-2{day};{cell}" for day, cell in enumerate(["5", "n.d.", "5", "-999", "5", "5"])]
+    assert propose("\n".join(["time;t", *rows]))[0].csv.get("null") == ("-999", "n.d.")
 
 
 def test_a_file_without_names_is_refused_and_read_with_names():

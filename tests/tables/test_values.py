@@ -49,12 +49,13 @@ def test_a_text_is_a_number_or_itself(text):
 
 
 def test_values_are_the_same_when_they_are_remembered():
-    contents = CellValues(Cells(["NA"]))
+    contents = CellValues(Cells(["NA"]), texts := {})
     for _ in range(2):
         assert [contents[text] for text in ("", "NA", "na", "7", "x" * 100)] == [None, None, "na", 7, "x" * 100]
         contents.update({str(number): number for number in range(60_000)})
         contents.trim()
         assert len(contents) == 0
+    assert [*texts] == ["na", "x" * 100]
 
 
 TIMES = Times("%d.%m.%Y", Zone("UTC"))
