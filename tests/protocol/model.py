@@ -334,8 +334,10 @@ class Protocol:
         return state._replace(disk=disk, stored=stored | {FOREIGN})
 
     def _is_between_jobs(self, state: State) -> bool:
-        """Return whether no job runs, nor has left a commit that nobody sees: it may be about another generation."""
-        return (not state.program or state.program[0] in self._jobs) and state.log(DATASET).written is None
+        """Return whether no job runs, and no commit is left that may come or go: it may be about another generation."""
+        log = state.log(DATASET)
+        is_settled = log.written is None and log.synced == len(log.commits)
+        return is_settled and (not state.program or state.program[0] in self._jobs)
 
     def _put_hidden(self, state: State) -> State | None:
         """Put a file at the hidden name of the committed generation. At that of another one, it counts as ondisk's."""
