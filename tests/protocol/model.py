@@ -11,8 +11,9 @@ One segment is in the dataset, in its archive, or in both. The writer does some 
 - a disk changes bytes of the file at NAME, or somebody brings a copy of an archived segment back, and takes its file
   away.
 
-Not in the model: a file that another program writes to in place (its facts change, as with one put in its place), and
-another program that acts between the writer's look at a name and its rename of it. No system call excludes that.
+Not in the model: a plan of a commit that was recovered, and that the power cut takes away again; a file that another
+program writes to in place (its facts change, as with one put in its place), and another program that acts between the
+writer's look at a name and its rename of it. No system call excludes that.
 """
 
 from __future__ import annotations
@@ -266,6 +267,8 @@ class Protocol:
         yield "killed, and opened again", killed._replace(program=(("open",), *jobs))
         if jobs and state.program != jobs:
             yield "killed, and another process goes on", killed._replace(program=jobs)
+        if state.log(DATASET).synced < len(state.log(DATASET).commits):
+            made = Plan()  # it may be of a commit that is lost
         killed = killed._replace(program=(("open",), *jobs), readers=(Reader(),) * len(state.readers), plan=made)
         for disk, *logs in product(state.disk.after_power_cut(), *(log.after_power_cut() for log in state.logs)):
             after = killed._replace(disk=disk)
@@ -334,8 +337,10 @@ class Protocol:
         return state._replace(disk=disk, stored=stored | {FOREIGN})
 
     def _is_between_jobs(self, state: State) -> bool:
-        """Return whether no job runs, nor has left a commit that nobody sees: it may be about another generation."""
-        return (not state.program or state.program[0] in self._jobs) and state.log(DATASET).written is None
+        """Return whether no job runs, and no commit is left that may come or go: it may be about another generation."""
+        log = state.log(DATASET)
+        is_settled = log.written is None and log.synced == len(log.commits)
+        return is_settled and (not state.program or state.program[0] in self._jobs)
 
     def _put_hidden(self, state: State) -> State | None:
         """Put a file at the hidden name of the committed generation. At that of another one, it counts as ondisk's."""

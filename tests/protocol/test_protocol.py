@@ -239,6 +239,11 @@ def test_without_this_rule_there_is_a_violation(rule):
     assert without_it.violation is not None
 
 
+@pytest.mark.parametrize("job", ["append", "repack", "drop", "archive"])
+def test_every_job_needs_a_settled_log(job):
+    assert explored((job,), {}, without=["settle log"]).violation is not None
+
+
 @pytest.mark.parametrize("rule", NEEDED_BY_HEAL)
 def test_without_this_rule_there_is_a_violation_of_a_heal(rule):
     with_it, without_it = (
