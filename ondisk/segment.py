@@ -49,8 +49,7 @@ class Sealer(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """Where a segment ends, with what an append needs to continue there.
 
     Attributes:
@@ -66,7 +65,7 @@ class End:
 
     size: int = 0
     length: int = 0
-    count: int = 0
+    count: int = 0  # type: ignore[assignment]  # not the method of tuples
     compressed: bool = False
     kind: int = 0
 
