@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ondisk.index.snapshot import SEGMENT_COLUMNS, Copies, Row, Segment, Snapshot
 from ondisk.matcher import Expression
@@ -22,8 +21,7 @@ _ROWS, _LAID = 1024, 16_384
 Column: TypeAlias = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class KnownArchive:
+class KnownArchive(NamedTuple):
     """An archive that the dataset has had, as it was when that was recorded.
 
     Attributes:
@@ -39,7 +37,7 @@ class KnownArchive:
     interval: Interval | None
     seq: int = 0
     generation: int = 0
-    count: int = 0
+    count: int = 0  # type: ignore[assignment]  # not the method of tuples
 
 
 Places: TypeAlias = tuple[Column, Column, Column, Column]

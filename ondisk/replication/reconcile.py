@@ -506,7 +506,7 @@ class _Steps:
         access, archives = self._access, self._access.archives
         with self._changing(access) as transaction:  # else lower counters look like those of older states
             for known in archives.record.all():
-                transaction.know_archive(replace(known, seq=min(known.seq, self._last)))
+                transaction.know_archive(known._replace(seq=min(known.seq, self._last)))
             transaction.commit()
         for archive in archives.online():
             with self._changing(archive) as transaction:
