@@ -25,6 +25,8 @@ _LARGE = 16 * 1024 * 1024  # bytes
 class _Open:
     """An open file of a generation, and what is known to be right about it: its bytes up to `size`, at this stat."""
 
+    __slots__ = ("file", "length", "mtime", "name", "sealer", "size")
+
     def __init__(self, file: ReadableFile, name: str) -> None:
         self.file = file
         self.name = name

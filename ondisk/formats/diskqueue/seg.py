@@ -176,8 +176,10 @@ class Seg(Format, JoinsParts):
                 last = max([last, *(block.position for block in read)])
                 end = end._replace(size=frames.position() or end.size, length=frames.offset, count=frames.count)
                 kinds |= payload.kinds_in(scanned.payloads) - {None}
-                in_place = _is_in_place(frames, head)
-                yield replace(self._found(scanned, read, damage, end), foreign=not in_place, in_place=in_place)
+                found = self._found(scanned, read, damage, end)
+                found.in_place = _is_in_place(frames, head)
+                found.foreign = not found.in_place
+                yield found
                 damage = []
             if frames.damage is None:
                 break
