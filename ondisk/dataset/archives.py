@@ -22,7 +22,6 @@ import shlex
 import stat
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset import overlap
@@ -374,7 +373,7 @@ class Archives:
         except DatasetNotFound:
             directory.close()
             raise
-        config = replace(config, **{name: getattr(self._main.config, name) for name in _OF_DATASET})
+        config = config._replace(**{name: getattr(self._main.config, name) for name in _OF_DATASET})
         return _Archive(self._main, self, directory, config, prefix)
 
     def _drop(self, name: str) -> None:

@@ -311,7 +311,7 @@ def _store(dataset: Dataset, access: Access, group: Group, kind: Kind, healed: H
 
 def _commit(dataset: Dataset, access: Access, group: Group, kind: Kind, healed: Healed) -> int:
     archives = dataset._access.archives
-    config = replace(access.config, replace="no", version_field=None)
+    config = access.config._replace(replace="no", version_field=None)
     with archives.assigning_seq(access, "heal"), access.transaction("heal") as transaction:
         format, archived = access.format(group.format), None
         if not access.prefix:  # no other datum has taken the place of an archived one

@@ -407,7 +407,7 @@ def _created(path: str | os.PathLike[str], source: Source) -> Dataset:
     """Create the dataset of a replica, and open it."""
     about = source.describe()
     config = DatasetConfig.from_toml(about.config, f"dataset.toml of {shown(about.name)}")
-    config = replace(config, replica=True, filter=None)
+    config = config._replace(replica=True, filter=None)
     try:
         return Dataset.create(path, config)
     except DatasetExists as error:
@@ -467,7 +467,7 @@ def promote(path: str | os.PathLike[str]) -> Dataset:
                 transaction.commit()
         with access.locked("promote"):
             for opened in (*access.archives.present().values(), access):  # the dataset last
-                config = replace(read_config(opened.directory), replica=False)
+                config = read_config(opened.directory)._replace(replica=False)
                 opened.directory.replace(CONFIG, config.to_toml().encode())
     return Dataset.open(path)
 
