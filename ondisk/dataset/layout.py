@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -137,6 +136,8 @@ def check_no_archive(path: Path, verb: str) -> None:
     """Raise `StateError` if a folder is `.archive/NAME` of a dataset: by its own ages, it would archive into itself."""
     above = path.resolve().parent
     if above.name == ARCHIVE and (above.parent / CONFIG).exists():
+        import shlex
+
         hint = f"Use the dataset: {shlex.quote(str(above.parent))}."
         raise StateError(f"{path} is an archive of {above.parent}: {verb} does not change it by itself", hint=hint)
 
