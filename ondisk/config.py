@@ -41,10 +41,9 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Required, Self, TypeAlias, TypedDict, get_args
 
 from ondisk.datum import FieldType
 from ondisk.errors import ConfigError, InvalidInput, shown
@@ -129,21 +128,11 @@ _RANGES = {
 _ONLY = {"durability": "full"}
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetConfig:
-    """The content of `dataset.toml`; the module's docstring explains every key.
-
-    Attributes:
-        fields: declared metadata, name → type, in the order of declaration.
-        csv: the options of `ondisk.table_options.TableOptions` that are given, name → value.
-        compression: if None is passed, it becomes "lz4" for version 2 with a step of time, else "none".
-        version: if None is passed, it becomes 2, unless `encryption` has a version of its own.
-    """
-
+class _Values(NamedTuple):
     format: str
     step: Step
     unique: tuple[str, ...] = ()
-    index: tuple[str, ...] = ()
+    index: tuple[str, ...] = ()  # type: ignore[assignment]  # not the method of tuples
     replace: Replace = "no"
     version_field: str | None = None
     max_datum_size: int = 128 * 1024 * 1024
@@ -164,23 +153,44 @@ class DatasetConfig:
     unknown_segments: UnknownSegments = "keep"
     filter: str | None = None
     replica: bool = False
-    fields: Mapping[str, FieldType] = field(default_factory=dict)
-    csv: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, FieldType] = MappingProxyType({})
+    csv: Mapping[str, Any] = MappingProxyType({})
 
-    def __post_init__(self) -> None:
+
+class DatasetConfig(_Values):
+    """The content of `dataset.toml`; the module's docstring explains every key.
+
+    Use `_replace` for a copy with other values, which are checked, too.
+
+    Attributes:
+        fields: declared metadata, name → type, in the order of declaration.
+        csv: the options of `ondisk.table_options.TableOptions` that are given, name → value.
+        compression: if None is passed, it becomes "lz4" for version 2 with a step of time, else "none".
+        version: if None is passed, it becomes 2, unless `encryption` has a version of its own.
+    """
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # type checkers know the parameters from those of _Values
+
+        def __new__(cls, *args, **kwargs):
+            return cls._make(_Values(*args, **kwargs))
+
+    @classmethod
+    def _make(cls, iterable: Iterable[Any]) -> Self:  # type: ignore[override]  # mypy takes it for a generic one
         source = Source("the configuration", None)
+        values = _Values(*iterable)._asdict()
         for key, read in _READERS.items():
-            value = getattr(self, key)
-            if value is not None or DatasetConfig.__dataclass_fields__[key].default is not None:
-                object.__setattr__(self, key, read(key, value, source))
-        if self.version is None and self.encryption != "aes-256-gcm":
-            object.__setattr__(self, "version", 2)
-        if self.compression is None:
-            is_lz4 = self.version == 2 and not self.is_sequence
-            object.__setattr__(self, "compression", "lz4" if is_lz4 else "none")
-        _check(self, source)
-        for key in ("fields", "csv"):
-            object.__setattr__(self, key, MappingProxyType(getattr(self, key)))
+            if key not in cls._field_defaults or values[key] is not cls._field_defaults[key]:
+                values[key] = read(key, values[key], source)
+        if values["version"] is None and values["encryption"] != "aes-256-gcm":
+            values["version"] = 2
+        if values["compression"] is None:
+            is_lz4 = values["version"] == 2 and values["step"] is not Step.SEQUENCE
+            values["compression"] = "lz4" if is_lz4 else "none"
+        config = super()._make(values.values())
+        _check(config, source)
+        return config
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> DatasetConfig:
@@ -298,7 +308,7 @@ def _assigns(key: str, line: str) -> bool:
 
 
 def _parse(values: Mapping[str, Any], source: Source) -> DatasetConfig:
-    known = DatasetConfig.__dataclass_fields__
+    known = DatasetConfig._fields
     arguments: dict[str, Any] = {"format": _DEFAULT_FORMAT}
     for key, value in values.items():
         if key in _ONLY:
@@ -348,7 +358,7 @@ def _is_names(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
 
 
-def _fields(key: str, value: Any, source: Source) -> dict[str, FieldType]:
+def _fields(key: str, value: Any, source: Source) -> Mapping[str, FieldType]:
     if not isinstance(value, Mapping):
         hint = 'Write a line [fields], below it station = "integer".'
         raise source.error(key, f"must be a table, not {shown(value)}", hint)
@@ -363,17 +373,17 @@ def _fields(key: str, value: Any, source: Source) -> dict[str, FieldType]:
                 raise _misplaced(name, key, source) from None
             kinds = ", ".join(kind.value for kind in FieldType)
             raise source.error(f"fields.{name}", f"{shown(kind)} is not a type", f"The types are {kinds}.") from None
-    return fields
+    return MappingProxyType(fields)
 
 
-def _csv(key: str, value: Any, source: Source) -> dict[str, Any]:
+def _csv(key: str, value: Any, source: Source) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise source.error(key, f"must be a table, not {shown(value)}", 'Write a line [csv], below it time = "when".')
     if not value:
-        return {}
+        return MappingProxyType({})
     from ondisk.table_options import TableOptions  # here, as most datasets have no [csv]
 
-    names, options = [*TableOptions.__dataclass_fields__], TableOptions()
+    names, given, options = [*TableOptions.__match_args__], dict[str, Any](), TableOptions()
     for name in value:
         if name not in names:
             if name in _READERS:
@@ -381,12 +391,13 @@ def _csv(key: str, value: Any, source: Source) -> dict[str, Any]:
             wrong = f"{key}.{name}" if isinstance(name, str) else key
             raise source.error(wrong, f"unknown key {shown(name)}", f"The keys of [{key}] are {', '.join(names)}.")
     for name in sorted(value, key=names.index):  # one by one, so that an error names its key
+        given[name] = value[name]
         try:
-            options = replace(options, **{name: value[name]})
+            options = TableOptions(**given)
         except InvalidInput as error:
             hint = error.hint or "Correct the value, or remove the line."
             raise source.error(f"{key}.{name}", error.message, hint) from None
-    return {name: getattr(options, name) for name in options.given}
+    return MappingProxyType({name: getattr(options, name) for name in options.given})
 
 
 _text = _reader(lambda value: isinstance(value, str) and value != "", "a text", "Put it in quotes.")

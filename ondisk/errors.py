@@ -17,7 +17,6 @@ The numbers are a promise to scripts: their meaning never changes.
 from __future__ import annotations
 
 import reprlib
-import shlex
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -31,6 +30,8 @@ EXIT_TERMINATED = 143  # by SIGTERM: 128 + 15
 
 def command(*words: object) -> str:
     """Return a command of ondisk for a hint, in backticks. Words are quoted as a shell needs it: it can be copied."""
+    import shlex  # here, because only messages need it
+
     return f"`ondisk {shlex.join(map(str, words))}`"
 
 

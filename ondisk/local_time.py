@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
-from zoneinfo import ZoneInfo
 
 from ondisk.errors import InvalidInput, shown
 
@@ -19,6 +18,8 @@ def zone_of(name: str) -> tzinfo:
     """
     if name == "UTC":
         return UTC
+    from zoneinfo import ZoneInfo  # here, because few commands need it
+
     try:
         offset = offset_of(name)
         return ZoneInfo(name) if offset is None else timezone(offset)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 REMEDY = "to have them back, put the file back from a backup, and fix again"
@@ -49,8 +48,7 @@ class Sealer(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """Where a segment ends, with what an append needs to continue there.
 
     Attributes:
@@ -66,7 +64,7 @@ class End:
 
     size: int = 0
     length: int = 0
-    count: int = 0
+    count: int = 0  # type: ignore[assignment]  # not the method of tuples
     compressed: bool = False
     kind: int = 0
 
@@ -164,7 +162,6 @@ class Damage(NamedTuple):
     reason: str
 
 
-@dataclass(slots=True)
 class ScanResult:
     """Consecutive data found in a segment's file, in columns: entry i of the first four lists belongs to datum i.
 
@@ -184,16 +181,32 @@ class ScanResult:
             last datum is cut off. Some may be of an interrupted append. Only the last result of a scan can have them.
     """
 
-    offsets: list[int] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    reftimes: list[int] = field(default_factory=list)
-    metadata: list[Mapping[str, Any]] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
-    damage: list[Damage] = field(default_factory=list)
-    end: End = field(default_factory=End)
-    foreign: bool = False
-    in_place: bool = True
-    missing: int = 0
+    __slots__ = ("blocks", "damage", "end", "foreign", "in_place", "metadata", "missing", "offsets", "reftimes",
+                 "sizes")  # fmt: skip
+
+    def __init__(
+        self,
+        offsets: list[int] | None = None,
+        sizes: list[int] | None = None,
+        reftimes: list[int] | None = None,
+        metadata: list[Mapping[str, Any]] | None = None,
+        blocks: list[Block] | None = None,
+        damage: list[Damage] | None = None,
+        end: End | None = None,
+        foreign: bool = False,
+        in_place: bool = True,
+        missing: int = 0,
+    ) -> None:
+        self.offsets = [] if offsets is None else offsets
+        self.sizes = [] if sizes is None else sizes
+        self.reftimes = [] if reftimes is None else reftimes
+        self.metadata = [] if metadata is None else metadata
+        self.blocks = [] if blocks is None else blocks
+        self.damage = [] if damage is None else damage
+        self.end = End() if end is None else end
+        self.foreign = foreign
+        self.in_place = in_place
+        self.missing = missing
 
 
 class Layout(Protocol):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import pickle
 import re
 
@@ -240,6 +239,15 @@ def test_a_configuration_cannot_be_changed():
         config.format = "jsonl"
 
 
+def test_a_copy_with_other_values_is_checked_as_the_configuration_is():
+    config = DatasetConfig("vm2", "daily", fields={"area": "text"})
+    copy = config._replace(step="hourly", unique=["area"])
+    assert copy == DatasetConfig("vm2", Step.HOURLY, ("area",), fields={"area": FieldType.TEXT})
+    assert config.unique == ()
+    with pytest.raises(ConfigError, match="'level' is not a declared field"):
+        config._replace(index=["level"])
+
+
 @given(st.sampled_from(["vm2", "jsonl"]).flatmap(strategies.configs), st.data())
 def test_what_is_written_as_toml_reads_back_equal(config, data):
     again = DatasetConfig.from_toml(config.to_toml())
@@ -315,7 +323,7 @@ def test_kinds_of_segments_that_do_not_exist_are_refused(given, key):
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("key", [field.name for field in dataclasses.fields(DatasetConfig)])
+@pytest.mark.parametrize("key", DatasetConfig._fields)
 @pytest.mark.parametrize("shape", ["{}", "-{}", "[{}]", "{{'a': {}}}", "{{{}: 'text'}}"])
 def test_an_integer_of_thousands_of_digits_is_refused_for_every_key(key, shape):
     value = eval(shape.format(hex(10**5000)))
@@ -325,7 +333,7 @@ def test_an_integer_of_thousands_of_digits_is_refused_for_every_key(key, shape):
 
 
 def test_the_typed_mapping_has_the_keys_of_the_configuration():
-    assert {*ConfigDict.__annotations__} == {each.name for each in dataclasses.fields(DatasetConfig)} | {"durability"}
+    assert {*ConfigDict.__annotations__} == {*DatasetConfig._fields, "durability"}
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from textwrap import dedent, indent
 from types import FrameType
 from typing import NoReturn
 
@@ -89,6 +88,8 @@ def parser_of(command: str) -> argparse.ArgumentParser:
 
     The first paragraph of the command's module docstring is the description, the rest are examples.
     """
+    from textwrap import dedent, indent  # here, because the parser of `--version` needs no examples
+
     module = import_module(f"ondisk.cli.{command}")
     description, _, examples = (module.__doc__ or "").partition("\n\n")
     parser = _Parser(

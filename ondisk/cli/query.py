@@ -154,13 +154,13 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
         columns = None if arguments.columns is None else [*arguments.columns]
         _note_columns(columns or (), dataset)
         found = noting_columns(found, columns or (), dataset.fields)
-        several = isinstance(dataset, ondisk.Merged)
+        several = not isinstance(dataset, ondisk.Dataset)
         write_stdout(csv_lines(found, columns, _config_of(dataset), partial(usual, dataset), several=several))
     elif arguments.table:
         from ondisk.cli.output_text import print_table
 
         known = [name for name in dataset.fields if name != "reftime"]
-        print_table(found, known if fields is None else fields, datasets=isinstance(dataset, ondisk.Merged))
+        print_table(found, known if fields is None else fields, datasets=not isinstance(dataset, ondisk.Dataset))
     else:
         output.data(found, fields)
 
@@ -168,14 +168,14 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
 def _config_of(dataset: Dataset | Merged) -> DatasetConfig:
     from ondisk.tables.columns import united
 
-    return united(dataset.configs) if isinstance(dataset, ondisk.Merged) else dataset.config
+    return dataset.config if isinstance(dataset, ondisk.Dataset) else united(dataset.configs)
 
 
 def _note_columns(names: Iterable[str], dataset: Dataset | Merged) -> None:
     """Print a note for each column that is not the field with its name."""
     from ondisk.tables.columns import index_columns
 
-    columns = index_columns(_config_of(dataset), several=isinstance(dataset, ondisk.Merged))
+    columns = index_columns(_config_of(dataset), several=not isinstance(dataset, ondisk.Dataset))
     labels = {field: label for label, (field, _) in columns.items()}
     for name in names:
         if labels.get(name, name) != name:

@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             choice = {"values": None} if arguments.all_values else {}
             found = dataset.summary(arguments.match, fields=arguments.fields, **choice)
             output.summary(found)
-            if isinstance(dataset, ondisk.Merged) and arguments.fields is None:
+            if not isinstance(dataset, ondisk.Dataset) and arguments.fields is None:
                 from ondisk.dataset.merged import differing_types
 
                 for name, types in differing_types(dataset.configs).items():

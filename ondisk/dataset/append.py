@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.archived import Archived, InArchive
@@ -31,8 +31,7 @@ _TAKEN = 16  # data that are taken from the caller at a time
 _REFUSALS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What an append did with one datum; `reason` says why a datum was refused."""
 
     status: Literal["imported", "duplicate", "replaced", "refused"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
@@ -305,7 +304,7 @@ class ArchiveRecord:
         """Return what to record of an archive that has got some data which the record does not count yet."""
         found = described(archive)
         before = next((each for each in self.all() if each.uuid == found.uuid), None)
-        return described(archive, {}) if before is None else replace(found, count=before.count + count)
+        return described(archive, {}) if before is None else found._replace(count=before.count + count)
 
     def accept(self, archive: Access) -> None:
         """Take an archive for that of this dataset from now on, although a fix may give its index another UUID."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from ondisk.config import DatasetConfig
@@ -32,7 +31,6 @@ def archived_for(archives: Archives, config: DatasetConfig) -> Archived | None:
     return None if last is None else Archived(archives, last, config)
 
 
-@dataclass(slots=True)
 class InArchive:
     """The data of a batch that the archive already has.
 
@@ -43,9 +41,10 @@ class InArchive:
             dataset has a datum may remove his own.
     """
 
-    skipped: set[int] = field(default_factory=set)
-    replacing: set[int] = field(default_factory=set)
-    refused: dict[int, str] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.skipped: set[int] = set()
+        self.replacing: set[int] = set()
+        self.refused: dict[int, str] = {}
 
 
 class Archived:

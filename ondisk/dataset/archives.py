@@ -18,11 +18,9 @@ A query takes the dataset's snapshot first, then those of the archives, and skip
 from __future__ import annotations
 
 import contextlib
-import shlex
 import stat
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset import overlap
@@ -200,6 +198,8 @@ class Archives:
             if there is not None and stat.S_ISDIR(there.st_mode) and _has_segments(directory, place):
                 if directory.stat(f"{place}/{CONFIG}") is not None:  # it was created in between
                     return self.get(name)
+                import shlex
+
                 path = self._main.path / place
                 copy = shlex.join(("cp", str(self._main.path / CONFIG), f"{path}/"))
                 hint = f"Restore it from a backup, or copy the dataset's: {copy}"
@@ -374,7 +374,7 @@ class Archives:
         except DatasetNotFound:
             directory.close()
             raise
-        config = replace(config, **{name: getattr(self._main.config, name) for name in _OF_DATASET})
+        config = config._replace(**{name: getattr(self._main.config, name) for name in _OF_DATASET})
         return _Archive(self._main, self, directory, config, prefix)
 
     def _drop(self, name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -160,7 +160,7 @@ class BatchWriter:
             files, name = self._of(destination.format), destination.segment.name
             end, blocks, facts = files.appended(name)
             unread = destination.segment.unread or destination.start.unread
-            segment = replace(destination.segment, end=end, facts=facts, unread=unread)
+            segment = destination.segment._replace(end=end, facts=facts, unread=unread)
             self._transaction.save_segment(segment, destination.interval)
             self._transaction.save_blocks(segment, blocks)
             if destination.format.is_dir and destination.known:  # files that an interrupted append has left

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from enum import Enum, auto
 from pathlib import Path
 from typing import NamedTuple
@@ -206,9 +205,9 @@ def described(archive: Access, before: Mapping[str, KnownArchive] | None = None)
         if before is None:
             return found
         old = before.get(uuid)
-        if old is not None and replace(found, name=old.name, count=old.count) == old:
-            return replace(found, count=old.count)
-        return replace(found, count=segment_rows.count_all(snapshot))
+        if old is not None and found._replace(name=old.name, count=old.count) == old:
+            return found._replace(count=old.count)
+        return found._replace(count=segment_rows.count_all(snapshot))
 
 
 def states_of(indices: Mapping[str, Index]) -> dict[str, State]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -142,6 +141,8 @@ def dataset_of_archive(path: Path) -> Path | None:
 def check_no_archive(path: Path, verb: str) -> None:
     """Raise `StateError` if a folder is an archive of a dataset: by its own ages, it would archive into itself."""
     if (dataset := dataset_of_archive(path)) is not None:
+        import shlex
+
         hint = f"Use the dataset: {shlex.quote(str(dataset))}."
         raise StateError(f"{path} is an archive of {dataset}: {verb} does not change it by itself", hint=hint)
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -252,8 +251,8 @@ class Merged(Queryable):
             declared = [name for name in names if name == _ORDER or name in dataset.config.fields]
             found = dataset.summary(match, fields=declared, values=None)
             for name, each in counted.items():
-                each.add(found.fields.get(name, FieldSummary(missing=found.count)))
-            parts.append(replace(found, fields={}))
+                each.add(found.fields.get(name, FieldSummary([], missing=found.count)))
+            parts.append(found._replace(fields={}))
         return joined(parts, {name: each.summary(values) for name, each in counted.items()}, None)
 
     def summary_by(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from ondisk.filesystem import Directory, ReadableFile
@@ -57,7 +56,7 @@ def write_back(
         known = transaction.duplicate_of(row) if row[2] == segment.id else None
         # Equal but for number and offset.
         if known is not None and known[0] != row[0] and (*known[1:3], *known[4:]) == (*row[1:3], *row[4:]):
-            end = replace(segment.end, size=known[3], length=known[3])
+            end = segment.end._replace(size=known[3], length=known[3])
             original = format.lay([payloads[place]], end).content
             if file.read(known[3], len(original)) != original:
                 damaged[known[3]] = place, original

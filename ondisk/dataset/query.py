@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import heapq
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
@@ -235,7 +234,7 @@ def summary(access: Opened, archives: Archives, query: Query, fields: Sequence[s
             return with_offline(each, away, name, field_values.kind_of(parts[-1][1], name), values)
 
         found = [totals(snapshot, tree) for _, snapshot, tree in parts]
-        counts = [Summary(each.count, each.size, *span(each)) for each in found]
+        counts = [Summary(each.count, each.size, *span(each), {}) for each in found]
         is_all = query.match is None and len(parts) == 1 and not away
         last_change = parts[0][1].dataset()["seq"] if is_all else None
         return joined([*counts, *away.values()], {name: counted(name) for name in fields}, last_change)
@@ -327,5 +326,7 @@ class Snapshots:
         if self._order is None or len(results) == 1:
             joined: Iterator[_T] = chain.from_iterable(results)
         else:
-            joined = heapq.merge(*results, key=partial(key_of, self._order))
+            from heapq import merge  # here, because few queries need it
+
+            joined = merge(*results, key=partial(key_of, self._order))
         return islice(joined, self._query.limit)

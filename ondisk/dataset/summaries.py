@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from ondisk.dataset.layout import ARCHIVE
 from ondisk.datum import METADATA, FieldType, Value, canonical, from_microseconds
@@ -21,8 +20,7 @@ _SUMMARY = ".summary"
 _LONGEST = 16 * 1024 * 1024  # bytes of a summary; in memory it takes about 25 times as much
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(NamedTuple):
     """Counts of the data of a dataset, or of those that match.
 
     Attributes:
@@ -34,12 +32,19 @@ class Summary:
         last_change: the number of the last change of the index, for a summary of everything in it; else None.
     """
 
-    count: int
+    count: int  # type: ignore[assignment]  # not the method of tuples
     size: int
     begin: datetime | None
     end: datetime | None
-    fields: dict[str, FieldSummary] = field(default_factory=dict)
-    last_change: int | None = field(default=None, compare=False)
+    fields: dict[str, FieldSummary]
+    last_change: int | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other counts the same; when the index last changed does not count."""
+        return isinstance(other, Summary) and self[:-1] == other[:-1]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
 
 def counted_fields(chosen: Sequence[str] | None, known: Fields) -> list[str]:
@@ -101,18 +106,18 @@ def joined(summaries: Iterable[Summary], fields: dict[str, FieldSummary], last_c
     )
 
 
-@dataclass(slots=True)
 class FieldCounts:
     """The values of one field in several datasets."""
 
-    values: dict[Value, int] = field(default_factory=dict)
-    parts: list[FieldSummary] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.values: dict[Value, int] = {}
+        self.parts: list[FieldSummary] = []
 
     def add(self, part: FieldSummary) -> None:
         """Add the values of a dataset, which lists all of them, except those of archives that are offline."""
         for value, count in part.values:
             self.values[value] = self.values.get(value, 0) + count
-        self.parts.append(replace(part, values=[]))
+        self.parts.append(part._replace(values=[]))
 
     def summary(self, limit: int | None) -> FieldSummary:
         """Return the values of all, but at most so many of the most frequent ones."""
@@ -148,7 +153,7 @@ def with_offline(
     lowest = [each.min for each in (found, *known) if each.min is not None]
     highest = [each.max for each in (found, *known) if each.max is not None]
     distinct = max(found.distinct, *(each.distinct for each in known), 0)
-    return replace(found, distinct=distinct, min=min(lowest, default=None), max=max(highest, default=None))
+    return found._replace(distinct=distinct, min=min(lowest, default=None), max=max(highest, default=None))
 
 
 def _summary(text: bytes, fields: Any) -> Summary:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from ondisk.config import DatasetConfig
@@ -89,7 +88,6 @@ class Loaded(NamedTuple):
     reftimes: Sequence[int] | None = None
 
 
-@dataclass(slots=True)
 class Batch:
     """Data in columns: entry i of the first three lists belongs to the i-th datum that was not refused.
 
@@ -104,14 +102,30 @@ class Batch:
         missing: as `ScanResult.missing`.
     """
 
-    reftimes: list[int] = field(default_factory=list)
-    metadata: list[Mapping[str, Any]] = field(default_factory=list)
-    payloads: list[bytes] = field(default_factory=list)
-    refused: list[tuple[int, str]] = field(default_factory=list)
-    damage: list[Damage] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    beside: list[bytes] = field(default_factory=list)
-    missing: int = 0
+    __slots__ = ("beside", "damage", "metadata", "missing", "notes", "payloads", "reftimes", "refused")
+
+    def __init__(
+        self,
+        reftimes: list[int] | None = None,
+        metadata: list[Mapping[str, Any]] | None = None,
+        payloads: list[bytes] | None = None,
+        refused: list[tuple[int, str]] | None = None,
+        damage: list[Damage] | None = None,
+        notes: list[str] | None = None,
+        beside: list[bytes] | None = None,
+        missing: int = 0,
+    ) -> None:
+        self.reftimes = [] if reftimes is None else reftimes
+        self.metadata = [] if metadata is None else metadata
+        self.payloads = [] if payloads is None else payloads
+        self.refused = [] if refused is None else refused
+        self.damage = [] if damage is None else damage
+        self.notes = [] if notes is None else notes
+        self.beside = [] if beside is None else beside
+        self.missing = missing
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Batch) and all(getattr(self, each) == getattr(other, each) for each in self.__slots__)
 
     def __len__(self) -> int:
         return len(self.payloads) + len(self.refused)

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 from ondisk.datum import Datum, microseconds
 from ondisk.errors import InvalidInput, LimitExceeded
 from ondisk.formats.base import BATCH_BYTES, Batch, Format, Readable, end_of_blank
-from ondisk.formats.foreign import foreign
 from ondisk.segment import Damage, End, ScanResult, SegmentFile
 
 _SCANNED = 512 * 1024  # bytes of a segment that are read together
@@ -154,6 +153,8 @@ class LineFormat(Format):
             raise InvalidInput(f"{len(line)} bytes are more than max_datum_size, {self.config.max_datum_size}")
 
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
+        from ondisk.formats.foreign import foreign  # here, because no query needs it
+
         number = 1
         for lines in read_lines(stream, batch_size, self.config.max_datum_size):
             if number == 1 and (error := foreign(b"\n".join(lines[:2])[:_HEAD])):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ondisk.datum import FieldType, Value, restored
 from ondisk.index.columns import MISSING, column_of
@@ -23,8 +22,7 @@ _INTERNED = {FieldType.TEXT: str, FieldType.BYTES: bytes}
 _ORDERED = (FieldType.INTEGER, FieldType.REAL, FieldType.TIMESTAMP)
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSummary:
+class FieldSummary(NamedTuple):
     """The values that data have in one field.
 
     Attributes:
@@ -35,7 +33,7 @@ class FieldSummary:
         min, max: the lowest and the highest value of an integer, real or timestamp field; else None.
     """
 
-    values: list[tuple[Value, int]] = field(default_factory=list)
+    values: list[tuple[Value, int]]
     distinct: int = 0
     missing: int = 0
     min: Value | None = None

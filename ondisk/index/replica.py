@@ -12,8 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ondisk.index.changes import OWN
 from ondisk.index.connection import sqlite_errors
@@ -27,8 +26,7 @@ _KEPT = "the source has lost it; quarantine has a copy, too"
 _DENSE = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Followed:
+class Followed(NamedTuple):
     """How far a replica has followed its source.
 
     Attributes:
@@ -52,8 +50,7 @@ class Followed:
     committed_at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(NamedTuple):
     """A datum that the replica or the source does not have.
 
     Attributes:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from ondisk.index.snapshot import Copies, Row, Segment, Snapshot
+from ondisk.index.snapshot import SEGMENT_COLUMNS, Copies, Row, Segment, Snapshot
 from ondisk.matcher import Expression
 from ondisk.segment import Block, End
 from ondisk.step import DAY, Interval, number_of
@@ -22,8 +21,7 @@ _ROWS, _LAID = 1024, 16_384
 Column: TypeAlias = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class KnownArchive:
+class KnownArchive(NamedTuple):
     """An archive that the dataset has had, as it was when that was recorded.
 
     Attributes:
@@ -39,7 +37,7 @@ class KnownArchive:
     interval: Interval | None
     seq: int = 0
     generation: int = 0
-    count: int = 0
+    count: int = 0  # type: ignore[assignment]  # not the method of tuples
 
 
 Places: TypeAlias = tuple[Column, Column, Column, Column]
@@ -48,7 +46,7 @@ Places: TypeAlias = tuple[Column, Column, Column, Column]
 
 def segments_in(snapshot: Snapshot, interval: Interval) -> Iterator[Segment]:
     """Yield the segments whose interval overlaps another."""
-    sql = f'SELECT {Segment.COLUMNS} FROM segment WHERE "begin" < ? AND "end" > ?'
+    sql = f'SELECT {SEGMENT_COLUMNS} FROM segment WHERE "begin" < ? AND "end" > ?'
     for row in chain.from_iterable(snapshot.select(sql, (interval.end, interval.begin))):
         yield snapshot.segment_of(row)
 
@@ -60,7 +58,7 @@ COUNTED = f"iif(summed IS ({_IN_DAYS}), summed, NULL)"
 
 def all_segments(snapshot: Snapshot) -> Iterator[tuple[Segment, str | None, int | None, int | None]]:
     """Yield every segment with what `noted_of` returns."""
-    sql = f"SELECT {Segment.COLUMNS}, checked, deleted, {COUNTED} FROM segment ORDER BY name"
+    sql = f"SELECT {SEGMENT_COLUMNS}, checked, deleted, {COUNTED} FROM segment ORDER BY name"
     for *columns, checked, deleted, counted in chain.from_iterable(snapshot.select(sql)):
         yield snapshot.segment_of(tuple(columns)), checked, deleted, counted
 
@@ -422,7 +420,7 @@ def since(snapshot: Snapshot, segment: Segment, offset: int) -> tuple[int, int, 
 def numbered_segments(snapshot: Snapshot, least: int) -> dict[int, Segment]:
     """Return the segments of a sequence from a number on, by their numbers."""
     found = {}
-    for row in snapshot.fetch(f"SELECT {Segment.COLUMNS} FROM segment"):
+    for row in snapshot.fetch(f"SELECT {SEGMENT_COLUMNS} FROM segment"):
         number = number_of(row[1].partition(".")[0])
         if number is not None and number >= least:
             found[number] = snapshot.segment_of(row)

@@ -6,13 +6,12 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache, partial
 from itertools import chain
 from operator import itemgetter
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from ondisk.datum import INTEGER_MIN, restored
 from ondisk.errors import IndexCorrupt
@@ -31,6 +30,9 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = tuple[Any, ...]
 """A row of a query: by default reftime, segment id, offset, size, then the declared fields as stored."""
+
+SEGMENT_COLUMNS = "id, name, format, size, length, count, compressed, kind, mtime, inode, tail, checksum, unread"
+"""The columns from which `Segment.of` makes a segment."""
 
 ROWS = 200
 """Rows in a list: with more, the garbage collector visits live rows again and again (15 % of a query)."""
@@ -60,8 +62,7 @@ class Copies(IntEnum):
     """All are also in the segment of the same name in another place: in an archive, or in the dataset."""
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """A segment in the index. Its id is its generation, so for one id the name and the format never change.
 
     Attributes:
@@ -76,20 +77,16 @@ class Segment:
     name: str
     format: str
     end: End
-    facts: Facts = field(default_factory=Facts)
+    facts: Facts = Facts()
     unread: bool = False
     copies: Copies = Copies.NONE
     shared: bool = False
     unproven: bool = False
 
-    COLUMNS: ClassVar[str] = (
-        "id, name, format, size, length, count, compressed, kind, mtime, inode, tail, checksum, unread"
-    )
-
     @classmethod
     @lru_cache
     def of(cls, row: Row) -> Segment:
-        """Return the segment of a row of `COLUMNS`; cached, as each read of one datum needs it.
+        """Return the segment of a row of `SEGMENT_COLUMNS`; cached, as each read of one datum needs it.
 
         Raises:
             ValueError: it has values that ondisk never writes.
@@ -120,7 +117,7 @@ class Segment:
         return Committed(self.end.size, self.facts, mutable)
 
 
-_SEGMENT_NAMED = f"SELECT {Segment.COLUMNS} FROM segment WHERE name = ?"
+_SEGMENT_NAMED = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE name = ?"
 _BLOCKS_BEFORE = "SELECT offset, position, stored FROM block WHERE segment = ? AND offset < ? ORDER BY offset DESC"
 
 
@@ -304,7 +301,7 @@ class Snapshot:
         """
         if (known := self.index.segments.get(id)) is not None:
             return known
-        row = self._row(f"SELECT {Segment.COLUMNS} FROM segment WHERE id = ?", (id,))
+        row = self._row(f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE id = ?", (id,))
         if row is None:
             raise self.corrupt(f"it has data of a segment {id} that it does not know")
         segment = self.segment_of(row)
@@ -330,7 +327,7 @@ class Snapshot:
         return self.segment_of(row)
 
     def segment_of(self, row: Row) -> Segment:
-        """Return the segment of a row of `Segment.COLUMNS`.
+        """Return the segment of a row of `SEGMENT_COLUMNS`.
 
         Raises:
             IndexCorrupt: ondisk never writes such a row.

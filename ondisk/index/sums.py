@@ -13,7 +13,6 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -42,7 +41,6 @@ _OF_FIELD = "FROM value_count WHERE segment = ? AND day = ? AND field = ?"
 _AT_DAY = "FROM datum WHERE reftime >= ?1 AND reftime < ?2 AND segment = ?3 ORDER BY reftime"
 
 
-@dataclass(slots=True)
 class _Tally:
     """What a transaction adds to the sums of a segment and day; negative where it removes more.
 
@@ -50,11 +48,10 @@ class _Tally:
         values: field → value → number of data; None if there are too many values.
     """
 
-    count: int = 0
-    size: int = 0
-    first: int = INTEGER_MAX
-    last: int = INTEGER_MIN
-    values: dict[str, dict[Any, int] | None] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.count = self.size = 0
+        self.first, self.last = INTEGER_MAX, INTEGER_MIN
+        self.values: dict[str, dict[Any, int] | None] = {}
 
 
 class Sums:

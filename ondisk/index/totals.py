@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ondisk.index.snapshot import Snapshot
 from ondisk.matcher import Expression, exact_interval
@@ -11,11 +11,10 @@ OF_INTERVAL = "day_sum.first >= ? AND day_sum.last < ?"
 """The SQL that selects the sums of an interval that `interval_of_sums` has returned."""
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(NamedTuple):
     """How many data, their bytes, and their first and last reftime (microseconds; None without data)."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # not the method of tuples
     size: int
     begin: int | None
     end: int | None

@@ -6,7 +6,6 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, Self
@@ -19,7 +18,7 @@ from ondisk.index.changes import OWN, begin_session_at
 from ondisk.index.columns import insert_rows, stored_columns
 from ondisk.index.connection import sqlite_errors
 from ondisk.index.segment_rows import COUNTED, KnownArchive
-from ondisk.index.snapshot import Segment, Snapshot
+from ondisk.index.snapshot import SEGMENT_COLUMNS, Segment, Snapshot
 from ondisk.index.sums import Sums
 from ondisk.index.where import condition, resolve
 from ondisk.matcher import Expression, undeclared_in
@@ -65,7 +64,7 @@ class Transaction(AtomicChange):
 
     def segments(self, names: Iterable[str]) -> dict[str, Segment]:
         """Return name → segment, for those of the names that the index knows."""
-        sql = f"SELECT {Segment.COLUMNS} FROM segment WHERE name = ?"
+        sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE name = ?"
         try:
             return {name: Segment.of(row) for name in names for row in self._rows(sql, (name,))}
         except ValueError as error:
@@ -142,7 +141,7 @@ class Transaction(AtomicChange):
             sql = "SELECT seq, segment FROM datum WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq"
             rows = self._rows(sql, (json.dumps(some),))
             for id_ in {segment for _, segment in rows}:
-                self.save_segment(replace(self.segment(id_), unread=True), NOTHING)
+                self.save_segment(self.segment(id_)._replace(unread=True), NOTHING)
             present = [seq for seq, _ in rows]
             self.note_deleted(present)
             self.take_back(present)

@@ -6,7 +6,6 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import ClassVar
@@ -277,7 +276,7 @@ class _Rewriting:
         found = directory.stat(alias)
         assert found is not None
         self._size = found.st_size
-        self._new = replace(self._new, end=end, facts=facts)
+        self._new = self._new._replace(end=end, facts=facts)
         transaction.supersede(self._old)
         transaction.save_segment(self._new, interval)
         self._is_kept = keep(self._access, transaction, self._old)
@@ -328,7 +327,7 @@ class _Move(Move):
                 end, facts = self._merge(snapshot, target_snapshot, transaction, there, new, interval)
                 keep(self._target, transaction, there)
                 transaction.supersede(there)
-            new = replace(new, end=end, facts=facts)
+            new = new._replace(end=end, facts=facts)
             transaction.save_segment(new, interval)
             transaction.set_unowned(new, self._format.holes(new.end, *transaction.sums_of(new)))
         committed = self._target.committed(new)

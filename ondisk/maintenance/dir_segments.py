@@ -182,7 +182,7 @@ class _Renumbering:
         end, _, facts = writer.appended(name)
         if seen is not Seen.UNTOUCHED:  # a fix has not read the files yet
             facts = facts._replace(mtime=0, checksum=None)
-        self._new = replace(self._new, end=end, facts=facts)
+        self._new = self._new._replace(end=end, facts=facts)
         self._is_kept = keep(self._access, transaction, self._old)
         transaction.supersede(self._old)
         transaction.save_segment(self._new, interval)
@@ -260,7 +260,7 @@ class _Move(Move):
                 self.is_linked = writer.adopt(name, new.id, start, folder, numbers, known=there is not None)
         writer.sync()
         end, _, facts = writer.appended(name)
-        transaction.save_segment(replace(new, end=end, facts=facts), interval)
+        transaction.save_segment(new._replace(end=end, facts=facts), interval)
         if there is not None:  # files that a killed move has left have no datum, and nobody has removed their rows
             transaction.add_deleted(new.id, shift - there.end.length, 0)
         transaction.after_commit(writer.reveal)

@@ -551,7 +551,7 @@ def _read_again(archive: Access, name: str, *, is_short: bool) -> None:
     with archive.transaction("fix") as transaction:
         segment = transaction.segments([name]).get(name)
         if segment is not None and (is_short or segment.copies is not Copies.NONE):
-            transaction.save_segment(replace(segment, unread=True, copies=Copies.NONE), NOTHING)
+            transaction.save_segment(segment._replace(unread=True, copies=Copies.NONE), NOTHING)
             transaction.commit()
 
 

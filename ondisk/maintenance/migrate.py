@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -176,7 +176,7 @@ def _datasets(directory: Directory, config: DatasetConfig) -> Iterator[list[_Dat
             archive = stack.enter_context(directory.inside(place))
             own = read_config(archive)
             size = config.segment_size if own.is_sequence else None
-            wanted = replace(config, step=own.step, segment_size=size)
+            wanted = config._replace(step=own.step, segment_size=size)
             datasets.append(_Dataset(archive, f"{place}/", wanted, own == wanted, Migration(str(archive.path))))
         datasets.append(_Dataset(directory, "", config, True, Migration(str(directory.path))))
         yield datasets
@@ -315,8 +315,8 @@ def _fill(dataset: _Dataset, new: Rebuilt) -> None:
     migration = dataset.migration
     kinds = migration.added | {name: kind for name, (_, kind) in migration.retyped.items()}
     # Data that were stored under larger limits must still be read.
-    config = replace(
-        dataset.config, max_datum_size=max(dataset.config.max_datum_size, new.longest()), max_depth=MAX_DEPTH
+    config = dataset.config._replace(
+        max_datum_size=max(dataset.config.max_datum_size, new.longest()), max_depth=MAX_DEPTH
     )
     reader, folders = ConcatReader(dataset.directory), DirReader(dataset.directory)
     try:

@@ -7,7 +7,6 @@ import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from itertools import accumulate, compress
 
@@ -231,7 +230,7 @@ class Rescan:
                 scan_file(self._name, self._format, file) if scanned is None else scanned.results(self._access, file)
             )
             end = self._add_all(segment, results)
-            self._compare(replace(segment, end=end), file)
+            self._compare(segment._replace(end=end), file)
         if known is None and self._access.needs_check() and self._format.is_empty(file):
             self._is_emptied = True
             return True
@@ -248,10 +247,10 @@ class Rescan:
             # Else it would look like one whose data were all deleted, and a repack would remove it.
             self._unread = f"no datum can be read in its {file.size()} bytes; {REMEDY}"
         end, facts = self._format.found(end), self._facts(file, end, before)
-        found = replace(
-            segment, end=end, facts=facts, unread=False, copies=self._copies(), unproven=self._is_unproven()
+        found = segment._replace(
+            end=end, facts=facts, unread=False, copies=self._copies(), unproven=self._is_unproven()
         )
-        self._save(replace(found, shared=segment.shared or (self._foreign is not None and self._is_queue)))
+        self._save(found._replace(shared=segment.shared or (self._foreign is not None and self._is_queue)))
         if self._is_queue and self._replaced_from is not None:
             self._is_read_again = is_passed(found, self._replaced_from, position(self._directory))
         self._explain(segment, end)
@@ -321,7 +320,7 @@ class Rescan:
         if self._access.committed(segment).is_whole_in(file) is not True:
             return False
         end = self._format.found(segment.end)
-        self._save(replace(segment, end=end, facts=self._facts(file, end, before)), keep_damage=True)
+        self._save(segment._replace(end=end, facts=self._facts(file, end, before)), keep_damage=True)
         return True
 
     def is_another_file(self) -> bool:
@@ -433,7 +432,7 @@ class Rescan:
             if facts_in(folder, self._name, segment.end) != before:
                 raise StorageError(f"{folder.path} was changed while it was read", hint="Fix it again.")
             facts, unread = facts_in(folder, self._name, end), segment.unread and not is_read
-            found = replace(segment, end=end, facts=facts, unread=unread, copies=self._copies())
+            found = segment._replace(end=end, facts=facts, unread=unread, copies=self._copies())
             self._save(found, keep_damage=not is_read)
             if is_read:
                 left = sum(number < end.length for number in files_of(folder, self._name))
@@ -586,7 +585,7 @@ class Rescan:
             kept = quarantine.link(self._directory, self._name, verb="fix", why=why)
             self._remedy, self._is_salvaged = f"the original file is now {self._item(kept)}", True
         generations.link_old(self._directory, self._name, old, None)
-        self._save(replace(segment, copies=self._copies(), unproven=self._is_unproven()), keep_damage=True)
+        self._save(segment._replace(copies=self._copies(), unproven=self._is_unproven()), keep_damage=True)
         self._explain(segment, segment.end)
         if not is_damaged:  # else the fix that found the damage has counted it
             self._count_lost()
@@ -617,7 +616,7 @@ class Rescan:
                 for _, reason in batch.refused:
                     self._damage.add(reason)
             end, facts = writer.seal(), writer.facts()
-        return replace(segment, end=end, facts=facts)
+        return segment._replace(end=end, facts=facts)
 
     def _add(
         self, found: ScanResult, segment: Segment, first: int, known_offsets: Callable[[int, int], set[int]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from calendar import monthrange
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from types import MappingProxyType
@@ -27,8 +26,7 @@ class Unit(IntEnum):
     SECOND = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Distance:
+class Distance(NamedTuple):
     """The distance between two times, such as `2 months 3 days`. Months differ in length, so they are counted apart.
 
     Attributes:
@@ -41,10 +39,10 @@ class Distance:
     seconds: int
     unit: Unit
 
-    def __add__(self, other: Distance) -> Distance:
+    def __add__(self, other: Distance) -> Distance:  # type: ignore[override]  # not that of tuples
         return Distance(self.months + other.months, self.seconds + other.seconds, max(self.unit, other.unit))
 
-    def __mul__(self, count: int) -> Distance:
+    def __mul__(self, count: int) -> Distance:  # type: ignore[override]
         return Distance(self.months * count, self.seconds * count, self.unit)
 
 

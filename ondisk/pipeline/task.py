@@ -10,7 +10,7 @@ import json
 import os
 import traceback
 from collections import Counter
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -139,7 +139,7 @@ def _opened(option: str) -> tuple[ImportOptions, list[_Destination]]:
     destinations = []
     for path, filter in zip(options.datasets, options.filters, strict=True):
         directory = open_directory(path)
-        destinations.append(_Destination(directory, replace(read_config(directory), filter=filter)))
+        destinations.append(_Destination(directory, read_config(directory)._replace(filter=filter)))
     return options, destinations
 
 

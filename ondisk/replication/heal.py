@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from ondisk.dataset.access import Access
@@ -311,7 +311,7 @@ def _store(dataset: Dataset, access: Access, group: Group, kind: Kind, healed: H
 
 def _commit(dataset: Dataset, access: Access, group: Group, kind: Kind, healed: Healed) -> int:
     archives = dataset._access.archives
-    config = replace(access.config, replace="no", version_field=None)
+    config = access.config._replace(replace="no", version_field=None)
     with archives.assigning_seq(access, "heal"), access.transaction("heal") as transaction:
         format, archived = access.format(group.format), None
         if not access.prefix:  # no other datum has taken the place of an archived one
@@ -380,7 +380,7 @@ def _settle(replicated: Replica, dataset: Dataset) -> None:
         now = replica.followed(transaction)
         replica.settle(transaction, [seq for some in still for seq in some if seq not in removed])
         if now is not None and now.offset == last:
-            replica.follow(transaction, replace(now, session=session))
+            replica.follow(transaction, now._replace(session=session))
         transaction.commit()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ondisk.dataset.access import Access
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN
@@ -85,7 +85,7 @@ def mend(
     file = access.current().reader.file_of(segment)
     if segment.end.compressed or segment.shared or _is_encrypted(format, segment, access):
         raise Unmended("its data are compressed or encrypted, or another program writes it")
-    new = replace(segment, id=transaction.take_generation())
+    new = segment._replace(id=transaction.take_generation())
     alias = generations.hidden(name, new.id)
     transaction.on_rollback(lambda: directory.discard(alias))
     access.clean_up_later(name)
@@ -105,7 +105,7 @@ def mend(
             checksum = checksum_of(staged, segment.end.size, format.mutable)
         staged.sync()
         facts = facts_of(staged.stat(), tail_of(staged, segment.end.size, format.mutable), checksum)
-    new = replace(new, facts=facts)
+    new = new._replace(facts=facts)
     generations.complete(directory, name, segment.id, committed)
     quarantine.link(directory, name, verb="replicate", why=_WHY)
     generations.link_old(directory, name, segment.id, committed)

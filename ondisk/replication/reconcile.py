@@ -412,7 +412,7 @@ class _Steps:
         assert self._now is not None
         asked = seqs[:_TOGETHER]
         records = self._source.fetch(asked, ANSWER_BYTES)
-        check_follows(records, replace(self._now, offset=asked[0] - 1))
+        check_follows(records, self._now._replace(offset=asked[0] - 1))
         return records
 
     def _keep(self, opened: Access, segments: Iterable[Segment]) -> None:
@@ -449,7 +449,7 @@ class _Steps:
                 asked, records = seqs[:_TOGETHER], self._copies(seqs)
                 reached = min(records.token.offset, asked[-1])
                 done = now.index_start if self._mode is Mode.NUMBERS else reached
-                after = replace(now, index_start=done, bytes_read=now.bytes_read + records.size)
+                after = now._replace(index_start=done, bytes_read=now.bytes_read + records.size)
                 applied = self._apply(records, now, after, asked)
                 result.fetched += applied.stored
                 result.replaced += applied.deleted
@@ -484,7 +484,7 @@ class _Steps:
             replica.differ(transaction, [Difference(seq, LOST, "the source has lost it") for seq in lost])
             if uuid is not None:
                 transaction.identify_as(uuid, seq=self._last)
-            after = replace(self._now, index_start=NO_COMPARISON, key=b"", replica=uuid or self._now.replica)
+            after = self._now._replace(index_start=NO_COMPARISON, key=b"", replica=uuid or self._now.replica)
             replica.follow(transaction, after)
             if expires and uuid is None:
                 transaction.expire_tokens()
@@ -506,7 +506,7 @@ class _Steps:
         access, archives = self._access, self._access.archives
         with self._changing(access) as transaction:  # else lower counters look like those of older states
             for known in archives.record.all():
-                transaction.know_archive(replace(known, seq=min(known.seq, self._last)))
+                transaction.know_archive(known._replace(seq=min(known.seq, self._last)))
             transaction.commit()
         for archive in archives.online():
             with self._changing(archive) as transaction:

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Thread
 from types import TracebackType
@@ -305,8 +305,8 @@ class Replica:
     def _after(self, now: Followed, records: Records) -> Followed:
         """Return how far it has followed its source with some changes."""
         token, (host, port) = records.token, self._source.address
-        return replace(now, session=token.session, offset=token.offset, index_start=token.index_start, key=token.key,
-                       host=host, port=port, bytes_read=now.bytes_read + records.size)  # fmt: skip
+        return now._replace(session=token.session, offset=token.offset, index_start=token.index_start, key=token.key,
+                            host=host, port=port, bytes_read=now.bytes_read + records.size)  # fmt: skip
 
     def _apply(self, records: Records, now: Followed, after: Followed) -> Applied | None:
         """Apply the next changes; None if another process has applied some meanwhile."""
@@ -329,8 +329,8 @@ class Replica:
             records = self._source.fetch(missing, max_bytes)
             if records.token.dataset != now.uuid:
                 return  # the request for changes says why
-            check_follows(records, replace(now, offset=last))
-            after = replace(now, bytes_read=now.bytes_read + records.size)
+            check_follows(records, now._replace(offset=last))
+            after = now._replace(bytes_read=now.bytes_read + records.size)
             applied = self._renewing(partial(apply, self.dataset._access, records, now, after, missing, _expire))
             if applied is not None:
                 applied.unreadable = 0  # they were before
@@ -407,7 +407,7 @@ def _created(path: str | os.PathLike[str], source: Source) -> Dataset:
     """Create the dataset of a replica, and open it."""
     about = source.describe()
     config = DatasetConfig.from_toml(about.config, f"dataset.toml of {shown(about.name)}")
-    config = replace(config, replica=True, filter=None)
+    config = config._replace(replica=True, filter=None)
     try:
         return Dataset.create(path, config)
     except DatasetExists as error:
@@ -467,7 +467,7 @@ def promote(path: str | os.PathLike[str]) -> Dataset:
                 transaction.commit()
         with access.locked("promote"):
             for opened in (*access.archives.present().values(), access):  # the dataset last
-                config = replace(read_config(opened.directory), replica=False)
+                config = read_config(opened.directory)._replace(replica=False)
                 opened.directory.replace(CONFIG, config.to_toml().encode())
     return Dataset.open(path)
 

@@ -10,7 +10,6 @@ import resource
 import stat
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ondisk.errors import AuthenticationFailed, FrameCorrupt, KeyMissing, StateError, StorageError
 from ondisk.filesystem import Directory, ReadableFile
@@ -23,16 +22,17 @@ _OPEN_TO_READ = 256  # files; fewer where a process may have few, see ConcatRead
 _LARGE = 16 * 1024 * 1024  # bytes
 
 
-@dataclass(slots=True)
 class _Open:
     """An open file of a generation, and what is known to be right about it: its bytes up to `size`, at this stat."""
 
-    file: ReadableFile
-    name: str
-    sealer: Sealer | type[_Unknown] | None
-    mtime: int = -1
-    length: int = -1
-    size: int = 0
+    __slots__ = ("file", "length", "mtime", "name", "sealer", "size")
+
+    def __init__(self, file: ReadableFile, name: str) -> None:
+        self.file = file
+        self.name = name
+        self.sealer: Sealer | type[_Unknown] | None = _Unknown
+        self.mtime = self.length = -1
+        self.size = 0
 
     def is_verified(self, end: int) -> bool:
         """Return whether nobody has touched the file since its bytes up to `end` were verified."""
@@ -180,7 +180,7 @@ class ConcatReader:
         for place in (*(alias, name, alias) * LOOKS, kept(name, generation)):
             found = self._open_if_there(place, is_alias=place != name)
             if found is not None:
-                opened = _Open(file := found, name, _Unknown)
+                opened = _Open(file := found, name)
                 if opened.verify(committed):
                     return opened
         if file is None:

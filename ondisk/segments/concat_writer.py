@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from ondisk.errors import AuthenticationFailed, KeyMissing, OndiskError, SegmentCorrupt, StateError, command
@@ -182,7 +182,7 @@ class ConcatWriter:
         if before is not None and before.st_size > position:
             is_repeated = not start.is_found and _is_beginning(file, position, laid, layout, payloads)
             if (known or start.is_found) and not is_repeated:  # before `undo` may cut these bytes off
-                end = replace(laid.end, size=position)
+                end = laid.end._replace(size=position)
                 keep_data_after(self._directory, name, end, layout, verb="append", is_committed=not start.is_found)
             file.truncate(position)
         self._appends[name] = append

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 from ondisk.filesystem import ReadableFile, WritableFile
 from ondisk.segment import Block, End, Facts, Laid, Layout, Sealer
@@ -118,8 +117,7 @@ class SegmentWriter:
         if moved := [Block(end.length + each.offset, end.size + each.position, each.stored) for each in blocks]:
             self._save_blocks(moved)
         counted = 0 if self._layout.patch(end) is None else count
-        self.end = replace(
-            end,
+        self.end = end._replace(
             size=end.size + size,
             length=end.length + (size if length is None else length),
             count=end.count + counted,

@@ -11,7 +11,7 @@ happens to the files of a job that was killed.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, repeat
 from operator import add
 from typing import Self
@@ -105,7 +105,7 @@ class Stage:
         find = _by_size if self._config.is_sequence else _by_segment
         by_segment = find(batch, format, self._config)
         offsets, pieces = [0] * len(batch.payloads), [0] * len(batch.payloads)
-        begin = Laid(b"", replace(format.begin().end, size=0, length=0))
+        begin = Laid(b"", format.begin().end._replace(size=0, length=0))
         for name, places in by_segment.items():
             payloads = [batch.payloads[place] for place in places]
             blocks: list[Block] = []

@@ -15,7 +15,6 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -205,7 +204,7 @@ class DatasetMachine(RuleBasedStateMachine):
         """Close and open; the compression of new segments of seg may change, unless each datum is encrypted."""
         self._close()
         if self.config.format == "seg" and self.config.encryption != "aes-256-gcm":
-            self.model.config = replace(self.model.config, compression=data.draw(st.sampled_from(["lz4", "none"])))
+            self.model.config = self.model.config._replace(compression=data.draw(st.sampled_from(["lz4", "none"])))
         self._open()
 
     @precondition(lambda self: not self.readers and not self.model.lost)
@@ -375,7 +374,7 @@ class DatasetMachine(RuleBasedStateMachine):
         if None not in ages.values() and ages["delete_age"] <= ages["archive_age"]:  # type: ignore[operator]
             ages["delete_age"] = None
         self._close()
-        (self.path / CONFIG).write_text(replace(self.model.config, **ages).to_toml())  # type: ignore[arg-type]
+        (self.path / CONFIG).write_text(self.model.config._replace(**ages).to_toml())  # type: ignore[arg-type]
         done = maintain(self.path, max_duration=max_duration)
         assert done.error is None
         assert done.left is not None
@@ -403,7 +402,7 @@ class DatasetMachine(RuleBasedStateMachine):
             fields = {name: kind for name, kind in fields.items() if name in kept or data.draw(st.booleans())}
         index = data.draw(st.lists(st.sampled_from(["reftime", *fields]), unique=True, max_size=3))
         self._close()
-        self._migrate(replace(self.model.config, fields=fields, index=tuple(index)))
+        self._migrate(self.model.config._replace(fields=fields, index=tuple(index)))
         self._check_states(accurate=True)
         self._check_content()
 
@@ -416,7 +415,7 @@ class DatasetMachine(RuleBasedStateMachine):
         if len({*places}) == len(places):
             return
         self._close()
-        (self.path / CONFIG).write_text(replace(self.model.config, unique=(name,)).to_toml())
+        (self.path / CONFIG).write_text(self.model.config._replace(unique=(name,)).to_toml())
         with contextlib.suppress(DuplicateDatum):
             raise AssertionError(f"it was migrated: {migrate(self.path)}")
         self._open()
@@ -437,7 +436,7 @@ class DatasetMachine(RuleBasedStateMachine):
             verb = "fix"
         given = data.draw(st.lists(strategies.data(self.config), min_size=1, max_size=4)) if verb == "append" else []
         match = data.draw(self._conditions(max_leaves=2)) if verb == "delete" else ""
-        fewer = replace(self.model.config, index=data.draw(st.sampled_from([(), ("reftime",)])))
+        fewer = self.model.config._replace(index=data.draw(st.sampled_from([(), ("reftime",)])))
         act: dict[str, Callable[[], object]] = {
             "append": lambda: self.dataset.append(given),
             "delete": lambda: self.dataset.delete(match),
@@ -580,7 +579,7 @@ class DatasetMachine(RuleBasedStateMachine):
         """
         plain = {"version": 2, "encryption": "none"} if self.config.encryption != "none" else {}
         compression = data.draw(st.sampled_from(["lz4", "none"]))
-        config = replace(self.model.config, compression=compression, **plain)  # type: ignore[arg-type]
+        config = self.model.config._replace(compression=compression, **plain)  # type: ignore[arg-type]
         format = find(config.format)(config)
         payloads = format.encode(given).payloads
         counted, cut = data.draw(st.booleans()), data.draw(st.integers(0, len(payloads)))

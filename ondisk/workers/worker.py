@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 from queue import SimpleQueue
 from typing import Any
 
@@ -105,8 +105,7 @@ def fix(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
 
 def repack(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
     """Stage the new file of a segment."""
-    written = Written.write(access, name, staged)
-    return {**asdict(written), "end": astuple(written.end), "facts": written.facts}
+    return asdict(Written.write(access, name, staged))
 
 
 def pipeline(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def test_a_summary_takes_conditions_too(weather):
 
 
 def test_an_empty_dataset_has_a_summary(create):
-    assert create(fields={"station": "integer"}).summary() == Summary(0, 0, None, None, {"station": FieldSummary()})
+    assert create(fields={"station": "integer"}).summary() == Summary(0, 0, None, None, {"station": FieldSummary([])})
 
 
 def test_a_summary_lists_the_most_frequent_values_first_and_says_how_many_there_are(create):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -182,7 +181,7 @@ def test_reftimes_and_metadata_belong_to_their_lines_after_zeros():
     scanned = Scanned.of(format, content).found
     assert [each["area"] for each in scanned.metadata] == ["VM2,0", "VM2,2", "VM2,3"]
     assert len(scanned.reftimes) == len(scanned.offsets) == len(scanned.sizes) == 3
-    assert replace(End(), size=len(content), length=len(content)) == scanned.end
+    assert End()._replace(size=len(content), length=len(content)) == scanned.end
     assert T + timedelta(hours=6) == datetime.fromtimestamp(scanned.reftimes[1] / 1e6, UTC)
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import sqlite3
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -211,7 +210,7 @@ def test_offsets_move(index):
 
 def test_a_segment_is_saved_once_and_grows(index):
     insert(index, row(1))
-    grown = replace(SEGMENT, end=End(200, 200, 4), facts=Facts(6, 78, 2**32 - 1, None), unread=True)
+    grown = SEGMENT._replace(end=End(200, 200, 4), facts=Facts(6, 78, 2**32 - 1, None), unread=True)
     with Transaction(index) as transaction:
         transaction.save_segment(grown, DAY_ONE)
         assert transaction.segments([SEGMENT.name, "other"]) == {SEGMENT.name: grown}
@@ -224,11 +223,11 @@ def test_a_segment_is_saved_once_and_grows(index):
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_whether_a_segment_is_compressed_changes_with_its_file(index, compressed):
-    packed = replace(PACKED, end=End(900, 900, 3, compressed))
+    packed = PACKED._replace(end=End(900, 900, 3, compressed))
     with Transaction(index) as transaction:
         transaction.save_segment(packed, DAY_ONE)
         assert transaction.segments([packed.name]) == {packed.name: packed}
-        other = replace(packed, end=End(999, 999, 4, not compressed))
+        other = packed._replace(end=End(999, 999, 4, not compressed))
         transaction.save_segment(other, DAY_ONE)
         assert transaction.segments([packed.name]) == {packed.name: other}
 
@@ -237,7 +236,7 @@ def test_blocks_are_saved_for_their_segment_and_those_that_come_later_beside_the
     first, second, third = Block(12, 19, 30), Block(100, 49, 20), Block(200, 69, 40)
     with Transaction(index) as transaction:
         transaction.save_blocks(PACKED, [first])
-        transaction.save_blocks(replace(PACKED, id=3), [Block(12, 19, 99)])
+        transaction.save_blocks(PACKED._replace(id=3), [Block(12, 19, 99)])
         transaction.commit()
     with Transaction(index) as transaction:
         transaction.save_blocks(PACKED, [second, third])
@@ -258,7 +257,7 @@ def test_a_block_is_not_laid_over_one_that_is_there(index):
 
 
 def test_a_segment_without_data_is_forgotten_with_its_blocks(index):
-    other = replace(PACKED, id=3, name="1970/01-02.seg")
+    other = PACKED._replace(id=3, name="1970/01-02.seg")
     with Transaction(index) as transaction:
         for segment in (PACKED, other):
             transaction.save_segment(segment, DAY_ONE)
@@ -283,7 +282,7 @@ def test_a_segment_with_data_is_not_forgotten_and_keeps_its_blocks(index):
 def test_two_generations_of_one_name_cannot_stand_beside_each_other(index):
     insert(index, row(1))
     with Transaction(index) as transaction, pytest.raises(IndexCorrupt):
-        transaction.save_segment(replace(SEGMENT, id=2), DAY_ONE)
+        transaction.save_segment(SEGMENT._replace(id=2), DAY_ONE)
 
 
 def test_deleting_takes_a_number_for_each_datum(index):

@@ -692,7 +692,7 @@ def test_offenders_in_an_archive_are_named_as_such(archived):
 def changes(draw: st.DrawFn) -> tuple[DatasetConfig, DatasetConfig, list[Datum]]:
     format = draw(st.sampled_from(["seg", "jsonl", "vm2"]))
     before, after = (
-        replace(draw(strategies.configs(format, [Step.MONTHLY])), replace="no", version_field=None) for _ in "ab"
+        draw(strategies.configs(format, [Step.MONTHLY]))._replace(replace="no", version_field=None) for _ in "ab"
     )
     return before, after, draw(st.lists(strategies.data(before), max_size=6))
 

@@ -174,10 +174,12 @@ class Seg(Format, JoinsParts):
                 read = [block for block in kept if block.offset < frames.offset]
                 del kept[: len(read)]
                 last = max([last, *(block.position for block in read)])
-                end = replace(end, size=frames.position() or end.size, length=frames.offset, count=frames.count)
+                end = end._replace(size=frames.position() or end.size, length=frames.offset, count=frames.count)
                 kinds |= payload.kinds_in(scanned.payloads) - {None}
-                in_place = _is_in_place(frames, head)
-                yield replace(self._found(scanned, read, damage, end), foreign=not in_place, in_place=in_place)
+                found = self._found(scanned, read, damage, end)
+                found.in_place = _is_in_place(frames, head)
+                found.foreign = not found.in_place
+                yield found
                 damage = []
             if frames.damage is None:
                 break
@@ -192,9 +194,9 @@ class Seg(Format, JoinsParts):
                 is_whole = False  # so that nothing of the rest is cut off
                 break
         size = frames.sealed_at or frames.position() or end.size
-        end = replace(end, size=size if is_whole else file.size(), length=frames.offset, count=frames.count)
+        end = end._replace(size=size if is_whole else file.size(), length=frames.offset, count=frames.count)
         if not head.compressed:
-            end = replace(end, length=end.size)
+            end = end._replace(length=end.size)
         # An append continues neither the LZ4 frame of another program, nor payloads of a kind that the header denies.
         foreign = (
             head.draft
@@ -245,7 +247,7 @@ class Seg(Format, JoinsParts):
     def found(self, end: End) -> End:
         head = header.Header.of_kind(end.kind)
         is_stream = head.encrypted and head.version != header.ONDISK
-        return replace(end, kind=end.kind | header.FOUND) if is_stream else end
+        return end._replace(kind=end.kind | header.FOUND) if is_stream else end
 
     def may_continue(self, opened: Callable[[], SegmentFile], end: End, *, is_exact: bool) -> bool:
         """Also false if new data would not be encrypted as the configuration says."""
@@ -369,7 +371,7 @@ class Seg(Format, JoinsParts):
 
     def why_rewritten(self, end: End) -> str | None:
         is_encrypted = header.Header.of_kind(end.kind).encrypted
-        end = replace(end, kind=end.kind & ~header.FOUND)
+        end = end._replace(kind=end.kind & ~header.FOUND)
         return super().why_rewritten(end) or ("it is encrypted again, with the newest key" if is_encrypted else None)
 
     def is_exposed(self, end: End) -> bool:
@@ -448,7 +450,7 @@ class Seg(Format, JoinsParts):
             laid = [Block(block.offset, at, len(block.stored)) for block, at in zip(packed, positions, strict=False)]
         content = b"".join(pieces)
         count = end.count + len(payloads)
-        new_end = replace(end, size=end.size + len(content), length=end.length + sum(map(len, payloads)), count=count)
+        new_end = end._replace(size=end.size + len(content), length=end.length + sum(map(len, payloads)), count=count)
         return Laid(content, new_end, laid)
 
     def patch(self, end: End) -> Patch | None:

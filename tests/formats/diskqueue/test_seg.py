@@ -6,7 +6,6 @@ import contextlib
 import io
 import signal
 import struct
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from types import MappingProxyType
 from zlib import crc32
@@ -648,7 +647,7 @@ def test_a_torn_end_is_cut_off_at_every_byte(compression):
             laid = format.resume(torn, End())
             kept = sum(end.size <= size for end in ends[1:])
             highest = max(count, kept) if size > len(HEADERS[compression]) else 0
-            assert laid.end == replace(ends[kept], count=highest), size
+            assert laid.end == ends[kept]._replace(count=highest), size
             torn.begin(laid)
             after = torn.append(format, [framed(GOOD_PAYLOADS[0])], laid.end).end
             assert after.count == highest + 1
@@ -663,7 +662,7 @@ def test_a_torn_frame_of_several_blocks_is_cut_off(compression):
     large = format.encode([Datum(T, {}, {"x": bytes(range(256)) * 1000})]).payloads
     file.append(format, large, ends[-1])
     for size in range(ends[-1].size, file.size(), 97 if compression == "lz4" else 9973):
-        assert format.resume(Stored(file.content[:size]), End()).end == replace(ends[-1], count=2), size
+        assert format.resume(Stored(file.content[:size]), End()).end == ends[-1]._replace(count=2), size
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -672,7 +671,7 @@ def test_behind_a_known_end_whole_frames_stay_and_a_torn_one_is_cut(compression)
     for known in ends:
         for size in range(known.size, file.size() + 1):
             kept = [end for end in ends if end.size <= size][-1]
-            assert format.resume(Stored(file.content[:size]), known).end == replace(kept, count=3)
+            assert format.resume(Stored(file.content[:size]), known).end == kept._replace(count=3)
 
 
 @pytest.mark.parametrize("flush", [1, 2, 4])
