@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup
 # Tests sync thousands of small files: in memory, if there is room, that takes no time.
 IN_MEMORY := $(shell test "$$(df --output=avail -BM /dev/shm 2>/dev/null | tr -dc 0-9)" -gt 4096 2>/dev/null && echo TMPDIR=/dev/shm)
-# They start hundreds of processes, each of which would compile ondisk anew.
+# They start hundreds of processes, each of which would compile ondisk again.
 unexport PYTHONDONTWRITEBYTECODE
 SHORT := not slow and not crash and not cluster
 

@@ -148,14 +148,14 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
     fields = names_of(arguments.fields, dataset.fields)
     found = noting(dataset.query(arguments.match, **choice), dataset, arguments.match)
     if arguments.csv:
-        from ondisk.tables.columns import usual  # here, as only few commands need it
+        from ondisk.tables.columns import ends  # here, as only few commands need it
         from ondisk.tables.to_csv import csv_lines
 
         columns = None if arguments.columns is None else [*arguments.columns]
         _note_columns(columns or (), dataset)
         found = noting_columns(found, columns or (), dataset.fields)
         several = not isinstance(dataset, ondisk.Dataset)
-        write_stdout(csv_lines(found, columns, _config_of(dataset), partial(usual, dataset), several=several))
+        write_stdout(csv_lines(found, columns, _config_of(dataset), partial(ends, dataset), several=several))
     elif arguments.table:
         from ondisk.cli.output_text import print_table
 

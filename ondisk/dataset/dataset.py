@@ -595,12 +595,12 @@ class Dataset(Queryable):
         query.check(opened.index)
         if damaged != "raise":
             from ondisk.tables.arrow_merged import to_arrow_readable
-            from ondisk.tables.columns import usual
+            from ondisk.tables.columns import ends
 
             def found(with_data: bool, damaged: Damaged) -> Results[Datum]:
                 return self.query(match, sort=sort, limit=limit, with_data=with_data, damaged=damaged, **equal)
 
-            return to_arrow_readable(found, opened.index.config, columns, damaged, partial(usual, self))
+            return to_arrow_readable(found, opened.index.config, columns, damaged, partial(ends, self))
         return to_arrow(opened, self._archives, query, columns)
 
     def read(self, location: Location) -> Datum:

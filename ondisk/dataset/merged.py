@@ -207,7 +207,7 @@ class Merged(Queryable):
 
         Cost: that of `query`, and some 3 µs for each datum.
         """
-        from ondisk.tables.columns import united, usual
+        from ondisk.tables.columns import ends, united
         from ondisk.tables.installed import installed
 
         with installed():
@@ -216,7 +216,7 @@ class Merged(Queryable):
         def found(with_data: bool, damaged: Damaged) -> Results[Datum]:
             return self.query(match, sort=sort, limit=limit, with_data=with_data, damaged=damaged, **equal)
 
-        return to_arrow_readable(found, united(self.configs), columns, damaged, partial(usual, self), several=True)
+        return to_arrow_readable(found, united(self.configs), columns, damaged, partial(ends, self), several=True)
 
     def count(self, match: Match = None, **equal: Any) -> int:
         """Return how many data match; without arguments, also those of archives that are offline.

@@ -26,7 +26,7 @@ def to_arrow_readable(
     config: DatasetConfig,
     columns: Columns,
     damaged: Damaged,
-    usual: Callable[[], list[Datum]],
+    ends: Callable[[], list[Datum]],
     *,
     several: bool = False,
 ) -> pa.RecordBatchReader:
@@ -36,10 +36,10 @@ def to_arrow_readable(
         query: begins the query, with the data or without.
         config: with the fields of all datasets.
         damaged: passed to the query.
-        usual: returns other data of the dataset, see `ondisk.tables.columns.usual`.
+        ends: returns data from both ends of the dataset, see `ondisk.tables.columns.ends`.
         several: as in `all_columns`.
     """
-    batches = _batches(query, config, columns, damaged, usual, several=several)
+    batches = _batches(query, config, columns, damaged, ends, several=several)
     schema = next(batches)
     return pa.RecordBatchReader.from_batches(schema, batches)
 
@@ -49,7 +49,7 @@ def _batches(
     config: DatasetConfig,
     columns: Columns,
     damaged: Damaged,
-    usual: Callable[[], list[Datum]],
+    ends: Callable[[], list[Datum]],
     *,
     several: bool,
 ) -> Iterator[Any]:
@@ -57,7 +57,7 @@ def _batches(
     names, types = given(columns)
     wanted = None if names is None else chosen(names, config, several=several)
     with query(wanted is None or any(each.source != "index" for each in wanted), damaged) as found:
-        sample, others = (first_of(found, SAMPLE), usual()) if needs_sample(wanted, types) else ([], [])
+        sample, others = (first_of(found, SAMPLE), ends()) if needs_sample(wanted, types) else ([], [])
         complete = None
         if wanted is None:
             wanted = default_columns(config, sample, others, several=several)

@@ -35,11 +35,11 @@ from ondisk.tables.columns import (
     Complete,
     chosen,
     default_columns,
+    ends_of,
     first_of,
     kind_of,
     name_all,
     place_of,
-    usual_of,
 )
 
 Columns: TypeAlias = Iterable[str] | Mapping[str, Any] | pa.Schema | None
@@ -68,12 +68,12 @@ def _batches(opened: Opened, archives: Archives, query: Query, columns: Columns)
         )
         is_known = is_bytes and not any(each.reader.has_undeclared(snapshot) for each, snapshot, _ in snapshots.each())
         is_wanted = not is_known and needs_sample(wanted, types)
-        sample, usual = (_sample(snapshots, query), usual_of(opened)) if is_wanted else (None, [])
+        sample, ends = (_sample(snapshots, query), ends_of(opened)) if is_wanted else (None, [])
         complete = None
         if wanted is None:
-            wanted = default_columns(config, sample, usual)
+            wanted = default_columns(config, sample, ends)
             complete = None if sample is None else Complete(wanted, config)
-        table = Table(wanted, types, config, [*usual, *(sample or [])], is_bytes=is_bytes)
+        table = Table(wanted, types, config, [*ends, *(sample or [])], is_bytes=is_bytes)
         yield table.schema
         order = query.order(opened.index)
         if order is not None and not snapshots.is_alone:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, islice
@@ -27,7 +27,7 @@ from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.merged import Merged, differing_types
 from ondisk.dataset.query import Query
 from ondisk.datum import CONTENT, METADATA, Datum, FieldType
-from ondisk.errors import InvalidInput, LimitExceeded, shown
+from ondisk.errors import InvalidInput, LimitExceeded, OndiskError, shown
 from ondisk.formats import find
 from ondisk.step import Step
 
@@ -158,55 +158,49 @@ def first_of(data: Iterable[Datum], most: int) -> list[Datum]:
     return found
 
 
-def usual(dataset: Dataset | Merged) -> list[Datum]:
+def ends(dataset: Dataset | Merged) -> list[Datum]:
     """Return data from both ends of a dataset: each table has columns for them, so an empty one, too."""
     each = islice(dataset._each(), _DATASETS) if isinstance(dataset, Merged) else [dataset]
-    return [datum for one in each for datum in usual_of(one._access.current())]
+    return [datum for one in each for datum in ends_of(one._access.current())]
 
 
-def usual_of(opened: Opened) -> list[Datum]:
-    """Return what `usual` does, of one dataset without its archives; and without data that cannot be read."""
-
-    def of(sort: str) -> Generator[Datum, None, None]:
-        query = Query(sort=sort)
-        how = query.tree(opened.index), query.order(opened.index), None
-        with opened.index.snapshot() as snapshot:
-            lists = opened.reader.query(snapshot, *how, with_data=True, on_damage=_ignore)
-            with contextlib.closing(lists):
-                yield from chain.from_iterable(lists)
-
-    found = []
+def ends_of(opened: Opened) -> list[Datum]:
+    """Return what `ends` does, of one dataset without its archives; those that can be read."""
+    found: list[Datum] = []
     for sort in ("reftime", "-reftime"):
-        with contextlib.closing(of(sort)) as data:
-            found += first_of(data, _EACH_END)
+        query = Query(sort=sort, limit=_EACH_END)
+        how = query.tree(opened.index), query.order(opened.index), query.limit
+        # A query that selects other data needs neither these nor their key.
+        with (
+            contextlib.suppress(OndiskError, OSError),
+            opened.index.snapshot() as snapshot,
+            contextlib.closing(opened.reader.query(snapshot, *how, with_data=True)) as lists,
+        ):
+            found += first_of(chain.from_iterable(lists), _EACH_END)
     return found
 
 
-def _ignore(*_: object) -> None:
-    pass
-
-
 def default_columns(
-    config: DatasetConfig, sample: Sequence[Datum] | None, usual: Sequence[Datum], *, several: bool = False
+    config: DatasetConfig, sample: Sequence[Datum] | None, ends: Sequence[Datum], *, several: bool = False
 ) -> list[Chosen]:
     """Return the columns of a table of everything but the locations.
 
     Args:
         sample: the first data of the table, whose keys become columns; None if the content of all data is bytes, and
             all metadata are declared. If the content of one of them is not a mapping, the whole content is one column.
-        usual: other data of the dataset, whose keys become columns, too.
+        ends: data from both ends of the dataset, whose keys become columns, too.
         several: as in `index_columns`.
 
     Raises:
         LimitExceeded: there would be more than `MOST_COLUMNS`.
     """
     columns = [Chosen(name, "index", name) for name in index_columns(config, several=several) if name not in PLACE]
-    if sample is None or (not sample and not usual and find(config.format).raw):
+    if sample is None or (not sample and not ends and find(config.format).raw):
         return [*columns, Chosen(DATA, "data")]
-    undeclared = keys_of(datum.metadata for datum in [*usual, *sample])
+    undeclared = keys_of(datum.metadata for datum in [*ends, *sample])
     columns += [Chosen(METADATA + key, "metadata", key) for key in undeclared if key not in config.fields]
-    if all(isinstance(datum.data, Mapping) for datum in sample or usual):
-        mappings = [datum.data for datum in [*usual, *sample] if isinstance(datum.data, Mapping)]
+    if all(isinstance(datum.data, Mapping) for datum in sample or ends):
+        mappings = [datum.data for datum in [*ends, *sample] if isinstance(datum.data, Mapping)]
         columns += [Chosen(CONTENT + key, "content", key) for key in keys_of(mappings)]
     else:
         columns.append(Chosen(DATA, "data"))

@@ -48,15 +48,15 @@ def csv_lines(
     data: Iterable[Datum],
     columns: Sequence[str] | None,
     config: DatasetConfig,
-    usual: Callable[[], Sequence[Datum]],
+    ends: Callable[[], Sequence[Datum]],
     *,
     several: bool = False,
 ) -> Iterator[bytes]:
     """Yield CSV, the header first, then some lines at a time.
 
     Args:
-        columns: their names; None for all of the first 16,384 data and of the usual ones.
-        usual: returns other data of the dataset.
+        columns: their names; None for all of the first 16,384 data and of those at both ends of the dataset.
+        ends: returns data from both ends of the dataset.
         several: as in `index_columns`.
 
     Raises:
@@ -70,7 +70,7 @@ def csv_lines(
         wanted = chosen(columns, config, several=several)
     else:
         sample, failed = _sample(rows)
-        wanted = default_columns(config, sample, usual(), several=several)
+        wanted = default_columns(config, sample, ends(), several=several)
         complete = Complete(wanted, config, typed=False)
         rows = chain(sample, failed, rows)
     yield b",".join(_quoted(each.name.encode()) for each in wanted) + b"\n"

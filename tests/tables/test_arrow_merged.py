@@ -12,7 +12,7 @@ import ondisk
 from ondisk import Datum
 from ondisk.errors import InvalidInput, MatchError
 from ondisk.tables import arrow_merged, columns
-from ondisk.tables.columns import united, usual
+from ondisk.tables.columns import ends, united
 from ondisk.tables.to_csv import csv_lines
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
@@ -100,14 +100,14 @@ def test_data_that_are_bytes_are_a_column(create, paths):
 def test_csv_has_the_dataset_of_each_line(paths):
     with ondisk.merged(paths) as merged:
         text = b"".join(
-            csv_lines(merged.query(limit=2), None, united(merged.configs), partial(usual, merged), several=True)
+            csv_lines(merged.query(limit=2), None, united(merged.configs), partial(ends, merged), several=True)
         ).decode()
         assert text.splitlines()[0] == "reftime,station,made,f_dataset,dataset,data.wind,data.note"
         assert [line.split(",")[4] for line in text.splitlines()[1:]] == paths
         chosen = [
             b"".join(
                 csv_lines(
-                    merged.query(limit=1), ["dataset"], united(merged.configs), partial(usual, merged), several=True
+                    merged.query(limit=1), ["dataset"], united(merged.configs), partial(ends, merged), several=True
                 )
             )
         ]

@@ -271,6 +271,12 @@ def test_the_columns_of_content_do_not_depend_on_the_answer(stations):
     assert stations.to_arrow("reftime: =2025", columns=["data.temperature"]).schema.types == [pa.float64()]
 
 
+def test_a_table_needs_no_data_that_the_query_excludes(stations):
+    stations.append([Datum(T + timedelta(days=40), {"station": 3}, {"wind": 2.5})])
+    (stations.path / stations.first().location.segment).unlink()
+    assert stations.to_arrow("reftime: >=2026-12").read_all().column("data.wind").to_pylist() == [2.5]
+
+
 def test_archived_data_come_first_or_are_merged_by_a_sort(create, weather):
     weather.archive("2026/11-21.vm2")
     assert [*weather._archives.online()]

@@ -15,7 +15,7 @@ import ondisk
 from ondisk import Datum
 from ondisk.errors import InvalidInput, LimitExceeded, SegmentMissing
 from ondisk.tables import arrow_out, columns, to_csv
-from ondisk.tables.columns import usual
+from ondisk.tables.columns import ends
 from ondisk.tables.to_csv import csv_lines
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
@@ -25,7 +25,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 
 def text_of(dataset, *columns, **options):
     return b"".join(
-        csv_lines(dataset.query(**options), columns or None, dataset.config, partial(usual, dataset))
+        csv_lines(dataset.query(**options), columns or None, dataset.config, partial(ends, dataset))
     ).decode()
 
 
@@ -134,7 +134,7 @@ def test_damage_ends_the_lines_after_those_before_it(create):
     for wanted in (None, ["n"]):
         found = []
         with pytest.raises(SegmentMissing):
-            found.extend(csv_lines(dataset.query(), wanted, dataset.config, partial(usual, dataset)))
+            found.extend(csv_lines(dataset.query(), wanted, dataset.config, partial(ends, dataset)))
         assert b"".join(found).count(b"\n") == 1 + 18
 
 
@@ -200,7 +200,7 @@ def test_what_was_printed_can_be_appended_again(tmp_path_factory, rows):
     with ondisk.create(folder / "it", config) as dataset, ondisk.create(folder / "other", config) as other:
         dataset.append([Datum(*row) for row in rows])
         (folder / "it.csv").write_bytes(
-            b"".join(csv_lines(dataset.query(), None, dataset.config, partial(usual, dataset)))
+            b"".join(csv_lines(dataset.query(), None, dataset.config, partial(ends, dataset)))
         )
         result = other.append_file(folder / "it.csv")
         assert (result.imported, result.refused) == (dataset.count(), 0)
