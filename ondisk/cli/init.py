@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import ondisk
@@ -101,6 +102,9 @@ def _proposal(name: str, table: dict[str, Any]) -> str:
     """Return the text of a configuration for the data of a file."""
     from ondisk.tables.proposal import proposed
 
+    if Path(name).is_dir():
+        hint = "If each file in it is a datum, such as a photo: ondisk init PATH --format blob --step daily."
+        raise InvalidInput(f"{name} is a folder, and --from takes a file", hint=hint)
     with Input(name) as file:
         try:
             return proposed(file, **table)  # type: ignore[arg-type]  # a RawIOBase is one

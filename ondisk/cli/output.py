@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -42,8 +43,9 @@ def complain_of_input(
     A name that is empty is in the reason or the note itself.
     """
     # A path or metadata may have a newline: what follows must not look like a message of its own.
-    for name, reason in refusals:
-        complain("refused", printable(f"{name}: {reason}" if name else reason))
+    for (name, reason), count in Counter(refusals).items():
+        data = f"{count} data: " if count > 1 else ""
+        complain("refused", printable(f"{name}: {data}{reason}" if name else f"{data}{reason}"))
     if refused > len(refusals):
         complain("refused", f"and {refused - len(refusals)} more")
     for name, each in damage:

@@ -28,6 +28,7 @@ _WIDTH, _HEIGHT = 960, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 950, 40, 310
 _TICKS, _LABELS = 6, 8  # at the left and below, at most
 _LONGEST = 16  # characters of a label
+_ROOM = 100  # for a label
 _HOURS = {"hour": 1, "day": 24, "month": 31 * 24, "year": 366 * 24}
 _BAR, _SPAN, _LINE = "#4878a8", "#b8cce0", "#b04030"
 _LINES = (
@@ -233,7 +234,8 @@ def _labels(groups: Sequence[Group], places: Sequence[float], by: str) -> Iterat
     texts = {place: key_text(group.key, by) for group, place in zip(groups, places, strict=True)}
     for place, text in sorted(texts.items())[:: max(ceil(len(texts) / _LABELS), 1)]:
         cut = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-        yield f'<text x="{place}" y="{_BOTTOM + 20}">{_text(cut)}</text>'
+        anchor = ' text-anchor="end"' if place > _RIGHT - _ROOM else ""
+        yield f'<text x="{place}" y="{_BOTTOM + 20}"{anchor}>{_text(cut)}</text>'
 
 
 def _title(text: str) -> str:

@@ -70,8 +70,9 @@ def test_refused_data_are_named_and_the_rest_is_stored(run, vm2):
 
 
 def test_the_first_hundred_refusals_of_all_files_are_named(run, vm2):
-    Path("a.vm2").write_bytes(b"x\n" * 70 + LINES)
-    done = run("append", vm2, "a.vm2", "a.vm2", "a.vm2")
+    for name in (names := ["a.vm2", "b.vm2", "c.vm2"]):
+        Path(name).write_bytes(b"x\n" * 70 + LINES)
+    done = run("append", vm2, *names)
     assert done.code == 8
     assert len(done.err.splitlines()) == 101
     assert done.err.endswith("ondisk: refused: and 110 more\n")
@@ -107,8 +108,9 @@ def test_three_refusals_are_named_of_a_file_without_valid_data(run, vm2):
 
 
 def test_the_limit_of_a_hundred_includes_files_without_valid_data(run, vm2):
-    Path("a.vm2").write_bytes(b"x\n" * 4)
-    done = run("append", vm2, *["a.vm2"] * 40)
+    for name in (names := [f"{number}.vm2" for number in range(40)]):
+        Path(name).write_bytes(b"x\n" * 4)
+    done = run("append", vm2, *names)
     assert sum(": line " in line for line in done.err.splitlines()) == 100
     assert done.err.endswith("ondisk: refused: and 24 more\n")
 
@@ -487,3 +489,13 @@ def test_the_lines_of_query_json_are_refused_with_the_remedy_which_works(run, js
     assert (done.code, "append what `query --data` prints" in done.err) == (8, True)
     assert run("append", "copy", "-", stdin=run("query", jsonl, "--data").out).code == 0
     assert run("query", "copy").text == run("query", jsonl).text
+
+
+def test_equal_reasons_are_printed_once_with_their_number(run):
+    run("init", "new", "--format", "jsonl", "--step", "daily", "--delete-age", "30")
+    lines = [b'{"reftime": "2020-01-01T00:00:00Z", "n": %d}' % number for number in range(130)]
+    done = run("append", "new", "-", stdin=b"\n".join([*lines, b'{"reftime": "2100-01-01T00:00:00Z"}', b""]))
+    assert done.err.splitlines()[:2] == [
+        "ondisk: refused: -: 100 data: it is older than delete_age, 30 days",
+        "ondisk: refused: and 30 more",
+    ]

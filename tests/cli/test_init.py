@@ -174,3 +174,11 @@ def test_ages_and_the_extension_of_files_are_options_and_info_prints_them(run):
     }
     assert run("init", "other", "--step", "daily", "--archive-age", "-1").code == 2
     assert run("init", "other", "--step", "daily", "--delete-age", "9999999").code == 3
+
+
+def test_a_folder_is_no_file_to_propose_for(run):
+    Path("photos").mkdir()
+    done = run("init", "new", "--from", "photos")
+    assert done.code == 2
+    assert "photos is a folder" in done.err
+    assert "ondisk init PATH --format blob --step daily" in done.err
