@@ -1,4 +1,4 @@
-"""Local times that were twice, when a clock was put back: the order of the rows decides which moment is meant.
+"""Local times that occur twice when clocks are put back: the order of the rows decides which moment is meant.
 
 Rows that follow each other in such an hour are a run. The rows of one series, such as a station, are in the order of
 time, so the clock was put back where the time of a series goes back, or, if it does so nowhere, where two times are
@@ -23,17 +23,11 @@ _MOST_ROWS = 100_000  # of a run
 
 Piece = TypeVar("Piece", contravariant=True)
 Answers: TypeAlias = dict[int, int | str]
-"""Place of a row whose time was twice → its moment, microseconds since 1970; or why it is refused."""
+"""Place of a row whose time occurs twice → its moment, microseconds since 1970; or why it is refused."""
 
 
 class Rows(Protocol[Piece]):
-    """Reads pieces of a table, some rows each.
-
-    Attributes:
-        fields: the names of those that distinguish the series.
-    """
-
-    fields: Sequence[str]
+    """Reads pieces of a table, some rows each."""
 
     def times(self, piece: Piece) -> Sequence[int | str | None]:
         """Return the time of each row: its moment, or why it has none, perhaps a `Twice`; or None."""
@@ -61,7 +55,7 @@ def switches(times: Sequence[int]) -> list[int]:
     """Return the places of the rows of a series from which on the second hour can be.
 
     Args:
-        times: local times of one hour that was twice, in any unit.
+        times: local times of one hour that occurs twice, in any unit.
     """
     pairs = [*enumerate(pairwise(times), 1)]
     back = [place for place, (before, after) in pairs if after < before]
@@ -69,18 +63,22 @@ def switches(times: Sequence[int]) -> list[int]:
 
 
 def decided(pieces: Iterable[Piece], rows: Rows[Piece], options: TableOptions) -> Iterator[tuple[Piece, Answers]]:
-    """Yield the pieces of a table, each with what is decided about its times that were twice.
+    """Yield the pieces of a table, each with what is decided about its times that occur twice.
+
+    If an option says that the order of the rows does not decide, that is nothing.
 
     A piece is held back until the run at its end is complete.
 
     Memory: the rows of a run, at most `_MOST_ROWS` or `BATCH_BYTES`, and two pieces.
     """
-    runs, held, size = _Runs(rows.fields), list[tuple[Piece, Answers]](), 0
+    if options.ambiguous != INFER:
+        yield from ((piece, {}) for piece in pieces)
+        return
+    runs, held, size = _Runs(), list[tuple[Piece, Answers]](), 0
     for piece in pieces:
         answers = Answers()
         held.append((piece, answers))
-        if options.ambiguous == INFER:
-            runs.read(rows.times(piece), partial(rows.series, piece), answers)
+        runs.read(rows.times(piece), partial(rows.series, piece), answers)
         if runs.open:
             size += rows.size(piece)
             runs.limit(size)
@@ -93,7 +91,7 @@ def decided(pieces: Iterable[Piece], rows: Rows[Piece], options: TableOptions) -
 
 def of_one_series(times: Sequence[int | str]) -> Answers:
     """Return what is decided about the times of a table that has one series."""
-    runs, answers = _Runs(()), Answers()
+    runs, answers = _Runs(), Answers()
     runs.read(times, lambda: [()] * len(times), answers)
     runs.end()
     return answers
@@ -102,18 +100,14 @@ def of_one_series(times: Sequence[int | str]) -> Answers:
 class _Runs:
     """The runs of a table.
 
-    Args:
-        fields: as `Rows.fields`.
-
     Attributes:
         open: the rows of a run that may go on; the last one, if it is too long.
         is_long: the run has too many rows, which are refused.
     """
 
-    def __init__(self, fields: Sequence[str]) -> None:
+    def __init__(self) -> None:
         self.open: list[_Row] = []
         self.is_long = False
-        self._same = f" with the same {', '.join(fields)}" if fields else ""
         self._before: int | None = None  # the moment of the row before the run
 
     def read(self, times: Sequence[int | str | None], series: Callable[[], Iterable[object]], answers: Answers) -> None:
@@ -137,8 +131,7 @@ class _Runs:
             size: of the rows that are held for it, bytes.
         """
         if self.is_long or len(self.open) > _MOST_ROWS or size > BATCH_BYTES:
-            why = f"more than {_MOST_ROWS:,} rows, or {BATCH_BYTES >> 20} MiB, follow each other in this hour"
-            _refuse(self.open, why)
+            self._refuse_long()
             self.open, self.is_long = self.open[-1:], True
 
     def end(self, after: int | None = None) -> None:
@@ -151,12 +144,15 @@ class _Runs:
             return
         first, last = self.open[0].time.moments, self.open[-1].time.moments
         if self.is_long:
-            self.limit(0)
+            self._refuse_long()
         elif (self._before is not None and self._before > first[1]) or (after is not None and after < last[0]):
             _refuse(self.open, "the rows before or after this hour are not in the order of time")
         else:
             self._decide()
         self._before, self.open, self.is_long = last[0], [], False
+
+    def _refuse_long(self) -> None:
+        _refuse(self.open, f"more than {_MOST_ROWS:,} rows, or {BATCH_BYTES >> 20} MiB, follow each other in this hour")
 
     def _decide(self) -> None:
         by_series = defaultdict[object, list[_Row]](list)
@@ -165,7 +161,7 @@ class _Runs:
         for some in by_series.values():
             places = switches([row.time.moments[0] for row in some])
             if len(places) != 1:
-                _refuse(some, f"the second hour can begin at {len(places) or 'none'} of the rows{self._same}")
+                _refuse(some, f"the second hour can begin at {len(places) or 'none'} of the rows of this series")
                 continue
             for number, row in enumerate(some):
                 row.answers[row.place] = row.time.moments[number >= places[0]]

@@ -12,7 +12,7 @@ So a table that `ondisk.tables.arrow_out` made becomes the same data again. NULL
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -180,9 +180,6 @@ class TableToData:
         schema: names and types of the columns.
         format: of the dataset.
 
-    Attributes:
-        fields: the declared ones that distinguish the series of the table.
-
     Raises:
         InvalidInput: a column does not exist, or has a type that cannot be stored.
     """
@@ -238,8 +235,7 @@ class TableToData:
         elif self._content:
             kinds = [(key, self._stored(schema.field(name).type)) for key, name in self._content.items()]
             data = DATA, ArrowToData(pa.struct(kinds), is_raw=False)
-        self.fields: Sequence[str] = [name for name in fields_of_series(config) if name in fields]
-        self._series = [fields[name][1] for name in self.fields]
+        self._series = [fields[name][1] for name in fields_of_series(config) if name in fields]
         named = [(name, kind, label) for name, (kind, label) in fields.items()]
         self._rows = RowsToData(time, named, data)
 
@@ -266,7 +262,7 @@ class TableToData:
         """Return rows as data of a format; refuse those that cannot be stored.
 
         Args:
-            answers: what is decided about times that were twice.
+            answers: what is decided about times that occur twice.
 
         Raises:
             InvalidInput: a string is not UTF-8.
@@ -430,7 +426,7 @@ def _of_distinct(array: pa.Array, read: Callable[[Any], int], refused: dict[int,
 
 
 def _answered(array: pa.Array, refused: dict[int, str], answers: Answers) -> _Converted:
-    """Return moments with those that were decided for local times that were twice."""
+    """Return moments with those that were decided for local times that occur twice."""
     moments = array.cast(pa.int64()).to_pylist()
     for place, answer in answers.items():
         if isinstance(answer, int):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, compress
 from typing import Any
@@ -22,22 +22,12 @@ from ondisk.errors import InvalidInput, shown
 from ondisk.formats.base import BATCH_BYTES, Batch, Format, JoinsParts, Readable
 from ondisk.table_options import BLANKS, COMMA, POINT, REFTIME, TableOptions
 from ondisk.tables import csv_reader
-from ondisk.tables.ambiguous import decided, fields_of_series
+from ondisk.tables.ambiguous import Answers, decided, fields_of_series
 from ondisk.tables.batches import joined, with_refused
 from ondisk.tables.csv_lines import InUtf8, Lines
 from ondisk.tables.csv_reader import CsvRecords
 from ondisk.tables.times import Times, Zone
-from ondisk.tables.values import (
-    Cells,
-    CellValues,
-    ColumnTexts,
-    Doubt,
-    Metadata,
-    Parts,
-    Refused,
-    number_or_text,
-    use_signs,
-)
+from ondisk.tables.values import Cells, ContentColumn, Doubt, Metadata, Refused, number_or_text, signs_of, use_signs
 
 _NOT_WORD = re.compile(r"[^a-z0-9_]+")
 _DELETE_FIRST = "after you have deleted the data that were stored without it"
@@ -70,12 +60,12 @@ def _parsed(
         return
     names, begin = header_of(begin, options)
     columns = Columns(names, config, format, options, begin)
-    for records, answers in decided(chain([begin], pieces), columns, options):
+    of_width = partial(_of_width, width=len(names))
+    for records, answers in columns.decided(map(of_width, chain([begin], pieces)), options):
         lines = sorted([*records.lines, *records.refused]) if records.refused else records.lines
         count = min(batch_size, columns.together)
-        moments = {records.lines[place]: answer for place, answer in answers.items()}
         for at in range(0, len(lines), count):
-            yield columns.encode(_between(records, lines[at : at + count]), moments)
+            yield columns.encode(_between(records, lines[at : at + count]), answers)
     yield Batch(notes=[*columns.notes()])
 
 
@@ -120,6 +110,13 @@ def header_of(records: CsvRecords, options: TableOptions) -> tuple[list[str], Cs
     return names, CsvRecords(records.rows[1:], records.lines[1:], records.refused)
 
 
+def _of_width(records: CsvRecords, width: int) -> CsvRecords:
+    """Return records by row if they are by column and the names are not as many: then each one is refused."""
+    if records.columns is None or len(records.columns) == width:
+        return records
+    return CsvRecords([*zip(*records.columns, strict=True)], records.lines, records.refused)
+
+
 def _between(records: CsvRecords, lines: Sequence[int]) -> CsvRecords:
     """Return the records of consecutive lines."""
     if len(lines) == len(records.lines) + len(records.refused):
@@ -138,7 +135,6 @@ class Columns:
 
     Attributes:
         together: how many rows may be encoded at once.
-        fields: the declared ones that distinguish the series of the file.
 
     Raises:
         InvalidInput: a name is empty or occurs twice; there is no column for the reftime; or an option is not valid.
@@ -181,61 +177,46 @@ class Columns:
         if not options.header and isinstance(self._times[wanted], int):
             raise InvalidInput(f"{IS_DATA}: {shown(wanted)} is a time", hint=NAME_THEM)
         self._fields = [*fields.values()]
-        self.fields: Sequence[str] = [name for name in fields_of_series(config) if name in fields]
-        self._series = [fields[name] for name in self.fields]
+        self._series = [fields[name] for name in fields_of_series(config) if name in fields]
         described = [(name, config.fields[name], shown(names[place])) for name, place in fields.items()]
         self._cells = Cells(options.null, options.decimal, options.thousands)
         self._metadata = Metadata(described, self._cells, self._times, iso)
-        self._others = [place for place in range(len(names)) if place != self._time and place not in self._fields]
-        self._keys = [names[place].removeprefix(CONTENT) or CONTENT for place in self._others]
+        others = [place for place in range(len(names)) if place != self._time and place not in self._fields]
+        self._keys = [names[place].removeprefix(CONTENT) or CONTENT for place in others]
         # Each datum has the names of its keys, which may be far longer than its cells.
         self.together = max(1, BATCH_BYTES // (1 + sum(map(len, self._keys))))
         check_names(self._keys)  # `data.wind` is the key `wind`, as in a table that a query printed
         if REFTIME in self._keys:
             hint = f"Rename it, or remove it; the reftime is {shown(wanted)}."
             raise InvalidInput(f"a column of the content cannot be called {REFTIME}", hint=hint)
-        self._units = None if following is None or options.header else self._line_of_units(following)
-        self._column_texts = [ColumnTexts() for _ in self._keys]
-        self._contents = [CellValues(self._cells, each.texts) for each in self._column_texts]
-        self._joining = format if isinstance(format, JoinsParts) and format.joins_parts else None
-        part_of = [] if self._joining is None else [partial(self._joining.content_part, key) for key in self._keys]
-        self._parts = [
-            Parts(part, self._cells, each.texts) for part, each in zip(part_of, self._column_texts, strict=False)
+        self._units = None if following is None or options.header else line_of_units(following, self._has_time)
+        self._joining = joining = format if isinstance(format, JoinsParts) and format.joins_parts else None
+        self._content = [
+            ContentColumn(place, self._cells, None if joining is None else partial(joining.content_part, key))
+            for key, place in zip(self._keys, others, strict=True)
         ]
 
     def notes(self) -> Iterator[str]:
         """Yield what the rows that were encoded show that is perhaps not what the user wants, once for each column."""
         if self._units is not None:
-            header = shlex.quote(",".join(self._names))
-            yield (
-                f"line {self._units} has neither a time nor a number; if it has units, pass header and skip_lines"
-                f" (--header {header} --skip-lines {self._units})"
-            )
-        for key, each in zip(self._keys, self._column_texts, strict=True):
-            found = each.doubt(self._cells)
+            note = f"line {self._units} has neither a time nor a number; if it has units, pass header and skip_lines"
+            if "," not in "".join(self._names):  # else the option cannot have them
+                note += f" ({_option('header', self._names)} --skip-lines {self._units})"
+            yield note
+        for key, each in zip(self._keys, self._content, strict=True):
+            found = each.doubt()
             if found is not None and (advice := self._advice(found)):
                 cells = f"{found.cells:,} such cell{'s' * (found.cells != 1)}"
                 yield f"{shown(found.text)} in column {shown(key)} is read as a text ({cells}){advice}"
 
-    def _line_of_units(self, following: CsvRecords) -> int | None:
-        """Return the line of the first row below the names if it has no time and no number, and the second has a time.
-
-        Args:
-            following: the first records after the names.
-        """
-        rows = following.rows[:2]
-        if len(rows) < 2 or not all(len(row) > self._time for row in rows):
-            return None
-        has_time = [isinstance(self._times[row[self._time]], int) for row in rows]
-        has_number = any(not isinstance(number_or_text(cell), str) for cell in rows[0])
-        return following.lines[0] if has_time == [False, True] and not has_number else None
+    def _has_time(self, row: Sequence[str]) -> bool:
+        return len(row) > self._time and isinstance(self._times[row[self._time]], int)
 
     def _advice(self, found: Doubt) -> str:
         """Return what to do about a text that was perhaps meant as a number or as no value; "" if nothing."""
         if found.marks:
-            null = shlex.quote(",".join(found.marks[:_NAMED]))
-            equals = "=" if null.startswith("-") else " "  # else `--` would be an option
-            return f"; if it means that there is no value, pass null (--null{equals}{null}), {_DELETE_FIRST}"
+            null = _option("null", found.marks[:_NAMED])
+            return f"; if it means that there is no value, pass null ({null}), {_DELETE_FIRST}"
         if not found.signs:
             return ", and others in the column are numbers"
         signs = [each for each in found.signs if self._cells.decimal != POINT or each.decimal == POINT]
@@ -261,11 +242,16 @@ class Columns:
         """Return the number of characters of records."""
         return sum(sum(map(len, cells)) for cells in records.columns or records.rows)
 
-    def encode(self, records: CsvRecords, moments: Mapping[int, int | str]) -> Batch:
+    def decided(self, pieces: Iterable[CsvRecords], options: TableOptions) -> Iterator[tuple[CsvRecords, Answers]]:
+        """Yield the records of a file, with what `ambiguous.decided` says about their times: line → answer."""
+        for records, answers in decided(pieces, self, options):
+            yield records, {records.lines[place]: answer for place, answer in answers.items()}
+
+    def encode(self, records: CsvRecords, answers: Answers) -> Batch:
         """Return records as data; refuse those that are not.
 
         Args:
-            moments: line → what is decided about its time, if that was twice.
+            answers: as `decided` yields them.
         """
         rows, lines, refused = records.rows, records.lines, dict(records.refused)
         width = len(self._names) + self._is_ended
@@ -280,8 +266,8 @@ class Columns:
                 rows, lines = _without(rows, lines, refused)
             cells = [*zip(*rows, strict=True)] if rows else [()] * width
         times = [*map(self._times.__getitem__, cells[self._time])]
-        if moments:
-            times = [moments.get(line, time) for line, time in zip(lines, times, strict=True)]
+        if answers:
+            times = [answers.get(line, time) for line, time in zip(lines, times, strict=True)]
         metadata = self._metadata_of(cells, len(times))
         wrong: dict[int, str] = {}
         if self._is_ended and any(cells[-1]):
@@ -297,24 +283,18 @@ class Columns:
                     wrong[line] = found
         if wrong:
             rows = rows or [*zip(*cells, strict=True)]
-            return self.encode(CsvRecords(*_without(rows, lines, wrong), refused | wrong), moments)
+            return self.encode(CsvRecords(*_without(rows, lines, wrong), refused | wrong), answers)
         batch = self._encoded(times, metadata, cells) if times else Batch()  # type: ignore[arg-type]
-        for each, place in zip(self._column_texts, self._others, strict=True):
-            each.add(cells[place])
+        for each in self._content:
+            each.add(cells[each.place])
         return with_refused(batch, lines, refused)
 
     def _encoded(self, times: list[int], metadata: list[Mapping[str, Any]], cells: Sequence[Sequence[str]]) -> Batch:
         """Return rows that all have a time and metadata."""
         if self._joining is not None:
-            for part in self._parts:
-                part.trim()
-            columns = [
-                [*map(part.__getitem__, cells[place])] for part, place in zip(self._parts, self._others, strict=True)
-            ]
+            columns = [[*map(each.parts.__getitem__, cells[each.place])] for each in self._content]
             with contextlib.suppress(InvalidInput):
                 return self._joining.encode_parts(times, metadata, columns)
-        for content in self._contents:
-            content.trim()
         return self._format.encode_columns(times, metadata, self._content_of(cells, len(times)))
 
     def _metadata_of(self, cells: Sequence[Sequence[str]], count: int) -> list[Mapping[str, Any] | Refused]:
@@ -323,13 +303,10 @@ class Columns:
         return [*map(self._metadata.__getitem__, zip(*(cells[place] for place in self._fields), strict=True))]
 
     def _content_of(self, cells: Sequence[Sequence[str]], count: int) -> list[dict[str, Any]]:
-        if not self._others:
+        if not self._content:
             return [{} for _ in range(count)]
         keys = self._keys
-        values = [
-            [*map(content.__getitem__, cells[place])]
-            for content, place in zip(self._contents, self._others, strict=True)
-        ]
+        values = [[*map(each.values.__getitem__, cells[each.place])] for each in self._content]
         data = [dict(zip(keys, row, strict=True)) for row in zip(*values, strict=True)]
         lacking = {
             place for column in values if None in column for place in compress(range(count), map(_is_none, column))
@@ -337,6 +314,25 @@ class Columns:
         for place in lacking:
             data[place] = {key: value for key, value in data[place].items() if value is not None}
         return data
+
+
+def _option(name: str, texts: Sequence[str]) -> str:
+    """Return an option with a list of texts, as a shell takes it."""
+    value = ",".join(texts)
+    return f"--{name}{'=' if value.startswith('-') else ' '}{shlex.quote(value)}"  # else `--` would be an option
+
+
+def line_of_units(records: CsvRecords, has_time: Callable[[Sequence[str]], bool]) -> int | None:
+    """Return the line of the first row below the names if it may have units: no time, and no number with any signs.
+
+    Args:
+        records: the first ones below the names.
+        has_time: returns whether a row has a time; the second row must have one.
+    """
+    rows = records.rows[:2]
+    if len(rows) < 2 or any("\n" in text or signs_of([text]) for text in rows[0]):  # only whole lines can be skipped
+        return None
+    return records.lines[0] if [*map(has_time, rows)] == [False, True] else None
 
 
 def misfit(row: Sequence[str], names: Sequence[str], is_ended: bool) -> str:

@@ -6,7 +6,7 @@ read as the time is. All other keys stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import starmap
 from typing import Any
@@ -74,9 +74,6 @@ class _Read:
 class _Objects:
     """How objects become data.
 
-    Attributes:
-        fields: the declared ones that distinguish the series of the file.
-
     Raises:
         InvalidInput: an option is not valid.
     """
@@ -88,7 +85,7 @@ class _Objects:
         self._times = Times(options.time_format, zone)
         self._iso = self._times if options.time_format is None else Times(None, zone)
         self._fields = config.fields
-        self.fields: Sequence[str] = fields_of_series(config)
+        self._series = fields_of_series(config)
         self._format = format
 
     def read(self, lines: list[bytes], number: int) -> _Read:
@@ -117,7 +114,7 @@ class _Objects:
 
     def series(self, read: _Read) -> Iterator[str]:
         """Yield what distinguishes the series of each object."""
-        return (repr([content.get(name) for name in self.fields]) for content in read.contents)
+        return (repr([content.get(name) for name in self._series]) for content in read.contents)
 
     def size(self, read: _Read) -> int:
         """Return the bytes of the lines."""
@@ -127,7 +124,7 @@ class _Objects:
         """Return objects as data; refuse those that are not.
 
         Args:
-            answers: what is decided about their times that were twice.
+            answers: what is decided about their times that occur twice.
         """
         reftimes, metadata, data, kept = [], [], [], []
         refused = dict(read.refused)

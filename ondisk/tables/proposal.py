@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, pairwise, tee
+from itertools import chain, pairwise
 from pathlib import PurePath
-from typing import Any, BinaryIO, Unpack
+from typing import Any, BinaryIO, TypeVar, Unpack
 
 from ondisk.config import RESERVED_FIELDS, DatasetConfig, toml
 from ondisk.dataset.decompress import EXTENSIONS
@@ -28,7 +28,7 @@ from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
 from ondisk.table_options import BLANKS, INFER, POINT, REFTIME, TableArguments, TableOptions
 from ondisk.tables import csv_input
-from ondisk.tables.ambiguous import decided, of_one_series
+from ondisk.tables.ambiguous import of_one_series
 from ondisk.tables.csv_input import check_names, field_name
 from ondisk.tables.csv_lines import InUtf8
 from ondisk.tables.csv_reader import CsvRecords
@@ -174,9 +174,8 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     stream = stream if options.encoding is None else InUtf8(stream, options.encoding)
     head = stream.read(_CHUNK)
     options = _begin(head, options)
-    joined = _Joined(chain([head] if head else [], iter(partial(stream.read, _CHUNK), b"")))
-    found, following = _first(csv_input.records_of(joined, replace(options, encoding=None)))
-    is_whole = following is None
+    pieces = _Pieces(chain([head] if head else [], iter(partial(stream.read, _CHUNK), b"")))
+    found, following, is_whole = _first(csv_input.records_of(pieces, replace(options, encoding=None)))
     first = min([*found.lines[:1], *found.refused], default=0)
     if first in found.refused:
         problem = f"it is not CSV: line {first}: {found.refused[first]}"
@@ -189,18 +188,16 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     if not options.header and found.rows and _is_data(names, found.rows[0]):
         raise InvalidInput(csv_input.IS_DATA, hint=csv_input.NAME_THEM)
     check_names(names)
-    if not options.header and _are_units(found.rows):
-        options = replace(options, header=names, skip_lines=found.lines[0])
-        later = {line: reason for line, reason in found.refused.items() if line > found.lines[0]}
+    if not options.header and (units := csv_input.line_of_units(found, _has_values)) is not None:
+        options = replace(options, header=names, skip_lines=units)
+        later = {line: reason for line, reason in found.refused.items() if line > units}
         found = CsvRecords(found.rows[1:], found.lines[1:], later)
 
+    records = [found]
+
     def refused(config: DatasetConfig, options: TableOptions) -> dict[int, str]:
-        nonlocal following
-        following, later = tee(following or ())  # the run at the end of the sample may go on
         columns = csv_input.Columns(header, config, find(config.format)(config), options)
-        _, answers = next(decided(chain([found], later), columns, options))
-        moments = {found.lines[place]: answer for place, answer in answers.items()}
-        return dict(columns.encode(found, moments).refused)
+        return dict(columns.encode(*next(columns.decided(_kept_in(records, following), options))).refused)
 
     at = {line: place for place, line in enumerate(sorted([*found.lines, *found.refused]))}
     misfits = {
@@ -235,8 +232,8 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     return _proposed(sample, names, name, options, "seg")
 
 
-def _first(records: Iterator[CsvRecords]) -> tuple[CsvRecords, Iterator[CsvRecords] | None]:
-    """Return the header and the first rows, and the following ones; None if there are no more."""
+def _first(records: Iterator[CsvRecords]) -> tuple[CsvRecords, Iterator[CsvRecords], bool]:
+    """Return the header and the first rows, the following ones, and whether there are no more."""
     rows, lines, refused = list[Sequence[str]](), list[int](), dict[int, str]()
     for each in records:
         rows += each.rows
@@ -246,8 +243,8 @@ def _first(records: Iterator[CsvRecords]) -> tuple[CsvRecords, Iterator[CsvRecor
             last = lines[SAMPLE]
             before = {line: reason for line, reason in refused.items() if line < last}
             following = CsvRecords(rows[SAMPLE + 1 :], lines[SAMPLE + 1 :], {})
-            return CsvRecords(rows[: SAMPLE + 1], lines[: SAMPLE + 1], before), chain([following], records)
-    return CsvRecords(rows, lines, refused), None
+            return CsvRecords(rows[: SAMPLE + 1], lines[: SAMPLE + 1], before), chain([following], records), False
+    return CsvRecords(rows, lines, refused), records, True
 
 
 def _is_data(names: Sequence[str], row: Sequence[str]) -> bool:
@@ -255,12 +252,8 @@ def _is_data(names: Sequence[str], row: Sequence[str]) -> bool:
     return any(map(all, zip(_are_times(names), _are_times(row), strict=False))) or all(_are_numbers(names))
 
 
-def _are_units(rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether the first row below the names has neither a time nor a number, and the second one has."""
-    if len(rows) < 2 or any("\n" in text for text in rows[0]):
-        return False
-    has_values = [any(_are_times(row)) or any(_are_numbers(row)) for row in rows[:2]]
-    return has_values == [False, True]
+def _has_values(row: Sequence[str]) -> bool:
+    return any(_are_times(row)) or any(_are_numbers(row))
 
 
 def _are_times(row: Sequence[str]) -> list[bool]:
@@ -290,14 +283,14 @@ def _proposed_json(stream: Readable, name: str, options: TableOptions) -> str:
     """Return the text of a `dataset.toml` for JSON lines; see `proposed`."""
     options.refuse_those_of_csv("JSON lines")
     config = DatasetConfig.from_mapping({"format": "jsonl", "step": "daily"})
-    following: Iterator[list[bytes]] = read_lines(stream, SAMPLE + 1, config.max_datum_size)
+    following = read_lines(stream, SAMPLE + 1, config.max_datum_size)
     found = [*filter(bytes.strip, next(following, []))]
     lines, format = found[:SAMPLE], JsonLines(config)
 
+    pieces = [found]
+
     def refused(config: DatasetConfig, options: TableOptions) -> dict[int, str]:
-        nonlocal following
-        following, later = tee(following)  # as in CSV
-        format, content = JsonLines(config), _Joined(b"\n".join([*each, b""]) for each in chain([found], later))
+        format, content = JsonLines(config), _Pieces(b"\n".join([*each, b""]) for each in _kept_in(pieces, following))
         batches = batches_of(config, format, content, format.name, PurePath(name), len(lines), options)
         return dict(next(batches).refused)
 
@@ -340,8 +333,19 @@ def _proposed_own(begun: Begun, name: str, options: TableOptions, format: str) -
     return _proposed(sample, names, name, TableOptions(time=REFTIME), format)
 
 
-class _Joined:
-    """Some bytes as a stream, whose reads return one piece each."""
+_Piece = TypeVar("_Piece")
+
+
+def _kept_in(read: list[_Piece], following: Iterator[_Piece]) -> Iterator[_Piece]:
+    """Yield pieces that were read, then following ones, which are added to them: the run at their end may go on."""
+    yield from read
+    for piece in following:
+        read.append(piece)
+        yield piece
+
+
+class _Pieces:
+    """Pieces of bytes as a stream, whose reads return one each."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces

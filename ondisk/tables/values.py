@@ -33,7 +33,7 @@ from ondisk.tables.times import Times
 
 _CACHED, _LONG = 50_000, 64
 _FIRST = 1000  # cells of a column of which all texts are looked at
-_MANY = 10  # numbers of a column, for each of its other texts, or cells with numbers for each with another text
+_MANY = 10  # a column is one of numbers if so many texts or so many cells are numbers for each other one
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 _REAL = re.compile(
     r"-?(?:(?:(?:0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?|(?:0|[1-9][0-9]*)[eE][+-][0-9]{1,4})"
@@ -111,17 +111,21 @@ class CellValues(dict[str, Any]):
 
     Args:
         texts: gets those that are texts and no numbers.
+        part_of: returns the part of the content that a value is: then texts have these, or no bytes without a value.
     """
 
-    def __init__(self, cells: Cells, texts: dict[str, None]) -> None:
+    def __init__(self, cells: Cells, texts: dict[str, None], part_of: Callable[[Any], bytes] | None = None) -> None:
         super().__init__()
         self._cells = cells
         self._texts = texts
+        self._part_of = part_of
 
     def __missing__(self, text: str) -> Any:
-        value = self._cells.value(text)
+        value: Any = self._cells.value(text)
         if type(value) is str:
             self._texts[text] = None
+        if self._part_of is not None:
+            value = b"" if value is None else self._part_of(value)
         if len(text) <= _LONG:
             self[text] = value
         return value
@@ -130,27 +134,6 @@ class CellValues(dict[str, Any]):
         """Forget values if there are many; call it between batches."""
         if len(self) > _CACHED:
             self.clear()
-
-
-class Parts(CellValues):
-    """Texts of the cells of one column → their parts of the content; no bytes for texts without a value.
-
-    Args:
-        part_of: returns the part of a value.
-    """
-
-    def __init__(self, part_of: Callable[[Any], bytes], cells: Cells, texts: dict[str, None]) -> None:
-        super().__init__(cells, texts)
-        self._part_of = part_of
-
-    def __missing__(self, text: str) -> bytes:
-        value = self._cells.value(text)
-        if type(value) is str:
-            self._texts[text] = None
-        part = b"" if value is None else self._part_of(value)
-        if len(text) <= _LONG:
-            self[text] = part
-        return part
 
 
 def number_or_text(text: str) -> int | float | str:
@@ -225,38 +208,52 @@ def doubt(counts: Mapping[str, int], cells: Cells, numbers: int = 0) -> Doubt | 
     return Doubt(rest[0], few, [], [*dict.fromkeys(map(str.strip, rest))])
 
 
-class ColumnTexts:
-    """What a column has, to find doubts: its first cells, and of all others those that are texts.
+class ContentColumn:
+    """A column of the content: what its cells mean, and whether some of them are perhaps read as what they are not.
+
+    Args:
+        place: of the column in the file.
+        part_of: returns the part of the content that a value of it is; None if the format joins no parts.
 
     Attributes:
-        texts: those that are no numbers, also of cells that follow; `CellValues` adds them.
+        values: texts of cells → values.
+        parts: texts of cells → parts of the content, if there is `part_of`.
 
-    Cost: counts the cells only as long as there are texts among numbers.
+    Cost: counts the cells after the first ones only as long as there are texts among numbers.
     """
 
-    def __init__(self) -> None:
-        self.texts = dict[str, None]()
+    def __init__(self, place: int, cells: Cells, part_of: Callable[[Any], bytes] | None) -> None:
+        self.place = place
+        self._cells = cells
+        self._texts = dict[str, None]()  # those of all cells that are no numbers
+        self.values = CellValues(cells, self._texts)
+        self.parts = CellValues(cells, self._texts, part_of)
         self._counts = Counter[str]()
         self._left = _FIRST
         self._numbers = self._others = 0
+        self._is_of_texts = False
 
     def add(self, column: Sequence[str]) -> None:
-        """Add cells."""
+        """Count the cells of a batch after their values or parts were looked up; forget these if there are many."""
+        self.values.trim()
+        self.parts.trim()
         if self._left:
             first, column = column[: self._left], column[self._left :]
             self._counts.update(first)
             self._left -= len(first)
-        if self._others > self._numbers + _FIRST or len(self.texts) > _FIRST:  # it is a column of texts
-            self.texts.clear()
-        if self.texts and column:
+        self._is_of_texts |= self._others > self._numbers + _FIRST or len(self._texts) > _FIRST
+        if self._is_of_texts:
+            self._texts.clear()
+        if self._texts and column:
             found = Counter(column)
-            texts = {text: found[text] for text in self.texts}
+            texts = {text: found[text] for text in self._texts}
             self._counts.update(texts)
             self._others += (others := sum(texts.values()))
             self._numbers += len(column) - found[""] - others
 
-    def doubt(self, cells: Cells) -> Doubt | None:
-        return doubt(self._counts, cells, self._numbers)
+    def doubt(self) -> Doubt | None:
+        """Return what is perhaps wrong about the cells that were counted, as the function `doubt` does."""
+        return doubt(self._counts, self._cells, self._numbers)
 
 
 def signs_of(texts: Sequence[str]) -> list[Signs]:

@@ -41,13 +41,13 @@ class Read:
     """Reads pieces that are lists of rows, whose clock is in a zone."""
 
     def __init__(self, zone: str, fields: Sequence[str] = ("station",)) -> None:
-        self.zone, self.fields, self._times = ZoneInfo(zone), fields, Times(None, Zone(zone))
+        self.zone, self._fields, self._times = ZoneInfo(zone), fields, Times(None, Zone(zone))
 
     def times(self, piece: list[Row | None]) -> list[int | str | None]:
         return [None if row is None else self._times[local(row.moment, self.zone)] for row in piece]
 
     def series(self, piece: list[Row | None]) -> list[object]:
-        return [row and row.station for row in piece] if self.fields else [()] * len(piece)
+        return [row and row.station for row in piece] if self._fields else [()] * len(piece)
 
     def size(self, piece: list[Row | None]) -> int:
         return len(piece)
@@ -146,12 +146,12 @@ def test_a_row_without_a_time_does_not_divide_a_run():
 @pytest.mark.parametrize(
     ("rows", "fields", "why"),
     [
-        (minutes(-10, 0, 10, 20, 130), ("station",), "begin at none of the rows with the same station"),
-        (minutes(-10, 0, 10, 0, 10, 0, 130), (), "begin at 2 of the rows"),
-        (minutes(-10, 0, 0, 0, 130), (), "begin at 2 of the rows"),
+        (minutes(-10, 0, 10, 20, 130), ("station",), "begin at none of the rows of this series"),
+        (minutes(-10, 0, 10, 0, 10, 0, 130), (), "begin at 2 of the rows of this series"),
+        (minutes(-10, 0, 0, 0, 130), (), "begin at 2 of the rows of this series"),
         # One station's row is not the other one's, an hour later.
-        ([*minutes(0, station=1), *minutes(0, station=2)], ("station",), "none of the rows with the same station"),
-        ([*minutes(30, station=1), *minutes(10, station=2)], ("station",), "none of the rows with the same station"),
+        ([*minutes(0, station=1), *minutes(0, station=2)], ("station",), "none of the rows of this series"),
+        ([*minutes(30, station=1), *minutes(10, station=2)], ("station",), "none of the rows of this series"),
         (minutes(180, 120, 60, 0, -60), (), "the rows before or after this hour are not in the order of time"),
         (minutes(180, 60, 0), (), "the rows before or after this hour are not in the order of time"),
         (minutes(60, 0, -60), (), "the rows before or after this hour are not in the order of time"),
@@ -277,7 +277,7 @@ def test_rows_of_arrow_that_are_not_decided_are_refused_with_their_row(dataset):
     assert result.imported == 2
     assert result.refusals[0] == (1, "row 2: when is NULL")
     assert result.refusals[1][1].startswith("row 3: column 'when': '2026-10-25T02:00:00': 2026-10-25 02:00:00 happens")
-    assert result.refusals[1][1].endswith("the second hour can begin at none of the rows with the same station")
+    assert result.refusals[1][1].endswith("the second hour can begin at none of the rows of this series")
 
 
 @pytest.mark.parametrize("options", [{}, {"ambiguous": "raise"}])

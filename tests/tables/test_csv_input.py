@@ -148,6 +148,13 @@ def test_texts_among_numbers_are_counted_to_the_end_of_the_file(create, format, 
     assert [note.split(" is read")[0] for note in notes[2:]] == ["'1,5' in column 'comma'"]
 
 
+def test_a_column_of_many_texts_stays_one_however_long_the_file_is(create):
+    codes = [*map("ST{}".format, range(2000)), "new", *map("ST{}".format, [*range(2000)] * 8)]
+    text = "\n".join(["reftime,code", *(f"2026-11-20T00:00:00Z,{code}" for code in codes)])
+    result = append(create(format="seg", unique=[]), text, batch_size=2000)
+    assert (result.imported, result.notes) == (len(codes), [])
+
+
 def test_a_line_of_units_is_noted_with_what_skips_it(create):
     dataset = create(format="seg", fields={"station": "integer"})
     rows = "2026-11-20 06:00;5;3.5\n2026-11-20 07:00;5;4\n"
@@ -162,6 +169,27 @@ def test_a_line_of_units_is_noted_with_what_skips_it(create):
     assert (again.duplicates + again.imported, again.refused, again.notes) == (2, 0, [])
     late = append(dataset, f"when;station;air temp\n{rows}UTC;;degC\n", time="when", delimiter=";", tz="UTC")
     assert (late.refused, late.notes) == (1, [])
+
+
+@pytest.mark.parametrize(("names", "hint"), [
+    ("-t;when;air temp", "(--header='-t,when,air temp' --skip-lines 2)"),
+    ("when;temp, air", None),
+])  # fmt: skip
+def test_the_hint_about_units_is_an_option_that_is_read_as_the_names(create, names, hint):
+    rows = [["2026-11-20 06:00" if name == "when" else "1" for name in names.split(";")]] * 2
+    units = ["degC" for _ in names.split(";")]
+    text = "\n".join([names, *map(";".join, [units, *rows])])
+    (note,) = append(create(format="seg"), text, time="when", delimiter=";", tz="UTC").notes
+    assert note.endswith(hint or "pass header and skip_lines")
+
+
+@pytest.mark.parametrize("decimal", [None, ","])
+@pytest.mark.parametrize("first", [["?", "3,5"], ["UTC", '"deg\nC"']])
+def test_a_row_with_a_decimal_comma_or_with_two_lines_is_no_line_of_units(create, first, decimal):
+    text = "\n".join(["when;temp", ";".join(first), "2026-11-20 06:00;3,5"])
+    result = append(create(format="seg"), text, time="when", delimiter=";", tz="UTC", decimal=decimal)
+    assert (result.imported, result.refused) == (1, 1)
+    assert not [note for note in result.notes if "units" in note]
 
 
 def test_columns_aligned_with_blanks_are_named_if_a_blank_is_passed(create):
@@ -258,6 +286,14 @@ def test_the_names_of_the_columns_may_be_given(dataset):
         with pytest.raises(InvalidInput, match="the first line is data, not names") as caught:
             append(dataset, f"{first},5,1\n", time=time, time_format=format, tz="UTC")
         assert "--header" in caught.value.hint
+
+
+@pytest.mark.parametrize("header", [["reftime", "temp"], ["temp", "x", "y", "reftime"]])
+def test_all_rows_with_other_columns_than_the_names_that_were_given_are_refused(dataset, monkeypatch, header):
+    monkeypatch.setattr(csv_reader, "_CHUNK", 64)
+    result = append(dataset, "2026-11-20T06:00Z,5,1\n" * 20, header=header, batch_size=4)
+    assert (result.imported, result.refused) == (0, 20)
+    assert {reason.split(": ")[1] for _, reason in result.refusals} == {f"3 cells instead of {len(header)}"}
 
 
 def test_a_line_may_end_with_a_delimiter_if_the_first_one_does(dataset):
@@ -551,9 +587,9 @@ def test_rows_whose_names_are_long_are_read_a_few_at_a_time(create, monkeypatch)
     encoded = []
     encode = csv_input.Columns.encode
 
-    def spy(self, records, moments):
+    def spy(self, records, answers):
         encoded.append(len(records.lines))
-        return encode(self, records, moments)
+        return encode(self, records, answers)
 
     monkeypatch.setattr(csv_input.Columns, "encode", spy)
     rows = "2026-11-20T00:00:00Z,1\n" * 100

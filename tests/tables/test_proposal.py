@@ -193,6 +193,9 @@ def test_a_line_of_units_below_the_names_is_skipped_with_them():
     assert "# Proposed from 48 rows" in toml
     assert "cannot be read" not in toml
     assert propose("time,note\n2026-11-20,x\nUTC,y\n" + "2026-11-21,z\n" * 20)[0].csv.get("skip_lines") is None
+    comma = "\n".join(["When;temp", "?;3,5", *(f"2026-11-20 {n:02}:00;{n},5" for n in range(20))])
+    for options in ({}, {"decimal": ","}):
+        assert propose(comma, tz="UTC", **options)[0].csv.get("skip_lines") is None
 
 
 def test_columns_of_one_field_are_refused_as_an_append_does():
