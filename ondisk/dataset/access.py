@@ -273,7 +273,7 @@ class Access:
                 return
             self._waiting = 0
             try:
-                if self._exchanged() is None and not self._lock.is_unsettled and opened.index.checkpoint():
+                if self._exchanged() is None and not self._lock.was_killed and opened.index.checkpoint():
                     if (state := self._state()) is not None:
                         self._tide.committed(state, is_moved=True)
                     self._clean_up_after_commit()
@@ -323,9 +323,9 @@ class Access:
             Index.create(self.directory, self.config, last_generation(self.directory))
             index = self.current().index
         index.writer()  # switches a new index to WAL mode, which is not possible while somebody reads it
-        if self._lock.is_unsettled:
+        if self._lock.was_killed:  # the log of the index may end with a commit that is not durable
             index.settle_log()
-            self._lock.is_unsettled = False
+            self._lock.was_killed = False
         return index
 
     def _settle_next(self) -> None:
@@ -381,7 +381,7 @@ class Access:
             return
         self._unclean.update(left)
         with self._threads, contextlib.suppress(LockError, DiskFull), self._lock.hold("open", timeout=0):
-            index = self._current_to_write()  # what is removed now, no commit that a crash has left may need
+            index = self._current_to_write()  # settles the log: a commit that a crash left there may need these files
             self._clean_up(left_behind(self.directory), unread=index.checkpoint())
 
     def _clean_up_after_commit(self) -> None:

@@ -314,7 +314,9 @@ class Snapshots:
         """Return what `read` returns for each. Iterators are closed before their snapshots."""
         results = []
         for opened, snapshot, tree in self.each():
-            reader = opened.reader if self._query.on_damage is None else opened.reader.past_damage
+            reader = opened.reader
+            if self._query.on_damage is not None:
+                reader = self._stack.enter_context(contextlib.closing(reader.past_damage()))
             result = read(reader, snapshot, tree, self._order)
             if hasattr(result, "close"):
                 self._stack.callback(result.close)
