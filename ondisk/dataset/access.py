@@ -14,6 +14,7 @@ from ondisk.dataset.layout import (
     SENTINEL_TEXT,
     check_no_archive,
     check_takes_data,
+    dataset_of_archive,
     last_generation,
     space_of_replica,
 )
@@ -229,6 +230,13 @@ class Access:
     def clean_up_later(self, name: str) -> None:
         """Remember that a segment has other generations on disk, until a commit after which nobody needs them."""
         self._unclean.add(name)
+
+    @property
+    def ages(self) -> tuple[int | None, int | None]:
+        """`archive_age` and `delete_age`, where its own data can reach them; in days, None for never."""
+        if not self.prefix and dataset_of_archive(self.path) is not None:
+            return None, None  # an archive that was opened alone: only its dataset moves and deletes segments
+        return None if self.prefix else self.config.archive_age, self.config.delete_age
 
     @property
     def dataset_path(self) -> str:

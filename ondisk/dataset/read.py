@@ -585,8 +585,7 @@ class DatasetReader:
 
     def has_undeclared(self, snapshot: Snapshot) -> bool:
         """Return whether data can have metadata that are not in the index."""
-        formats = snapshot.fetch("SELECT DISTINCT format FROM segment")
-        return any(self._format(name).undeclared for (name,) in formats)
+        return any(self._format(name).undeclared for name in segment_rows.formats(snapshot))
 
     def content(
         self, snapshot: Snapshot, segment: Segment, begin: int, size: int, places: Sequence[tuple[int, int]] = ()
