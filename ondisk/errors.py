@@ -30,9 +30,14 @@ EXIT_TERMINATED = 143  # by SIGTERM: 128 + 15
 
 def command(*words: object) -> str:
     """Return a command of ondisk for a hint, in backticks. Words are quoted as a shell needs it: it can be copied."""
+    return f"`ondisk {shell_words(*words)}`"
+
+
+def shell_words(*words: object) -> str:
+    """Return words for a shell, quoted where it needs that."""
     import shlex  # here, because only messages need it
 
-    return f"`ondisk {shlex.join(map(str, words))}`"
+    return shlex.join(map(str, words))
 
 
 def shown(value: object) -> str:

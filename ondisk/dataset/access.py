@@ -14,6 +14,7 @@ from ondisk.dataset.layout import (
     SENTINEL_TEXT,
     check_no_archive,
     check_takes_data,
+    dataset_of_archive,
     last_generation,
     space_of_replica,
 )
@@ -231,6 +232,13 @@ class Access:
         self._unclean.add(name)
 
     @property
+    def ages(self) -> tuple[int | None, int | None]:
+        """`archive_age` and `delete_age`, where its own data can reach them; in days, None for never."""
+        if not self.prefix and dataset_of_archive(self.path) is not None:
+            return None, None  # an archive that was opened alone: only its dataset moves and deletes segments
+        return None if self.prefix else self.config.archive_age, self.config.delete_age
+
+    @property
     def dataset_path(self) -> str:
         """The path of the dataset; for an archive, the dataset that contains it."""
         return str(self.path).removesuffix(f"/{self.prefix}".rstrip("/"))
@@ -273,7 +281,7 @@ class Access:
                 return
             self._waiting = 0
             try:
-                if self._exchanged() is None and not self._lock.is_unsettled and opened.index.checkpoint():
+                if self._exchanged() is None and not self._lock.was_killed and opened.index.checkpoint():
                     if (state := self._state()) is not None:
                         self._tide.committed(state, is_moved=True)
                     self._clean_up_after_commit()
@@ -323,9 +331,9 @@ class Access:
             Index.create(self.directory, self.config, last_generation(self.directory))
             index = self.current().index
         index.writer()  # switches a new index to WAL mode, which is not possible while somebody reads it
-        if self._lock.is_unsettled:
+        if self._lock.was_killed:  # the log of the index may end with a commit that is not durable
             index.settle_log()
-            self._lock.is_unsettled = False
+            self._lock.was_killed = False
         return index
 
     def _settle_next(self) -> None:
@@ -381,7 +389,7 @@ class Access:
             return
         self._unclean.update(left)
         with self._threads, contextlib.suppress(LockError, DiskFull), self._lock.hold("open", timeout=0):
-            index = self._current_to_write()  # what is removed now, no commit that a crash has left may need
+            index = self._current_to_write()  # settles the log: a commit that a crash left there may need these files
             self._clean_up(left_behind(self.directory), unread=index.checkpoint())
 
     def _clean_up_after_commit(self) -> None:

@@ -38,6 +38,7 @@ from ondisk.errors import (
     OndiskError,
     StateError,
     command,
+    shell_words,
 )
 from ondisk.filesystem import Directory
 from ondisk.index.connection import Connection, connect_to_read
@@ -198,10 +199,8 @@ class Archives:
             if there is not None and stat.S_ISDIR(there.st_mode) and _has_segments(directory, place):
                 if directory.stat(f"{place}/{CONFIG}") is not None:  # it was created in between
                     return self.get(name)
-                import shlex
-
                 path = self._main.path / place
-                copy = shlex.join(("cp", str(self._main.path / CONFIG), f"{path}/"))
+                copy = shell_words("cp", self._main.path / CONFIG, f"{path}/")
                 hint = f"Restore it from a backup, or copy the dataset's: {copy}"
                 raise StateError(f"the archive {path} has segments and no {CONFIG}", hint=hint)
             return None

@@ -26,7 +26,7 @@ from ondisk.dataset.skipped import Damaged, skipped_of
 from ondisk.datum import Datum, Location
 from ondisk.errors import AlreadyExists, InvalidInput, LockError, OndiskError, ReadOnly, StateError, counted, shown
 from ondisk.filesystem import Directory, WritersLock
-from ondisk.formats import Batch, Format, find, is_known, not_installed
+from ondisk.formats import Batch, Format, find
 from ondisk.formats.base import BATCH_SIZE
 from ondisk.matcher import Expression
 
@@ -157,9 +157,7 @@ class Dataset(Queryable):
         with contextlib.ExitStack() as undo:
             undo.callback(directory.close)
             config = read_config(directory)
-            if not is_known(config.format):
-                raise not_installed(config.format, f"{directory.path / CONFIG} names")
-            find(config.format)(config)
+            find(config.format, f"{directory.path / CONFIG}: ")(config)
             access = DatasetAccess(directory, config, read_only=read_only)
             dataset = cls(access)
             undo.callback(dataset.close)

@@ -8,7 +8,6 @@ from typing import Any
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.dataset.layout import dataset_of_archive
 from ondisk.dataset.query import span
 from ondisk.datum import from_microseconds
 from ondisk.errors import ConfigError
@@ -32,8 +31,7 @@ def info(dataset: DatasetAccess) -> dict[str, Any]:
         source = replica.followed(snapshot)
         pending = _pending(dataset, snapshot) if opened.index.config.is_sequence else None
     config = opened.index.config
-    # Of an archive that was opened alone, only its dataset moves and deletes segments.
-    ages = (config.archive_age, config.delete_age) if dataset_of_archive(dataset.path) is None else (None, None)
+    archive_age, delete_age = dataset.ages
     index = dataset.directory.stat(INDEX)
     return {
         "path": str(dataset.path),
@@ -46,8 +44,8 @@ def info(dataset: DatasetAccess) -> dict[str, Any]:
         "fields": {name: kind.value for name, kind in config.fields.items()},
         "archive_age": config.archive_age,
         "delete_age": config.delete_age,
-        "to_archive": _next([dataset], ages[0]),
-        "to_delete": _next(dataset.archives.maintained(), ages[1]),
+        "to_archive": _next([dataset], archive_age),
+        "to_delete": _next(dataset.archives.maintained(), delete_age),
         **_new(dataset),
         "count": found.count,
         "size": found.size,

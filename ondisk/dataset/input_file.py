@@ -16,7 +16,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.decompress import COMPRESSIONS, EXTENSIONS, Decompressed, begin_of
 from ondisk.dataset.own_file import check_not_own, status_of
 from ondisk.errors import ConfigError, InvalidInput, NotFound, StorageError, shown
-from ondisk.formats import Batch, Format, find, is_known, not_installed, recognised
+from ondisk.formats import Batch, Format, find, recognised
 from ondisk.formats.base import Chained, Readable, compression_of
 from ondisk.formats.foreign import foreign
 from ondisk.index import segment_rows
@@ -144,10 +144,7 @@ def _check_installed(access: Access) -> None:
     """
     with access.current().index.snapshot() as snapshot:
         for name in segment_rows.formats(snapshot):
-            if not is_known(name):
-                error = not_installed(name, "the file is not recognised, and segments of the dataset have")
-                error.hint += " If the file has one of these, pass it (--format)."
-                raise error
+            find(name, "the file is not recognised (pass its --format), and the dataset has segments of the ")
 
 
 def is_csv(path: PurePath) -> bool:

@@ -21,6 +21,7 @@ from ondisk.errors import (
     StateError,
     StorageError,
     command,
+    shell_words,
     shown,
 )
 from ondisk.filesystem import Directory, denied
@@ -141,9 +142,7 @@ def dataset_of_archive(path: Path) -> Path | None:
 def check_no_archive(path: Path, verb: str) -> None:
     """Raise `StateError` if a folder is an archive of a dataset: by its own ages, it would archive into itself."""
     if (dataset := dataset_of_archive(path)) is not None:
-        import shlex
-
-        hint = f"Use the dataset: {shlex.quote(str(dataset))}."
+        hint = f"Use the dataset: {shell_words(dataset)}."
         raise StateError(f"{path} is an archive of {dataset}: {verb} does not change it by itself", hint=hint)
 
 

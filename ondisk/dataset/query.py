@@ -17,7 +17,7 @@ from ondisk.dataset.skipped import OnDamage, Skipped
 from ondisk.datum import METADATA, Datum, from_microseconds
 from ondisk.errors import InvalidInput, LockError, MatchError, shown
 from ondisk.formats import Format, find
-from ondisk.index import Index, Key, Row, Snapshot
+from ondisk.index import Index, Key, Row, Snapshot, segment_rows
 from ondisk.matcher import Everything, Expression, reftime_interval, undeclared_in
 from ondisk.matcher.tree import And
 from ondisk.step import Interval
@@ -134,7 +134,7 @@ def _check_has_metadata(tree: Expression, index: Index) -> None:
     if not names:
         return
     with index.snapshot() as snapshot:
-        formats = {index.config.format, *(name for (name,) in snapshot.fetch("SELECT DISTINCT format FROM segment"))}
+        formats = {index.config.format, *segment_rows.formats(snapshot)}
     if not any(find(name)(index.config).undeclared for name in formats):
         message = f"{shown(METADATA + names[0])}: {index.config.format} stores no metadata that are not declared"
         hint = f"Declare {shown(names[0])} in dataset.toml and run `ondisk migrate`, if the data have it."
@@ -314,7 +314,9 @@ class Snapshots:
         """Return what `read` returns for each. Iterators are closed before their snapshots."""
         results = []
         for opened, snapshot, tree in self.each():
-            reader = opened.reader if self._query.on_damage is None else opened.reader.past_damage
+            reader = opened.reader
+            if self._query.on_damage is not None:
+                reader = self._stack.enter_context(contextlib.closing(reader.past_damage()))
             result = read(reader, snapshot, tree, self._order)
             if hasattr(result, "close"):
                 self._stack.callback(result.close)

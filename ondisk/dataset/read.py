@@ -55,16 +55,19 @@ class DatasetReader:
 
     Args:
         prefix: what precedes the names of segments in the data that it returns: `.archive/last/` for the archive.
+        ignore_ends: also read a file whose end has changed, if its data have checksums, which show what is damaged.
     """
 
-    def __init__(self, directory: Directory, config: DatasetConfig, prefix: str = "") -> None:
+    def __init__(
+        self, directory: Directory, config: DatasetConfig, prefix: str = "", *, ignore_ends: bool = False
+    ) -> None:
         self.prefix = prefix
+        self._ignore_ends = ignore_ends
         self._directory = directory
         self._files = ConcatReader(directory, self._sealer)
         self._config = config
         self._formats: dict[str, Format] = {}
         self._whole = WholeFiles()
-        self._most_open: int | None = None
 
     @cached_property
     def _directories(self) -> DirReader:
@@ -73,23 +76,18 @@ class DatasetReader:
 
         return DirReader(self._directory)
 
-    @cached_property
     def past_damage(self) -> DatasetReader:
-        """A reader of the same files for queries that leave out what is damaged."""
-        reader = _PastDamage(self._directory, self._config, self.prefix)
-        if self._most_open is not None:
-            reader.keep_open(self._most_open)
+        """Return a reader for one query that leaves out damaged data; others must not use the files it has opened."""
+        reader = DatasetReader(self._directory, self._config, self.prefix, ignore_ends=True)
+        reader.keep_open(self._files.most)
         return reader
 
     def keep_open(self, most: int) -> None:
         """Keep at most so many files and folders of segments open from now on, each."""
-        self._most_open = most
         self._files.keep_open(most)
         self._directories.keep_open(most)
 
     def close(self) -> None:
-        if "past_damage" in vars(self):
-            self.past_damage.close()
         self._files.close()
         if "_directories" in vars(self):
             self._directories.close()
@@ -319,8 +317,6 @@ class DatasetReader:
 
     def forget(self, generation: int) -> None:
         """Close the file of a generation that was removed."""
-        if "past_damage" in vars(self):
-            self.past_damage.forget(generation)
         self._files.forget(generation)
 
     def look_up(self, index: Index, key: Key) -> list[Datum] | None:
@@ -589,8 +585,7 @@ class DatasetReader:
 
     def has_undeclared(self, snapshot: Snapshot) -> bool:
         """Return whether data can have metadata that are not in the index."""
-        formats = snapshot.fetch("SELECT DISTINCT format FROM segment")
-        return any(self._format(name).undeclared for (name,) in formats)
+        return any(self._format(name).undeclared for name in segment_rows.formats(snapshot))
 
     def content(
         self, snapshot: Snapshot, segment: Segment, begin: int, size: int, places: Sequence[tuple[int, int]] = ()
@@ -655,23 +650,16 @@ class DatasetReader:
         return None if format is None else self._format(format).sealer(file, name)
 
     def _committed(self, segment: Segment) -> Committed:
-        return segment.committed(self._format(segment.format).mutable)
+        format = self._format(segment.format)
+        if self._ignore_ends and format.has_checksums:
+            segment = segment._replace(facts=segment.facts._replace(tail=None))
+        return segment.committed(format.mutable)
 
     def _format(self, name: str) -> Format:
         format = self._formats.get(name)
         if format is None:
             format = self._formats[name] = find(name)(self._config)
         return format
-
-
-class _PastDamage(DatasetReader):
-    """Also reads a file whose end has changed, if each datum has a checksum, which shows whether it is as it was."""
-
-    def _committed(self, segment: Segment) -> Committed:
-        committed = super()._committed(segment)
-        if not self._format(segment.format).has_checksums:
-            return committed
-        return committed._replace(facts=committed.facts._replace(tail=None))
 
 
 def _is_damage(error: OndiskError) -> bool:

@@ -47,8 +47,8 @@ class WritersLock:
         timeout: seconds to wait for the lock.
 
     Attributes:
-        is_unsettled: a holder was killed, or a sync failed: the log of the index may end with a commit that is not
-            known to be durable. Whoever settles that sets it to False; until then each holder leaves its record.
+        was_killed: a holder left its record: it was killed, or a sync failed. Each one after it leaves its record, too,
+            until one who has finished what was interrupted sets this to False.
     """
 
     _name = LOCK
@@ -61,7 +61,7 @@ class WritersLock:
         self._verb = ""
         self._lock: BaseFileLock | None = None
         self._descriptor = -1
-        self.is_unsettled = False
+        self.was_killed = False
 
     @contextlib.contextmanager
     def hold(self, verb: str, timeout: float | None = None) -> Iterator[None]:
@@ -99,22 +99,20 @@ class WritersLock:
                 raise _no_locks(self._directory.path) from error
             raise_as_ours(error, str(self._directory.path / self._name))
         try:
-            try:
-                yield
-            except DurabilityLost:
-                self.is_unsettled = True
-                raise
-            finally:
-                if self._lock.lock_counter == 1 and not self.is_unsettled:
-                    self._write(b"")
+            yield
+        except DurabilityLost:
+            self.was_killed = True
+            raise
         finally:
+            if self._lock.lock_counter == 1 and not self.was_killed:
+                self._write(b"")
             # Release explicitly: a forked child has a copy of the descriptor, which would keep the lock.
             self._lock.release()
 
     def _sign(self, descriptor: int) -> None:
         self._descriptor = descriptor
         with contextlib.suppress(OSError):
-            self.is_unsettled |= os.pread(descriptor, 1, 0) == b"{"
+            self.was_killed |= os.pread(descriptor, 1, 0) == b"{"
         holder = {
             "pid": os.getpid(),
             "host": os.uname().nodename,

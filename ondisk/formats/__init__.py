@@ -27,7 +27,6 @@ __all__ = [
     "is_built_in",
     "is_dir",
     "is_known",
-    "not_installed",
     "of_extension",
     "recognise",
     "recognised",
@@ -44,8 +43,11 @@ _VARIANTS = {"seg-draft": ("ondisk.formats.diskqueue.seg", "SegDraft")}
 _GROUP = "ondisk.formats"
 
 
-def find(name: str) -> type[Format]:
+def find(name: str, where: str = "") -> type[Format]:
     """Return the format of this name.
+
+    Args:
+        where: how the error begins if it is unknown.
 
     Raises:
         ConfigError: there is no such format, or its package cannot be imported.
@@ -56,9 +58,9 @@ def find(name: str) -> type[Format]:
         return built_in
     others = _others(tuple(sys.path))
     if name not in others.names:
-        known = _names()
+        known = sorted({*_BUILT_IN, *others.names})
         hint = f"The formats are {', '.join(known)}. If a package adds it, install that."
-        raise ConfigError(f"unknown format {shown(name)}", hint=hint, format=name, known=known)
+        raise ConfigError(f"{where}unknown format {shown(name)}", hint=hint, format=name, known=known)
     try:
         loaded = others[name].load()
     except Exception as error:
@@ -104,24 +106,8 @@ def is_known(name: str) -> bool:
 
 
 def is_built_in(name: str) -> bool:
-    """Return whether a format is not of another package."""
+    """Return whether ondisk itself has a format."""
     return name in _BUILT_IN
-
-
-def not_installed(name: str, named_by: str) -> ConfigError:
-    """Return the error for a format that no installed package adds.
-
-    Args:
-        named_by: what needs it.
-    """
-    hint = (
-        f"Install the package that adds it; which one that is, is not recorded. The formats are {', '.join(_names())}."
-    )
-    return ConfigError(f"{named_by} the format {shown(name)}, which no installed package adds", hint=hint, format=name)
-
-
-def _names() -> list[str]:
-    return sorted({*_BUILT_IN, *_others(tuple(sys.path)).names})
 
 
 def is_dir(name: str) -> bool:

@@ -390,8 +390,8 @@ class Index:
     def settle_log(self) -> None:
         """Commit a page unchanged: then the write-ahead log ends with what is seen now, and that is durable.
 
-        A process that is killed while it syncs a commit leaves it in the log. While others have the index open, nobody
-        sees it; but who opens the index after them does. If nobody had, it is seen, and not durable.
+        A process that is killed while it syncs a commit leaves the commit in the log. While other processes have the
+        index open, nobody sees it. A process that opens the index later sees the commit. It may not be durable.
 
         Raises:
             DiskFull, DurabilityLost: the commit failed.
@@ -401,7 +401,7 @@ class Index:
         with self._writing() as connection, sqlite_errors(self.directory):
             try:
                 connection.execute("BEGIN IMMEDIATE")
-                connection.execute("UPDATE dataset SET seq = seq + 1")
+                connection.execute("UPDATE dataset SET seq = seq + 1")  # SQLite writes no page for `seq = seq`
                 connection.execute("UPDATE dataset SET seq = seq - 1")
                 connection.execute("COMMIT")
             finally:

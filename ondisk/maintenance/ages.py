@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.dataset.layout import dataset_of_archive
 from ondisk.errors import command
 from ondisk.index import Snapshot, segment_rows
 from ondisk.index.totals import totals
@@ -94,17 +93,15 @@ class AgeLimits:
 
     @classmethod
     def of(cls, access: Access, now: float | None, ages: Ages | None) -> AgeLimits:
-        """Return the limits of a dataset, or of an archive, which has no `archive_before`; none if it was opened alone.
+        """Return the limits of a dataset or an archive.
 
         Args:
             now: what the clock says, seconds since 1970; None to read it.
             ages: what `delete_age` counts from; None for `now`.
         """
-        if not access.prefix and dataset_of_archive(access.path) is not None:
-            return NO_LIMITS  # only the dataset moves and deletes its segments
-        archive_age, delete_age = access.config.archive_age, access.config.delete_age
+        archive_age, delete_age = access.ages
         return cls(
-            None if archive_age is None or access.prefix else days_ago(archive_age, now),
+            None if archive_age is None else days_ago(archive_age, now),
             None if delete_age is None else days_ago(delete_age, now if ages is None else ages.now),
         )
 

@@ -60,6 +60,9 @@ class ConcatReader:
 
     Args:
         sealer: returns what decrypts a segment's file, by the segment's name; None if it is plain.
+
+    Attributes:
+        most: how many files it keeps open.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class ConcatReader:
         self._sealer = sealer
         self._files: OrderedDict[int, _Open] = OrderedDict()
         self._generations: dict[str, int] = {}
-        self._most = min(_OPEN_TO_READ, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+        self.most = min(_OPEN_TO_READ, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
     def read(
         self,
@@ -137,7 +140,7 @@ class ConcatReader:
 
     def keep_open(self, most: int) -> None:
         """Keep at most so many files open from now on."""
-        self._most = min(self._most, most)
+        self.most = min(self.most, most)
 
     def close(self) -> None:
         self._files.clear()
@@ -165,7 +168,7 @@ class ConcatReader:
             self.forget(before)
         self._generations[name] = generation
         self._files[generation] = opened
-        while len(self._files) > self._most:
+        while len(self._files) > self.most:
             self._files.popitem(last=False)
         return opened
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from ondisk.dataset.read import DatasetReader, misplaced
 from ondisk.datum import INTEGER_MAX, Location
 from ondisk.errors import InvalidInput
-from ondisk.index import Segment, Snapshot
+from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.tables.arrow_data import DataToArrow
 
 ROWS = 16_384
@@ -25,8 +25,7 @@ _EVEN = pa.array(range(0, 2 * ROWS, 2), pa.int32())
 
 def is_plain(column: DataToArrow, reader: DatasetReader, snapshot: Snapshot) -> bool:
     """Return whether no datum must be decoded; then nothing is compared with the index."""
-    formats = snapshot.connection.execute("SELECT DISTINCT format FROM segment")
-    return column.is_binary and all(reader.has_bytes(format) for (format,) in formats)
+    return column.is_binary and all(map(reader.has_bytes, segment_rows.formats(snapshot)))
 
 
 def with_data(

@@ -25,6 +25,7 @@ from ondisk.errors import (
     IndexCorrupt,
     IntegrityError,
     InvalidInput,
+    SegmentCorrupt,
     SegmentMissing,
     StorageError,
 )
@@ -190,6 +191,28 @@ def test_metadata_of_a_damaged_datum_that_no_field_declares_match_nothing_and_th
     found = dataset.query("metadata.sensor: 1", damaged="skip")
     assert [datum.data["n"] for datum in found] == [3, 5]
     assert [each.location for each in found.skipped.listed] == [bad]
+
+
+@pytest.mark.parametrize("kind", ["seg", "blob"])
+def test_a_query_that_skips_damage_lets_no_other_query_believe_a_changed_file(create, kind):
+    dataset = create(**KINDS[kind])
+    dataset.append([Datum(T + timedelta(minutes=n), {}, b"%d" % n if kind == "blob" else {"n": n}) for n in range(6)])
+    last = [*dataset.query()][5].location
+    path, at = dataset.path / last.segment, last.offset + 10
+    if kind == "blob":
+        path, at = path / ".metadata", -10
+    with path.open("r+b") as file:
+        file.seek(at, os.SEEK_SET if at > 0 else os.SEEK_END)
+        file.write(b"XX")
+    dataset.close()
+    with ondisk.open(dataset.path, read_only=True) as dataset:
+        assert len([*dataset.query(damaged="skip")]) == 5
+        with pytest.raises(SegmentCorrupt, match="changed"):
+            dataset.first()
+        with dataset.query(damaged="skip") as running:
+            next(running)
+            with pytest.raises(SegmentCorrupt, match="changed"):
+                dataset.first()
 
 
 def test_what_to_do_about_damage_is_one_of_two_words(create):

@@ -72,10 +72,10 @@ def test_the_lock_of_a_killed_process_is_free_at_once(directory, holder):
         assert json.loads((directory.path / LOCK).read_bytes())["pid"] == os.getpid()
 
 
-def is_unsettled(directory, *, settle=False):
+def was_killed(directory, *, settle=False):
     lock = WritersLock(directory, 0)
     with lock.hold("append"):
-        found, lock.is_unsettled = lock.is_unsettled, lock.is_unsettled and not settle
+        found, lock.was_killed = lock.was_killed, lock.was_killed and not settle
     return found
 
 
@@ -83,9 +83,9 @@ def test_a_killed_holder_is_noticed_until_somebody_has_settled_what_it_left(dire
     assert not (directory.path / LOCK).read_bytes().isspace()
     holder.kill()
     holder.wait()
-    assert is_unsettled(directory)
-    assert is_unsettled(directory, settle=True)
-    assert not is_unsettled(directory)
+    assert was_killed(directory)
+    assert was_killed(directory, settle=True)
+    assert not was_killed(directory)
 
 
 def test_a_holder_that_releases_the_lock_leaves_nothing_to_settle(directory):
@@ -93,14 +93,14 @@ def test_a_holder_that_releases_the_lock_leaves_nothing_to_settle(directory):
     with lock.hold("append"), lock.hold("delete"):
         pass
     assert (directory.path / LOCK).read_bytes().isspace()
-    assert not is_unsettled(directory)
+    assert not was_killed(directory)
 
 
 def test_a_holder_whose_sync_failed_leaves_something_to_settle(directory):
     with pytest.raises(DurabilityLost), WritersLock(directory, 0).hold("append"):
         raise DurabilityLost("a sync failed")
-    assert is_unsettled(directory, settle=True)
-    assert not is_unsettled(directory)
+    assert was_killed(directory, settle=True)
+    assert not was_killed(directory)
 
 
 def test_the_lock_file_stays_and_names_its_last_holder(directory, tmp_path):
