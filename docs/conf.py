@@ -80,6 +80,12 @@ def _as_napoleon_reads(app: Any, kind: str, name: str, of: object, options: obje
             lines[at : at + 1] = ["", f"{begun[1]}:", f"    {begun[2]}"]
 
 
+def _skips(app: Any, kind: str, name: str, of: object, skip: bool, options: object) -> bool | None:
+    """Leave out the fields of named tuples: the docstring of the class has them."""
+    return True if type(of).__name__ == "_tuplegetter" else None
+
+
 def setup(app: Any) -> None:
+    app.connect("autodoc-skip-member", _skips)
     app.connect("source-read", _with_contents)
     app.connect("autodoc-process-docstring", _as_napoleon_reads, priority=100)  # before napoleon
