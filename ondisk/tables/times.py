@@ -7,8 +7,8 @@ except that a number beside another one must have all its digits: strptime reads
 
 24:00 is the end of a day, in all forms.
 
-A time without an offset needs a zone. Where the clocks of the zone were put forward, some local times never were; where
-they were put back, some occur twice. Both are refused, the latter as a `Twice`: one time alone does not say which
+A time without an offset needs a zone. Where the clocks of the zone are put forward, some local times never occur; where
+they are put back, some occur twice. Both are refused, the latter as a `Twice`: one time alone does not say which
 moment is meant.
 """
 
