@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
 from ondisk.errors import InvalidInput, shown
@@ -43,16 +44,31 @@ def to_utc(local: datetime, zone: tzinfo) -> datetime:
 
     Raises:
         InvalidInput: a clock of this zone never shows the time, or shows it twice: when it is put forward or back. Or
-            it is outside the years 1 to 9999 in UTC. If it is shown twice, the error's context contains both `moments`.
+            it is outside the years 1 to 9999 in UTC.
+    """
+    moments = moments_of(local, zone)
+    if len(moments) == 1:
+        return moments[0]
+    shown_moments = " or ".join(f"{each:%H:%M}" for each in moments)
+    hint = f"It is {shown_moments} in UTC: write times with an offset." if moments else ""
+    raise InvalidInput(not_one(local, zone, moments), hint=hint)
+
+
+def moments_of(local: datetime, zone: tzinfo) -> list[datetime]:
+    """Return the UTC times when clocks of a zone show a local time: none, one, or two in their order.
+
+    Raises:
+        InvalidInput: it is outside the years 1 to 9999 in UTC.
     """
     try:
         first, second = (local.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
     except OverflowError:
         raise InvalidInput(f"{local} in {zone} is outside the years 1 to 9999 in UTC") from None
-    if first == second:
-        return first
-    if first < second:
-        hint = f"It is {first:%H:%M} or {second:%H:%M} in UTC: write times with an offset."
-        problem = f"{local} happens twice in {zone}, since clocks are put back then"
-        raise InvalidInput(problem, hint=hint, moments=(first, second))
-    raise InvalidInput(f"{local} does not exist in {zone}, since clocks are put forward then")
+    return [first] if first == second else [first, second] if first < second else []
+
+
+def not_one(local: datetime, zone: tzinfo, moments: Sequence[datetime]) -> str:
+    """Return why a local time is not one time in UTC, by what `moments_of` returned."""
+    if moments:
+        return f"{local} happens twice in {zone}, since clocks are put back then"
+    return f"{local} does not exist in {zone}, since clocks are put forward then"

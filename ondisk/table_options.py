@@ -54,7 +54,7 @@ class TableOptions:
         time: the column, or the key of JSON lines, that becomes the reftime; None for `reftime`.
         time_format: as `datetime.strptime` takes it, or unix, unix-ms; None for ISO 8601.
         tz: the zone of times without an offset: a name such as Europe/Rome, UTC, or an offset such as +01:00.
-        ambiguous: `INFER` if the order of the rows decides about reftimes that were twice, since clocks were put back;
+        ambiguous: `INFER` if the order of the rows decides about local times that occur twice when clocks are put back;
             see `ondisk.tables.ambiguous`. `RAISE` or None to refuse these rows.
         null: texts of cells that mean that there is no value; an empty cell always does. For CSV only.
         delimiter: the character between cells, or `BLANKS`; None for a comma, or a tab in a `.tsv`. For CSV only.

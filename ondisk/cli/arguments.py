@@ -76,7 +76,7 @@ def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
     parser.add_argument(
         "--ambiguous",
         metavar="HOW",
-        help="times that were twice, since clocks were put back: raise (default) refuses their rows, infer decides"
+        help="local times that occur twice when clocks are put back: raise (default) refuses their rows, infer decides"
         " by the order of the rows",
     )
     parser.add_argument(

@@ -306,7 +306,7 @@ class Dataset(Queryable):
             time: the column that is the reftime; None for `reftime`.
             time_format: how texts are written that are times, as `append_file` takes it.
             tz: the zone of times without one, such as Europe/Rome, UTC or +01:00.
-            ambiguous: what becomes of local times that were twice: `raise` (the default) or `infer`; see docs/csv.md.
+            ambiguous: what becomes of local times that occur twice: `raise` (the default) or `infer`; see docs/csv.md.
             batch_size: rows in a batch; a batch also ends at 64 MiB.
 
         Raises:

@@ -229,8 +229,9 @@ def _directory_of(path: str) -> Any:
 
 
 class _Rows:
-    """Turns rows of Spark into data by the rule of tables of Arrow, except for declared columns: their names may have
-    any case, and their types must be exact.
+    """Turns rows of Spark into data, as rows of a table of Arrow.
+
+    Only the names of declared columns may have any case, and their types must be exact.
 
     Raises:
         InvalidInput: a column cannot be stored, or has another type; or a required column is missing.

@@ -31,7 +31,7 @@ from ondisk.tables.arrow_rows import RowsToData, with_refused
 from ondisk.tables.batches import joined
 from ondisk.tables.columns import DATA, PLACE, index_columns
 from ondisk.tables.csv_input import field_name
-from ondisk.tables.times import Times, Zone, refusal
+from ondisk.tables.times import Times, Zone, of_value
 
 _Converted: TypeAlias = tuple[pa.Array, dict[int, str]]
 _Convert: TypeAlias = Callable[[pa.Array], _Converted]
@@ -296,7 +296,7 @@ class TableToData:
                 raise InvalidInput(f"the times of the column {shown(name)} have no zone", hint=hint)
             return partial(_local, zone=self._zone)
         if types.is_string(_normal(value)):
-            return partial(_texts, times=self._times)
+            return lambda array: _of_distinct(_decoded(array), self._times.__getitem__)
         if types.is_null(value):
             return lambda array: (pa.nulls(len(array), _MOMENT), {})
         hint = "Cast it to a timestamp, or name another column as time (--time)."
@@ -400,29 +400,22 @@ def _microseconds(array: pa.Array, target: pa.DataType) -> _Converted:
 def _local(array: pa.Array, zone: Zone) -> _Converted:
     """Return the moments of times without a zone, and of dates: their first moment."""
     local, refused = _microseconds(_decoded(array), _LOCAL)
-    return _of_distinct(local.cast(pa.int64()), zone.utc, refused, array)
+    moments, wrong = _of_distinct(local.cast(pa.int64()), zone.utc)
+    return moments, {place: of_value(_shown(array, place), why) for place, why in wrong.items()} | refused
 
 
-def _texts(array: pa.Array, times: Times) -> _Converted:
-    """Return the moments that texts say."""
-    return _of_distinct(_decoded(array), times.read, {}, array)
+def _of_distinct(array: pa.Array, read: Callable[[Any], int | str]) -> _Converted:
+    """Return the moments of values.
 
-
-def _of_distinct(array: pa.Array, read: Callable[[Any], int], refused: dict[int, str], given: pa.Array) -> _Converted:
+    Args:
+        read: returns the moment of a value, or why it has none.
+    """
     dictionary, indices = distinct(array)
-    moments: list[int | None] = []
-    wrong: dict[int, InvalidInput] = {}
-    for place, each in enumerate(dictionary.to_pylist()):
-        moments.append(None)
-        try:
-            moments[-1] = read(each)
-        except InvalidInput as error:
-            wrong[place] = error
-    if wrong:
-        for place, index in enumerate(indices.to_pylist()):
-            if index in wrong:
-                refused.setdefault(place, refusal(wrong[index], f"{_shown(given, place)}: "))
-    return pa.array(moments, pa.int64()).take(indices).cast(_MOMENT), refused
+    found = [*map(read, dictionary.to_pylist())]
+    wrong = {index: why for index, why in enumerate(found) if isinstance(why, str)}
+    moments = pa.array([None if isinstance(each, str) else each for each in found], pa.int64())
+    places = enumerate(indices.to_pylist() if wrong else ())
+    return moments.take(indices).cast(_MOMENT), {place: wrong[index] for place, index in places if index in wrong}
 
 
 def _answered(array: pa.Array, refused: dict[int, str], answers: Answers) -> _Converted:

@@ -7,9 +7,9 @@ except that a number beside another one must have all its digits: strptime reads
 
 24:00 is the end of a day, in all forms.
 
-A time without an offset needs a zone. Where the clocks of the zone were put forward, some local times never were; where
-they were put back, some were twice. Both are refused, the latter as a `Twice`: one time alone does not say which moment
-is meant.
+A time without an offset needs a zone. Where the clocks of the zone are put forward, some local times never occur; where
+they are put back, some occur twice. Both are refused, the latter as a `Twice`: one time alone does not say which
+moment is meant.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from itertools import pairwise, product
 
 from ondisk.datum import EPOCH, MICROSECOND, microseconds
 from ondisk.errors import InvalidInput, shown
-from ondisk.local_time import offset_of, to_utc, zone_of
+from ondisk.local_time import moments_of, not_one, offset_of, zone_of
 
 _SECOND = 1_000_000
 _DAY = 24 * 3600 * _SECOND
@@ -49,7 +49,7 @@ _NUMBERS = frozenset([*_WIDTHS, _FRACTION, "%c", "%x", "%X", *"0123456789"])  # 
 
 
 class Twice(str):
-    """Why a local time is refused that was twice.
+    """Why a local time is refused that occurs twice when clocks are put back.
 
     Attributes:
         moments: both, microseconds since 1970.
@@ -59,19 +59,20 @@ class Twice(str):
 
     moments: tuple[int, int]
 
+    def __new__(cls, text: str, moments: tuple[int, int]) -> Twice:
+        self = super().__new__(cls, text)
+        self.moments = moments
+        return self
+
     def is_near(self, other: Twice) -> bool:
-        """Return whether both times are in the same hour that was twice."""
+        """Return whether both times are in the same hour that occurs twice."""
         return abs(self.moments[0] - other.moments[0]) < self.moments[1] - self.moments[0]
 
 
-def refusal(error: InvalidInput, begin: str = "") -> str:
-    """Return why a time is refused, after the beginning of a message; a `Twice` if it was twice."""
-    if "moments" not in error.context:
-        return begin + error.message
-    twice = Twice(begin + error.message)
-    first, second = map(microseconds, error.context["moments"])
-    twice.moments = first, second
-    return twice
+def of_value(value: str, why: str) -> str:
+    """Return why a value, as a message shows it, is not a time, after the value; a `Twice` stays one."""
+    text = f"{value}: {why}"
+    return Twice(text, why.moments) if isinstance(why, Twice) else text
 
 
 class Zone:
@@ -89,19 +90,20 @@ class Zone:
         self._zone = zone_of(name)
         self._days = _Days(self._zone)
 
-    def utc(self, local: int) -> int:
-        """Return the moment of a local time, both as microseconds since 1970.
-
-        Raises:
-            InvalidInput: the local time never was, or was twice; or the moment is outside of the years 1 to 9999.
-        """
-        offset = self._days[local // _DAY]
-        if offset is None:
-            return microseconds(to_utc(_START + local * MICROSECOND, self._zone))
-        moment = local - offset
-        if not _EARLIEST <= moment <= _LATEST:
-            raise InvalidInput("it is outside the years 1 to 9999 in UTC")
-        return moment
+    def utc(self, local: int) -> int | str:
+        """Return the moment of a local time, both as microseconds since 1970; or why it is refused, as in `Times`."""
+        try:
+            offset = self._days[local // _DAY]
+            if offset is not None:
+                return _moment(local - offset)
+            time = _START + local * MICROSECOND
+            moments = moments_of(time, self._zone)
+        except InvalidInput as error:
+            return error.message
+        if len(moments) == 1:
+            return microseconds(moments[0])
+        why = not_one(time, self._zone, moments)
+        return Twice(why, (microseconds(moments[0]), microseconds(moments[1]))) if moments else why
 
 
 class TimeFormat:
@@ -177,7 +179,7 @@ def _pattern_of(part: str, is_beside: bool) -> str:
 
 
 class Times(dict[str, int | str]):
-    """Texts → microseconds since 1970, or the reason why a text is not a time.
+    """Texts → microseconds since 1970, or the reason why a text is not a time, perhaps a `Twice`.
 
     Args:
         format: as `TableOptions.time_format`.
@@ -193,7 +195,7 @@ class Times(dict[str, int | str]):
         self._zone = zone
         self._dates: dict[str, int] = {}
         self._clocks: dict[str, tuple[int, int | None]] = {}
-        self._read: Callable[[str], int]
+        self._read: Callable[[str], int | str]
         if format is None:
             self._read = self._iso
         elif format in _UNIX:
@@ -205,11 +207,12 @@ class Times(dict[str, int | str]):
             self._read = self._strptime
 
     def __missing__(self, text: str) -> int | str:
-        found: int | str
         try:
-            found = self.read(text)
+            found = self._read(text.strip())
         except InvalidInput as error:
-            found = refusal(error)
+            found = error.message
+        if isinstance(found, str):
+            found = of_value(shown(text), found)
         for known in (self, self._dates, self._clocks):
             if len(known) >= _CACHED:
                 known.clear()
@@ -217,18 +220,7 @@ class Times(dict[str, int | str]):
             self[text] = found
         return found
 
-    def read(self, text: str) -> int:
-        """Return the microseconds since 1970 of a text.
-
-        Raises:
-            InvalidInput: it is not a time of the format, or needs a zone; or see `Zone.utc`.
-        """
-        try:
-            return self._read(text.strip())
-        except InvalidInput as error:
-            raise InvalidInput(f"{shown(text)}: {error.message}", hint=error.hint, **error.context) from None
-
-    def _iso(self, text: str) -> int:
+    def _iso(self, text: str) -> int | str:
         day, clock = text[:10], text[10:]
         midnight = self._dates.get(day)
         if midnight is None:
@@ -238,15 +230,12 @@ class Times(dict[str, int | str]):
             parts = self._clocks[clock] = _clock(clock)
         return self._moment(midnight + parts[0], parts[1])
 
-    def _moment(self, local: int, offset: int | None) -> int:
+    def _moment(self, local: int, offset: int | None) -> int | str:
         if offset is None:
             if self._zone is None:
                 raise InvalidInput("the time has no offset; pass tz (--tz), such as UTC or Europe/Rome")
             return self._zone.utc(local)
-        moment = local - offset
-        if not _EARLIEST <= moment <= _LATEST:
-            raise InvalidInput("it is outside the years 1 to 9999 in UTC")
-        return moment
+        return _moment(local - offset)
 
     def _unix(self, text: str) -> int:
         matched = _NUMBER.fullmatch(text)
@@ -262,7 +251,7 @@ class Times(dict[str, int | str]):
             raise InvalidInput("it is outside the years 1 to 9999")
         return moment
 
-    def _strptime(self, text: str) -> int:
+    def _strptime(self, text: str) -> int | str:
         day = clock = ""
         if self._separator:
             day, _, clock = text.partition(self._separator)
@@ -308,6 +297,12 @@ def _offset_at(zone: tzinfo, time: datetime) -> int:
     offset = zone.utcoffset(time)
     assert offset is not None
     return offset // MICROSECOND
+
+
+def _moment(moment: int) -> int:
+    if not _EARLIEST <= moment <= _LATEST:
+        raise InvalidInput("it is outside the years 1 to 9999 in UTC")
+    return moment
 
 
 def _midnight(text: str) -> int:

@@ -180,7 +180,7 @@ _READ_BY = {signs: Cells((), *signs).number_or_text for signs in SIGNS}
 def doubt(counts: Mapping[str, int], cells: Cells, numbers: int = 0) -> Doubt | None:
     """Return the texts of a column that look like numbers, or are among numbers, and are read as texts.
 
-    None if all are numbers, or if it is a column of texts.
+    Return None if all are numbers, or if it is a column of texts.
 
     Args:
         counts: text → how many cells have it.

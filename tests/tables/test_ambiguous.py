@@ -1,4 +1,4 @@
-"""Local times that were twice: whatever the order of the rows decides is true, and what it does not tell is refused."""
+"""Local times that occur twice: what the order of the rows decides is true, and what it does not tell is refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ZONES = {
     "America/New_York": datetime(2026, 11, 1, 5),
     "Australia/Lord_Howe": datetime(2026, 4, 4, 14, 30),
 }
-"""When the hour, or half an hour, that was twice begins, UTC."""
+"""When the hour, or half an hour, that occurs twice begins, UTC."""
 SUMMER, WINTER = datetime(2026, 10, 25, 0, tzinfo=UTC), datetime(2026, 10, 25, 1, tzinfo=UTC)
 INFER = TableOptions(ambiguous="infer")
 
@@ -53,7 +53,7 @@ class Read:
         return len(piece)
 
     def decided(self, *pieces: Sequence[Row | None]) -> tuple[list[Row], list[int | str]]:
-        """Return the rows whose time was twice, and what is decided about them."""
+        """Return the rows whose time occurs twice, and what is decided about them."""
         rows, answers = list[Row](), list[int | str]()
         for piece, found in decided(map(list, pieces), self, INFER):
             twice = {at: row for at, (row, time) in enumerate(zip(piece, self.times(piece), strict=True))
