@@ -65,7 +65,7 @@ def switches(times: Sequence[int]) -> list[int]:
 def decided(pieces: Iterable[Piece], rows: Rows[Piece], options: TableOptions) -> Iterator[tuple[Piece, Answers]]:
     """Yield the pieces of a table, each with what is decided about its times that occur twice.
 
-    If an option says that the order of the rows does not decide, that is nothing.
+    Unless the option is `INFER`, nothing is decided.
 
     A piece is held back until the run at its end is complete.
 

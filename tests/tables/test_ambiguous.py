@@ -280,6 +280,12 @@ def test_rows_of_arrow_that_are_not_decided_are_refused_with_their_row(dataset):
     assert result.refusals[1][1].endswith("the second hour can begin at none of the rows of this series")
 
 
+@pytest.mark.parametrize("text", ["2026-10-25 02:30", "yesterday"])
+def test_the_reason_for_a_text_of_arrow_names_it_once(dataset, text):
+    ((_, reason),) = dataset.append_arrow(pa.table({"reftime": [text], "station": [1]}), tz="Europe/Rome").refusals
+    assert reason.count(f"{text!r}: ") == 1
+
+
 @pytest.mark.parametrize("options", [{}, {"ambiguous": "raise"}])
 def test_the_rows_are_refused_unless_the_option_says_otherwise(create, options):
     dataset = create(format="seg", csv={"tz": "Europe/Rome", "time": "when", "ambiguous": "infer"} if options else {})
