@@ -31,7 +31,7 @@ from ondisk.tables.arrow_rows import RowsToData, with_refused
 from ondisk.tables.batches import joined
 from ondisk.tables.columns import DATA, PLACE, index_columns
 from ondisk.tables.csv_input import field_name
-from ondisk.tables.times import Times, Zone, of_value
+from ondisk.tables.times import Times, Zone, of_reftime, of_value
 
 _Converted: TypeAlias = tuple[pa.Array, dict[int, str]]
 _Convert: TypeAlias = Callable[[pa.Array], _Converted]
@@ -274,7 +274,8 @@ class TableToData:
             if answers and name == self._time:
                 arrays[name], wrong = _answered(arrays[name], wrong, answers)
             for place, reason in wrong.items():
-                refused.setdefault(place, f"column {shown(name)}: {reason}")
+                why = of_reftime(reason) if name == self._time else reason
+                refused.setdefault(place, f"column {shown(name)}: {why}")
         if self._content:
             content = [arrays.pop(name) for name in self._content.values()]
             arrays[DATA] = pa.StructArray.from_arrays(content, names=[*self._content])

@@ -26,7 +26,7 @@ from ondisk.tables.ambiguous import Answers, decided, fields_of_series
 from ondisk.tables.batches import joined, with_refused
 from ondisk.tables.csv_lines import InUtf8, Lines
 from ondisk.tables.csv_reader import CsvRecords
-from ondisk.tables.times import Times, Zone
+from ondisk.tables.times import Times, Zone, of_reftime
 from ondisk.tables.values import Cells, ContentColumn, Doubt, Metadata, Refused, number_or_text, signs_of, use_signs
 
 _NOT_WORD = re.compile(r"[^a-z0-9_]+")
@@ -278,7 +278,7 @@ class Columns:
         elif {*map(type, times)} - {int} or Refused in {*map(type, metadata)}:
             for line, time, found in zip(lines, times, metadata, strict=True):
                 if isinstance(time, str):
-                    wrong[line] = f"column {shown(self._names[self._time])}: {time}"
+                    wrong[line] = f"column {shown(self._names[self._time])}: {of_reftime(time)}"
                 elif isinstance(found, Refused):
                     wrong[line] = found
         if wrong:

@@ -22,7 +22,7 @@ from ondisk.json_shapes import from_json
 from ondisk.table_options import REFTIME, TableOptions
 from ondisk.tables.ambiguous import Answers, decided, fields_of_series
 from ondisk.tables.batches import joined, with_refused
-from ondisk.tables.times import Times, Zone
+from ondisk.tables.times import Times, Zone, of_reftime
 
 _TOGETHER = 10_000  # lines
 _BOM = b"\xef\xbb\xbf"  # of a file, or of files that were joined
@@ -130,7 +130,7 @@ class _Objects:
         refused = dict(read.refused)
         for place, (at, time, whole) in enumerate(zip(read.numbers, read.times, read.contents, strict=True)):
             try:
-                reftime = self._known(self._key, answers.get(place, time))
+                reftime = self._known(self._key, of_reftime(answers.get(place, time)))
                 declared, content = self._divided(whole)
             except InvalidInput as error:
                 refused[at] = error.message

@@ -75,6 +75,11 @@ def of_value(value: str, why: str) -> str:
     return Twice(text, why.moments) if isinstance(why, Twice) else text
 
 
+def of_reftime(time: int | str) -> int | str:
+    """Return a reftime; or why it is refused, with the option that may tell which moment is meant."""
+    return f"{time}; pass ambiguous (--ambiguous infer) if the order of rows tells" if isinstance(time, Twice) else time
+
+
 class Zone:
     """A time zone.
 

@@ -293,7 +293,7 @@ def test_the_rows_are_refused_unless_the_option_says_otherwise(create, options):
         io.BytesIO(csv_of(NIGHT).encode()), "csv", **{"tz": "Europe/Rome", "time": "when", **options}
     )
     assert (result.imported, result.refused) == (len(NIGHT) - 24, 24)
-    assert all(reason.endswith("since clocks are put back then") for _, reason in result.refusals)
+    assert all(reason.endswith("pass ambiguous (--ambiguous infer) if the order of rows tells") for _, reason in result.refusals)
 
 
 def test_the_configuration_has_the_option_for_csv_and_json_lines(create):
