@@ -19,6 +19,7 @@ from ondisk.errors import (
     IndexCorrupt,
     IntegrityError,
     InvalidInput,
+    KeyMissing,
     OndiskError,
     SegmentCorrupt,
     SegmentMissing,
@@ -666,7 +667,8 @@ def _is_damage(error: OndiskError) -> bool:
     """Return whether an error concerns some data only, which a query may leave out: others can still be read."""
     if isinstance(error, StorageError):
         return error.context.get("errno") == errno.EIO  # a bad sector
-    return isinstance(error, FrameCorrupt | SegmentCorrupt | SegmentMissing | AuthenticationFailed)
+    # A flipped bit in a header makes a segment look encrypted, with a key that nobody has.
+    return isinstance(error, FrameCorrupt | SegmentCorrupt | SegmentMissing | AuthenticationFailed | KeyMissing)
 
 
 def _unpacked(format: Format, segment: Segment, block: Block, stored: memoryview) -> bytes:

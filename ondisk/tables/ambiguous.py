@@ -1,9 +1,9 @@
 """Local times that occur twice when clocks are put back: the order of the rows decides which moment is meant.
 
 Rows that follow each other in such an hour are a run. The rows of one series, such as a station, are in the order of
-time, so the clock was put back where the time of a series goes back, or, if it does so nowhere, where two times are
-equal. If a run has one such place, the rows before it are of the first hour and the others of the second. In all other
-cases the order does not tell, and the rows of the series in this run are refused.
+time, so the clock was put back where the time of a series goes back, or between two rows if they are all and have the
+same time. If a run has one such place, the rows before it are of the first hour and the others of the second. In all
+other cases the order does not tell, and the rows of the series in this run are refused.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def switches(times: Sequence[int]) -> list[int]:
     Args:
         times: local times of one hour that occurs twice, in any unit.
     """
-    pairs = [*enumerate(pairwise(times), 1)]
-    back = [place for place, (before, after) in pairs if after < before]
-    return back or [place for place, (before, after) in pairs if after == before]
+    if len(times) == 2 and times[0] == times[1]:  # among more rows, one of two equal ones may be a repeated one
+        return [1]
+    return [place for place, (before, after) in enumerate(pairwise(times), 1) if after < before]
 
 
 def decided(pieces: Iterable[Piece], rows: Rows[Piece], options: TableOptions) -> Iterator[tuple[Piece, Answers]]:

@@ -68,7 +68,9 @@ def _batches(opened: Opened, archives: Archives, query: Query, columns: Columns)
         )
         is_known = is_bytes and not any(each.reader.has_undeclared(snapshot) for each, snapshot, _ in snapshots.each())
         is_wanted = not is_known and needs_sample(wanted, types)
-        sample, ends = (_sample(snapshots, query), ends_of(opened)) if is_wanted else (None, [])
+        sample, ends = (
+            (_sample(snapshots, query), ends_of(each for each, _, _ in snapshots.each())) if is_wanted else (None, [])
+        )
         complete = None
         if wanted is None:
             wanted = default_columns(config, sample, ends)

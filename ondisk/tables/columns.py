@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain, islice
+from itertools import chain, islice, product
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
@@ -160,14 +160,17 @@ def first_of(data: Iterable[Datum], most: int) -> list[Datum]:
 
 def ends(dataset: Dataset | Merged) -> list[Datum]:
     """Return data from both ends of a dataset: each table has columns for them, so an empty one, too."""
-    each = islice(dataset._each(), _DATASETS) if isinstance(dataset, Merged) else [dataset]
-    return [datum for one in each for datum in ends_of(one._access.current())]
-
-
-def ends_of(opened: Opened) -> list[Datum]:
-    """Return what `ends` does, of one dataset without its archives; those that can be read."""
     found: list[Datum] = []
-    for sort in ("reftime", "-reftime"):
+    for each in islice(dataset._each(), _DATASETS) if isinstance(dataset, Merged) else [dataset]:
+        access = each._access
+        found += ends_of(one.current() for one in (*access.archives.online(), access))
+    return found
+
+
+def ends_of(several: Iterable[Opened]) -> list[Datum]:
+    """Return data from both ends of a dataset and each of its archives; those that can be read."""
+    found: list[Datum] = []
+    for opened, sort in product(several, ("reftime", "-reftime")):
         query = Query(sort=sort, limit=_EACH_END)
         how = query.tree(opened.index), query.order(opened.index), query.limit
         # A query that selects other data needs neither these nor their key.

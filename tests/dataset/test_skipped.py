@@ -227,3 +227,15 @@ def test_a_datum_that_was_left_out_twice_counts_once_and_a_hundred_are_listed():
     assert (skipped.count, len(skipped.listed)) == (150, 100)
     skipped.add(Location("a", 0, 1), FrameCorrupt("damaged"), dataset="other")
     assert skipped.count == 151
+
+
+def test_a_segment_whose_header_looks_encrypted_is_left_out(create):
+    dataset = create(format="seg", step="daily", compression="none")
+    dataset.append([Datum(T + timedelta(days=day), {}, {"n": day}) for day in range(2)])
+    first = dataset.path / dataset.first().location.segment
+    content = bytearray(first.read_bytes())
+    content[8] ^= 1
+    first.write_bytes(content)
+    with ondisk.open(dataset.path) as again, again.query(damaged="skip") as found:
+        assert [datum.data["n"] for datum in found] in ([1], [0, 1])
+        assert found.skipped.count in (0, 1)

@@ -271,6 +271,14 @@ def test_the_columns_of_content_do_not_depend_on_the_answer(stations):
     assert stations.to_arrow("reftime: =2025", columns=["data.temperature"]).schema.types == [pa.float64()]
 
 
+def test_an_empty_table_has_the_columns_of_archived_data(stations):
+    schema = stations.to_arrow().schema
+    stations.archive(stations.first().location.segment)
+    assert stations.count() == 3
+    assert stations.to_arrow("reftime: =2025").schema == schema
+    assert stations.to_arrow("reftime: =2025", damaged="skip").schema == schema
+
+
 def test_a_table_needs_no_data_that_the_query_excludes(stations):
     stations.append([Datum(T + timedelta(days=40), {"station": 3}, {"wind": 2.5})])
     (stations.path / stations.first().location.segment).unlink()
