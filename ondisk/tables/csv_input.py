@@ -215,8 +215,10 @@ class Columns:
     def _advice(self, found: Doubt) -> str:
         """Return what to do about a text that was perhaps meant as a number or as no value; "" if nothing."""
         if found.marks:
-            null = _option("null", found.marks[:_NAMED])
-            return f"; if it means that there is no value, pass null ({null}), {_DELETE_FIRST}"
+            # --null takes a list with commas; dataset.toml takes any text.
+            texts = [text for text in found.marks[:_NAMED] if "," not in text and text.isprintable()]
+            null = f" ({_option('null', texts)})" if texts else " below [csv] in dataset.toml"
+            return f"; if it means that there is no value, pass null{null}, {_DELETE_FIRST}"
         if not found.signs:
             return ", and others in the column are numbers"
         signs = [each for each in found.signs if self._cells.decimal != POINT or each.decimal == POINT]

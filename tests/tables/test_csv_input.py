@@ -148,6 +148,12 @@ def test_texts_among_numbers_are_counted_to_the_end_of_the_file(create, format, 
     assert [note.split(" is read")[0] for note in notes[2:]] == ["'1,5' in column 'comma'"]
 
 
+def test_a_text_that_the_option_cannot_take_is_for_the_configuration(create):
+    lines = [f"2026-11-20T00:00:00Z;{'n,d' if n % 9 == 0 else n}" for n in range(100)]
+    (note,) = append(create(format="seg", unique=[]), "\n".join(["reftime;x", *lines]), delimiter=";").notes
+    assert "pass null below [csv] in dataset.toml" in note
+
+
 def test_a_column_of_many_texts_stays_one_however_long_the_file_is(create):
     codes = [*map("ST{}".format, range(2000)), "new", *map("ST{}".format, [*range(2000)] * 8)]
     text = "\n".join(["reftime,code", *(f"2026-11-20T00:00:00Z,{code}" for code in codes)])
