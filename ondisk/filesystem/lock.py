@@ -99,13 +99,15 @@ class WritersLock:
                 raise _no_locks(self._directory.path) from error
             raise_as_ours(error, str(self._directory.path / self._name))
         try:
-            yield
-        except DurabilityLost:
-            self.was_killed = True
-            raise
-        finally:
-            if self._lock.lock_counter == 1 and not self.was_killed:
-                self._write(b"")
+            try:
+                yield
+            except DurabilityLost:
+                self.was_killed = True
+                raise
+            finally:
+                if self._lock.lock_counter == 1 and not self.was_killed:
+                    self._write(b"")
+        finally:  # also if an interrupt comes while the record is written
             # Release explicitly: a forked child has a copy of the descriptor, which would keep the lock.
             self._lock.release()
 

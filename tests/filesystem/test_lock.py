@@ -103,6 +103,17 @@ def test_a_holder_whose_sync_failed_leaves_something_to_settle(directory):
     assert not was_killed(directory)
 
 
+def test_an_interrupt_at_the_end_releases_the_lock(directory, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), WritersLock(directory, 0).hold("append"):
+        monkeypatch.setattr(os, "pwrite", interrupted)
+    monkeypatch.undo()
+    with WritersLock(directory, 0).hold("append"):
+        pass
+
+
 def test_the_lock_file_stays_and_names_its_last_holder(directory, tmp_path):
     lock = WritersLock(directory, 1)
     with lock.hold("append"):
