@@ -70,7 +70,7 @@ def test_a_killed_promotion_can_be_repeated(source, path):
     pull(path, source)
     with ondisk.open(path) as replica:
         replica.archive(FIRST)
-    for call in range(30):
+    for call in range(100):
         with contextlib.suppress(Killed), killed_at(call):
             promote(path)
         with ondisk.open(path) as dataset:
