@@ -3,7 +3,7 @@
 Rows that follow each other in such an hour are a run. The rows of one series, such as a station, are in the order of
 time, so the clock was put back where the time of a series goes back, or between two rows if they are all and have the
 same time. If a run has one such place, the rows before it are of the first hour and the others of the second. In all
-other cases the order does not tell, and the rows of the series in this run are refused.
+other cases both hours are possible, and the rows of the series in this run are refused.
 """
 
 from __future__ import annotations

@@ -76,8 +76,10 @@ def of_value(value: str, why: str) -> str:
 
 
 def of_reftime(time: int | str) -> int | str:
-    """Return a reftime; or why it is refused, with the option that may tell which moment is meant."""
-    return f"{time}; pass ambiguous (--ambiguous infer) if the order of rows tells" if isinstance(time, Twice) else time
+    """Return a reftime, or why it is refused; if it occurs twice, also which option can help."""
+    if isinstance(time, Twice):
+        return f"{time}; pass ambiguous (--ambiguous infer) if the rows are in the order of time"
+    return time
 
 
 class Zone:

@@ -295,7 +295,7 @@ def test_the_rows_are_refused_unless_the_option_says_otherwise(create, options):
     )
     assert (result.imported, result.refused) == (len(NIGHT) - 24, 24)
     assert all(
-        reason.endswith("pass ambiguous (--ambiguous infer) if the order of rows tells")
+        reason.endswith("pass ambiguous (--ambiguous infer) if the rows are in the order of time")
         for _, reason in result.refusals
     )
 
