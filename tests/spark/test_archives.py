@@ -124,6 +124,7 @@ def test_a_read_that_may_touch_an_archive_that_is_away_raises(spark, dataset, na
         assert rows(dataset.index_frame(spark, match, ["reftime", "station"])) == asked(dataset, match)
 
 
+@pytest.mark.check
 def test_a_large_frame_takes_the_archives_that_the_call_has_allowed(spark, dataset, monkeypatch):
     full = asked(dataset)
     take(dataset, "old", "missing")

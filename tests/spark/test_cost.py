@@ -61,6 +61,7 @@ counted = pytest.mark.skipif(not PROC.joinpath("self/io").exists(), reason="the 
 
 
 @counted
+@pytest.mark.check
 def test_what_is_read_is_what_is_asked_for(spark, dataset):
     data = sum(path.stat().st_size for path in dataset.path.glob("2026/*.jsonl"))
     index = dataset.path.joinpath("index.sqlite").stat().st_size
