@@ -21,6 +21,7 @@ encryption = "none"             none | aes-128-ctr | aes-256-gcm: of new segment
 segments = "concat"             concat | dir: one file for each segment, or for each datum; blob is always dir
 extension = "blob"              extension of the files of the format blob
 archive_age = 365               days after which repack moves a segment to the archive
+maintain_archives = ["2024"]    folders below .archive/, besides last, in which repack also rewrites and deletes
 delete_age = 3650               days after which repack deletes a segment, and appends refuse data
 deletions_kept = 30             days after which repack may forget that data were deleted, so that older tokens of
                                 replicas expire; without it, never
@@ -86,6 +87,7 @@ class ConfigDict(TypedDict, total=False):
     segments: Segments
     extension: str
     archive_age: int
+    maintain_archives: Sequence[str]
     delete_age: int
     deletions_kept: int
     quarantine_age: int
@@ -146,6 +148,7 @@ class _Values(NamedTuple):
     segments: Segments = "concat"
     extension: str = "blob"
     archive_age: int | None = None
+    maintain_archives: tuple[str, ...] = ()
     delete_age: int | None = None
     deletions_kept: int | None = None
     quarantine_age: int | None = None
@@ -427,6 +430,12 @@ _READERS: dict[str, Callable[[str, Any, Source], Any]] = {
     "segments": _choice(str, *get_args(Segments)),
     "extension": _text,
     "archive_age": _whole,
+    "maintain_archives": _reader(
+        lambda value: isinstance(value, Sequence) and not isinstance(value, str) and all(map(_is_folder, value)),
+        "a list of names of folders",
+        'Write {key} = ["2024"].',
+        tuple,
+    ),
     "delete_age": _whole,
     "deletions_kept": _whole,
     "quarantine_age": _whole,
@@ -442,6 +451,10 @@ _READERS: dict[str, Callable[[str, Any, Source], Any]] = {
     "fields": _fields,
     "csv": _csv,
 }
+
+
+def _is_folder(name: Any) -> bool:
+    return isinstance(name, str) and name != "" and not name.startswith(".") and "/" not in name
 
 
 def _check(config: DatasetConfig, source: Source) -> None:

@@ -9,7 +9,8 @@
     hourly    2007/07-08T13              the hour
     sequence  0, 1, 2 …                  all of time
 
-A segment's name is its stem and the extension of its format: `2007/07-08.vm2`. Intervals are half open and begin at
+A segment's name is its stem and the extension of its format: `2007/07-08.vm2`. That of an archived segment begins with
+its place: `.archive/last/2007/07-08.vm2`; its stem may be of any step. Intervals are half open and begin at
 00:00 UTC, or at a full hour; the intervals of a step of time never overlap and leave no gap. Source: arkimet's ondisk2
 datasets, which have no hourly step.
 
@@ -186,20 +187,40 @@ def number_of(stem: str) -> int | None:
     return number if _NUMBER.fullmatch(stem) and (number := int(stem)) < _MOST else None
 
 
-def in_order(segment: str) -> tuple[int, str]:
-    """Return the key that sorts the names of segments: those of a sequence by their numbers, all others by name."""
-    stem = segment.partition(".")[0]
-    return (len(stem) if stem.isdecimal() else 0), segment
+ARCHIVE = ".archive"
+"""The folder whose folders are the places of archived segments."""
+LAST = f"{ARCHIVE}/last/"
+"""The place to which repack moves segments."""
 
 
-def interval_of(stem: str, step: Step, *, is_archived: bool) -> Interval | None:
-    """Return the times that data in a segment with this stem may have, or None if it fits no step.
+def place_of(segment: str) -> str:
+    """Return the place of a segment: `.archive/NAME/`, or "" for the dataset's own folders."""
+    if not segment.startswith(f"{ARCHIVE}/"):
+        return ""
+    archive, name, *_ = segment.split("/", 2)
+    return f"{archive}/{name}/"
+
+
+def inner_of(segment: str) -> str:
+    """Return the name of a segment within its place."""
+    return segment.removeprefix(place_of(segment))
+
+
+def in_order(segment: str) -> tuple[bool, bool, int, str]:
+    """Return the key that sorts the names of segments: those of the dataset's own folders first, then those of `last`;
+    those of a sequence by number, all others by name."""
+    stem, place = inner_of(segment).partition(".")[0], place_of(segment)
+    return place != "", place != LAST, (len(stem) if stem.isdecimal() else 0), segment
+
+
+def interval_of(segment: str, step: Step) -> Interval | None:
+    """Return the times that data in a segment with this name may have, or None if it fits no step.
 
     Args:
-        step: the dataset's step.
-        is_archived: the stem may be of any step; if it fits several, the dataset's step wins.
+        step: the dataset's step. An archived segment may have another one; if its stem fits several, this one wins.
     """
-    steps = [step, *Step] if is_archived else [step]
+    stem = inner_of(segment).rpartition(".")[0]
+    steps = [step, *Step] if place_of(segment) else [step]
     return next((found for each in steps if (found := each.interval(stem))), None)
 
 

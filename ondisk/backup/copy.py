@@ -23,8 +23,7 @@ from ondisk.backup.point import (
 )
 from ondisk.backup.segment_copies import Counts, SegmentCopies
 from ondisk.backup.target import Target
-from ondisk.dataset.access import Opened
-from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.layout import ARCHIVE, CONFIG
 from ondisk.dataset.query import Query, Snapshots
 from ondisk.errors import DiskFull, IntegrityError, InvalidInput, LockError, shown
@@ -68,7 +67,7 @@ class Backup:
 
 
 def backup(
-    access: DatasetAccess,
+    access: Access,
     path: str | os.PathLike[str],
     *,
     create: bool = False,
@@ -116,7 +115,7 @@ def backup(
             raise
 
 
-def _added(access: DatasetAccess, target: Target, keep: int | None, progress: Callable[[str], None]) -> Backup:
+def _added(access: Access, target: Target, keep: int | None, progress: Callable[[str], None]) -> Backup:
     before, removed = target.names(), list[str]()
     latest = target.point(before[-1]) if before else None
     must_sweep = target.begin()
@@ -147,7 +146,7 @@ def _added(access: DatasetAccess, target: Target, keep: int | None, progress: Ca
 
 
 @contextlib.contextmanager
-def _snapshots(access: DatasetAccess) -> Iterator[tuple[Snapshots, dict[str, bytes]]]:
+def _snapshots(access: Access) -> Iterator[tuple[Snapshots, dict[str, bytes]]]:
     """Take snapshots of the dataset and its archives for the length of the block; yield them with the other files.
 
     Raises:

@@ -1,20 +1,18 @@
-"""Access to a dataset or an archive: its directory, its lock and its index, for as long as a process has it open."""
+"""Access to a dataset: its directory, its lock and its index, for as long as a process has it open."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.layout import (
     SENTINEL,
     SENTINEL_TEXT,
-    check_no_archive,
     check_takes_data,
-    dataset_of_archive,
     last_generation,
     space_of_replica,
 )
@@ -37,15 +35,13 @@ from ondisk.index.index import has_long_log
 from ondisk.index.swap import has_other_names
 from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
 from ondisk.segments.facts import Committed
-from ondisk.segments.generations import generations_of, left_behind, recover
+from ondisk.segments.generations import generations_of, leave, left_behind, recover
 
 if TYPE_CHECKING:
     from ondisk.index.transaction import Transaction
 
 _BY_USERS = ("append", "delete", "ack")
 """The verbs with which users change data."""
-_MOVES = ("archive", "unarchive", "repack")
-"""The verbs that move segments."""
 _WAITING, _LEAST = 10_000, 1_000
 """How many data may wait in the index's log for a checkpoint, and how many each commit counts for at least."""
 _PLENTY = 64 * 1024 * 1024
@@ -68,10 +64,10 @@ class Access:
         directory: the directory, open.
         config: the configuration in `dataset.toml`.
         read_only: True if nothing may be written.
-        prefix: what precedes the names of its segments in results and reports: `.archive/last/` for the archive.
         inode: the directory's inode.
         connect: connects readers to the index.
         keeps_replaced: what is replaced or dropped stays readable for `keep_replaced`.
+        last_commit: when maintenance read the time of the last commit (monotonic seconds), and what it was.
     """
 
     def __init__(
@@ -80,17 +76,16 @@ class Access:
         config: DatasetConfig,
         *,
         read_only: bool,
-        prefix: str = "",
         connect: Callable[[Directory], Connection] = connect_to_read,
     ) -> None:
         self.path = directory.path
-        self.prefix = prefix
         self.inode = directory.inode(".")
         self.directory = directory
         self.config = config
         self.read_only = read_only
         self.connect = connect
         self.keeps_replaced = config.keep_seconds > 0
+        self.last_commit: tuple[float, int] | None = None
         self._lock = WritersLock(directory, config.lock_timeout)
         self._tide = Tide(directory)
         self._threads = threading.RLock()
@@ -122,19 +117,16 @@ class Access:
 
         Raises:
             ReadOnly, LockError: the lock cannot be taken.
-            StateError: users may not do this here: it is a replica, or an archive that was opened as a dataset.
+            StateError: users may not do this here: it is a replica.
             DurabilityLost: a sync failed, now or earlier; nothing more is written. It may also be raised at the end of
                 the block, after a durable commit, so the block must record its result before it ends.
 
-        Locks: the writers' lock of this dataset or archive. A caller that needs both takes the dataset's first.
+        Locks: the writers' lock.
         """
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read_only", hint="Open it for writing.")
-        if not self.prefix:
-            if verb in _MOVES:
-                check_no_archive(self.path, verb)
-            if verb in _BY_USERS:
-                self.check_takes_data()
+        if verb in _BY_USERS:
+            self.check_takes_data()
         self._check_open()
         self._check_process()
         with self._threads:
@@ -154,7 +146,7 @@ class Access:
                         if self._opened is not None:
                             self._opened.index.shrink_log()
                         if self.config.replica:
-                            error.hint = space_of_replica(self.dataset_path)
+                            error.hint = space_of_replica(self.path)
                         raise
                     if transaction.checkpoint_error is not None:
                         self._failed = transaction.checkpoint_error
@@ -171,7 +163,7 @@ class Access:
         Raises:
             StateError: it is a replica.
         """
-        check_takes_data(self.dataset_path, self.config)
+        check_takes_data(self.path, self.config)
 
     def _begun(self, stack: contextlib.ExitStack, *, lazy: bool) -> Transaction:
         """Begin a transaction of the current index, and end it with the stack. The caller must hold the lock."""
@@ -180,9 +172,7 @@ class Access:
 
         def begin() -> Transaction:
             index = self._current_to_write()
-            elsewhere = self.own_elsewhere if self.config.replica else self.seq_elsewhere
-            new = Transaction(index, lazy=lazy, seq_elsewhere=elsewhere, tide=self._tide)
-            return stack.enter_context(new)
+            return stack.enter_context(Transaction(index, lazy=lazy, tide=self._tide))
 
         with contextlib.suppress(IndexExchanged):
             return begin()
@@ -196,22 +186,6 @@ class Access:
         together = (_WAITING if self._waiting is None else self._waiting) + max(adds, _LEAST)
         is_little = adds > 0 and together <= _WAITING
         return together if is_little and not self._unclean and self.directory.free_space() > _PLENTY else 0
-
-    def seq_elsewhere(self) -> int:
-        """Return the highest `seq` that others assigned in the order of changes that this one shares."""
-        return 0
-
-    def own_elsewhere(self) -> int:
-        """Return the highest number of a datum elsewhere; if this is a replica, its own numbers are the highest."""
-        highest = 0
-        for other in self.elsewhere():
-            with other.current().index.snapshot() as snapshot:
-                highest = max(highest, segment_rows.last_seq(snapshot))
-        return highest
-
-    def elsewhere(self) -> Iterable[Access]:
-        """Return the places where segments of this one may have been moved: archives, or an archive's dataset."""
-        return ()
 
     @contextlib.contextmanager
     def locked(self, verb: str, timeout: float | None = None) -> Iterator[None]:
@@ -231,24 +205,12 @@ class Access:
         """Remember that a segment has other generations on disk, until a commit after which nobody needs them."""
         self._unclean.add(name)
 
-    @property
-    def ages(self) -> tuple[int | None, int | None]:
-        """`archive_age` and `delete_age`, where its own data can reach them; in days, None for never."""
-        if not self.prefix and dataset_of_archive(self.path) is not None:
-            return None, None  # an archive that was opened alone: only its dataset moves and deletes segments
-        return None if self.prefix else self.config.archive_age, self.config.delete_age
-
-    @property
-    def dataset_path(self) -> str:
-        """The path of the dataset; for an archive, the dataset that contains it."""
-        return str(self.path).removesuffix(f"/{self.prefix}".rstrip("/"))
-
     def needs_check(self) -> bool:
         """Return whether the index may not know all data: it was lost or exchanged, or the sentinel exists."""
         return self.current().index.missing or self.has_sentinel() or self._exchanged() is not None
 
     def has_foreign_index(self) -> bool:
-        """Return whether the index is that of another dataset or archive."""
+        """Return whether the index is that of another dataset."""
         found = self._exchanged()
         return found is not None and found.is_foreign
 
@@ -301,7 +263,7 @@ class Access:
                 if index.missing and self.directory.is_removed:
                     hint = "If it was restored, or mounted again, open it again."
                     raise DatasetNotFound(f"{self.path} was removed while it was open", hint=hint)
-                reader = DatasetReader(self.directory, index.config, self.prefix)
+                reader = DatasetReader(self.directory, index.config)
                 index.read_metadata = reader.undeclared
                 self._opened = Opened(index, reader)
             return self._opened
@@ -361,8 +323,35 @@ class Access:
         if self._exchanged() is not None or self._is_unusable():
             with self._lock.hold("open"):
                 self._current_to_write()
+        self._finish_moves()
         self._clean_up_all()
         self._shrink_log()
+
+    def _finish_moves(self) -> None:
+        """Take their names away from segments that were moved to another folder before a crash."""
+        with self.current().index.snapshot() as snapshot:
+            if not segment_rows.moved(snapshot):
+                return
+        with contextlib.suppress(LockError, DiskFull), self.transaction("open") as transaction:
+            self.leave_moved(transaction)
+            transaction.commit()
+
+    def leave_moved(self, transaction: Transaction) -> int:
+        """Take their names away from segments that were moved, and forget them with the commit of the transaction.
+
+        Returns:
+            How many they are.
+        """
+        from ondisk.segments.dir_generations import leave_folder
+
+        with self.current().index.snapshot() as snapshot:
+            left = segment_rows.moved(snapshot)
+        for generation, name, format, size, facts in left:
+            committed = Committed(size, facts, self.format(format).mutable)
+            (leave_folder if is_dir(format) else leave)(self.directory, name, generation, committed)
+            self.clean_up_later(name)
+        transaction.forget_moved(generation for generation, *_ in left)
+        return len(left)
 
     def shrink_index(self) -> None:
         """Give back the space of rows that were removed from the index.
@@ -426,7 +415,7 @@ class Access:
         """Replace a lost index with an empty one that continues after the tide mark; create the sentinel first."""
         if not self.has_sentinel():
             self.directory.write_new(SENTINEL, SENTINEL_TEXT)
-        generation, seq = last_generation(self.directory), self.seq_elsewhere()
+        generation, seq = last_generation(self.directory), 0
         if (mark := tide.read(self.directory)) is not None:
             generation, seq = max(generation, mark.generation), max(seq, mark.seq)
         Index.create(self.directory, self.config, generation, seq)
@@ -462,11 +451,9 @@ class Access:
 
     def check_not_failed(self) -> None:
         if self._failed is not None:
-            cause = self._failed.context.get("cause", self._failed.message)  # of an archive's, its own
             raise DurabilityLost(
-                f"{self.path}: nothing more is written after an error of the disk: {cause}",
+                f"{self.path}: nothing more is written after an error of the disk: {self._failed.message}",
                 hint="Check the disk (`dmesg`), then open the dataset again.",
-                cause=cause,
             )
 
     def _check_process(self) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.archived import Archived, InArchive
 from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
 from ondisk.dataset.destinations import ByTime, Destinations, InSequence
 from ondisk.datum import Datum
@@ -250,14 +250,14 @@ def store(
     transaction: Transaction,
     *,
     trusted: bool,
-    archived: Archived | None = None,
+    away: Mapping[int, str] = MappingProxyType({}),
     record: OnCommit | None = None,
 ) -> Stored:
     """Store a batch: insert its rows, except those of duplicates; write the bytes of the new data; commit.
 
     Args:
         trusted: the sentinel does not exist, so bytes after a segment's committed size may be cut off.
-        archived: finds duplicates in the archive; None if there can be none.
+        away: as for `insert`.
         record: called before the commit; with it, a batch without new data is committed, too.
 
     Raises:
@@ -277,7 +277,7 @@ def store(
     Locks: the caller must hold the writers' lock.
     Cost: one commit, and a fixed number of system calls for each segment; in a dir segment, some for each datum, too.
     """
-    stored = insert(batch, format, config, directory, transaction, trusted=trusted, archived=archived)
+    stored = insert(batch, format, config, directory, transaction, trusted=trusted, away=away)
     if record is not None:
         record(transaction)
     if record is not None or stored.imported or stored.replaced:
@@ -294,7 +294,7 @@ def insert(
     transaction: Transaction,
     *,
     trusted: bool,
-    archived: Archived | None,
+    away: Mapping[int, str] = MappingProxyType({}),
     numbers: Sequence[int] | None = None,
 ) -> Stored:
     """Do what `store` does, up to the commit, which the caller makes after `check_space`.
@@ -303,6 +303,8 @@ def insert(
         numbers: the `seq` of each datum, ascending; None assigns new ones. In a replica they are those of the source,
             and a datum replaces another one with the same unique fields. In a dataset that is no replica, they are the
             old numbers of lost data that return, and a datum whose unique fields exist is a duplicate.
+        away: id → why it is away, of segments that are away: a duplicate of a datum there is refused, since whoever is
+            told that the dataset has a datum may remove his own.
 
     Raises: as `store`.
 
@@ -328,23 +330,24 @@ def insert(
     sizes = list(map(len, batch.payloads))
     offsets = destinations.offsets(sizes)
     columns = (seqs, batch.reftimes, destinations.ids(), offsets, sizes, *transaction.columns(batch.metadata))
-    found = InArchive() if archived is None else archived.find(batch.reftimes, batch.metadata)
-    kept_out, replacing = found.skipped | found.refused.keys(), found.replacing
-    stored = Stored(imported=transaction.insert(_without(kept_out, columns)))
+    stored = Stored(imported=transaction.insert(columns))
     payloads, beside = batch.payloads, batch.beside
+    refused: dict[int, str] = {}
     if stored.imported < len(payloads):
         rows = list(zip(*columns, strict=True))
         if numbers is None:
             mended = _mend(rows, payloads, format, directory, transaction, destinations)
-            kept = _settle_duplicates(rows, config, transaction, stored, kept_out | mended)
+            kept = _settle_duplicates(rows, config, transaction, stored, mended)
             stored.duplicates -= mended
             stored.replaced |= mended
+            if away:
+                refused = _refusals(rows, stored.duplicates, transaction, away)
         elif transaction.is_replica:
             kept = _take_places(rows, transaction, stored)
         else:
             kept = _skip_duplicates(seqs, transaction, stored)
         if not kept:
-            _refuse(batch, stored, found.refused)
+            _refuse(batch, stored, refused)
             return stored
         payloads = [payloads[place] for place in kept]
         beside = [beside[place] for place in kept if beside]
@@ -354,13 +357,16 @@ def insert(
     stored.bytes = sum(map(len, payloads))
     stored.kept = writer.kept
     stored.segments = {destination.segment.name for destination, _ in destinations.runs}
-    if archived is not None:
-        replacing -= stored.duplicates  # a newer datum of this batch takes the place of the archived one
-        stored.imported -= len(replacing - stored.replaced)  # they were inserted as new ones
-        stored.replaced |= replacing
-        archived.replace_with(transaction)
-    _refuse(batch, stored, found.refused)
+    _refuse(batch, stored, refused)
     return stored
+
+
+def _refusals(
+    rows: list[tuple[Any, ...]], duplicates: set[int], transaction: Transaction, away: Mapping[int, str]
+) -> dict[int, str]:
+    """Return the positions of duplicates whose data are away, and why."""
+    found = {place: transaction.duplicate_of(rows[place]) for place in duplicates}
+    return {place: away[other[2]] for place, other in found.items() if other is not None and other[2] in away}
 
 
 def _refuse(batch: Batch, stored: Stored, reasons: dict[int, str]) -> None:
@@ -375,13 +381,6 @@ def _refuse(batch: Batch, stored: Stored, reasons: dict[int, str]) -> None:
         stored.duplicates = {now[place] for place in stored.duplicates.difference(reasons)}
         stored.replaced = {now[place] for place in stored.replaced}
         batch.refuse(reasons)
-
-
-def _without(places: set[int], columns: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
-    """Return columns without the rows at some positions."""
-    if not places:
-        return columns
-    return [[value for place, value in enumerate(column) if place not in places] for column in columns]
 
 
 def _mend(
@@ -411,7 +410,7 @@ def _settle_duplicates(
     """Replace data if the configuration says so, and add replaced and skipped data to `stored`.
 
     Args:
-        kept_out: positions of data that are refused, or are duplicates of archived data.
+        kept_out: positions of data that were written back.
 
     Returns:
         The positions of the rows that are now in the index.

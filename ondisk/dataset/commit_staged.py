@@ -8,13 +8,11 @@ from dataclasses import replace
 from itertools import count
 from typing import Literal, TypeAlias
 
-from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult
-from ondisk.dataset.archived import Archived, archived_for
-from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.away import away_segments
 from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
-from ondisk.dataset.layout import LAST
+from ondisk.dataset.layout import untrusted
 from ondisk.dataset.query import Match, Query
 from ondisk.dataset.sequence import Roll, not_stored
 from ondisk.datum import FieldType, restored
@@ -24,9 +22,7 @@ from ondisk.formats import Format
 from ondisk.index import import_log
 from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
-from ondisk.index.totals import totals
 from ondisk.index.transaction import Transaction
-from ondisk.matcher import reftime_interval
 from ondisk.segments.concat_writer import MustRewrite
 from ondisk.segments.writer import SegmentWriter
 from ondisk.staging.bulk_insert import Incoming, Placed
@@ -46,7 +42,7 @@ _AGAIN = "Stage the data again."
 
 
 def commit(
-    access: DatasetAccess,
+    access: Access,
     job: str,
     staged: Sequence[FinishedStage],
     renew: Callable[[str], None],
@@ -73,15 +69,14 @@ def commit(
         DuplicateDatum: `on_duplicate` is "fail", and there are duplicates.
         StateError: the staged files are missing or damaged, or the configuration of the dataset has changed since.
         NeedsCheck: data must be overwritten, but an index was lost, and may not know all data.
-        StateError: data must be overwritten, and an archive that may have matching data is offline or missing.
-        InvalidInput: matching data are in an archive that people filled; or stages with marks must overwrite.
+        SegmentMissing: a duplicate of a datum that is away.
+        InvalidInput: stages with marks must overwrite.
         LockError, StorageError: as `Dataset.append`; nothing is stored, or after DurabilityLost, possibly something.
 
     Durability: inserts rows and deletes overwritten data (uncommitted) → writes bytes at the ends of segments, then the
         counts in headers → syncs each segment, and the directories of new ones → commits. A crash before the commit
         leaves the staged files of the job, and bytes that nobody reads and the next append cuts off. A crash after it
-        leaves the staged files, and overwritten data in the archive, which no query returns and the next change
-        deletes.
+        leaves the staged files.
     Locks: the writers' lock, but not while the rows of many stages are merged.
     Cost: rows are inserted inside SQLite, and bytes are copied inside the kernel. Only pieces (the data of one stage in
         one segment) that contain duplicates, or are not compressed like their segment, are read and written again.
@@ -93,7 +88,6 @@ def commit(
             raise InvalidInput("stages that have marks cannot overwrite", hint="Use either marks or a match.")
         numbers = count(1)
         paths = _merged_rows(access, job, staged, numbers)
-        access.archives.record.note_renamed()
         while True:
             try:
                 with access.transaction("append") as transaction:
@@ -148,7 +142,7 @@ class _Commit:
 
     def __init__(
         self,
-        access: DatasetAccess,
+        access: Access,
         transaction: Transaction,
         job: str,
         duplicates: Duplicates | None,
@@ -157,7 +151,6 @@ class _Commit:
         self._duplicates = duplicates
         self._record = record
         self._access = access
-        self._archives = access.archives
         self._transaction = transaction
         self._folder = f"{STAGED}/{job}"
         self._config = access.config
@@ -177,60 +170,37 @@ class _Commit:
         access, transaction = self._access, self._transaction
         if any(each.built_for != dump(access.config) for each in staged):
             raise StateError(f"{access.path} was configured again after the data were staged", hint=_AGAIN)
-        archived, removed = archived_for(self._archives, self._config), 0
+        removed = 0
         if overwrite is not None:
-            archived, removed = self._overwrite(overwrite, archived)
+            if access.needs_check():  # data that are not in the index would come back, beside what replaces them
+                raise untrusted(access.path)
+            removed = transaction.delete(Query(overwrite).tree(access.current().index))
         with contextlib.closing(Incoming(transaction, paths)) as incoming:
-            result = self._store(incoming, archived, on_duplicate)
+            result = self._store(incoming, on_duplicate)
         result.overwritten = removed
         if result.imported or result.replaced or removed or new or self._record is not None:
             import_log.save(transaction, new)
             if self._record is not None:
                 self._record(transaction, result)
-            if archived is not None:
-                archived.replace_with(transaction)
             transaction.check_space()
             transaction.commit()
         return result
 
-    def _overwrite(self, match: Match, archived: Archived | None) -> tuple[Archived | None, int]:
-        """Delete matching data; those of the archive are recorded as replaced, and hidden from the commit on."""
-        archives, query = self._archives, Query(match)
-        # Data that are not here now would come back later, beside what replaces them.
-        archives.check_trusted()
-        tree = query.tree(self._access.current().index)
-        archives.record.check_present(reftime_interval(tree))
-        archives.record.check_none_offline(reftime_interval(tree))
-        archives.complete_deletes()
-        for archive in archives.online():
-            if archive.path.name != LAST:
-                _check_matches_nothing(archive, query)
-        removed = self._transaction.delete(tree)
-        last = archives.last()
-        if last is not None:
-            archived = archived or Archived(archives, last, self._config)
-            removed += archived.overwrite(query.tree(last.current().index))
-        return archived, removed
-
-    def _store(self, incoming: Incoming, archived: Archived | None, on_duplicate: OnDuplicate) -> AppendResult:
+    def _store(self, incoming: Incoming, on_duplicate: OnDuplicate) -> AppendResult:
         if not incoming.count:
             return AppendResult()
         self._find_segments(incoming)
         incoming.take_numbers()
-        kept_out, replacing = _in_archive(incoming, archived, self._config)
         incoming.place(self._placed())
         imported = incoming.insert()
-        if kept_out:
-            imported -= incoming.drop(kept_out)
         skipped, replaced = incoming.count - imported, 0
         if skipped and self._duplicates is not None:
             incoming.note_duplicates()
-        if replacing:
-            replaced = self._transaction.count_of(replacing)
-            imported -= replaced
         if skipped and self._config.replace != "no":
-            again = incoming.settle(kept_out, self._config.version_field if self._config.replace == "newer" else None)
-            skipped, replaced = skipped - again, replaced + again
+            again = incoming.settle(self._config.version_field if self._config.replace == "newer" else None)
+            skipped, replaced = skipped - again, again
+        if skipped and (away := away_segments(self._access)) and incoming.has_duplicates_in(away):
+            raise SegmentMissing(f"nothing was stored: {next(iter(away.values()))}", hint=_AGAIN)
         if skipped and on_duplicate == "fail":
             raise self._duplicate(incoming, skipped)
         if skipped and self._duplicates is not None:
@@ -435,32 +405,3 @@ def _whole(piece: Piece, opened: _Opened) -> ReadableFile:
     return file
 
 
-def _in_archive(incoming: Incoming, archived: Archived | None, config: DatasetConfig) -> tuple[set[int], set[int]]:
-    """Return the seqs of staged data that the archive has: those to skip, and those that replace data there.
-
-    Cost: compares the data one by one, but only those in the archive's interval.
-    """
-    kept_out: set[int] = set()
-    replacing: set[int] = set()
-    interval = None if archived is None else archived.interval()
-    if archived is None or interval is None:
-        return kept_out, replacing
-    names = [name for name in config.fields if name in config.unique or name == config.version_field]
-    for seqs, reftimes, metadata in incoming.keys(interval.begin, interval.end, names):
-        found = archived.find(reftimes, metadata)
-        for reason in found.refused.values():
-            raise SegmentMissing(f"nothing was stored: {reason}", hint=_AGAIN)
-        kept_out.update(seqs[place] for place in found.skipped)
-        replacing.update(seqs[place] for place in found.replacing)
-    return kept_out, replacing
-
-
-def _check_matches_nothing(archive: Access, query: Query) -> None:
-    """Raise if data match in an archive that people filled: one commit cannot replace these."""
-    index = archive.current().index
-    with index.snapshot() as snapshot:
-        count = totals(snapshot, query.tree(index)).count
-    if count:
-        message = f"{count} matching data are in the archive {archive.path} and cannot be replaced in one commit"
-        hint = f"Delete them first with {command('delete', archive.path, 'MATCH', '--yes')}."
-        raise InvalidInput(message, hint=hint, count=count)

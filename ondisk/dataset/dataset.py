@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias, TypeVar, Unpack
 
 from ondisk.config import ConfigDict, DatasetConfig
-from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.access import Access
 from ondisk.dataset.layout import (
     CONFIG,
     check_free,
@@ -24,7 +24,7 @@ from ondisk.dataset.queryable import Queryable
 from ondisk.dataset.read import check_limit
 from ondisk.dataset.skipped import Damaged, skipped_of
 from ondisk.datum import Datum, Location
-from ondisk.errors import AlreadyExists, InvalidInput, LockError, OndiskError, ReadOnly, StateError, counted, shown
+from ondisk.errors import AlreadyExists, InvalidInput, OndiskError, StateError, counted, shown
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Batch, Format, find
 from ondisk.formats.base import BATCH_SIZE
@@ -76,7 +76,7 @@ class Dataset(Queryable):
         2026/11-20.blob/           a dir segment: a file for each datum, see `ondisk.segments.dir`
         2026/.quarantine/          files that stood in the way, see `ondisk.segments.quarantine`
         needs-check-do-not-pack    the sentinel: exists while the index may not know all data
-        .archive/last/, NAME/      archives, see `ondisk.dataset.archives`
+        .archive/last/2026/…       archived segments: repack moves them there; `.archive/NAME/` are other places
         .staged/JOB/               files of several processes before one commit, see `ondisk.staging.stage`
         .lock                      the writers' lock
         .maintain.lock             the lock of maintain
@@ -90,12 +90,11 @@ class Dataset(Queryable):
         read_only: whether it was opened for reading.
     """
 
-    def __init__(self, access: DatasetAccess) -> None:
+    def __init__(self, access: Access) -> None:
         self.path = access.path
         self.config = access.config
         self.read_only = access.read_only
         self._access = access
-        self._archives = access.archives
 
     @classmethod
     def create(
@@ -132,7 +131,7 @@ class Dataset(Queryable):
             with WritersLock(directory, config.lock_timeout).hold("create"):
                 check_free(directory)
                 create_files(directory, config, text)
-            return cls(DatasetAccess(directory, config, read_only=False))
+            return cls(Access(directory, config, read_only=False))
         except BaseException:
             directory.close()
             raise
@@ -158,32 +157,15 @@ class Dataset(Queryable):
             undo.callback(directory.close)
             config = read_config(directory)
             find(config.format, f"{directory.path / CONFIG}: ")(config)
-            access = DatasetAccess(directory, config, read_only=read_only)
+            access = Access(directory, config, read_only=read_only)
             dataset = cls(access)
             undo.callback(dataset.close)
             if read_only:
                 access.current()
             else:
                 access.open_to_write()
-                dataset._finish_moves()
             undo.pop_all()
         return dataset
-
-    def _finish_moves(self) -> None:
-        """Finish what a crash interrupted in the archive, or between the dataset and its archives."""
-        with contextlib.suppress(LockError):  # another writer is creating it
-            self._archives.clear_unmade()
-        if not any(self._archives.online()):
-            return
-        from ondisk.maintenance.archive import settle
-
-        with contextlib.suppress(LockError, ReadOnly):  # another writer does it, or nobody can
-            last = self._archives.last()
-            if last is not None:
-                last.open_to_write()
-            self._archives.catch_up()
-            settle(self._access)
-            self._archives.record.update()
 
     def close(self) -> None:
         """Close files and connections. A running query ends with an error."""
@@ -205,16 +187,15 @@ class Dataset(Queryable):
     @property
     def needs_check(self) -> bool:
         """Whether the index may not know all data: it was lost, or the sentinel exists."""
-        return self._access.needs_check() or any(part.needs_check() for part in self._archives.maintained())
+        return self._access.needs_check()
 
-    def doubts(self, *, offline: bool = True) -> list[str]:
-        """Return why answers may lack data: an index was lost, or an archive is offline; empty if they are complete.
+    def doubts(self) -> list[str]:
+        """Return why answers may lack data: the index was lost, and may not know all; empty if they are complete."""
+        from ondisk.dataset.away import doubts
 
-        Args:
-            offline: whether to report archives that are offline: a summary of everything includes them.
-        """
         lost = [f"{self.path}: the index was lost and may not know all data"] if self.needs_check else []
-        return [*lost, *(message for _, message in self._archives.doubts("was not queried" if offline else None))]
+        with self._access.current().index.snapshot() as snapshot:
+            return [*lost, *doubts(snapshot)]
 
     def append(self, data: Iterable[Datum], outcomes: bool = False, *, batch_size: int = BATCH_SIZE) -> AppendResult:
         """Store data in the default format.
@@ -400,10 +381,8 @@ class Dataset(Queryable):
         )
 
     def state(self) -> State:
-        """Return a value that every append and every delete changes, also one in an archive; see `exchange`."""
-        from ondisk.dataset.exchange import state_of
-
-        return state_of(self._access)
+        """Return a value that every append and every delete changes; see `exchange`."""
+        return self._access.current().index.state()
 
     def last_change(self) -> dict[str, Any]:
         """Return the last change that the index knows: `uuid`, `seq`, `committed_at` (microseconds); and `lost` data.
@@ -426,11 +405,9 @@ class Dataset(Queryable):
 
         Raises:
             InvalidInput: a datum cannot be stored, or is a duplicate; nothing was changed.
-            StateError: an archive that may have matching data is offline or missing.
             LockError, StorageError: as `append`.
 
-        Durability: as `append`. What is deleted from archives is hidden by the commit, and deleted after it.
-        Locks: the writers' lock, and that of each archive with matching data.
+        Durability, Locks: as `append`.
         """
         from ondisk.dataset.append import refuse_old
         from ondisk.dataset.exchange import exchange
@@ -471,11 +448,10 @@ class Dataset(Queryable):
         limit: int | None = None,
         with_data: bool = True,
         damaged: Damaged = "raise",
+        complete: bool = False,
         **equal: Any,
     ) -> Results[Datum]:
         """Return the data that match, in order of reftime, then in the order in which they were appended.
-
-        The data of each archive come first, in this order, then those of the dataset; `sort` merges all of them.
 
         Args:
             match: a match expression, or a condition over `fields`; None matches all.
@@ -484,6 +460,8 @@ class Dataset(Queryable):
             with_data: False reads no segments: `data` is None, and `metadata` has the declared fields only.
             damaged: "skip" leaves out data that cannot be read, and lists them in `Results.skipped`; or pass a
                 `Skipped`, which takes them.
+            complete: whether matching data in a folder of the archive that is offline are an error; else an
+                `ArchiveOffline` warning says that they are left out.
             equal: field=value, in addition to `match`.
 
         Returns:
@@ -493,6 +471,7 @@ class Dataset(Queryable):
 
         Raises:
             MatchError: `match` or `sort` is not valid, or names an unknown field.
+            SegmentMissing: before the first datum, if a folder of the archive with matching data is away.
             SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: data are not on disk as the index says. Raised
                 while iterating, after the data that precede the damage.
         """
@@ -501,13 +480,13 @@ class Dataset(Queryable):
         if equal and match is None and sort is None and limit is None and with_data and skipped is None:
             key = opened.index.whole_key(equal)
             if key is not None:
-                return Results(data_of_key(opened, self._archives, key, equal))
-        query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
+                return Results(data_of_key(opened, key, equal))
+        query = Query(match, sort, limit, equal, None if skipped is None else skipped.add, complete)
         query.check(opened.index)
-        return Results(data(opened, self._archives, query, with_data=with_data), skipped)
+        return Results(data(opened, query, with_data=with_data), skipped)
 
     def count(self, match: Match = None, **equal: Any) -> int:
-        """Return how many data match; without arguments, also those of archives that are offline.
+        """Return how many data match, also of those that are away.
 
         Args, Raises: as `query`.
 
@@ -518,7 +497,7 @@ class Dataset(Queryable):
         query.check(opened.index)
         if equal:
             query = Query(query.tree(opened.index))
-        return summary(opened, self._archives, query, (), 0).count
+        return summary(opened, query, (), 0).count
 
     def payloads(
         self,
@@ -547,7 +526,7 @@ class Dataset(Queryable):
         skipped = skipped_of(damaged)
         query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
         query.check(opened.index)
-        return Results(payloads(opened, self._archives, query), skipped)
+        return Results(payloads(opened, query), skipped)
 
     def to_arrow(
         self,
@@ -599,7 +578,7 @@ class Dataset(Queryable):
                 return self.query(match, sort=sort, limit=limit, with_data=with_data, damaged=damaged, **equal)
 
             return to_arrow_readable(found, opened.index.config, columns, damaged, partial(ends, self))
-        return to_arrow(opened, self._archives, query, columns)
+        return to_arrow(opened, query, columns)
 
     def read(self, location: Location) -> Datum:
         """Return the datum at a location that a query returned.
@@ -609,9 +588,6 @@ class Dataset(Queryable):
             SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: it is not on disk as the index says.
         """
         opened = self._access.current()
-        found = self._archives.of(location.segment)
-        if found is not None:
-            opened, location = found[0].current(), location._replace(segment=found[1])
         with opened.index.snapshot() as snapshot:
             return opened.reader.read(snapshot, location)
 
@@ -642,8 +618,7 @@ class Dataset(Queryable):
     ) -> Summary:
         """Count the data that match: their number, bytes, span of reftimes, and the values of fields. Exact.
 
-        A summary of everything includes archives that are offline; an `ArchiveOffline` warning says if their own
-        summaries do not list all values.
+        Data that are away or offline are counted: the index knows them.
 
         Args:
             match: a match expression, or a condition over `fields`; None matches all.
@@ -664,14 +639,12 @@ class Dataset(Queryable):
         query.check(opened.index)
         check_limit(values, "values", "Pass None to list all.")
         names = counted_fields(fields, Fields(opened.index.config.fields))
-        return summary(opened, self._archives, query, names, values)
+        return summary(opened, query, names, values)
 
     def summary_by(
         self, by: str, match: Match = None, *, min_max: str | None = None, tz: str | None = None
     ) -> Results[Group]:
         """Count the data that match by period or by the values of a field, in order. Exact.
-
-        Archives that are offline are not counted; an `ArchiveOffline` warning says so.
 
         Args:
             by: `hour`, `day`, `month` or `year` of reftime; or a declared field; or several of them, such as
@@ -697,7 +670,7 @@ class Dataset(Queryable):
         query = Query(match)
         query.check(opened.index)
         checked = check(by, min_max, tz, Fields(opened.index.config.fields))
-        return Results(by_group(opened, self._archives, query, checked))
+        return Results(by_group(opened, query, checked))
 
     def index_frame(
         self,
@@ -715,8 +688,8 @@ class Dataset(Queryable):
             match: a match expression, or a condition over `fields`; None matches all.
             columns: of reftime, the declared fields, segment, offset, size and data; None for all but the data.
             data: whether to read the data, too.
-            archives: "all" raises if an archive that may have matching data is offline or missing; "available" warns
-                of it, and reads the rest.
+            archives: "all" raises if a folder of the archive with matching data is offline; "available" warns of it,
+                and reads the rest. One that is away is always an error, if data are read.
         """
         from ondisk.spark.session import installed
 
@@ -741,8 +714,8 @@ class Dataset(Queryable):
         Raises:
             TokenForeign: the token is of another dataset, or of a later state of this one; or the index was rebuilt.
             TokenExpired: not all deletions since the token are known any more, see `deletions_kept`.
-            NeedsCheck: an index was lost and may not know all data.
-            StateError: an archive that may have changes after the token is away, or one is of another dataset.
+            NeedsCheck: the index was lost and may not know all data.
+            SegmentMissing: data that were appended after the token are away.
 
         Cost: without changes, some look-ups, whatever the size of the dataset.
         """
@@ -753,17 +726,12 @@ class Dataset(Queryable):
     def delete(self, what: str | Expression | Iterable[Location]) -> int:
         """Delete the data that match, or the data at locations; `""` matches all.
 
-        Data in archives are deleted, too, but not those in archives that are offline: for each of these an
-        `ArchiveOffline` warning says so.
-
         Returns:
             How many were deleted. A location without a datum is not counted.
 
-        Durability: one commit in the dataset's index, which also records what is deleted from archives: all of it is
-            deleted, or nothing. Then a commit for each archive; if that does not happen, queries skip the data, and the
-            next opening for writing deletes them there. The bytes stay until a repack. On a disk that is too full for
-            one commit, the data of the dataset itself are deleted in several.
-        Locks: the writers' lock, and that of each archive with such data.
+        Durability: one commit: all of it is deleted, or nothing. The bytes stay until a repack. On a disk that is too
+            full for one commit, the data are deleted in several.
+        Locks: the writers' lock.
         """
         from ondisk.dataset.delete import delete
 
@@ -809,7 +777,7 @@ class Dataset(Queryable):
         salvage: Sequence[str] = (),
         forget: bool = False,
         acknowledge: bool = False,
-        forget_archive: str | None = None,
+        forget_place: str | None = None,
         dry_run: bool = False,
         progress: Progress = _unseen,
         spark: SparkSession | None = None,
@@ -820,14 +788,15 @@ class Dataset(Queryable):
             salvage: names of damaged segments: keep what is whole of each, and move its file to quarantine.
             forget: remove missing segments from the index, even if many are missing, as when a disk is not mounted.
             acknowledge: first, count no data as lost any more.
-            forget_archive: first, forget the archive of this name, which is missing, and count its data as lost.
+            forget_place: first, forget the folder of the archive with this name, which is away, and count its data as
+                lost.
             dry_run: change nothing, and report what would be done.
             spark: a session whose executors scan the segments; this process writes the index.
         """
         from ondisk.maintenance.fix import ScanAll, fix, planned, scan_later
 
         if dry_run:
-            return planned(self._access, salvage=salvage, forget=forget, forget_archive=forget_archive)
+            return planned(self._access, salvage=salvage, forget=forget, forget_place=forget_place)
         scan_all: ScanAll = scan_later
         if spark is not None:
             from ondisk.spark.maintenance import scans
@@ -840,7 +809,7 @@ class Dataset(Queryable):
             salvage=salvage,
             forget=forget,
             acknowledge=acknowledge,
-            forget_archive=forget_archive,
+            forget_place=forget_place,
         )
 
     def repack(
@@ -848,6 +817,7 @@ class Dataset(Queryable):
         *,
         by_age: bool = False,
         rewrite: bool = False,
+        second_copies: bool = False,
         dry_run: bool = False,
         progress: Progress = _unseen,
         spark: SparkSession | None = None,
@@ -857,25 +827,45 @@ class Dataset(Queryable):
         Args:
             by_age: delete all segments that are too old by the clock, however many.
             rewrite: also rewrite segments of seg that are not stored as `dataset.toml` says.
+            second_copies: also remove second copies of segments that people have made, after comparing them.
             dry_run: change nothing, and report what would be done.
             spark: a session whose executors write the segments; this process commits them.
         """
         from ondisk.maintenance.repack import WriteAll, planned, repack, write_later
 
         if dry_run:
-            return planned(self._access, by_age=by_age, rewrite=rewrite)
+            return planned(self._access, by_age=by_age, rewrite=rewrite, second_copies=second_copies)
         write_all: WriteAll = write_later
         if spark is not None:
             from ondisk.spark.maintenance import writes
 
             write_all = writes(spark)
-        return repack(self._access, progress=progress, write_all=write_all, by_age=by_age, rewrite=rewrite)
+        return repack(
+            self._access,
+            progress=progress,
+            write_all=write_all,
+            by_age=by_age,
+            rewrite=rewrite,
+            second_copies=second_copies,
+        )
 
     def archive(self, *segments: str) -> list[Done]:
         """Move segments to the archive, however old they are; see `ondisk.maintenance.archive`."""
         from ondisk.maintenance.archive import archive
 
         return archive(self._access, segments)
+
+    def rename_archive(self, name: str, new: str) -> None:
+        """Rename a folder of the archive, with its segments in one commit; see `ondisk.maintenance.archive`."""
+        from ondisk.maintenance.archive import rename
+
+        rename(self._access, name, new)
+
+    def set_offline(self, name: str, offline: bool = True) -> None:
+        """Say that a folder of the archive is away for long, or that it is back; see `ondisk.maintenance.archive`."""
+        from ondisk.maintenance.archive import set_offline
+
+        set_offline(self._access, name, offline=offline)
 
     def unarchive(self, *segments: str) -> list[Done]:
         """Move segments back from the archive; see `ondisk.maintenance.archive`."""
@@ -916,9 +906,6 @@ class Dataset(Queryable):
         return {
             **info(self._access),
             "needs_check": self.needs_check,
-            "archives": [archive.path.name for archive in self._archives.online()],
-            "offline": self._archives.offline(),
-            "missing": [each.name for each in self._archives.record.missing()],
             "quarantine": self.quarantine.total()._asdict(),
         }
 
@@ -934,7 +921,6 @@ class Dataset(Queryable):
 
         access = self._access
         access.check_takes_data()
-        self._archives.record.note_renamed()
         result = AppendResult(outcomes=[] if outcomes else None)
         unidentified = Unidentified(self.config.unique)
         try:
@@ -955,13 +941,13 @@ class Dataset(Queryable):
     def _store(self, batch: Batch, format: Format, record: OnCommit | None, result: AppendResult) -> Stored:
         """Store a batch in one commit, and add what was done to a result, also if an error follows the commit."""
         from ondisk.dataset.append import store
-        from ondisk.dataset.archived import archived_for
+        from ondisk.dataset.away import away_segments
 
         access = self._access
         with access.transaction("append", adds=len(batch)) as transaction:
-            into = access.directory, transaction
-            trusted, archived = not access.has_sentinel(), archived_for(self._archives, self.config)
-            stored = store(batch, format, self.config, *into, trusted=trusted, archived=archived, record=record)
+            into, trusted = (access.directory, transaction), not access.has_sentinel()
+            away = away_segments(access) if self.config.unique else {}
+            stored = store(batch, format, self.config, *into, trusted=trusted, away=away, record=record)
             result.add(batch, stored)
         return stored
 

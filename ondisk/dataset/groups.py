@@ -1,4 +1,4 @@
-"""Counts of the data of a dataset and of its archives by period, or by the values of a field."""
+"""Counts of the data of a dataset by period, or by the values of a field."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from math import isnan
 from typing import Any
 
 from ondisk.dataset.access import Opened
-from ondisk.dataset.archives import Archives
-from ondisk.dataset.query import Query, Snapshots, data
+from ondisk.dataset.query import Query, data
 from ondisk.datum import CONTENT, METADATA, Datum, FieldType, canonical, microseconds
 from ondisk.errors import InvalidInput, MatchError, shown
 from ondisk.index import groups
@@ -21,13 +20,13 @@ from ondisk.local_time import zone_of
 from ondisk.matcher.fields import Fields
 
 
-def by_group(access: Opened, archives: Archives, query: Query, by: By) -> Generator[Group, None, None]:
+def by_group(access: Opened, query: Query, by: By) -> Generator[Group, None, None]:
     """Yield the groups of the data that match, in the order of their keys; data without the field come first.
 
     Memory: one group; all of them for `data.NAME`.
     """
     kinds = kinds_of(access.index.config.fields, by)
-    with contextlib.closing(parts_of(access, archives, query, by)) as parts:
+    with contextlib.closing(parts_of(access, query, by)) as parts:
         for part in parts:
             yield part.group(by, *kinds)
 
@@ -39,15 +38,14 @@ def kinds_of(fields: Mapping[str, FieldType], by: By) -> tuple[list[FieldType], 
     return keys, FieldType.REAL if of is not None and of.startswith(CONTENT) else known[of] if of is not None else None
 
 
-def parts_of(access: Opened, archives: Archives, query: Query, by: By) -> Generator[Part, None, None]:
+def parts_of(access: Opened, query: Query, by: By) -> Generator[Part, None, None]:
     """Yield the groups of the data that match, in order, as parts, to which those of other datasets can be added."""
     if by.of is not None and by.of.startswith(CONTENT):
         kinds, _ = kinds_of(access.index.config.fields, by)
-        yield from _of_content(data(access, archives, query, with_data=True), by, kinds, by.of.removeprefix(CONTENT))
+        yield from _of_content(data(access, query, with_data=True), by, kinds, by.of.removeprefix(CONTENT))
         return
-    with Snapshots(access, archives, query) as snapshots:
-        archives.warn_of_offline("was not counted")
-        yield from joined([groups.grouped(snapshot, tree, by) for _, snapshot, tree in snapshots.each()])
+    with access.index.snapshot() as snapshot:
+        yield from groups.grouped(snapshot, query.tree(access.index), by)
 
 
 def check(by: str, of: str | None, tz: str | None, known: Fields) -> By:
@@ -106,7 +104,7 @@ def _declared(name: str, known: Fields) -> str:
 
 
 def joined(parts: Iterable[Iterable[Part]]) -> Iterator[Part]:
-    """Yield the groups of several datasets and archives together; each has its parts in order."""
+    """Yield the groups of several datasets together; each has its parts in order."""
     for _, same in groupby(heapq.merge(*parts, key=_sort_key), _sort_key):
         first, *others = same
         for other in others:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.away import maintained
 from ondisk.dataset.query import span
 from ondisk.datum import from_microseconds
 from ondisk.errors import ConfigError
@@ -15,12 +15,13 @@ from ondisk.formats import find
 from ondisk.index import INDEX, Snapshot, replica, segment_rows
 from ondisk.index.totals import totals
 from ondisk.matcher import Everything
+from ondisk.segments.places import places
 from ondisk.step import DAY
 
 _STORED = ("version", "payload", "compression", "encryption")
 
 
-def info(dataset: DatasetAccess) -> dict[str, Any]:
+def info(dataset: Access) -> dict[str, Any]:
     """Return what the configuration and the index of a dataset say about it."""
     opened = dataset.current()
     with opened.index.snapshot() as snapshot:
@@ -31,7 +32,7 @@ def info(dataset: DatasetAccess) -> dict[str, Any]:
         source = replica.followed(snapshot)
         pending = _pending(dataset, snapshot) if opened.index.config.is_sequence else None
     config = opened.index.config
-    archive_age, delete_age = dataset.ages
+    found_places = {each.name.split("/")[1]: each for each in places(dataset.directory).values()}
     index = dataset.directory.stat(INDEX)
     return {
         "path": str(dataset.path),
@@ -44,8 +45,8 @@ def info(dataset: DatasetAccess) -> dict[str, Any]:
         "fields": {name: kind.value for name, kind in config.fields.items()},
         "archive_age": config.archive_age,
         "delete_age": config.delete_age,
-        "to_archive": _next([dataset], archive_age),
-        "to_delete": _next(dataset.archives.maintained(), delete_age),
+        "to_archive": _next(dataset, dataset.config.archive_age, [""]),
+        "to_delete": _next(dataset, dataset.config.delete_age, maintained(dataset.config)),
         **_new(dataset),
         "count": found.count,
         "size": found.size,
@@ -56,24 +57,30 @@ def info(dataset: DatasetAccess) -> dict[str, Any]:
         "index_size": 0 if index is None else index.st_size,
         "pending": pending,
         "source": None if source is None else _followed(source),
-        "lost": known["lost"] + _lost_in_archive(dataset),
+        "lost": known["lost"],
+        "archives": [name for name, each in found_places.items() if each.why_away is None],
+        "offline": [name for name, each in found_places.items() if each.is_offline],
+        "missing": [name for name, each in found_places.items() if each.why_away is not None and not each.is_offline],
     }
 
 
-def _next(accesses: Iterable[Access], age: int | None) -> dict[str, Any] | None:
-    """Return which segments are the first to reach an age, of days, and when; the next repack after that moves them."""
-    found: dict[int, list[str]] = {}
-    for access in accesses if age is not None else ():
-        with access.current().index.snapshot() as snapshot:
-            if (first := segment_rows.first_to_end(snapshot)) is not None:
-                found.setdefault(first[0], []).extend(access.prefix + name for name in first[1])
-    if age is not None and found:
+def _next(dataset: Access, age: int | None, places: Sequence[str]) -> dict[str, Any] | None:
+    """Return which segments are the first to reach an age, of days, and when; the next repack after that moves them.
+
+    Args:
+        places: "" for the dataset's own folders, or places of the archive.
+    """
+    if age is None:
+        return None
+    with dataset.current().index.snapshot() as snapshot:
+        first = segment_rows.first_to_end(snapshot, places)
+    if first is not None:
         with contextlib.suppress(OverflowError):  # after the year 9999
-            return {"at": from_microseconds((min(found) + age) * DAY), "segments": found[min(found)]}
+            return {"at": from_microseconds((first[0] + age) * DAY), "segments": first[1]}
     return None
 
 
-def _pending(dataset: DatasetAccess, snapshot: Snapshot) -> dict[str, Any]:
+def _pending(dataset: Access, snapshot: Snapshot) -> dict[str, Any]:
     from ondisk.dataset.position import pending  # imports the format of queues
 
     return pending(dataset, snapshot)
@@ -89,7 +96,7 @@ def _followed(source: replica.Followed) -> dict[str, Any]:
     }
 
 
-def _new(dataset: DatasetAccess) -> dict[str, int | str | None]:
+def _new(dataset: Access) -> dict[str, int | str | None]:
     """Return how new segments of the default format are stored."""
     found: dict[str, int | str] = {}
     with contextlib.suppress(ConfigError):  # a package is not installed
@@ -110,9 +117,3 @@ def _stored(snapshot: Snapshot) -> list[dict[str, int | str]]:
     return [{**dict(way), "segments": count} for way, count in counts.items()]
 
 
-def _lost_in_archive(dataset: DatasetAccess) -> int:
-    last = dataset.archives.last()
-    if last is None:
-        return 0
-    with last.current().index.snapshot() as snapshot:
-        return int(snapshot.dataset()["lost"])

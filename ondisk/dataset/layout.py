@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,15 +27,13 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory, denied
 from ondisk.index import Index
+from ondisk.step import ARCHIVE
 
 if TYPE_CHECKING:
     from ondisk.matcher import Expression
 
 SENTINEL = "needs-check-do-not-pack"
 CONFIG = "dataset.toml"
-ARCHIVE = ".archive"
-LAST = "last"
-"""The archive that repack moves segments to."""
 _CONFIG_LIMIT = 1024 * 1024  # bytes
 SENTINEL_TEXT = (
     b"The index of this dataset was lost and rebuilt empty. It may not know all data."
@@ -47,7 +46,6 @@ EXCHANGED_TEXT = (
 _OWN = re.compile(
     r"(\.maintain|\.pipeline)?\.lock|\.tide|\.?index\.sqlite(-journal|-wal|-shm|\.new|\.new-journal)?|\.dataset\.toml\.(new|[0-9]+)"
 )
-_STAGED = re.compile(r"\.index\.sqlite\.new(-journal)?|\.dataset\.toml\.(new|[0-9]+)")
 
 
 def open_directory(path: str | os.PathLike[str]) -> Directory:
@@ -55,8 +53,10 @@ def open_directory(path: str | os.PathLike[str]) -> Directory:
 
     Raises:
         DatasetNotFound: the directory does not exist.
+        StateError: it is a folder of the archive of a dataset.
         StorageError: it cannot be opened.
     """
+    check_no_archive(path)
     try:
         return Directory.open(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -119,6 +119,15 @@ def filter_of(config: DatasetConfig, now: datetime | None = None, *, source: Sou
     return tree
 
 
+def check_no_archive(path: str | os.PathLike[str]) -> None:
+    """Raise `StateError` if a folder is in the archive of a dataset: it is a part of that, and no dataset."""
+    for each in Path(path).absolute().parents:
+        if each.name == ARCHIVE and (each.parent / CONFIG).exists():
+            dataset = each.parent
+            hint = f"Use the dataset: {shell_words(dataset)}. Its answers have the archived data, too."
+            raise StateError(f"{os.fspath(path)} is a folder of the archive of {dataset}, and no dataset", hint=hint)
+
+
 def check_takes_data(path: str | os.PathLike[str], config: DatasetConfig) -> None:
     """Raise unless users may append and delete data of a dataset.
 
@@ -131,19 +140,6 @@ def check_takes_data(path: str | os.PathLike[str], config: DatasetConfig) -> Non
             f" {command('promote', path)}"
         )
         raise StateError(f"{os.fspath(path)} is a replica: its data are those of its source", hint=hint)
-
-
-def dataset_of_archive(path: Path) -> Path | None:
-    """Return the dataset of which a folder is an archive, `.archive/NAME`; None if it is no archive."""
-    above = path.resolve().parent
-    return above.parent if above.name == ARCHIVE and (above.parent / CONFIG).exists() else None
-
-
-def check_no_archive(path: Path, verb: str) -> None:
-    """Raise `StateError` if a folder is an archive of a dataset: by its own ages, it would archive into itself."""
-    if (dataset := dataset_of_archive(path)) is not None:
-        hint = f"Use the dataset: {shell_words(dataset)}."
-        raise StateError(f"{path} is an archive of {dataset}: {verb} does not change it by itself", hint=hint)
 
 
 def space_of_replica(path: str | os.PathLike[str]) -> str:
@@ -192,7 +188,7 @@ def configuration_text(config: DatasetConfig, text: str | None) -> bytes:
 
 
 def create_files(directory: Directory, config: DatasetConfig, text: str | None = None) -> None:
-    """Create the files of an empty dataset or archive. The caller must hold the writers' lock.
+    """Create the files of an empty dataset. The caller must hold the writers' lock.
 
     Args:
         text: of `dataset.toml`; see `configuration_text`.
@@ -211,23 +207,20 @@ def create_files(directory: Directory, config: DatasetConfig, text: str | None =
     directory.replace(CONFIG, configuration_text(config, text))
 
 
-def clear_unmade(directory: Directory) -> None:
-    """Remove the staged files that a killed process left when it created a dataset or an archive.
-
-    The caller must hold the writers' lock, under which it would be created.
-    """
-    directory.discard(*filter(_STAGED.fullmatch, directory.names()))
-
-
 def last_generation(directory: Directory) -> int:
-    """Return the highest generation in the names of hidden files, `.NAME.17`; 0 without any."""
-    last = 0
+    """Return the highest generation in the names of hidden files, `.NAME.17`, and of places; 0 without any."""
+    from ondisk.segments.places import places
+
+    last = max((each.identity.generation for each in places(directory).values() if each.identity), default=0)
     waiting = [""]
     while waiting:
         parent = waiting.pop()
         for name in directory.names(parent):
+            path = f"{parent}/{name}" if parent else name
             if hidden := re.fullmatch(r"\..+\.([0-9]{1,18})", name):
                 last = max(last, int(hidden[1]))
-            elif not parent and re.fullmatch(r"[0-9]{2,4}", name):
-                waiting.append(name)
+            elif (name == ARCHIVE and not parent) or parent == ARCHIVE or re.fullmatch(r"[0-9]{2,4}", name):
+                found = directory.stat(path)
+                if found is not None and stat.S_ISDIR(found.st_mode):
+                    waiting.append(path)
     return last

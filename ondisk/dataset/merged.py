@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.access import Access
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.groups import check as check_groups
 from ondisk.dataset.groups import joined as joined_groups
@@ -146,7 +146,7 @@ class Merged(Queryable):
 
         def read(name: str, dataset: Dataset, query: Query) -> Generator[Datum, None, None]:
             access = dataset._access
-            found = data(access.current(), access.archives, _naming(query, name), with_data=with_data)
+            found = data(access.current(), _naming(query, name), with_data=with_data)
             with contextlib.closing(found):
                 for datum in found:
                     yield datum.read_from(name)
@@ -173,7 +173,7 @@ class Merged(Queryable):
 
         def read(name: str, dataset: Dataset, query: Query) -> Generator[Stored, None, None]:
             access = dataset._access
-            return stored(access.current(), access.archives, _naming(query, name))
+            return stored(access.current(), _naming(query, name))
 
         skipped = skipped_of(damaged)
         query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
@@ -219,7 +219,7 @@ class Merged(Queryable):
         return to_arrow_readable(found, united(self.configs), columns, damaged, partial(ends, self), several=True)
 
     def count(self, match: Match = None, **equal: Any) -> int:
-        """Return how many data match; without arguments, also those of archives that are offline.
+        """Return how many data match, also those of archives that are offline.
 
         Args, Raises: as `query`.
         """
@@ -285,7 +285,7 @@ class Merged(Queryable):
         for candidate in candidates:
             with self._opened_again(candidate) as dataset:
                 access = dataset._access
-                found = [*joined_groups([found, parts_of(access.current(), access.archives, query, by)])]
+                found = [*joined_groups([found, parts_of(access.current(), query, by)])]
         kinds = kinds_of({name: self.fields[name].kind for name in self.fields}, by)
         yield from (each.group(by, *kinds) for each in found)
 
@@ -307,8 +307,7 @@ class Merged(Queryable):
             raise InvalidInput("the datasets were closed", hint="Open them again.")
         try:
             with Dataset.open(name, read_only=True) as dataset:
-                for access in dataset._access.archives.all():
-                    access.current().reader.keep_open(_FILES)
+                dataset._access.current().reader.keep_open(_FILES)
                 self._running.add(dataset)
                 try:
                     yield dataset
@@ -390,21 +389,17 @@ def _naming(query: Query, name: str) -> Query:
     return query if query.on_damage is None else query._replace(on_damage=partial(query.on_damage, dataset=name))
 
 
-def _uuid(access: DatasetAccess) -> str | None:
+def _uuid(access: Access) -> str | None:
     """Return the UUID of the index; None if it may not know all data."""
     return None if access.needs_check() else access.current().index.state()[0]
 
 
-def _span(access: DatasetAccess) -> Interval:
+def _span(access: Access) -> Interval:
     """Return an interval with the reftimes of all data of a dataset; all of time if parts of it cannot be looked at."""
-    archives = access.archives
-    if access.needs_check() or archives.offline() or archives.record.unusable():
+    if access.needs_check():
         return ALWAYS
-    found = NOTHING
-    for each in archives.all():
-        with each.current().index.snapshot() as snapshot:
-            found |= segment_rows.span(snapshot) or NOTHING
-    return found
+    with access.current().index.snapshot() as snapshot:
+        return segment_rows.span(snapshot) or NOTHING
 
 
 def differing_types(configs: Mapping[str, DatasetConfig]) -> dict[str, str]:

@@ -132,7 +132,7 @@ def astray(directory: Directory) -> str | None:
 def check_position(directory: Directory) -> None:
     """Raise `StateError` if the position is after all segments on disk."""
     if (problem := astray(directory)) is not None:
-        fix = command("fix", directory.dataset, "--yes")
+        fix = command("fix", directory.path, "--yes")
         hint = f"If it is of another queue, put the right one there. Or run {fix}: then all segments are consumed."
         raise StateError(f"{directory.path}: {problem}", hint=hint)
 
@@ -148,7 +148,7 @@ def check_consumable(access: Access) -> None:
         raise StateError(problem, hint=hint)
     check_position(directory)
     if (again := begun_again(access)) is not None:
-        fix = command("fix", access.directory.dataset, "--yes")
+        fix = command("fix", access.directory.path, "--yes")
         hint = f"Run {fix}: then the consumer begins again with {again}.seg."
         raise StateError(f"{access.directory.path}: {outdated(access.directory, again)}", hint=hint)
 

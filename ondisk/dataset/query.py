@@ -1,30 +1,26 @@
-"""Queries of a dataset and its archives, answered from one snapshot of each."""
+"""Queries of a dataset, answered from one snapshot of its index."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import chain, islice
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
 
-from ondisk.dataset.access import Access, Opened
-from ondisk.dataset.archives import Archives
-from ondisk.dataset.overlap import leave_out
+from ondisk.dataset.access import Opened
+from ondisk.dataset.away import check_there
 from ondisk.dataset.read import DatasetReader, check_limit
 from ondisk.dataset.skipped import OnDamage, Skipped
 from ondisk.datum import METADATA, Datum, from_microseconds
-from ondisk.errors import InvalidInput, LockError, MatchError, shown
+from ondisk.errors import InvalidInput, MatchError, shown
 from ondisk.formats import Format, find
 from ondisk.index import Index, Key, Row, Snapshot, segment_rows
 from ondisk.matcher import Everything, Expression, reftime_interval, undeclared_in
 from ondisk.matcher.tree import And
-from ondisk.step import Interval
 
 if TYPE_CHECKING:
     from ondisk.dataset.summaries import Summary
-    from ondisk.index.field_values import FieldSummary
     from ondisk.index.totals import Totals
     from ondisk.matcher.sort import Sort
 
@@ -32,12 +28,9 @@ SHOWN = 20
 """The number of values of a field that a summary lists by default."""
 
 Match: TypeAlias = str | Expression | None
-Check: TypeAlias = Callable[[Snapshot, Collection[str], Callable[[], Interval]], bool]
-"""Raises unless the archives with these UUIDs suffice; returns False to take the snapshots again."""
 Stored: TypeAlias = tuple[Snapshot, Format, Row, bytes]
 """The snapshot, the format, the row and the bytes of a datum, with padding."""
 _T = TypeVar("_T")
-_TRIES = 1000
 
 
 class Query(NamedTuple):
@@ -49,6 +42,8 @@ class Query(NamedTuple):
         limit: the highest number of data to return.
         equal: field=value, in addition to `match`.
         on_damage: called with each datum that cannot be read, which is left out; None raises the error.
+        complete: data in a place of the archive that is offline are an error; otherwise a warning says that they are
+            left out.
     """
 
     match: Match = None
@@ -56,6 +51,7 @@ class Query(NamedTuple):
     limit: int | None = None
     equal: Mapping[str, Any] = MappingProxyType({})
     on_damage: OnDamage = None
+    complete: bool = False
 
     def check(self, index: Index) -> None:
         """Raise unless it can be answered.
@@ -145,38 +141,29 @@ def _no_match(given: object) -> InvalidInput:
     return InvalidInput(f"match must be a match expression or a condition over dataset.fields, not {shown(given)}")
 
 
-def data(access: Opened, archives: Archives, query: Query, *, with_data: bool) -> Generator[Datum, None, None]:
-    """Yield the data that match: those of the archives, then those of the dataset; in one order if `sort` is set."""
-
-    def read(reader: DatasetReader, snapshot: Snapshot, tree: Expression, sort: Sort | None) -> Iterator[list[Datum]]:
-        return reader.query(snapshot, tree, sort, query.limit, with_data=with_data, on_damage=query.on_damage)
-
-    with Snapshots(access, archives, query) as snapshots:
-        archives.warn_of_offline()
-        if snapshots.is_alone and query.on_damage is None:
-            for each in snapshots.of(read)[0]:
-                yield from each
-            return
-        lists = [chain.from_iterable(each) for each in snapshots.of(read)]
-        yield from snapshots.joined(lists, lambda order, datum: order.key_of(datum))
+def data(access: Opened, query: Query, *, with_data: bool) -> Generator[Datum, None, None]:
+    """Yield the data that match, in order."""
+    with Reading(access, query, with_data=with_data) as (reader, snapshot, tree):
+        sort = query.order(access.index)
+        found = reader.query(snapshot, tree, sort, query.limit, with_data=with_data, on_damage=query.on_damage)
+        with contextlib.closing(found):
+            each = (datum for some in found for datum in some)
+            yield from each if query.on_damage is None else islice(each, query.limit)
 
 
-def data_of_key(access: Opened, archives: Archives, key: Key, equal: Mapping[str, Any]) -> Generator[Datum, None, None]:
-    """Yield the data that a complete unique key names: at most one of the dataset, and one of each archive.
+def data_of_key(access: Opened, key: Key, equal: Mapping[str, Any]) -> Generator[Datum, None, None]:
+    """Yield the datum that a complete unique key names, if there is one.
 
     Args:
         equal: the key as field=value.
     """
     found = access.reader.look_up(access.index, key)
-    if found is None or (not found and (access.index.knows_archives() or any(archives.online()))):
-        yield from data(access, archives, Query(equal=equal), with_data=True)
-    else:
-        yield from found
+    yield from data(access, Query(equal=equal), with_data=True) if found is None else found
 
 
-def payloads(access: Opened, archives: Archives, query: Query) -> Generator[bytes, None, None]:
+def payloads(access: Opened, query: Query) -> Generator[bytes, None, None]:
     """Yield the bytes of the data that match, in the order of `data`, and a format's file header before its first."""
-    with contextlib.closing(stored(access, archives, query)) as found:
+    with contextlib.closing(stored(access, query)) as found:
         yield from joined_payloads(found)
 
 
@@ -190,16 +177,13 @@ def joined_payloads(found: Iterable[Stored]) -> Generator[bytes, None, None]:
         yield content
 
 
-def stored(access: Opened, archives: Archives, query: Query) -> Generator[Stored, None, None]:
+def stored(access: Opened, query: Query) -> Generator[Stored, None, None]:
     """Yield the data that match as their segments have them, in the order of `data`."""
-
-    def read(reader: DatasetReader, snapshot: Snapshot, tree: Expression, sort: Sort | None) -> Iterator[Stored]:
-        for each in reader.payloads(snapshot, tree, sort, query.limit, query.on_damage):
-            yield snapshot, *each
-
-    with Snapshots(access, archives, query) as snapshots:
-        archives.warn_of_offline()
-        yield from snapshots.joined(snapshots.of(read), lambda order, each: order.key_of(described(each)))
+    with Reading(access, query) as (reader, snapshot, tree):
+        found = reader.payloads(snapshot, tree, query.order(access.index), query.limit, query.on_damage)
+        with contextlib.closing(found):
+            for each in islice(found, query.limit):
+                yield snapshot, *each
 
 
 def described(stored: Stored) -> Datum:
@@ -208,36 +192,23 @@ def described(stored: Stored) -> Datum:
     return Datum(from_microseconds(row[0]), snapshot.metadata(row[4:]))
 
 
-def summary(access: Opened, archives: Archives, query: Query, fields: Sequence[str], values: int | None) -> Summary:
-    """Count the data that match, in the archives and in the dataset itself.
+def summary(access: Opened, query: Query, fields: Sequence[str], values: int | None) -> Summary:
+    """Count the data that match, also those that are away: the index knows them.
 
     Args:
         fields: whose values to count.
         values: the highest number of values to list of each; None for all.
     """
-    from ondisk.dataset.summaries import Summary, joined, with_offline
+    from ondisk.dataset.summaries import Summary
     from ondisk.index import field_values
     from ondisk.index.totals import totals
 
-    with Snapshots(access, archives, query) as snapshots:
-        away: dict[str, Summary] = {}
-        if query.match is None:
-            away = archives.record.summaries()
-        else:
-            archives.warn_of_offline()
-        parts = [*snapshots.each()]
-
-        def counted(name: str) -> FieldSummary:
-            if len(parts) == 1 and not away:
-                return field_values.most_frequent(parts[0][1], parts[0][2], name, values)
-            each = [field_values.counts(snapshot, tree, name) for _, snapshot, tree in parts]
-            return with_offline(each, away, name, field_values.kind_of(parts[-1][1], name), values)
-
-        found = [totals(snapshot, tree) for _, snapshot, tree in parts]
-        counts = [Summary(each.count, each.size, *span(each), {}) for each in found]
-        is_all = query.match is None and len(parts) == 1 and not away
-        last_change = parts[0][1].dataset()["seq"] if is_all else None
-        return joined([*counts, *away.values()], {name: counted(name) for name in fields}, last_change)
+    tree = query.tree(access.index)
+    with access.index.snapshot() as snapshot:
+        found = totals(snapshot, tree)
+        counted = {name: field_values.most_frequent(snapshot, tree, name, values) for name in fields}
+        last_change = snapshot.dataset()["seq"] if query.match is None else None
+        return Summary(found.count, found.size, *span(found), counted, last_change)
 
 
 def span(totals: Totals) -> tuple[Any, Any]:
@@ -246,89 +217,31 @@ def span(totals: Totals) -> tuple[Any, Any]:
     return begin, end
 
 
-class Snapshots:
-    """The snapshots that answer a query: those of the archives, then that of the dataset itself.
+class Reading:
+    """What a query reads from, for a `with` block: a reader, a snapshot, and the syntax tree of the condition.
 
-    They agree with each other: a datum that is in several of them is skipped in the archives.
-
-    Args:
-        check: which archives must be among them; None for all but those that are offline.
+    Raises:
+        SegmentMissing: data that may match are away. Nothing was read yet.
     """
 
-    def __init__(self, opened: Opened, archives: Archives, query: Query, check: Check | None = None) -> None:
-        self._main = opened
-        self._archives = archives
-        self._check = check or archives.record.check_complete
+    def __init__(self, opened: Opened, query: Query, *, with_data: bool = True) -> None:
+        self._opened = opened
         self._query = query
-        self._order = query.order(opened.index)
+        self._needs_data = with_data
         self._stack = contextlib.ExitStack()
-        self._snapshots: list[tuple[Opened, Snapshot]] = []
 
-    def __enter__(self) -> Snapshots:
-        for _ in range(_TRIES):
-            with contextlib.ExitStack() as stack:
-                main = stack.enter_context(self._main.index.snapshot())
-                state = main.dataset()  # begins the snapshot, which must be older than those of the archives
-                archived: list[tuple[Access, Opened, Snapshot]] = []
-                uuids: set[str] = set()
-                for archive in self._archives.online():
-                    opened = archive.current()
-                    snapshot = stack.enter_context(opened.index.snapshot())
-                    uuids.add(str(snapshot.dataset()["uuid"]))
-                    archived.append((archive, opened, snapshot))
-                # A change of dataset and archive, such as a replacement of archived data, changes the dataset first. So
-                # a snapshot of the dataset from before it does not fit a snapshot of an archive from after it.
-                if archived and self._state() != state:
-                    continue
-                if not self._check(main, uuids, self._interval):
-                    continue
-                for archive, _, snapshot in archived:
-                    leave_out(main, snapshot, archive)
-                self._snapshots = [*((opened, snapshot) for _, opened, snapshot in archived), (self._main, main)]
-                self._stack = stack.pop_all()
-                return self
-        hint = "Query again when fewer data are written."
-        raise LockError(f"{self._main.index.directory.path} changes faster than it can be read", hint=hint)
-
-    def _interval(self) -> Interval:
-        return reftime_interval(self._query.tree(self._main.index))
-
-    def _state(self) -> dict[str, Any]:
-        with self._main.index.snapshot() as now:
-            return now.dataset()
+    def __enter__(self) -> tuple[DatasetReader, Snapshot, Expression]:
+        opened, query = self._opened, self._query
+        tree = query.tree(opened.index)
+        with contextlib.ExitStack() as stack:
+            snapshot = stack.enter_context(opened.index.snapshot())
+            reader = opened.reader
+            if self._needs_data or undeclared_in(tree):
+                snapshot.leave_out(check_there(snapshot, reftime_interval(tree), complete=query.complete))
+            if query.on_damage is not None:
+                reader = stack.enter_context(contextlib.closing(reader.past_damage()))
+            self._stack = stack.pop_all()
+        return reader, snapshot, tree
 
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether there are no archives."""
-        return len(self._snapshots) == 1
-
-    def each(self) -> Iterator[tuple[Opened, Snapshot, Expression]]:
-        """Yield the index, the snapshot and the syntax tree of each."""
-        for opened, snapshot in self._snapshots:
-            yield opened, snapshot, self._query.tree(opened.index)
-
-    def of(self, read: Callable[[DatasetReader, Snapshot, Expression, Sort | None], _T]) -> list[_T]:
-        """Return what `read` returns for each. Iterators are closed before their snapshots."""
-        results = []
-        for opened, snapshot, tree in self.each():
-            reader = opened.reader
-            if self._query.on_damage is not None:
-                reader = self._stack.enter_context(contextlib.closing(reader.past_damage()))
-            result = read(reader, snapshot, tree, self._order)
-            if hasattr(result, "close"):
-                self._stack.callback(result.close)
-            results.append(result)
-        return results
-
-    def joined(self, results: Sequence[Iterable[_T]], key_of: Callable[[Sort, _T], Any]) -> Iterator[_T]:
-        """Yield the results one after the other, or merged if `sort` is set; up to the limit."""
-        if self._order is None or len(results) == 1:
-            joined: Iterator[_T] = chain.from_iterable(results)
-        else:
-            from heapq import merge  # here, because few queries need it
-
-            joined = merge(*results, key=partial(key_of, self._order))
-        return islice(joined, self._query.limit)

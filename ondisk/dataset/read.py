@@ -55,14 +55,10 @@ class DatasetReader:
     """Reads the data of one index from the files of its segments.
 
     Args:
-        prefix: what precedes the names of segments in the data that it returns: `.archive/last/` for the archive.
         ignore_ends: also read a file whose end has changed, if its data have checksums, which show what is damaged.
     """
 
-    def __init__(
-        self, directory: Directory, config: DatasetConfig, prefix: str = "", *, ignore_ends: bool = False
-    ) -> None:
-        self.prefix = prefix
+    def __init__(self, directory: Directory, config: DatasetConfig, *, ignore_ends: bool = False) -> None:
         self._ignore_ends = ignore_ends
         self._directory = directory
         self._files = ConcatReader(directory, self._sealer)
@@ -79,7 +75,7 @@ class DatasetReader:
 
     def past_damage(self) -> DatasetReader:
         """Return a reader for one query that leaves out damaged data; others must not use the files it has opened."""
-        reader = DatasetReader(self._directory, self._config, self.prefix, ignore_ends=True)
+        reader = DatasetReader(self._directory, self._config, ignore_ends=True)
         reader.keep_open(self._files.most)
         return reader
 
@@ -113,7 +109,7 @@ class DatasetReader:
                 if with_data:
                     yield from self.with_data(snapshot, run, on_damage)
                 else:
-                    yield _without_data(snapshot, run, self.prefix)
+                    yield _without_data(snapshot, run)
 
     def _matching(
         self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None, on_damage: OnDamage
@@ -290,7 +286,7 @@ class DatasetReader:
 
     def wrong_checksum(self, segment: Segment) -> SegmentCorrupt:
         """Return the error for a segment whose bytes have changed since ondisk wrote them."""
-        how = command("check", self._directory.dataset, "--accurate")
+        how = command("check", self._directory.path, "--accurate")
         return SegmentCorrupt(
             f"the first {segment.end.size} bytes of {segment.name!r} do not have their checksum: they have changed",
             hint=f"Restore the file from a backup. {how} reports the damaged data.",
@@ -419,7 +415,7 @@ class DatasetReader:
         segment = snapshot.segment(run[0][1])
         format = self._format(segment.format)
         for base, content, rows in self._spans(snapshot, run, len(format.padding)):
-            data = _made(snapshot, rows, content, base, self.prefix)
+            data = _made(snapshot, rows, content, base)
             if format.undeclared or not format.raw:
                 self._decode(segment, data, rows, format, self._known(snapshot, segment))
             yield data, len(rows)
@@ -455,14 +451,14 @@ class DatasetReader:
             yield from self._readable(snapshot, run[half:], read, on_damage)
 
     def _location(self, snapshot: Snapshot, row: Row) -> Location:
-        return Location(self.prefix + snapshot.segment(row[1]).name, row[2], row[3])
+        return Location(snapshot.segment(row[1]).name, row[2], row[3])
 
     def _one(
         self, segment: Segment, metadata: Mapping[str, Any], row: Row, payload: bytes, known: Callable[[], Committed]
     ) -> Datum:
         """Return the datum of one row and its bytes."""
         format = self._format(segment.format)
-        datum = Datum.stored(from_microseconds(row[0]), metadata, payload, self.prefix + segment.name, row)
+        datum = Datum.stored(from_microseconds(row[0]), metadata, payload, segment.name, row)
         if format.undeclared or not format.raw:
             self._decode(segment, [datum], [row], format, known)
         return datum
@@ -498,7 +494,7 @@ class DatasetReader:
 
     def _located(self, error: FrameCorrupt, segment: Segment, row: Row) -> FrameCorrupt:
         """Return the error with the location of the damaged datum."""
-        location = Location(self.prefix + segment.name, row[2], row[3])
+        location = Location(segment.name, row[2], row[3])
         hint = restore_or_salvage(self._directory, segment.name)
         return FrameCorrupt(f"{location}: {error.message}", hint=hint, location=location)
 
@@ -560,7 +556,7 @@ class DatasetReader:
         if not format.ends(tail, size):
             size -= len(format.padding)
             problem = f"{segment.name!r} has no datum of {size} bytes at byte {offset}, although the index says so"
-            rebuild = command("fix", self._directory.dataset, "--rebuild", "--yes")
+            rebuild = command("fix", self._directory.path, "--rebuild", "--yes")
             hint = f"{rebuild} moves the index aside, and rebuilds it from the segments, which contain the data."
             raise SegmentCorrupt(problem, hint=hint, segment=segment.name)
 
@@ -641,7 +637,8 @@ class DatasetReader:
         """Read bytes of a segment's file."""
 
         def known() -> tuple[str, Committed]:
-            return segment.name, self._committed(snapshot.fresh(segment))
+            now = snapshot.fresh(segment)
+            return now.name, self._committed(now)
 
         return self._files.read(segment.id, known, position, size, places)
 
@@ -706,9 +703,9 @@ def _runs(rows: Sequence[Row]) -> Iterator[list[Row]]:
         yield list(run)
 
 
-def _without_data(snapshot: Snapshot, rows: list[Row], prefix: str) -> list[Datum]:
+def _without_data(snapshot: Snapshot, rows: list[Row]) -> list[Datum]:
     """Return the data of rows of one segment, from the index only."""
-    segment = prefix + snapshot.segment(rows[0][1]).name
+    segment = snapshot.segment(rows[0][1]).name
     metadata = snapshot.metadata_of_rows(rows)
     return [
         Datum.stored(from_microseconds(row[0]), each, None, segment, row)
@@ -716,12 +713,12 @@ def _without_data(snapshot: Snapshot, rows: list[Row], prefix: str) -> list[Datu
     ]
 
 
-def _made(snapshot: Snapshot, rows: list[Row], content: bytes, base: int, prefix: str) -> list[Datum]:
+def _made(snapshot: Snapshot, rows: list[Row], content: bytes, base: int) -> list[Datum]:
     """Return the data of rows of one segment, with their bytes from `content`, which begins at offset `base`.
 
     A query may run the loop a million times, so it makes no calls that it can avoid.
     """
-    segment = prefix + snapshot.segment(rows[0][1]).name
+    segment = snapshot.segment(rows[0][1]).name
     reftime, time = None, EPOCH
     data = [*map(Datum.__new__, repeat(Datum, len(rows)))]
     for datum, row, metadata in zip(data, rows, snapshot.metadata_of_rows(rows), strict=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess
 from ondisk.datum import Location
 from ondisk.errors import InvalidInput, SegmentMissing, shown
 from ondisk.filesystem import ReadableFile
@@ -37,38 +36,26 @@ class SegmentBytes:
         return begin + self.file.read(offset + len(begin), size - len(begin))
 
 
-def segment_bytes(access: DatasetAccess, name: str) -> SegmentBytes:
+def segment_bytes(access: Access, name: str) -> SegmentBytes:
     """Return the committed bytes of a concat segment; see `Dataset.segment_bytes`."""
-    access_of_it, name = _place(access, name)
-    opened = access_of_it.current()
+    opened = access.current()
     with opened.index.snapshot() as snapshot:
         segment = snapshot.segment_named(name)
         if segment is None:
-            raise SegmentMissing(f"{access_of_it.path} has no segment {shown(name)}", hint="Query again: it was moved.")
+            raise SegmentMissing(f"{access.path} has no segment {shown(name)}", hint="Query again: it was moved.")
         if is_dir(segment.format):
             hint = "Read its data one by one, at the locations that a query returns."
             raise InvalidInput(f"{shown(name)} is a folder with a file for each datum", hint=hint)
         file = opened.reader.file_of(segment)
         version = f"{snapshot.dataset()['uuid']}-{segment.id}-{segment.end.size}"
-        patch = access_of_it.format(segment.format).patch(segment.end)
+        patch = access.format(segment.format).patch(segment.end)
     head = b"" if patch is None else file.read(0, patch.position) + patch.content
     return SegmentBytes(segment.end.size, version, file, head[: segment.end.size])
 
 
-def payload(access: DatasetAccess, location: Location) -> bytes:
+def payload(access: Access, location: Location) -> bytes:
     """Return the bytes of the datum at a location; see `Dataset.payload`."""
-    access_of_it, name = _place(access, location.segment)
-    opened = access_of_it.current()
+    opened = access.current()
     with opened.index.snapshot() as snapshot:
-        return opened.reader.payload(snapshot, location._replace(segment=name))
+        return opened.reader.payload(snapshot, location)
 
-
-def _place(access: DatasetAccess, name: str) -> tuple[Access, str]:
-    """Return the access to the dataset or the archive that a segment is in, and its name there.
-
-    The name may be hostile: it is compared with those of the archives, and never becomes a path.
-    """
-    for archive in access.archives.online():
-        if name.startswith(archive.prefix):
-            return archive, name.removeprefix(archive.prefix)
-    return access, name

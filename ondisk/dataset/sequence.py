@@ -27,7 +27,6 @@ from itertools import accumulate
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.batch_writer import BatchWriter, Destination
-from ondisk.dataset.layout import ARCHIVE, LAST
 from ondisk.dataset.position import check_position, numbers_in, position
 from ondisk.datum import INTEGER_MAX
 from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, StateError
@@ -36,6 +35,7 @@ from ondisk.formats import Format
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.index.transaction import Transaction
 from ondisk.segments.concat_writer import MustRewrite
+from ondisk.segments.places import places
 from ondisk.step import NOTHING
 
 
@@ -132,8 +132,9 @@ class Roll:
         return None
 
     def _on_disk(self) -> list[int]:
-        """Return the numbers of all segments on disk, also in the archive that repack fills."""
-        return numbers_in(self._directory) + numbers_in(self._directory, f"{ARCHIVE}/{LAST}")
+        """Return the numbers of all segments on disk, also in the archive."""
+        archived = places(self._directory)
+        return [number for folder in ("", *archived) for number in numbers_in(self._directory, folder.rstrip("/"))]
 
     def _passed(self) -> int:
         """Return the highest number that the consumer has passed: it would skip data in a new segment with that."""

@@ -22,7 +22,7 @@ from ondisk.segments.dir import number_of
 from ondisk.segments.generations import hidden
 
 if TYPE_CHECKING:
-    from ondisk.dataset.archives import DatasetAccess
+    from ondisk.dataset.access import Access
     from ondisk.dataset.dataset import Dataset
 
 STORED = ""
@@ -54,7 +54,7 @@ class OwnFiles:
             return segment is not None and snapshot.row_at(segment, number, status.st_size) is not None
 
 
-def _files(access: DatasetAccess) -> Iterator[tuple[tuple[int, int], tuple[Access, str, int]]]:
+def _files(access: Access) -> Iterator[tuple[tuple[int, int], tuple[Access, str, int]]]:
     """Yield device and inode of each file of a dir segment, with its segment and number."""
     for each in access.archives.all():
         with each.current().index.snapshot() as snapshot:

@@ -80,11 +80,6 @@ class Directory:
         self.kept: list[str] = []
         self._descriptor = descriptor
 
-    @property
-    def dataset(self) -> str:
-        """The path that commands take: that of the dataset, also for the archive that its repack fills."""
-        return str(self.path).removesuffix("/.archive/last")
-
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Directory:
         """Open an existing directory.

@@ -508,7 +508,7 @@ class Format(ABC):
         file, and encrypted before they are written.
 
         Args:
-            name: of the segment, without the name of an archive before it.
+            name: of the segment; of an archived one, what follows its place counts.
             end: of the segment, if data are to be appended there.
 
         Raises:

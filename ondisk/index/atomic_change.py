@@ -29,8 +29,6 @@ class AtomicChange:
     Args:
         lazy: leave the commit in the write-ahead log, until the caller or a later commit runs a checkpoint. But what is
             done after a commit is done when the main file has it.
-        seq_elsewhere: returns the highest seq used by the dataset's other indices; in a replica, the highest of its own
-            numbers. Called before the first number is taken.
         tide: of the directory; None if the caller saves the tide mark itself.
 
     Attributes:
@@ -52,7 +50,6 @@ class AtomicChange:
         index: Index,
         *,
         lazy: bool = False,
-        seq_elsewhere: Callable[[], int] = lambda: 0,
         tide: Tide | None = None,
     ) -> None:
         self.directory = index.directory
@@ -60,7 +57,6 @@ class AtomicChange:
         self.connection = index.writer()
         self._index = index
         self._lazy = lazy
-        self._seq_elsewhere: Callable[[], int] | None = seq_elsewhere
         self._tide = tide
         self._uuid = ""
         self._seq = self._begin = self._generation = 0
@@ -177,44 +173,33 @@ class AtomicChange:
         return damaged(self.directory, f" is damaged: {problem}")
 
     def take_seqs(self, count: int) -> range:
-        """Take the next numbers in the order of changes, above all that other indices have given out."""
+        """Take the next numbers in the order of changes; in a replica, the next of its own numbers."""
         if self.is_replica:
-            return self._take_own(count)
-        first = self.seq + 1
-        self._seq += count
-        return range(first, first + count)
-
-    def _take_own(self, count: int) -> range:
-        """Take the next of a replica's own numbers."""
-        if self._seq_elsewhere is not None:
-            self._own = max(self._own, self._seq_elsewhere())
-            self._seq_elsewhere = None
-        first = self._own + 1
-        self._own += count
+            first = self._own + 1
+            self._own += count
+        else:
+            first = self._seq + 1
+            self._seq += count
         return range(first, first + count)
 
     @property
     def seq(self) -> int:
-        """The last number that was given out in the order of changes, here or elsewhere; not a replica's own."""
-        if self._seq_elsewhere is not None and not self.is_replica:
-            self._seq = max(self._seq, self._seq_elsewhere())
-            self._seq_elsewhere = None
+        """The last number that was given out in the order of changes; not a replica's own."""
         return self._seq
+
+    @property
+    def generation(self) -> int:
+        """The last generation that was given out."""
+        return self._generation
 
     @property
     def uuid(self) -> str:
         """The UUID of the index."""
         return self._uuid
 
-    def advance_seq(self, seq: int, *, is_highest: bool = False) -> None:
-        """Take no number up to `seq`: a transaction that is not committed yet has given them out.
-
-        Args:
-            is_highest: no other index has given out a higher one either.
-        """
+    def advance_seq(self, seq: int) -> None:
+        """Take no number up to `seq`: another index has given them out."""
         self._seq = max(self._seq, seq)
-        if is_highest:
-            self._seq_elsewhere = None
 
     def identify_as(self, uuid: str, *, seq: int | None = None) -> None:
         """Assign a new UUID to the index with this commit: tokens and plans of the old one are void.

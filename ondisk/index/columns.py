@@ -14,7 +14,7 @@ from typing import Any
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType
 
-REVISION = "0005"
+REVISION = "0006"
 """The Alembic revision of the schema."""
 UNIQUE = "datum_unique"
 """The index of the unique fields."""
@@ -24,8 +24,8 @@ MISSING = "x''"
 # Rows in one INSERT. With 500 fields they have fewer than SQLite's 32,766 values.
 _TOGETHER = 50
 
-FORMER = "INSERT OR IGNORE INTO archive VALUES (?, '', NULL, NULL, 0, 0, 0)"
-"""Records the UUID that an index had before; see `archive` in `ondisk.index.tables`."""
+FORMER = "INSERT OR IGNORE INTO former VALUES (?, 0, 0)"
+"""Records the UUID that an index had before; see `former` in `ondisk.index.tables`."""
 
 _TABLES = {
     "dataset": ("id", "uuid", "seq", "generation", "config", "committed_at", "lost", "expired"),
@@ -57,8 +57,8 @@ _TABLES = {
     "deletion": ("seq", "datum", "forgotten"),
     "session": ("first", "id", "committed_at"),
     "done": ("source", "part"),
-    "archive": ("uuid", "name", "begin", "end", "seq", "generation", "count"),
-    "archived_deletion": ("archive", "first", "last"),
+    "former": ("uuid", "seq", "count"),
+    "moved": ("generation", "name", "format", "size", "mtime", "inode", "tail", "checksum"),
     "source": (
         "uuid",
         "replica",

@@ -307,10 +307,10 @@ def damaged(directory: Directory, problem: str, **context: Any) -> IndexCorrupt:
     from ondisk.index.tide import is_log_foreign  # here, since it imports this module
 
     path = str(directory.path / INDEX)
-    how = f"{command('fix', directory.dataset, '--rebuild', '--yes')} moves {path} aside"
+    how = f"{command('fix', directory.path, '--rebuild', '--yes')} moves {path} aside"
     hint = f"{how}, and rebuilds it from the segments, which contain the data."
     if is_log_foreign(directory):
-        fix = command("fix", directory.dataset, "--yes")
+        fix = command("fix", directory.path, "--yes")
         hint = f"{path} was exchanged, and {INDEX}-wal belongs to the old one: {fix} mends that. If it fails, {hint}"
     return IndexCorrupt(f"{path}{problem}", hint=hint, path=path, **context)
 

@@ -244,8 +244,8 @@ class Index:
         """Find the datum with a complete unique key, without the cost of a snapshot.
 
         Returns:
-            [row], or [] if there is none or a renamed archive might have it. None: use a snapshot, because none has
-                read the datum's segment or metadata yet.
+            [row], or [] if there is none. None: use a snapshot, because none has read the datum's segment or metadata
+                yet.
         """
         connection = self.borrow()
         try:
@@ -258,16 +258,6 @@ class Index:
             return []
         segment, metadata = self.segments.get(row[1]), self.metadata.get(row[4:])
         return None if segment is None or metadata is None else [(row, segment, metadata)]
-
-    def knows_archives(self) -> bool:
-        """Return whether the dataset has had archives, without the cost of a snapshot."""
-        connection = self.borrow()
-        try:
-            return connection.execute("SELECT 1 FROM archive WHERE name != '' LIMIT 1").fetchone() is not None
-        except sqlite3.Error:
-            return True  # a snapshot meets the error again, and translates it
-        finally:
-            self.give_back(connection)
 
     def state(self) -> tuple[str, int]:
         """Return its UUID and the number of its last change, without the cost of a snapshot."""

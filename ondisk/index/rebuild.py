@@ -341,13 +341,12 @@ def _note_unaccounted(copy: sqlite3.Connection, mark: TideMark, forgotten: int) 
     Args:
         forgotten: data that the older state does not know any more, and that a fix finds with them.
     """
-    columns = 'min("seq"), ifnull(sum("count"), 0)'
-    first, count = copy.execute(f"SELECT {columns} FROM archive WHERE name = '' AND \"count\" > 0").fetchone()
+    first, count = copy.execute("SELECT min(seq), ifnull(sum(count), 0) FROM former WHERE count > 0").fetchone()
     ((seq,),) = copy.execute("SELECT seq FROM dataset").fetchall()
-    copy.execute("UPDATE archive SET \"count\" = 0 WHERE name = ''")
+    copy.execute("UPDATE former SET count = 0")
     first, count = (seq if first is None else first), count + max(0, mark.seq - seq)
     count += forgotten if count else 0
-    copy.execute("INSERT OR REPLACE INTO archive VALUES (?, '', NULL, NULL, ?, 0, ?)", (mark.uuid, first, count))
+    copy.execute("INSERT OR REPLACE INTO former VALUES (?, ?, ?)", (mark.uuid, first, count))
 
 
 def _forget(copy: sqlite3.Connection, renewed: Callable[[Recorded], Recorded | None]) -> int:

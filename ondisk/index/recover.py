@@ -1,4 +1,4 @@
-"""A new index in the place of a damaged one, with what can be read of its counters, deletions, imports and archives.
+"""A new index in the place of a damaged one, with what can be read of its counters, deletions and imports.
 
 It knows no data: a fix reads them from the segments. Rows about data are not taken from an index that is damaged in
 one place, because nobody knows where else it is.
@@ -26,11 +26,10 @@ from ondisk.index.tide import HIGHEST, TideMark
 DAMAGED = f"{INDEX}.damaged"
 """The name that a damaged index gets; `index.sqlite.damaged.2` … if that is taken."""
 
-_KEYS = {"deletion": ("seq",), "done": ("source", "part"), "archive": ("uuid",),
-         "archived_deletion": ("archive", "first")}  # fmt: skip
+_KEYS = {"deletion": ("seq",), "done": ("source", "part"), "former": ("uuid",)}
 """The tables that are kept, and their primary keys."""
 
-_SEQS = ("datum.seq", "deletion.seq", "archived_deletion.last")
+_SEQS = ("datum.seq", "deletion.seq")
 _GENERATIONS = ("segment.id",)
 """The columns with numbers that a counter has given out."""
 
@@ -125,7 +124,6 @@ def _copy_tables(source: sqlite3.Connection, index: sqlite3.Connection, columns:
             if _copy_rows(source, f"SELECT {listed} FROM {table} ORDER BY {order}", index, insert):
                 break
     index.execute(f"DELETE FROM deletion WHERE seq NOT BETWEEN 0 AND {HIGHEST}")
-    index.execute(f'DELETE FROM archived_deletion WHERE "last" NOT BETWEEN "first" AND {HIGHEST}')
 
 
 def _copy_rows(source: sqlite3.Connection, select: str, index: sqlite3.Connection, insert: str) -> bool:

@@ -111,14 +111,6 @@ def delete(transaction: Transaction, deletions: Sequence[tuple[int, int]]) -> se
     return {*targets} - here
 
 
-def note_archived(transaction: Transaction, archive: str, deletions: Sequence[tuple[int, int]]) -> None:
-    """Note that some of the deletions are of data in an archive, by the UUID of its index."""
-    numbers = [number for number, _ in deletions]
-    _execute(
-        transaction, "INSERT OR IGNORE INTO archived_deletion VALUES (?, ?, ?)", (archive, min(numbers), max(numbers))
-    )
-
-
 def present(state: Transaction | Snapshot, seqs: Sequence[int]) -> set[int]:
     """Return those of the numbers, which ascend, that belong to data in the index.
 
@@ -248,7 +240,7 @@ def renumber(transaction: Transaction, pairs: Iterable[tuple[int, int]]) -> None
 
 def forget_history(transaction: Transaction, *, also_sessions: bool) -> None:
     """Remove what is noted about numbers of another history: deletions and differences."""
-    for table in ("deletion", "archived_deletion", "difference", *["session"] * also_sessions):
+    for table in ("deletion", "difference", *["session"] * also_sessions):
         _execute(transaction, f"DELETE FROM {table}")
     _execute(transaction, "UPDATE dataset SET expired = 0")
 

@@ -9,35 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ondisk.index.snapshot import SEGMENT_COLUMNS, Copies, Row, Segment, Snapshot
-from ondisk.matcher import Expression
-from ondisk.segment import Block, End
-from ondisk.step import DAY, Interval, number_of
+from ondisk.segment import Block, End, Facts
+from ondisk.step import ARCHIVE, DAY, Interval, inner_of, number_of, place_of
 
 _ROWS, _LAID = 1024, 16_384
 
 Column: TypeAlias = tuple[int, ...]
-
-
-class KnownArchive(NamedTuple):
-    """An archive that the dataset has had, as it was when that was recorded.
-
-    Attributes:
-        uuid: of its index.
-        name: in `.archive/`.
-        interval: of its segments; None if it had none.
-        seq, generation: the last numbers that its index had given out.
-        count: how many data it had.
-    """
-
-    uuid: str
-    name: str
-    interval: Interval | None
-    seq: int = 0
-    generation: int = 0
-    count: int = 0  # type: ignore[assignment]  # not the method of tuples
 
 
 Places: TypeAlias = tuple[Column, Column, Column, Column]
@@ -192,7 +172,7 @@ def in_order_to_write(snapshot: Snapshot, segment: Segment, begin: int, end: int
         begin, end: the first and the last of their reftimes.
     """
     columns = "reftime, segment, offset, size, seq"
-    order = "reftime" if number_of(segment.name.partition(".")[0]) is None else "offset"
+    order = "reftime" if number_of(inner_of(segment.name).partition(".")[0]) is None else "offset"
     return _data(snapshot, segment, columns, f"ORDER BY {order}, seq", (begin, end), _LAID)
 
 
@@ -204,13 +184,6 @@ def interval_of(snapshot: Snapshot, segment: Segment) -> Interval:
 def in_order_of_seq(snapshot: Snapshot, segment: Segment) -> Iterator[list[tuple[int, Row]]]:
     """Yield seq and row of one segment's data, some at a time, in the order of appending."""
     for rows in _data(snapshot, segment, f"seq, {snapshot.columns.row}", "ORDER BY seq"):
-        yield [(row[0], row[1:]) for row in rows]
-
-
-def rows_in(snapshot: Snapshot, interval: Interval) -> Iterator[list[tuple[int, Row]]]:
-    """Yield seq and row of the data of an interval, in any segment, some at a time."""
-    sql = f"SELECT seq, {snapshot.columns.row} FROM datum WHERE reftime >= ? AND reftime < ?"
-    for rows in snapshot.select(sql, (interval.begin, interval.end), _ROWS):
         yield [(row[0], row[1:]) for row in rows]
 
 
@@ -233,39 +206,39 @@ def span(snapshot: Snapshot) -> Interval | None:
     return None if begin is None else Interval(begin, end)
 
 
-def first_to_end(snapshot: Snapshot) -> tuple[int, list[str]] | None:
-    """Return the first day that begins when segments have ended, since 1970, and their names; None without segments."""
-    ((end,),) = snapshot.fetch('SELECT min("end") FROM segment WHERE "begin" < "end"')
-    if end is None:
-        return None
-    day = -(-end // DAY)
-    sql = 'SELECT name FROM segment WHERE "begin" < "end" AND "end" <= ? ORDER BY name'
-    return day, [name for (name,) in snapshot.fetch(sql, (day * DAY,))]
+def first_to_end(snapshot: Snapshot, places: Sequence[str]) -> tuple[int, list[str]] | None:
+    """Return the first day that begins when segments have ended, since 1970, and their names; None without segments.
+
+    Args:
+        places: which segments count: "" for the dataset's own folders, or places of the archive.
+    """
+    sql = 'SELECT "end", name FROM segment WHERE "begin" < "end" ORDER BY "end", name'
+    found: dict[int, list[str]] = {}
+    for end, name in chain.from_iterable(snapshot.select(sql)):
+        if place_of(name) in places:
+            found.setdefault(-(-end // DAY), []).append(name)
+            if len(found) > 1:
+                break
+    return next(((day, sorted(names)) for day, names in found.items()), None)
 
 
-def ended_by(snapshot: Snapshot, time: int) -> tuple[int, int]:
-    """Return how many segments with data end at or before a time, and how many there are."""
+def ended_by(snapshot: Snapshot, time: int, places: Sequence[str]) -> tuple[int, int]:
+    """Return how many segments with data end at or before a time, and how many there are.
+
+    Args:
+        places: as for `first_to_end`.
+    """
     sql = (
-        'SELECT count(*) FILTER (WHERE "end" <= ?), count(*) FROM segment WHERE EXISTS (SELECT 1 FROM datum'
+        'SELECT name, "end" <= ? FROM segment WHERE EXISTS (SELECT 1 FROM datum'
         ' WHERE reftime >= "begin" AND reftime < "end" AND datum.segment = segment.id)'
     )
-    old, count = snapshot.connection.execute(sql, (time,)).fetchone()
-    return int(old), int(count)
-
-
-def known_archives(snapshot: Snapshot) -> list[KnownArchive]:
-    """Return the archives that the dataset has had."""
-    columns = 'uuid, name, "begin", "end", seq, generation, "count"'
-    rows = snapshot.fetch(f"SELECT {columns} FROM archive WHERE name != ''")
-    return [
-        KnownArchive(uuid, name, None if begin is None else Interval(begin, end), *numbers)
-        for uuid, name, begin, end, *numbers in rows
-    ]
+    ended = [is_old for name, is_old in snapshot.fetch(sql, (time,)) if place_of(name) in places]
+    return sum(ended), len(ended)
 
 
 def former_uuids(snapshot: Snapshot) -> list[str]:
     """Return the UUIDs that an index had before it was lost, rebuilt or exchanged."""
-    return [uuid for (uuid,) in snapshot.fetch("SELECT uuid FROM archive WHERE name = ''")]
+    return [uuid for (uuid,) in snapshot.fetch("SELECT uuid FROM former")]
 
 
 def unaccounted(snapshot: Snapshot) -> tuple[int, int]:
@@ -274,9 +247,51 @@ def unaccounted(snapshot: Snapshot) -> tuple[int, int]:
     Returns:
         The last number of the older index, and how many of those after it; (0, 0) for none.
     """
-    sql = "SELECT ifnull(min(seq), 0), ifnull(sum(count), 0) FROM archive WHERE name = '' AND count > 0"
+    sql = "SELECT ifnull(min(seq), 0), ifnull(sum(count), 0) FROM former WHERE count > 0"
     first, count = snapshot.fetch(sql)[0]
     return first, count
+
+
+def in_place(snapshot: Snapshot, place: str) -> list[Segment]:
+    """Return the segments in a place of the archive, `.archive/NAME/`."""
+    sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE name > ? AND name < ?"
+    return [*map(snapshot.segment_of, snapshot.fetch(sql, (place, f"{place[:-1]}0")))]
+
+
+def places(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the places of the archive that have segments, `.archive/NAME/`.
+
+    Cost: a look-up for each.
+    """
+    after = f"{ARCHIVE}/"
+    while rows := snapshot.fetch("SELECT min(name) FROM segment WHERE name > ? AND name < ?", (after, f"{ARCHIVE}0")):
+        if rows[0][0] is None:
+            return
+        place = place_of(rows[0][0])
+        yield place
+        after = f"{place[:-1]}0"  # what follows all names that begin with the place
+
+
+def meets(snapshot: Snapshot, place: str, interval: Interval) -> bool:
+    """Return whether a segment in a place of the archive may have data of an interval."""
+    sql = 'SELECT 1 FROM segment WHERE name > ? AND name < ? AND "begin" < ? AND "end" > ? LIMIT 1'
+    return bool(snapshot.fetch(sql, (place, f"{place[:-1]}0", interval.end, interval.begin)))
+
+
+def extent_of(snapshot: Snapshot, place: str) -> tuple[int, Interval | None]:
+    """Return how many data a place of the archive has, and the interval of its segments."""
+    sql = (
+        f'SELECT sum(ifnull({COUNTED}, (SELECT count(*) FROM datum WHERE reftime >= "begin" AND reftime < "end"'
+        ' AND datum.segment = segment.id))), min("begin"), max("end") FROM segment WHERE name > ? AND name < ?'
+    )
+    ((count, begin, end),) = snapshot.fetch(sql, (place, f"{place[:-1]}0"))
+    return count or 0, None if begin is None else Interval(begin, end)
+
+
+def moved(snapshot: Snapshot) -> list[tuple[int, str, str, int, Facts]]:
+    """Return generation, name, format, size and facts of what was moved to another folder and may have its old name."""
+    sql = "SELECT generation, name, format, size, mtime, inode, tail, checksum FROM moved"
+    return [(*row[:4], Facts(*row[4:])) for row in snapshot.fetch(sql)]
 
 
 def count_after(snapshot: Snapshot, seq: int) -> int:
@@ -284,20 +299,9 @@ def count_after(snapshot: Snapshot, seq: int) -> int:
     return int(snapshot.fetch("SELECT count(*) FROM datum WHERE seq > ?", (seq,))[0][0])
 
 
-def numbers_of(snapshot: Snapshot, segment: Segment, last: int) -> Iterator[tuple[int, int]]:
-    """Yield seq and reftime of one segment's data up to the seq `last`, in the order of appending."""
-    # Without the +, SQLite may read all data in the order of seq.
-    return chain.from_iterable(_data(snapshot, segment, "seq, reftime", f"AND +seq <= {last} ORDER BY +seq"))
-
-
-def numbered(snapshot: Snapshot, segment: Segment) -> Iterator[tuple[int, int, int]]:
-    """Yield seq, reftime and size of one segment's data."""
-    return chain.from_iterable(_data(snapshot, segment, "seq, reftime, size"))
-
-
 def second_copies(snapshot: Snapshot) -> set[str]:
-    """Return the names of the segments that have only second copies."""
-    rows = snapshot.fetch("SELECT name FROM segment WHERE unread & ?", (Copies.ALL,))
+    """Return the names of the segments that have second copies."""
+    rows = snapshot.fetch("SELECT name FROM segment WHERE unread & ?", (Copies.SOME | Copies.ALL,))
     return {name for (name,) in rows}
 
 
@@ -332,54 +336,6 @@ def sums_of(snapshot: Snapshot, segment: Segment) -> tuple[int, int]:
 def count_all(snapshot: Snapshot) -> int:
     """Return how many data there are."""
     return int(snapshot.fetch("SELECT count(*) FROM datum")[0][0])
-
-
-def archived_deletions(snapshot: Snapshot, archives: Sequence[str], after: int) -> Iterator[list[tuple[int, int]]]:
-    """Yield the deletions of data in an archive, with a seq above `after`: their seq and that of the datum.
-
-    Args:
-        archives: what the table `archived_deletion` calls the archive.
-    """
-    sql = (
-        "SELECT deletion.seq, datum FROM archived_deletion CROSS JOIN deletion"
-        " ON deletion.seq BETWEEN max(first, ?) AND last"
-        f" WHERE archive IN ({', '.join('?' * len(archives))}) AND last > ?"
-    )
-    return snapshot.select(sql, (after + 1, *archives, after), _ROWS)
-
-
-def count_archived_deletions(snapshot: Snapshot, archive: str, after: int) -> int:
-    """Return how many deletions of data in an archive, by its UUID, have a seq above `after`."""
-    sql = "SELECT ifnull(sum(last - max(first, ?) + 1), 0) FROM archived_deletion WHERE archive = ? AND last > ?"
-    return int(snapshot.fetch(sql, (after + 1, archive, after))[0][0])
-
-
-def still_present(snapshot: Snapshot, changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the deletions, given by their seq and that of the datum, whose datum is still in the index."""
-    if not changes:
-        return changes
-    sql = "SELECT seq FROM datum WHERE seq IN (SELECT value FROM json_each(?))"
-    there = {row[0] for row in snapshot.fetch(sql, (json.dumps([datum for _, datum in changes]),))}
-    return [change for change in changes if change[1] in there]
-
-
-def seqs_of(snapshot: Snapshot, tree: Expression) -> Iterator[list[int]]:
-    """Yield the seqs of the data that match, in ascending order, some at a time."""
-    where = snapshot.where(tree)
-    sql = f"SELECT seq FROM datum WHERE {where.sql} ORDER BY seq"
-    return ([seq for (seq,) in rows] for rows in snapshot.select(sql, where.values, _ROWS))
-
-
-def seqs_at(snapshot: Snapshot, segment: str, places: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
-    """Yield the seqs of the data at some places (offset, size) of a segment, in ascending order, some at a time."""
-    found = snapshot.segment_named(segment)
-    if found is None:
-        return iter(())
-    rest = "AND (offset, size) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?)) ORDER BY seq"
-    interval = interval_of(snapshot, found)
-    sql = f"SELECT seq FROM datum WHERE reftime >= ? AND reftime < ? AND segment = ? {rest}"
-    values = (interval.begin, interval.end, found.id, json.dumps(places))
-    return ([seq for (seq,) in rows] for rows in snapshot.select(sql, values, _ROWS))
 
 
 def rows_by_offset(snapshot: Snapshot, segment: Segment) -> Iterator[list[tuple[int, ...]]]:

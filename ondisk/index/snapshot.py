@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache, partial
 from itertools import chain
@@ -22,7 +22,7 @@ from ondisk.index.where import Condition, condition, resolve
 from ondisk.matcher import Expression, undeclared_in
 from ondisk.segment import Block, End, Facts
 from ondisk.segments.facts import Committed
-from ondisk.step import DAY, Step
+from ondisk.step import DAY, Step, inner_of, place_of
 
 if TYPE_CHECKING:
     from ondisk.index.index import Index
@@ -59,7 +59,7 @@ class Copies(IntEnum):
     SOME = 2
     """Some are equal to data of other segments."""
     ALL = 4
-    """All are also in the segment of the same name in another place: in an archive, or in the dataset."""
+    """All are also in the segment of the same name in another place."""
 
 
 class Segment(NamedTuple):
@@ -124,8 +124,8 @@ _BLOCKS_BEFORE = "SELECT offset, position, stored FROM block WHERE segment = ? A
 class Snapshot:
     """One state of the index, for a `with` block in one thread.
 
-    Several may be open at once, of a dataset and its archives. So `select` and `fetch` translate the errors of SQLite
-    where they occur: at the end of the block nobody knows which index an error came from.
+    Several may be open at once, of several datasets. So `select` and `fetch` translate the errors of SQLite where they
+    occur: at the end of the block nobody knows which index an error came from.
 
     Attributes:
         columns: of the index.
@@ -138,7 +138,8 @@ class Snapshot:
 
     def __init__(self, index: Index) -> None:
         self.columns = index.columns
-        self._excluded: tuple[str, str] | None = None
+        self._left_out: list[tuple[str, str]] = []
+        self._archived: dict[int, Segment] = {}
         self.index = index
         self._is_apart = False
 
@@ -299,21 +300,25 @@ class Snapshot:
         Raises:
             IndexCorrupt: the index does not know it, or its name is not one that ondisk creates.
         """
-        if (known := self.index.segments.get(id)) is not None:
+        if (known := self.index.segments.get(id) or self._archived.get(id)) is not None:
             return known
         row = self._row(f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE id = ?", (id,))
         if row is None:
             raise self.corrupt(f"it has data of a segment {id} that it does not know")
         segment = self.segment_of(row)
-        if not any(step.interval(segment.name.rpartition(".")[0]) for step in Step):
+        if not any(step.interval(inner_of(segment.name).rpartition(".")[0]) for step in Step):
             raise self.corrupt(f"{segment.name!r} is not the name of a segment")
         components(segment.name)
-        self.index.segments[segment.id] = segment
+        if place_of(segment.name):  # people rename its folder
+            self._archived[segment.id] = segment
+        else:
+            self.index.segments[segment.id] = segment
         return segment
 
     def fresh(self, segment: Segment) -> Segment:
         """Return a segment with its end and its facts in this state of the index; `segment` may have older ones."""
-        return self.segment_named(segment.name) or segment
+        row = self._row(f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE id = ?", (segment.id,))
+        return segment if row is None else self.segment_of(row)
 
     def segment_named(self, name: str) -> Segment | None:
         """Look up a segment by its name, with its present end; None if the index does not know it."""
@@ -429,22 +434,14 @@ class Snapshot:
         names = ("uuid", "seq", "generation", "committed_at", "lost")
         return dict(zip(names, self._row(sql, ()) or (None, 0, 0, None, 0), strict=True))
 
-    def exclude(self, runs: Iterable[tuple[int, int, int]], seqs: Iterable[Sequence[int]]) -> None:
-        """From now on skip some data in queries: another snapshot has them, or says that they were deleted.
-
-        Args:
-            runs: (segment id, first seq, last seq).
-            seqs: the seqs of single data, some at a time.
-
-        Memory: some bytes for each seq.
-        """
-        texts = (",".join(map(str, some)) for some in seqs)
-        self._excluded = json.dumps([*runs]), f"[{','.join(texts)}]"
+    def leave_out(self, places: Collection[str]) -> None:
+        """From now on skip the data of some places of the archive, `.archive/NAME/`, in queries."""
+        self._left_out = [(place, f"{place[:-1]}0") for place in places]
 
     @property
-    def is_excluding(self) -> bool:
-        """Whether queries skip some data, see `exclude`."""
-        return self._excluded is not None
+    def leaves_out(self) -> bool:
+        """Whether queries skip some data, see `leave_out`."""
+        return bool(self._left_out)
 
     def where(self, tree: Expression) -> Condition:
         """Return a condition as SQL, for this snapshot."""
@@ -454,16 +451,13 @@ class Snapshot:
             where = condition(resolve(tree, self.columns, self.connection), self.columns)
         except SQLITE_ERRORS as error:
             raise translated(error, self.index.directory) from error
-        if self._excluded is None:
+        if not self._left_out:
             return where
-        held = (
-            "NOT EXISTS (SELECT 1 FROM json_each(?) WHERE datum.segment = value ->> 0"
-            " AND datum.seq BETWEEN value ->> 1 AND value ->> 2)"
-            " AND datum.seq NOT IN (SELECT value FROM json_each(?))"
-        )
-        if undeclared_in(tree):  # first skip what is excluded: its bytes may be missing
-            return Condition(f"{held} AND ({where.sql})", [*self._excluded, *where.values])
-        return Condition(f"({where.sql}) AND {held}", [*where.values, *self._excluded])
+        places = " OR ".join(["name > ? AND name < ?"] * len(self._left_out))
+        held = f"datum.segment NOT IN (SELECT id FROM segment WHERE {places})"
+        values = [*chain.from_iterable(self._left_out)]
+        # First skip what is left out: its bytes may be needed for undeclared metadata.
+        return Condition(f"{held} AND ({where.sql})", [*values, *where.values])
 
     def _values(self, ids: Collection[int]) -> dict[int, str | bytes]:
         """Return the interned values with some ids."""

@@ -102,7 +102,7 @@ def why_not_successor(directory: Directory) -> str | None:
             if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
                 return "it is damaged"
             new = _described(connection)
-            before = {uuid for (uuid,) in connection.execute("SELECT uuid FROM archive WHERE name = ''")}
+            before = {uuid for (uuid,) in connection.execute("SELECT uuid FROM former")}
     except StorageError as error:
         return error.message
     except SQLITE_ERRORS as error:

@@ -1,4 +1,4 @@
-"""The tables of `index.sqlite`, revision 5.
+"""The tables of `index.sqlite`, revision 6.
 
     dataset    one row: the dataset's UUID, its counters, the configuration that the index was built for, how many data
                are lost until somebody acknowledges it, and the number up to which tokens have expired
@@ -22,17 +22,15 @@
     value      texts and bytes, each once; `datum` contains their ids, 0 for a missing field
     deletion   one row for each deleted or replaced datum; its `seq` comes from the same counter as that of data;
                `forgotten`: 1: nobody deleted the datum, it was lost; 2 or 3: its whole segment was too old, and was
-               dropped; 2: `keep_replaced` keeps that for a while. The datum 0 stands for data of an archive that were
-               lost, and whose numbers nobody knows
+               dropped; 2: `keep_replaced` keeps that for a while. The datum 0 stands for lost data whose numbers nobody
+               knows
     session    one row for each run of changes of one writer: the first number in it, the writer's session, and when
                it was committed; see `ondisk.index.changes`
     done       one row for each part of a source that was stored, see `ondisk.index.import_log`
-    archive    one row for each archive that the dataset has had: the UUID of its index, its name, its interval, the
-               last numbers that its index had given out, and how many data it had; with '' as its name, the UUID
-               that this index itself had before it was lost, rebuilt or exchanged
-    archived_deletion
-               one row for each run of deletions of data in an archive: the UUID of the archive's index, and the first
-               and the last `seq` of the run; '' stands for `.archive/last` in an index of revision 3 that was upgraded
+    former     one row for each UUID that this index had before it was lost, rebuilt or exchanged; `count`: how many
+               changes after the number `seq` were not found again since an older index was put back
+    moved      one row for each generation that was moved to another folder, and whose file may still have its name:
+               its name, format and facts; see `ondisk.segments.generations`
     source     of a replica: the dataset that it follows, by the UUID of that dataset's index; the UUID that this index
                had when the row was written; session, offset, index start and key of the token; host and port of the
                source's server, empty and 0 for a path; the bytes read so far; when it was committed; see
@@ -108,11 +106,10 @@ class Tables:
         _table("session", metadata, _key("first"), _column("id"), _column("committed_at"))
         _table("done", metadata, Column("source", TEXT, primary_key=True), Column("part", Any_, primary_key=True),
                sqlite_with_rowid=False)  # fmt: skip
-        _table("archive", metadata, Column("uuid", TEXT, primary_key=True), _column("name", TEXT),
-               Column("begin", Integer), Column("end", Integer), _column("seq"), _column("generation"),
-               _column("count"), sqlite_with_rowid=False)  # fmt: skip
-        _table("archived_deletion", metadata, Column("archive", TEXT, primary_key=True), _key("first"), _column("last"),
+        _table("former", metadata, Column("uuid", TEXT, primary_key=True), _column("seq"), _column("count"),
                sqlite_with_rowid=False)  # fmt: skip
+        _table("moved", metadata, _key("generation"), _column("name", TEXT), _column("format", TEXT), _column("size"),
+               *(Column(name, Integer) for name in ("mtime", "inode", "tail", "checksum")))  # fmt: skip
         _table("source", metadata, Column("uuid", TEXT, primary_key=True), _column("replica", TEXT), _column("session"),
                _column("offset"), _column("index_start"), Column("key", LargeBinary, nullable=False),
                _column("host", TEXT), _column("port"), _column("bytes_read"), _column("committed_at"),

@@ -41,7 +41,7 @@ def interval_of_sums(snapshot: Snapshot, tree: Expression) -> tuple[int, int] | 
     A condition on something else than the reftime has none, nor an interval that divides the data of a segment and day.
     """
     interval = exact_interval(tree)
-    if interval is None or snapshot.is_excluding:
+    if interval is None or snapshot.leaves_out:
         return None
     bounds = interval.begin, interval.end
     sql = (

@@ -17,13 +17,13 @@ from ondisk.index.atomic_change import AtomicChange
 from ondisk.index.changes import OWN, begin_session_at
 from ondisk.index.columns import insert_rows, stored_columns
 from ondisk.index.connection import sqlite_errors
-from ondisk.index.segment_rows import COUNTED, KnownArchive
+from ondisk.index.segment_rows import COUNTED
 from ondisk.index.snapshot import SEGMENT_COLUMNS, Segment, Snapshot
 from ondisk.index.sums import Sums
 from ondisk.index.where import condition, resolve
 from ondisk.matcher import Expression, undeclared_in
 from ondisk.segment import Block, Facts
-from ondisk.step import NOTHING, Interval
+from ondisk.step import Interval
 
 _CACHED_IDS = 200_000
 _SOME = 10_000  # rows
@@ -32,7 +32,7 @@ _NOTE_DELETION = "INSERT INTO deletion (seq, datum) VALUES (?, ?)"
 
 
 class Transaction(AtomicChange):
-    """Changes the rows of the index: data, segments, deletions and known archives."""
+    """Changes the rows of the index: data, segments and deletions."""
 
     def __enter__(self) -> Self:
         self._deleted: dict[int, tuple[int, int]] = {}  # segment → number and bytes of data that were deleted
@@ -81,19 +81,12 @@ class Transaction(AtomicChange):
         return [name for (name,) in self._rows(sql, (f"{folder}/", f"{folder}0", count))]
 
     def last_number(self) -> int | None:
-        """Return the highest number of a segment of a sequence; None without one."""
-        ((number,),) = self._rows("SELECT max(CAST(name AS INTEGER)) FROM segment WHERE name GLOB '[0-9]*.*'")
+        """Return the highest number of a segment of a sequence, also of an archived one; None without one."""
+        last = "replace(name, rtrim(name, replace(name, '/', '')), '')"  # what follows the last slash
+        sql = "SELECT max(CAST({} AS INTEGER)) FROM segment WHERE name GLOB '{}'"
+        own, archived = sql.format("name", "[0-9]*.*"), sql.format(last, ".archive/*")
+        ((number,),) = self._rows(f"SELECT max(ifnull(({own}), ({archived})), ifnull(({archived}), ({own})))")
         return None if number is None else int(number)
-
-    def know_archive(self, known: KnownArchive) -> None:
-        """Record an archive, or what is new about it."""
-        span = (None, None) if known.interval is None else (known.interval.begin, known.interval.end)
-        row = (known.uuid, known.name, *span, known.seq, known.generation, known.count)
-        self._execute("INSERT OR REPLACE INTO archive VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-
-    def forget_archives(self, uuids: Iterable[str]) -> None:
-        """Remove the records of archives."""
-        self._execute_many("DELETE FROM archive WHERE uuid = ?", ((uuid,) for uuid in uuids))
 
     def columns(self, metadata: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         """Turn metadata into columns of `datum`, one list for each declared field; texts and bytes become ids."""
@@ -130,21 +123,6 @@ class Transaction(AtomicChange):
         while some := [*islice(each, _SOME)]:
             self.count_deleted("SELECT value FROM json_each(?)", (json.dumps(some),))
             self.take_back(some)
-
-    def give_up(self, seqs: Iterable[int]) -> None:
-        """Remove rows of data that another segment stores now, and note their deletions.
-
-        Their bytes stay in their segments, which are marked as unread: a fix reads them again.
-        """
-        each = iter(seqs)
-        while some := [*islice(each, _SOME)]:
-            sql = "SELECT seq, segment FROM datum WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq"
-            rows = self._rows(sql, (json.dumps(some),))
-            for id_ in {segment for _, segment in rows}:
-                self.save_segment(self.segment(id_)._replace(unread=True), NOTHING)
-            present = [seq for seq, _ in rows]
-            self.note_deleted(present)
-            self.take_back(present)
 
     def count_deleted(self, seqs: str, values: Sequence[Any] = ()) -> None:
         """Count data as deleted from their segments, whose bytes stay there. Call it before their rows are removed.
@@ -183,38 +161,13 @@ class Transaction(AtomicChange):
         self._execute("UPDATE segment SET deleted = ? WHERE id = ?", (deleted, segment.id))
 
     def note_deleted(self, seqs: Sequence[int]) -> None:
-        """Note deletions of data, in the order of changes: of another index, already removed, or removed next.
+        """Note deletions of data, in the order of changes: already removed, or removed next.
 
         A replica notes none: it gets them from its source.
         """
         if self.is_replica:
             return
         self._execute_many(_NOTE_DELETION, zip(self.take_seqs(len(seqs)), seqs, strict=True))
-
-    def note_archived(self, archive: str, seqs: Iterable[Sequence[int]]) -> int:
-        """Note deletions of data in an archive, and return how many.
-
-        Args:
-            archive: the UUID of its index.
-            seqs: those of the data, some at a time.
-        """
-        first = last = self.take_seqs(0).start
-        for some in seqs:
-            self.note_deleted(some)
-            last += len(some)
-        if last > first:
-            self._execute("INSERT INTO archived_deletion VALUES (?, ?, ?)", (archive, first, last - 1))
-        return last - first
-
-    def delete_as(self, changes: Sequence[tuple[int, int]]) -> None:
-        """Delete data with the numbers that another index gave: (seq of the deletion, seq of the datum).
-
-        Data that are not in this index are skipped.
-        """
-        note = "INSERT OR IGNORE INTO deletion (seq, datum) SELECT ?, seq FROM datum WHERE seq = ?"
-        self._execute_many(note, changes)
-        self.drop_rows(datum for _, datum in changes)
-        self.advance_seq(max(number for number, _ in changes))
 
     def seqs_from(self, first: int) -> set[int]:
         """Return the seqs of the data in the index, from `first` on."""
@@ -290,12 +243,11 @@ class Transaction(AtomicChange):
         return len(seqs)
 
     def remove(
-        self, segment: Segment, *, moved: bool = False, lost: bool = False, old: bool = False, kept: bool = False
+        self, segment: Segment, *, lost: bool = False, old: bool = False, kept: bool = False
     ) -> int:
         """Remove a segment with all its data, and return how many data it had.
 
         Args:
-            moved: another index has the data now, so no deletion is noted.
             lost: nobody deleted the data: note them as forgotten, and count them as lost. So are those whose rows
                 another program has removed, as the sums show.
             old: the data are too old; nobody has asked to delete just these.
@@ -306,19 +258,16 @@ class Transaction(AtomicChange):
         if lost:
             rows = self._rows(f"SELECT ifnull({COUNTED}, 0) FROM segment WHERE id = ?", (segment.id,))
             counted = rows[0][0] if rows else 0
-        if moved:
-            removed = self._execute(f"DELETE FROM datum WHERE seq IN ({sql})", (segment.id,)).rowcount
-        else:
-            first = self.seq
-            if lost:
-                self.note_lost(sql, (segment.id,))
-            removed = self._delete(sql, (segment.id,))
-            if lost:
-                self._forgot(first, removed)
-                self.count_unnamed_lost(max(0, counted - removed))
-                removed = max(removed, counted)
-            elif old:
-                self._note_age(first, kept=kept)
+        first = self.seq
+        if lost:
+            self.note_lost(sql, (segment.id,))
+        removed = self._delete(sql, (segment.id,))
+        if lost:
+            self._forgot(first, removed)
+            self.count_unnamed_lost(max(0, counted - removed))
+            removed = max(removed, counted)
+        elif old:
+            self._note_age(first, kept=kept)
         self.supersede(segment)
         return removed
 
@@ -354,16 +303,10 @@ class Transaction(AtomicChange):
     def trim_deletions(self, last: int, count: int) -> int:
         """Remove up to `count` deletions with numbers up to `last`; return how many. Older tokens expire.
 
-        Those of data in archives stay: an archive that comes back may still need them. So do those of lost data: a
-        replica that compares itself with this dataset must not take them for deleted.
+        Those of lost data stay: a replica that compares itself with this dataset must not take them for deleted.
         """
-        kept = self._rows("SELECT first, last FROM archived_deletion WHERE first <= ? ORDER BY first", (last,))
-        some = "SELECT seq FROM deletion WHERE seq BETWEEN ? AND ? AND forgotten != 1 LIMIT ?"
-        sql = f"DELETE FROM deletion WHERE seq IN ({some})"
-        removed = begin = 0
-        for first, end in (*kept, (last + 1, last)):
-            removed += self._execute(sql, (begin, first - 1, count - removed)).rowcount
-            begin = max(begin, end + 1)
+        some = "SELECT seq FROM deletion WHERE seq <= ? AND forgotten != 1 LIMIT ?"
+        removed = self._execute(f"DELETE FROM deletion WHERE seq IN ({some})", (last, count)).rowcount
         if removed:
             self._execute("UPDATE dataset SET expired = max(expired, ?)", (last,))
             self._execute(
@@ -392,7 +335,7 @@ class Transaction(AtomicChange):
             count: None for all of them.
         """
         left = "0" if count is None else f"max(0, count - {count:d})"
-        self._execute(f"UPDATE archive SET count = {left} WHERE name = '' AND count > 0")
+        self._execute(f"UPDATE former SET count = {left} WHERE count > 0")
 
     def acknowledge(self) -> int:
         """Count no data as lost any more, and return how many were."""
@@ -435,6 +378,30 @@ class Transaction(AtomicChange):
         sets = "id = ?, mtime = ?, inode = ?, tail = ?, checksum = ?, checked = NULL"
         values = (new.id, facts.mtime, facts.inode, facts.tail, facts.checksum)
         self._execute(f"UPDATE segment SET {sets} WHERE id = ?", (*values, old.id))
+
+    def move(self, old: Segment, new: Segment, interval: Interval) -> None:
+        """Give all data of a segment to a new one in another folder, at the same places, with its blocks."""
+        self.sums.move(old.id, new.id)
+        sql = f"SELECT seq FROM {self.data_of(old)} WHERE segment.id = ?"
+        self._execute(f"UPDATE datum SET segment = ? WHERE seq IN ({sql})", (new.id, old.id))
+        self._execute("UPDATE block SET segment = ? WHERE segment = ?", (new.id, old.id))
+        (noted,) = self._rows("SELECT deleted, checked_at, checked FROM segment WHERE id = ?", (old.id,))
+        self.supersede(old)
+        self.save_segment(new, interval)
+        self._execute("UPDATE segment SET deleted = ?, checked_at = ?, checked = ? WHERE id = ?", (*noted, new.id))
+
+    def note_moved(self, old: Segment) -> None:
+        """Record a generation that was moved to another folder, so that its file loses its name after the commit."""
+        values = (old.id, old.name, old.format, old.end.size, *old.facts)
+        self._execute("INSERT INTO moved VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def forget_moved(self, generations: Iterable[int]) -> None:
+        """Forget moved generations whose files have lost their names."""
+        self._execute_many("DELETE FROM moved WHERE generation = ?", ((each,) for each in generations))
+
+    def rename(self, names: Iterable[tuple[str, str]]) -> None:
+        """Give segments whose files have other names now, those names: old and new ones."""
+        self._execute_many("UPDATE segment SET name = ? WHERE name = ?", ((new, old) for old, new in names))
 
     def deleted_from(self) -> list[Segment]:
         """Return the segments from which this transaction has counted data as deleted."""

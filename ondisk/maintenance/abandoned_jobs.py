@@ -16,7 +16,7 @@ def diagnosed(access: Access, now: float | None = None) -> Iterator[Diagnosis]:
         now: seconds since 1970; None for the present.
     """
     for job in jobs(access.directory, now):
-        name = f"{access.prefix}{STAGED}/{job.name}"
+        name = f"{STAGED}/{job.name}"
         if job.runs:
             reason = "a job staged it that is running, or was killed less than a day ago"
             yield Diagnosis(name, State.OK, (reason,))

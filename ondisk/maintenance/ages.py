@@ -10,21 +10,22 @@ import time
 from dataclasses import dataclass
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.away import maintained, missing
 from ondisk.errors import command
 from ondisk.index import Snapshot, segment_rows
 from ondisk.index.totals import totals
 from ondisk.maintenance import holds
 from ondisk.maintenance.states import State
 from ondisk.matcher import Everything
-from ondisk.step import Interval, days_ago
+from ondisk.segments.places import place
+from ondisk.step import LAST, Interval, days_ago, place_of
 
 _HOUR = 3600  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """From when `delete_age`, `quarantine_age` and `deletions_kept` count, in a dataset and its archive.
+    """From when `delete_age`, `quarantine_age` and `deletions_kept` count.
 
     `ondisk.maintenance.holds` has the rules. `archive_age` counts from what the clock says.
 
@@ -41,7 +42,7 @@ class Ages:
     away: str | None = None
 
     @classmethod
-    def of(cls, dataset: DatasetAccess, now: float | None = None, *, by_age: bool = False) -> Ages:
+    def of(cls, dataset: Access, now: float | None = None, *, by_age: bool = False) -> Ages:
         """Return from when ages count, and what prevents deleting and archiving.
 
         Args:
@@ -50,7 +51,9 @@ class Ages:
         """
         now = time.time() if now is None else now
         config = dataset.config
-        away = None if config.archive_age is None else dataset.archives.record.why_not_archived()
+        away = None
+        if config.archive_age is not None and (last := place(dataset.directory, LAST)).identity is not None:
+            away = None if last.why_away is None else missing(dataset.directory, last).message
         if by_age or (config.delete_age is config.deletions_kept is config.quarantine_age is None):
             return cls(now, away=away)
         clock = int(now * 1_000_000)
@@ -64,11 +67,9 @@ class Ages:
         now = counted_from / 1_000_000
         if config.delete_age is None:
             return cls(now, None, needs_commit, away)
-        expired = total = 0
-        for access in dataset.archives.maintained():
-            with access.current().index.snapshot() as snapshot:
-                old, count = segment_rows.ended_by(snapshot, days_ago(config.delete_age, now))
-            expired, total = expired + old, total + count
+        with dataset.current().index.snapshot() as snapshot:
+            before = days_ago(config.delete_age, now)
+            expired, total = segment_rows.ended_by(snapshot, before, maintained(config))
         if holds.too_many(expired, total):
             return cls(now, f"{expired} of {total} segments are that old at once", needs_commit, away)
         return cls(now, None, needs_commit, away)
@@ -86,30 +87,34 @@ class AgeLimits:
 
     Attributes:
         archive_before, delete_before: microseconds since 1970; None: never.
+        places: in which segments are deleted; they are archived from the dataset's own folders, "".
     """
 
     archive_before: int | None = None
     delete_before: int | None = None
+    places: tuple[str, ...] = ("",)
 
     @classmethod
     def of(cls, access: Access, now: float | None, ages: Ages | None) -> AgeLimits:
-        """Return the limits of a dataset or an archive.
+        """Return the limits of a dataset.
 
         Args:
             now: what the clock says, seconds since 1970; None to read it.
             ages: what `delete_age` counts from; None for `now`.
         """
-        archive_age, delete_age = access.ages
+        archive_age, delete_age = access.config.archive_age, access.config.delete_age
         return cls(
             None if archive_age is None else days_ago(archive_age, now),
             None if delete_age is None else days_ago(delete_age, now if ages is None else ages.now),
+            tuple(maintained(access.config)),
         )
 
-    def state_of(self, interval: Interval) -> tuple[State, list[str]]:
-        """Return DELETE_AGE or ARCHIVE_AGE and the reason, or OK and no reason."""
-        if self.delete_before is not None and interval.end <= self.delete_before:
+    def state_of(self, name: str, interval: Interval) -> tuple[State, list[str]]:
+        """Return DELETE_AGE or ARCHIVE_AGE and the reason for a segment, or OK and no reason."""
+        mine = place_of(name)
+        if self.delete_before is not None and interval.end <= self.delete_before and mine in self.places:
             return State.DELETE_AGE, ["it is old enough to be deleted"]
-        if self.archive_before is not None and interval.end <= self.archive_before:
+        if self.archive_before is not None and interval.end <= self.archive_before and not mine:
             return State.ARCHIVE_AGE, ["it is old enough to be archived"]
         return State.OK, []
 
@@ -119,10 +124,10 @@ NO_LIMITS = AgeLimits()
 
 def by_age_remedy(access: Access, doubt: str) -> str:
     """Return the reason for which something is not deleted by age, and the command that deletes it."""
-    return f"{doubt}; to delete it, run {command('repack', access.dataset_path, '--yes', '--by-age')}"
+    return f"{doubt}; to delete it, run {command('repack', access.path, '--yes', '--by-age')}"
 
 
-def _last_commit(dataset: DatasetAccess, snapshot: Snapshot) -> int:
+def _last_commit(dataset: Access, snapshot: Snapshot) -> int:
     """Return when the index was last changed, as it was when this was read, at most an hour ago.
 
     Otherwise the commits of a fix would make a wrong clock look right to the repack after it.

@@ -1,96 +1,253 @@
-"""Archive and unarchive: move segments from the dataset to its archive, and back.
+"""Archive and unarchive: move segments to a folder of the archive, and back; rename such a folder, or call it offline.
 
-A move commits the segment to its new place first, and then drops it from the old one. If a crash comes between, both
-contain it: queries skip one of them (see `ondisk.dataset.archives`), and `settle` drops it from the dataset.
+A move is one commit: the segment gets a new generation in the other folder, see `ondisk.segments.generations`. A crash
+before it leaves hidden files, which the next opening removes; after a crash that comes after it, the next opening takes
+the old file its name.
 """
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess
-from ondisk.dataset.overlap import common, in_both
-from ondisk.errors import (
-    AuthenticationFailed,
-    KeyMissing,
-    LockError,
-    OndiskError,
-    SegmentCorrupt,
-    SegmentMissing,
-    StateError,
-    command,
-)
+from ondisk.dataset.away import away_in, missing
+from ondisk.errors import AlreadyExists, InvalidInput, NotFound, OndiskError, SegmentMissing, StateError, command, shown
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
-from ondisk.maintenance.check import wrong_with
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import UNREAD, Inspection, check_trusted
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known
-from ondisk.maintenance.second_copy import is_second_copy, is_verified, remove_copy
-from ondisk.maintenance.segment_kind import Move
-from ondisk.maintenance.single_copies import keep_single_copies
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
+from ondisk.segments import places
 from ondisk.segments.file_errors import changed
+from ondisk.segments.places import Identity
+from ondisk.step import ARCHIVE, LAST, inner_of, place_of
 
-_POLL = 0.01  # seconds
 UNMOVABLE = State.CORRUPTED | State.MISSING | State.UNALIGNED | State.DELETED
 """The states of segments that cannot be moved."""
 
 
-def archive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
+def archive(access: Access, names: Iterable[str]) -> list[Done]:
     """Move segments to `.archive/last`, whatever their age.
 
     Raises:
-        SegmentMissing: the index does not know the segment.
+        SegmentMissing: the index does not know the segment, or `.archive/last` is away.
         StateError: the segment is in a state of `UNMOVABLE`, or its data must be merged with a damaged segment.
-        NeedsCheck: an index was lost, and may not know all data.
+        NeedsCheck: the index was lost, and may not know all data.
         OndiskError: every error ends the work; `error.context["report"]` contains the segments moved before it.
 
-    Durability: the archive commits, then the dataset; at every moment, every datum is in at least one of them.
+    Durability: one commit for each segment.
     Locks: takes the writers' lock for each segment.
     """
     with _reporting(access) as done:
         before = _known_before(access)
         for name in names:
-            archived(access, name, done, before.get(name))
+            done.append(archived(access, name, before.get(name)))
     return done
 
 
-def planned(dataset: DatasetAccess, names: Iterable[str], verb: str) -> list[Done]:
+def archived(access: Access, name: str, before: Known | None = None) -> Done:
+    """Move one segment to `.archive/last`, and merge it with a segment of the same name there.
+
+    Args:
+        before: as for `Inspection.examine`; None if all segments were diagnosed just before.
+    """
+    return _moved(access, name, LAST + name, "archive", before)
+
+
+def unarchive(access: Access, names: Iterable[str]) -> list[Done]:
+    """Move segments of the archive back to the dataset's own folders.
+
+    Args:
+        names: `.archive/NAME/…`; without a place, those of `.archive/last`.
+
+    Raises:
+        SegmentMissing, StateError, NeedsCheck: as `archive`; also if it is a queue that has a consumer, or the name is
+            not one of the dataset's step.
+        OndiskError: every error ends the work; `error.context["report"]` contains the segments moved before it.
+
+    Durability, Locks: as `archive`.
+    """
+    with _reporting(access) as done:
+        before = _known_before(access)
+        for name in map(_archived_name, names):
+            _check_returns(access, name)
+            done.append(_moved(access, name, inner_of(name), "unarchive", before.get(name)))
+    return done
+
+
+def planned(access: Access, names: Iterable[str], verb: str) -> list[Done]:
     """Return what `archive` or `unarchive` would do, and change nothing.
 
     Raises:
         As these, if they are certain to: `error.context["report"]` contains the segments that would be moved before it.
     """
-    with _reporting(dataset) as done:
-        last = dataset.archives.last()
-        if verb == "unarchive":
-            dataset.archives.check_last()
-        source, target = (dataset, last) if verb == "archive" else (last or dataset, dataset)
-        for place in (source, target):
-            if place is not None:
-                check_trusted(place)
-        before = _known_before(source)
-        for name in names:
-            inner = name.removeprefix(source.prefix)
-            if verb == "unarchive" and last is None:
-                raise _no_archive(dataset, name)
+    with _reporting(access) as done:
+        check_trusted(access)
+        before = _known_before(access)
+        for name in names if verb == "archive" else map(_archived_name, names):
+            target = LAST + name if verb == "archive" else inner_of(name)
             if verb == "unarchive":
-                _check_not_consumed(dataset, source.prefix + inner)
-            if source is dataset and last is not None and inner not in before and is_second_copy(source, inner, last):
-                done.append(Done(inner, State.OK, (), verb))  # see `_finish`
-                continue
-            diagnosis, _ = _movable(source, inner, before.get(inner))
-            if target is not None:
-                _check_whole(target, inner)
-            done.append(Done(source.prefix + inner, diagnosis.state, diagnosis.reasons, verb))
+                _check_returns(access, name)
+            _check_there(access, name, target)
+            diagnosis, _ = _movable(access, name, before.get(name))
+            _check_whole(access, target)
+            done.append(Done(name, diagnosis.state, diagnosis.reasons, verb))
     return done
+
+
+def rename(access: Access, name: str, new: str) -> None:
+    """Rename a folder of the archive, `.archive/NAME`, with its segments in one commit.
+
+    Queries go on: a reader that does not find a segment looks for it in the other folders of the archive.
+
+    Raises:
+        NotFound: there is no such folder.
+        SegmentMissing: it is away or offline.
+        AlreadyExists: the new one exists, or the index has segments of it.
+        InvalidInput: the new name is not that of a folder.
+
+    Durability: renames the folder, synced, then commits. After a crash between these, the next fix or repack commits.
+    Locks: the writers' lock.
+    """
+    old, to = f"{ARCHIVE}/{_folder(name)}/", f"{ARCHIVE}/{_folder(new)}/"
+    directory = access.directory
+    with access.transaction("archive") as transaction:
+        found = places.place(directory, old)
+        if found.why_away is not None:
+            raise missing(directory, found) if found.identity is not None else _no_place(access, name)
+        with access.current().index.snapshot() as snapshot:
+            names = [each.name for each in segment_rows.in_place(snapshot, old)]
+            taken = bool(segment_rows.in_place(snapshot, to))
+        if taken or directory.stat(to.rstrip("/")) is not None or places.place(directory, to).identity is not None:
+            raise AlreadyExists(f"{directory.path / to} exists already", hint="Choose another name.")
+        _note(access, transaction, old)
+        directory.rename(old.rstrip("/"), to.rstrip("/"))
+        transaction.on_rollback(lambda: directory.rename(to.rstrip("/"), old.rstrip("/")))
+        transaction.rename((each, to + inner_of(each)) for each in names)
+        transaction.after_commit(partial(take_identity, access, old, to))
+        transaction.commit()
+
+
+def take_identity(access: Access, old: str, new: str) -> None:
+    """Give a folder of the archive that was renamed the identity of the old one on the dataset's disk."""
+    found = places.place(access.directory, old).identity
+    if found is not None:
+        places.write(access.directory, new, found, only_outside=True)
+    places.forget(access.directory, old)
+
+
+def set_offline(access: Access, name: str, *, offline: bool) -> None:
+    """Say that a folder of the archive is away for long, or end that.
+
+    While it is offline, check says nothing about it, queries warn and leave its data out, and nothing in it is touched.
+
+    Raises:
+        NotFound: the index has no data in it.
+        StateError: it is `last`, to which repack moves segments.
+
+    Durability: one file is replaced, and synced.
+    Locks: the writers' lock.
+    """
+    place = f"{ARCHIVE}/{_folder(name)}/"
+    if place == LAST and offline:
+        hint = f"Rename it first: {command('archive', access.path, '--rename', 'last', 'NAME', '--yes')}."
+        raise StateError(f"{access.path / place} cannot be offline: repack moves segments there", hint=hint)
+    with access.locked("archive"):
+        with access.current().index.snapshot() as snapshot:
+            count, interval = segment_rows.extent_of(snapshot, place)
+        before = places.place(access.directory, place).identity
+        if not count and (before is None or offline):
+            raise _no_place(access, name)
+        if before is None or count:
+            places.note_move(access.directory, place, 0 if before is None else before.generation, count, interval,
+                             only_outside=True)  # fmt: skip
+        now = places.place(access.directory, place).identity
+        assert now is not None
+        places.write(access.directory, place, now._replace(is_offline=offline), only_outside=True)
+
+
+def forget(access: Access, name: str) -> Done:
+    """Remove the segments of a folder of the archive that is away from the index, and count their data as lost.
+
+    Raises:
+        StateError: it is not away.
+        NotFound: neither the index nor a file knows of it.
+
+    Durability: one commit, then the file with its identity is removed.
+    Locks: the writers' lock.
+    """
+    place = f"{ARCHIVE}/{_folder(name)}/"
+    with access.transaction("fix") as transaction:
+        _, found = _forgettable(access, place)
+        with access.current().index.snapshot() as snapshot:
+            segments = segment_rows.in_place(snapshot, place)
+        lost = sum(transaction.remove(each, lost=True) for each in segments)
+        if not segments and found is not None:  # the index that knew them was lost
+            transaction.count_unnamed_lost(found.count)
+            lost = found.count
+        transaction.after_commit(lambda: places.forget(access.directory, place))
+        transaction.commit()
+    return _forgotten(place, lost)
+
+
+def would_forget(access: Access, name: str) -> Done:
+    """Return what `forget` would do; raise as it does."""
+    place = f"{ARCHIVE}/{_folder(name)}/"
+    count, found = _forgettable(access, place)
+    return _forgotten(place, count or (0 if found is None else found.count))
+
+
+def _forgotten(place: str, lost: int) -> Done:
+    reason = "it is gone for good, and its data are lost"
+    return Done(place.rstrip("/"), State.MISSING, (reason,), "forget", 0, lost)
+
+
+def _forgettable(access: Access, place: str) -> tuple[int, Identity | None]:
+    """Return how many data the index has in a place, and the identity of that."""
+    with access.current().index.snapshot() as snapshot:
+        count, _ = segment_rows.extent_of(snapshot, place)
+        is_known = bool(segment_rows.in_place(snapshot, place))
+    found = places.place(access.directory, place)
+    if found.why_away is None:
+        hint = "Remove single segments that are missing with --forget alone."
+        raise StateError(f"{access.path / place} is there, and is not forgotten", hint=hint)
+    if not is_known and found.identity is None:
+        raise _no_place(access, place.split("/")[1])
+    return count, found.identity
+
+
+def _moved(access: Access, name: str, target: str, verb: str, before: Known | None) -> Done:
+    """Move one segment, in one commit."""
+    directory = access.directory
+    with access.transaction(verb) as transaction:
+        check_trusted(access)
+        _check_there(access, name, target)
+        diagnosis, segment = _movable(access, name, before)
+        _check_whole(access, target)
+        kind, committed = kind_of(access.format(segment.format)), access.committed(segment)
+        size = directory.stat(name)
+        # Before the new file gets its name: that is what shows the next opening that this is left to do.
+        transaction.after_commit(lambda: kind.leave(directory, segment.name, segment.id, committed))
+        access.clean_up_later(name)
+        transaction.note_moved(segment)
+        is_linked = kind.move(access, transaction, segment, target)
+        transaction.check_space()
+        for place in {place_of(name), place_of(target)} - {""}:
+            _note(access, transaction, place)
+        transaction.commit()
+    is_freed = size is not None and not is_linked and kind.is_one_file and transaction.unread
+    return Done(name, diagnosis.state, diagnosis.reasons, verb, size.st_size if size is not None and is_freed else 0)
+
+
+def _note(access: Access, transaction: Transaction, place: str) -> None:
+    """Write the identity of a place as it will be after a transaction."""
+    inside = Snapshot.inside(access.current().index, transaction.connection)
+    places.note_move(access.directory, place, transaction.generation, *segment_rows.extent_of(inside, place))
 
 
 @contextlib.contextmanager
@@ -104,160 +261,37 @@ def _reporting(access: Access) -> Iterator[list[Done]]:
         raise
 
 
-def archived(access: DatasetAccess, name: str, done: list[Done], before: Known | None = None) -> Done:
-    """Move one segment to `.archive/last`, and merge it with a segment of the same name there.
-
-    Args:
-        done: gets the result as soon as it is committed, also if the disk fails after the commit.
-        before: as for `Inspection.examine`; None if all segments were diagnosed just before.
-    """
-    archives = access.archives
-    there = archives.last()
-    if there is not None and _finish(access, there, name):
-        done.append(Done(name, State.OK, (), "archive"))
-        return done[-1]
-    for place in (access, there):
-        if place is not None and not place.needs_check():
-            keep_single_copies(place, archives, name, "archive")
-    with access.transaction("archive") as transaction:
-        check_trusted(access)
-        last = archives.make_last()
-        check_trusted(last)
-        archives.complete_deletes()
-        _remove_unknown_copy(last, name, access)
-        diagnosis, segment = _movable(access, name, before)
-        _check_whole(last, name)
-        with access.current().index.snapshot() as snapshot:
-            count = segment_rows.count_of(snapshot, segment)
-        move = _move(access, last, segment)
-        with last.transaction("archive") as of_archive:
-            move.copy(of_archive)
-            of_archive.check_space()
-            of_archive.commit()
-        transaction.advance_seq(of_archive.seq)
-        transaction.know_archive(archives.record.with_moved(last, count))
-        size = _drop(access, transaction, segment, may_keep=move.is_apart)
-        done.append(Done(name, diagnosis.state, diagnosis.reasons, "archive", 0 if move.is_linked else size))
-    return done[-1]
+def _archived_name(name: str) -> str:
+    return name if place_of(name) else LAST + name
 
 
-def unarchive(access: DatasetAccess, names: Iterable[str]) -> list[Done]:
-    """Move segments of `.archive/last` back to the dataset.
-
-    Raises:
-        SegmentMissing: the archive does not know the segment.
-        StateError, NeedsCheck: as `archive`; also if it is a queue that has a consumer.
-        LockError: queries that began earlier take too long. The data are safe, and the next repack archives them again.
-        OndiskError: every error ends the work; `error.context["report"]` contains the segments moved before it.
-
-    Durability: the dataset commits; then, when nobody reads an older snapshot of the dataset, the archive commits.
-    Locks: takes the writers' locks of dataset and archive for each segment.
-    """
-    with _reporting(access) as done:
-        access.archives.check_last()
-        last = access.archives.last()
-        before = {} if last is None else _known_before(last)
-        for name in names:
-            if last is None:
-                raise _no_archive(access, name)
-            inner = name.removeprefix(last.prefix)
-            for place in (last, access):
-                if not place.needs_check():
-                    keep_single_copies(place, access.archives, inner, "unarchive")
-            with access.transaction("unarchive") as transaction, last.transaction("unarchive") as of_archive:
-                check_trusted(access)
-                check_trusted(last)
-                _check_not_consumed(access, last.prefix + inner)
-                _, segment = _movable(last, inner, before.get(inner))
-                _check_whole(access, inner)
-                move = _move(last, access, segment)
-                move.copy(transaction)
-                transaction.after_commit(partial(_drop_unread, access, last, of_archive, segment, move.is_apart))
-                transaction.commit()
-                done.append(Done(last.prefix + inner, State.OK, (), "unarchive"))
-        access.archives.record.update(recount=True)
-    return done
+def _folder(name: str) -> str:
+    """Return the name of a folder of the archive, after a check."""
+    if not name or name.startswith(".") or "/" in name:
+        raise InvalidInput(f"{shown(name)} is not the name of a folder in {ARCHIVE}", hint="Write for example 2024.")
+    return name
 
 
-def settle(access: DatasetAccess) -> None:
-    """Finish what a crash interrupted: deletes of archived data, and moves of segments.
-
-    Locks: takes the writers' lock only if there is something to do.
-    """
-    if access.archives.has_pending():
-        with access.locked("delete"):
-            access.archives.complete_deletes()
-    last = access.archives.last()
-    if last is None:
-        return
-    with access.current().index.snapshot() as main, last.current().index.snapshot() as there:
-        both = _moved(main, there)
-    for name in both:
-        # Both files stay. A check reports what is wrong, and an opening with the keys tries again.
-        with contextlib.suppress(SegmentCorrupt, KeyMissing, AuthenticationFailed):
-            _finish(access, last, name)
-
-
-def _finish(access: Access, last: Access, name: str) -> bool:
-    """Finish a move to the archive that a crash interrupted; data appended to the segment since then stay.
-
-    Returns:
-        Whether there was such a move, and the whole segment is in the archive now.
-
-    Raises:
-        SegmentCorrupt: its data cannot be read from the archive, or not with the same bytes. Nothing was dropped.
-    """
-    if _remove_unknown_copy(access, name, last):  # a crash came before its files were removed
-        return True
-    with access.transaction("archive") as transaction:
-        with access.current().index.snapshot() as main, last.current().index.snapshot() as there:
-            segment, other = main.segment_named(name), there.segment_named(name)
-            if segment is None or other is None:
-                return False
-            count = sum(1 for _ in common(main, there, segment, other))
-            if not count:
-                return False
-            is_equal = is_verified(access.current(), main, segment, last.current(), there, other)
-            # If only the file in the dataset is damaged, the archive's has all that is left of it, and all data.
-            if not is_equal and not (is_second_copy(access, name, last) and wrong_with(last, name) is None):
-                hint = f"{command('check', access.path, '--accurate')} reports what is wrong with it."
-                message = f"{last.path / name} differs from {access.path / name}, though a move began to replace that"
-                raise SegmentCorrupt(message, hint=hint, segment=last.prefix + name)
-            is_whole = count == segment_rows.count_of(main, segment)
-            if not is_whole:
-                transaction.drop_rows(common(main, there, segment, other))
-        if is_whole:  # into a folder, the move may have merged them
-            _drop(access, transaction, segment, may_keep=kind_of(access.format(segment.format)).is_one_file)
-        else:
-            transaction.commit()
-        return is_whole
-
-
-def _remove_unknown_copy(access: Access, name: str, other: Access) -> bool:
-    """Remove a second copy of a segment that the index does not know, and return whether there was one.
-
-    It stays while a query may read it, which began before the segment was archived; a fix and a repack remove it later.
-    """
-    with access.locked("archive"):
-        with access.current().index.snapshot() as snapshot:
-            is_known = snapshot.segment_named(name) is not None
-        if is_known or access.directory.stat(name) is None or not is_second_copy(access, name, other):
-            return False
-        check_trusted(access)
-        if access.current().index.checkpoint():
-            remove_copy(access, name)
-    return True
-
-
-def _moved(main: Snapshot, archive: Snapshot) -> list[str]:
-    """Return the names of the segments whose data are in both."""
-    return [archive.segment(id_).name for id_ in dict.fromkeys(id_ for id_, _, _ in in_both(main, archive))]
+def _no_place(access: Access, name: str) -> NotFound:
+    return NotFound(f"{access.path} has no archived data in {ARCHIVE}/{name}", hint="`ondisk info` lists the archives.")
 
 
 def _known_before(access: Access) -> dict[str, Known]:
     """Return what the index knows about all segments, including data with reftimes outside their segment's interval."""
     with access.current().index.snapshot() as snapshot:
         return {each.segment.name: each for each in all_known(access, snapshot)}
+
+
+def _check_there(access: Access, *names: str) -> None:
+    """Raise if a folder of one of the segments is away or offline."""
+    for place in {*map(place_of, names)} - {""}:
+        found = places.place(access.directory, place)
+        if found.identity is not None and found.why_away is not None:
+            raise missing(access.directory, found)
+    with access.current().index.snapshot() as snapshot:
+        for found in away_in(snapshot):
+            if found.name in map(place_of, names):
+                raise missing(access.directory, found)
 
 
 def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis, Segment]:
@@ -278,12 +312,15 @@ def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis
     return diagnosis, known.segment
 
 
-def _check_not_consumed(access: Access, name: str) -> None:
-    """Raise if a segment would come back to a queue that has a consumer.
+def _check_returns(access: Access, name: str) -> None:
+    """Raise if an archived segment cannot be one of the dataset's own folders.
 
-    That may be after its number, and remove it unread; or have read a part of a newer segment of this number, with
-    which it would be merged in the order of time.
+    A consumer of the queue may be after its number, and remove it unread; or have read a part of a newer segment of
+    this number, with which it would be merged in the order of time.
     """
+    if access.config.step.interval(inner_of(name).rpartition(".")[0]) is None:
+        hint = "Queries find its data where it is."
+        raise StateError(f"{access.path / name} cannot be moved: its name is not one of the step", hint=hint)
     if access.config.is_sequence and access.directory.stat(NAME) is not None:
         path = access.path / name
         hint = (
@@ -304,34 +341,10 @@ def _check_whole(access: Access, name: str) -> None:
         raise _refused(access, name, diagnosis, "merged")
 
 
-def _no_archive(access: Access, name: str) -> SegmentMissing:
-    return SegmentMissing(f"{access.path} has no archive", hint="Nothing was archived yet.", segment=name)
-
-
 def _refused(access: Access, name: str, diagnosis: Diagnosis | None, verb: str) -> OndiskError:
     if diagnosis is None:
-        hint = f"{command('check', access.dataset_path, '--all')} lists the segments."
+        hint = f"{command('check', access.path, '--all')} lists the segments."
         return SegmentMissing(f"{access.path} has no segment {name!r}", hint=hint, segment=name)
-    hint = f"{command('check', access.dataset_path)} reports what mends it."
+    hint = f"{command('check', access.path)} reports what mends it."
     states = ", ".join(diagnosis.state.names)
     return StateError(f"{access.path / name} cannot be {verb}: it is {states}: {diagnosis.reasons[0]}", hint=hint)
-
-
-def _move(source: Access, target: Access, segment: Segment) -> Move:
-    return kind_of(source.format(segment.format)).move(source, target, segment)
-
-
-def _drop(access: Access, transaction: Transaction, segment: Segment, *, may_keep: bool) -> int:
-    """Drop a segment that is in another dataset now; see `SegmentKind.drop_moved`."""
-    return kind_of(access.format(segment.format)).drop_moved(access, transaction, segment, may_keep=may_keep)
-
-
-def _drop_unread(access: Access, last: Access, of_archive: Transaction, segment: Segment, may_keep: bool) -> None:
-    """Drop a segment from the archive, after all queries that do not see it in the dataset yet have ended."""
-    deadline = time.monotonic() + access.config.lock_timeout
-    while not access.current().index.checkpoint():
-        if time.monotonic() >= deadline:
-            hint = "Try again when these queries have ended."
-            raise LockError(f"{access.path}: older queries did not end in {access.config.lock_timeout} s", hint=hint)
-        time.sleep(_POLL)
-    _drop(last, of_archive, segment, may_keep=may_keep)

@@ -10,13 +10,12 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import AuthenticationFailed, IntegrityError, KeyMissing, OndiskError, SegmentMissing, StorageError
 from ondisk.filesystem import is_denied
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.maintenance import abandoned_jobs, quarantine, replaced
 from ondisk.maintenance.ages import Ages
-from ondisk.maintenance.inspect import Inspection, unusable_archives, wrong_position
+from ondisk.maintenance.inspect import Inspection, places_away, wrong_position
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.states import Diagnosis, Report, State, readable
 from ondisk.segment import ScanResult
@@ -52,7 +51,7 @@ def wrong_as_far_as_known(access: Access, name: str) -> Wrong:
 
 
 def check(
-    dataset: DatasetAccess,
+    access: Access,
     *,
     accurate: bool = False,
     max_duration: float | None = None,
@@ -60,6 +59,7 @@ def check(
     progress: Callable[[str], None] = lambda _: None,
     read_all: ReadAll = read_here,
     rewrite: bool = False,
+    second_copies: bool = False,
 ) -> Report:
     """Diagnose every segment.
 
@@ -72,6 +72,7 @@ def check(
         progress: is called with the name of each segment before its data are read.
         read_all: reads the data if there is no `max_duration`.
         rewrite: report segments that are not stored as configured as DIRTY.
+        second_copies: report segments with second copies as DIRTY or DELETED.
 
     Raises:
         StorageError: this user may not read a segment or a folder.
@@ -81,17 +82,17 @@ def check(
 
     Locks: none; to record something the writers' lock, for a moment for each segment.
     """
-    report = Report(str(dataset.path))
+    report = Report(str(access.path))
     errors: list[OndiskError] = []
     with report.attached(errors):
-        _examine_all(dataset, report, errors, accurate, max_duration, now, progress, read_all, rewrite)
-        if accurate and not dataset.read_only:
-            record(dataset, report)
+        _examine_all(access, report, errors, accurate, max_duration, now, progress, read_all, rewrite, second_copies)
+        if accurate and not access.read_only:
+            record(access, report)
     return report
 
 
 def _examine_all(
-    dataset: DatasetAccess,
+    access: Access,
     report: Report,
     errors: list[OndiskError],
     accurate: bool,
@@ -100,38 +101,37 @@ def _examine_all(
     progress: Callable[[str], None],
     read_all: ReadAll,
     rewrite: bool,
+    second_copies: bool,
 ) -> None:
     """Add the diagnosis of every segment to a report, and what this user may not read to `errors`."""
     deadline = None if max_duration is None else time.monotonic() + max_duration
-    ages = Ages.of(dataset, now)
-    for access in dataset.archives.maintained():
-        report.needs_check |= access.needs_check()
-        inspection = Inspection(access, now, ages=ages, rewrites=rewrite)
-        found = [*readable(inspection.diagnoses(), errors)]
-        if deadline is not None:
-            found = _read_in_slices(inspection, found, deadline, progress, errors)
-        elif accurate:
-            whole = [each.segment for each in found if not each.state & _UNREADABLE]
-            wrong = dict(read_all(access, whole, progress))
-            errors += _unauthenticated(access, wrong.values())
-            found = [with_result(each, wrong.get(each.segment)) for each in found]
-        report.add(access.prefix, found)
-        report.segments += abandoned_jobs.diagnosed(access, now)
-        quarantine.count(access, report, errors, ages)
-    replaced.count(dataset, report, errors)
-    report.segments += unusable_archives(dataset)
-    report.segments += wrong_position(dataset)
+    ages = Ages.of(access, now)
+    report.needs_check = access.needs_check()
+    inspection = Inspection(access, now, ages=ages, rewrites=rewrite, removes_copies=second_copies)
+    found = [*readable(inspection.diagnoses(), errors)]
+    if deadline is not None:
+        found = _read_in_slices(inspection, found, deadline, progress, errors)
+    elif accurate:
+        whole = [each.segment for each in found if not each.state & _UNREADABLE]
+        wrong = dict(read_all(access, whole, progress))
+        errors += _unauthenticated(access, wrong.values())
+        found = [with_result(each, wrong.get(each.segment)) for each in found]
+    report.add(found)
+    report.segments += abandoned_jobs.diagnosed(access, now)
+    quarantine.count(access, report, errors, ages)
+    replaced.count(access, report, errors)
+    report.segments += places_away(access)
+    report.segments += wrong_position(access)
 
 
-def record(dataset: DatasetAccess, report: Report) -> None:
+def record(access: Access, report: Report) -> None:
     """Record in the index the damage that an accurate check has found: a fix does not read all bytes, and repeats it.
 
     Each damaged segment is read again: since the check, it may have got a new generation.
     """
     for name in [each.segment for each in report if isinstance(each, Diagnosis) and each.noted]:
-        access, inner = dataset.archives.of(name) or (dataset, name)
         with access.current().index.snapshot() as snapshot:
-            segment = snapshot.segment_named(inner)
+            segment = snapshot.segment_named(name)
             if segment is None or segment_rows.noted_of(snapshot, segment)[0] is not None:
                 continue
             wrong = read_content(access, snapshot, segment).wrong

@@ -23,23 +23,24 @@ from ondisk.errors import (
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Format
 from ondisk.formats.base import is_zeros
-from ondisk.index import Row, Segment, Snapshot, segment_rows
+from ondisk.index import Copies, Row, Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import OTHER_BYTES, Circumstances, Known, OnDisk, diagnose
 from ondisk.maintenance.replaced import keep
 from ondisk.maintenance.rewrite import IndexPlaces, Written, lay, start_for
-from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
+from ondisk.maintenance.segment_kind import Rewriting, SegmentKind, merged_with
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.segment import End, Facts, ScanResult
-from ondisk.segments import generations
+from ondisk.segments import generations, quarantine
 from ondisk.segments.concat_writer import keep_data_after
-from ondisk.segments.facts import facts_of
+from ondisk.segments.facts import Committed, facts_of
 from ondisk.segments.file_errors import changed, located
 from ondisk.segments.generations import hidden, stray, waiting
 from ondisk.segments.writer import SegmentWriter
 from ondisk.step import Interval
 
 _READ = "an older query may still read its old file; the next writer after that query frees the space"
+COPIES = "data in it were equal to data of other segments, and a rewrite keeps only those that have rows"
 _MERGED = 4 * 1024 * 1024  # bytes of data that are merged together
 
 
@@ -133,18 +134,8 @@ class ConcatSegments(SegmentKind):
             return Done(name, diagnosis.state, (*reasons, _READ), action)
         return Done(name, diagnosis.state, reasons, action, 0 if is_kept else freed_by(found))
 
-    def drop_moved(self, access: Access, transaction: Transaction, segment: Segment, *, may_keep: bool) -> int:
-        directory, name = access.directory, segment.name
-        self.complete(directory, segment, access.format(segment.format))
-        found = directory.stat(name)
-        access.clean_up_later(name)
-        is_kept = False
-        if found is not None:
-            is_kept = may_keep and keep(access, transaction, segment)
-            self._move_old(access, transaction, segment)
-        transaction.remove(segment, moved=True)
-        transaction.commit()
-        return 0 if found is None or is_kept else found.st_size
+    def leave(self, directory: Directory, name: str, generation: int, committed: Committed) -> None:
+        generations.leave(directory, name, generation, committed)
 
     def _move_old(self, access: Access, transaction: Transaction, segment: Segment) -> None:
         """Move the file of a segment to its hidden name; a rollback moves it back.
@@ -160,8 +151,8 @@ class ConcatSegments(SegmentKind):
         generations.move_old(directory, segment.name, segment.id, segment.committed(format.mutable))
         transaction.on_rollback(put_back)
 
-    def move(self, source: Access, target: Access, segment: Segment) -> Move:
-        return _Move(source, target, segment)
+    def move(self, access: Access, transaction: Transaction, segment: Segment, name: str) -> bool:
+        return _Move(access, transaction, segment, name).write()
 
 
 def scan(name: str, format: Format, file: ReadableFile) -> Iterator[ScanResult]:
@@ -299,99 +290,85 @@ class _Rewriting:
         return Done(name, diagnosis.state, reasons, "repack", freed)
 
 
-class _Move(Move):
-    """Moves one segment: links its file into the target, or merges it with the target's segment of the same name."""
+class _Move:
+    """Moves one segment: links its file into another folder, or merges it with the segment of its name there."""
 
-    def copy(self, transaction: Transaction) -> None:
-        name = self._segment.name
-        source = self._source.current()
-        there = self._there(transaction)
-        committed = self._source.committed(self._segment)
-        generations.complete(self._source.directory, name, self._segment.id, committed)
-        target = self._target.directory
-        with contextlib.ExitStack() as stack:
-            snapshot = stack.enter_context(source.index.snapshot())
-            interval = segment_rows.interval_of(snapshot, self._segment)
-            transaction.advance_seq(snapshot.dataset()["seq"])
-            new = Segment(transaction.take_generation(), name, self._segment.format, self._segment.end)
-            staged = [generations.hidden(name, new.id)]
-            transaction.on_rollback(lambda: target.discard(*staged))
-            self._insert(snapshot, transaction, new)
-            if there is None:
-                end, facts = new.end, self._link(new)
-                transaction.save_blocks(new, segment_rows.blocks_of(snapshot, self._segment))
-            else:
-                target_snapshot = stack.enter_context(self._target.current().index.snapshot())
-                staged.append(generations.hidden(name, there.id))
-                interval |= segment_rows.interval_of(target_snapshot, there)
-                end, facts = self._merge(snapshot, target_snapshot, transaction, there, new, interval)
-                keep(self._target, transaction, there)
-                transaction.supersede(there)
-            new = new._replace(end=end, facts=facts)
+    def __init__(self, access: Access, transaction: Transaction, segment: Segment, name: str) -> None:
+        self._access = access
+        self._directory = access.directory
+        self._transaction = transaction
+        self._old = segment
+        self._name = name
+        self._format = access.format(segment.format)
+
+    def write(self) -> bool:
+        access, transaction, old = self._access, self._transaction, self._old
+        there = merged_with(access, transaction, self._name)
+        generations.complete(self._directory, old.name, old.id, access.committed(old))
+        with access.current().index.snapshot() as snapshot:
+            interval = segment_rows.interval_of(snapshot, old)
+            if there is not None:
+                interval |= segment_rows.interval_of(snapshot, there)
+        new = old._replace(id=transaction.take_generation(), name=self._name)
+        alias = hidden(new.name, new.id)
+        transaction.on_rollback(lambda: self._directory.discard(alias))
+        keep(access, transaction, old)
+        is_linked = False
+        if there is None:
+            is_linked = self._directory.link(old.name, alias)
+            facts = old.facts if is_linked else self._copy(new)
+            self._check_same(new)
+            new = new._replace(facts=facts)
+            transaction.move(old, new, interval)
+        else:
+            keep(access, transaction, there)
+            end, facts = self._merge(there, new, interval)
+            new = new._replace(end=end, facts=facts, copies=max(old.copies, there.copies))
+            transaction.supersede(old)
+            transaction.supersede(there)
             transaction.save_segment(new, interval)
             transaction.set_unowned(new, self._format.holes(new.end, *transaction.sums_of(new)))
-        committed = self._target.committed(new)
-        transaction.after_commit(lambda: generations.complete(target, name, new.id, committed))
-        self._target.clean_up_later(name)
+        committed = access.committed(new)
+        transaction.after_commit(lambda: generations.complete(self._directory, new.name, new.id, committed))
+        access.clean_up_later(new.name)
+        return is_linked
 
-    def _link(self, new: Segment) -> Facts:
-        """Link the file into the target, under the hidden name of its generation until that is committed.
-
-        Returns:
-            Its facts there.
-        """
-        name = new.name
-        source, target = self._source.directory, self._target.directory
-        self._check_free(name)
-        alias = generations.hidden(name, new.id)
-        target.discard(alias)
-        try:
-            self.is_linked = source.link(name, alias, target)
-            if not self.is_linked:  # the target is on another filesystem
-                file = source.open_to_read(name)
-                with generations.stage(target, name, new.id) as copy:
-                    copy.copy(file, 0, file.size(), 0)
-                    copy.sync()
-        except FileNotFoundError:
-            raise SegmentMissing(f"{source.path / name} is not on disk", segment=name) from None
-        target.sync(name.rpartition("/")[0])
-        if generations.waiting(target, name, new.id, self._source.committed(self._segment)) is None:
-            raise changed(source, name)
-        if self.is_linked:
-            return self._segment.facts
-        found = target.stat(alias)
+    def _copy(self, new: Segment) -> Facts:
+        """Copy the file to the hidden name of its new generation, on another filesystem; return its facts there."""
+        file = self._directory.open_to_read(self._old.name)
+        with generations.stage(self._directory, new.name, new.id) as copy:
+            copy.copy(file, 0, file.size(), 0)
+            copy.sync()
+        found = self._directory.stat(hidden(new.name, new.id))
         assert found is not None
-        return facts_of(found, self._segment.facts.tail, self._segment.facts.checksum)
+        return facts_of(found, self._old.facts.tail, self._old.facts.checksum)
 
-    def _merge(
-        self,
-        snapshot: Snapshot,
-        target_snapshot: Snapshot,
-        transaction: Transaction,
-        there: Segment,
-        new: Segment,
-        interval: Interval,
-    ) -> tuple[End, Facts]:
-        """Write the data of this segment and the other, in query order, to a new generation of the target's segment."""
-        format = self._format
-        directory, name = self._target.directory, new.name
-        readers = {
-            there.id: (self._target.current().reader, target_snapshot),
-            new.id: (self._source.current().reader, snapshot),
-        }
+    def _check_same(self, new: Segment) -> None:
+        """Make the new name durable, and raise if the old file was exchanged before it got it."""
+        self._directory.sync(new.name.rpartition("/")[0])
+        if generations.waiting(self._directory, new.name, new.id, self._access.committed(self._old)) is None:
+            raise changed(self._directory, self._old.name)
 
-        def read(piece: Sequence[tuple[int, int, int, int, int]]) -> list[bytes]:
-            """Return the bytes of data, in their order: (seq, reftime, segment, offset, size) of each."""
-            contents = {}
-            for id_, (reader, its) in readers.items():
-                own = self._segment.id if id_ == new.id else id_
-                rows: list[Row] = [(reftime, own, offset, size) for _, reftime, of, offset, size in piece if of == id_]
-                contents[id_] = reader.contents(its, rows) if rows else iter(())
-            return [next(contents[of]) for _, _, of, _, _ in piece]
+    def _merge(self, there: Segment, new: Segment, interval: Interval) -> tuple[End, Facts]:
+        """Write the data of both segments, in query order, to a new generation."""
+        access, transaction, format = self._access, self._transaction, self._format
+        old, directory, name = self._old, self._directory, new.name
+        for each in (old, there):
+            if each.copies is not Copies.NONE:  # data without rows are not written
+                quarantine.link(directory, each.name, verb="archive", why=COPIES)
+        reader = access.current().reader
+        with access.current().index.snapshot() as snapshot, generations.stage(directory, name, new.id) as staged:
 
-        with generations.stage(directory, name, new.id) as staged:
-            pieces = partial(transaction.pieces_of, (there, new), interval, _MERGED)
-            ends = [there.end, self._segment.end]
+            def read(piece: Sequence[tuple[int, int, int, int, int]]) -> list[bytes]:
+                """Return the bytes of data, in their order: (seq, reftime, segment, offset, size) of each."""
+                contents = {}
+                for id_ in (old.id, there.id):
+                    rows: list[Row] = [each[1:] for each in piece if each[2] == id_]
+                    contents[id_] = reader.contents(snapshot, rows) if rows else iter(())
+                return [next(contents[of]) for _, _, of, _, _ in piece]
+
+            pieces = partial(transaction.pieces_of, (there, old), interval, _MERGED)
+            ends = [there.end, old.end]
             start = start_for(format, ends, (read(piece) for piece in pieces()))
             writer = SegmentWriter(format, staged, name, start, save_blocks=partial(transaction.save_blocks, new))
             for piece in pieces():
@@ -405,7 +382,7 @@ class _Move(Move):
                 if sizes != [row[-1] for row in piece]:
                     transaction.resize(new, zip([row[0] for row in piece], sizes, strict=True))
             end, facts = writer.seal(), writer.facts()
-        committed = self._target.committed(there)
+        committed = access.committed(there)
         generations.complete(directory, name, there.id, committed)
         generations.link_old(directory, name, there.id, committed)
         return end, facts

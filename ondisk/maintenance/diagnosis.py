@@ -12,7 +12,7 @@ from ondisk.index import Segment
 from ondisk.maintenance.ages import NO_LIMITS, AgeLimits
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.facts import Seen
-from ondisk.step import ALWAYS, Interval, Step, interval_of, number_of
+from ondisk.step import ALWAYS, Interval, Step, inner_of, interval_of, number_of, place_of
 
 OTHER_BYTES = (Seen.OTHER, Seen.UNKNOWN)
 """What a file is that must be read before the index can be believed about it."""
@@ -109,28 +109,28 @@ class Circumstances:
         step: the dataset's.
         needs_check: the sentinel exists, or the index is missing.
         limits: by when a segment must have ended to be archived or deleted.
-        is_archive: it is an archive: the names of every step are valid.
         built_for: the step that the index was built for, if it is another one.
         position: of a sequence: where the consumer of the queue continues; None without a consumer.
         rewrites: segments that are not stored as configured are DIRTY.
+        removes_copies: second copies are to be removed.
         deletes_unknown: `unknown_segments = "delete"`: a repack deletes segments that the index does not know.
     """
 
     step: Step
     needs_check: bool
     limits: AgeLimits = NO_LIMITS
-    is_archive: bool = False
     deletes_unknown: bool = False
     built_for: Step | None = None
     position: Position | None = None
     rewrites: bool = False
+    removes_copies: bool = False
 
     def interval(self, name: str, known: Known | None = None) -> Interval | None:
         """Return the interval that a segment's name means, or None if the name is not valid here.
 
         The name of a segment of a sequence means no time: its interval is that in its row.
         """
-        found = interval_of(name.rpartition(".")[0], self.step, is_archived=self.is_archive)
+        found = interval_of(name, self.step)
         return known.interval or found if found == ALWAYS and known is not None else found
 
 
@@ -153,7 +153,7 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
         reason = f"Beats takes it for {read_as}, and does not find that: rename it if {read_as} does not exist"
         return Diagnosis(name, State.CORRUPTED, (reason,))
     if at.interval(name) is None:
-        step = "any step" if at.is_archive else f"the step {at.step}"
+        step = "any step" if place_of(name) else f"the step {at.step}"
         return Diagnosis(name, State.CORRUPTED, (f"the index does not know it, and its name does not fit {step}",))
     if not found.is_file:
         return Diagnosis(name, State.CORRUPTED, ("it is not a regular file, and the index does not know it",))
@@ -168,7 +168,7 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
         return Diagnosis(name, State.CORRUPTED, (reason,))
     if at.needs_check:
         return Diagnosis(name, State.UNALIGNED, ("the index does not know it, and may have lost it",))
-    if at.deletes_unknown:
+    if at.deletes_unknown and not place_of(name):
         return Diagnosis(name, State.DELETED, ("the index does not know it",), found.size)
     return Diagnosis(name, State.UNALIGNED, ("the index does not know it: another program has put it there",))
 
@@ -240,7 +240,7 @@ def judge(
         freed = 0
     reasons = corrupted + unaligned + dirty
     if interval is not None:
-        age, why = at.limits.state_of(interval)
+        age, why = at.limits.state_of(name, interval)
         state |= age
         reasons += why
         if age is State.DELETE_AGE:
@@ -330,7 +330,7 @@ def _dirty(known: Known, found: OnDisk, start: int) -> Iterator[str]:
         yield f"{end.length - known.data_end} bytes after its last datum belong to no datum"
     if found.size > end.size + found.sealed and not known.segment.shared:
         yield f"{found.size - end.size} bytes at its end belong to an interrupted or running append"
-    if known.misplaced and number_of(known.segment.name.partition(".")[0]) is None:  # a sequence has no order
+    if known.misplaced and number_of(inner_of(known.segment.name).partition(".")[0]) is None:  # a sequence has no order
         yield f"{counted(known.misplaced, 'datum', 'is')} out of time order, the first at byte {known.misplaced_at}"
 
 

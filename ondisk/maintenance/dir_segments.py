@@ -26,16 +26,16 @@ from ondisk.maintenance.diagnosis import (
 )
 from ondisk.maintenance.replaced import keep
 from ondisk.maintenance.rewrite import Written
-from ondisk.maintenance.segment_kind import Move, Rewriting, SegmentKind
+from ondisk.maintenance.segment_kind import Rewriting, SegmentKind, merged_with
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, Laid, ScanResult, Start
 from ondisk.segments import dir, quarantine
 from ondisk.segments.dir import open_directory
 from ondisk.segments.dir_facts import checksum_of_stats, facts_in, is_refused, seen_in, seen_with_files
-from ondisk.segments.dir_generations import complete_folder, hide
+from ondisk.segments.dir_generations import complete_folder, hide, leave_folder
 from ondisk.segments.dir_writer import DirWriter
-from ondisk.segments.facts import Seen
+from ondisk.segments.facts import Committed, Seen
 from ondisk.segments.file_errors import changed
 from ondisk.segments.generations import hidden
 from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataFile
@@ -115,12 +115,8 @@ class DirSegments(SegmentKind):
         lost = lost if State.MISSING in state else 0
         return Done(name, state, diagnosis.reasons, diagnosis.action, freed, lost)
 
-    def drop_moved(self, access: Access, transaction: Transaction, segment: Segment, *, may_keep: bool) -> int:
-        is_kept = may_keep and keep(access, transaction, segment)
-        freed = self._move_old(access, transaction, segment)
-        transaction.remove(segment, moved=True)
-        transaction.commit()
-        return 0 if is_kept else freed
+    def leave(self, directory: Directory, name: str, generation: int, committed: Committed) -> None:
+        leave_folder(directory, name, generation, committed)
 
     def _move_old(self, access: Access, transaction: Transaction, segment: Segment) -> int:
         """Move the directory of a segment to its hidden name, and return the bytes of its files.
@@ -136,8 +132,35 @@ class DirSegments(SegmentKind):
         _hide(access, transaction, segment)
         return size
 
-    def move(self, source: Access, target: Access, segment: Segment) -> Move:
-        return _Move(source, target, segment)
+    def move(self, access: Access, transaction: Transaction, segment: Segment, name: str) -> bool:
+        """Link the files under numbers above those that a segment of the new name has used."""
+        there = merged_with(access, transaction, name)
+        writer = DirWriter(access.directory)
+        transaction.on_rollback(writer.undo)
+        keep(access, transaction, segment)
+        with access.current().index.snapshot() as snapshot:
+            interval = segment_rows.interval_of(snapshot, segment)
+        new = there or Segment(transaction.take_generation(), name, segment.format, End())
+        end, committed = (None, None) if there is None else (new.end, access.committed(new))
+        start = writer.start(name, end, committed, trusted=False)
+        first = start.laid.end.length
+        numbers: list[tuple[int, int]] = []
+        for piece in transaction.pieces_of([segment], interval, _MOVED):
+            free = range(first + len(numbers), first + len(numbers) + len(piece))
+            numbers += ((offset, to) for (_, _, _, offset, _), to in zip(piece, free, strict=True))
+            transaction.set_places((new.id, to, seq) for (seq, *_), to in zip(piece, free, strict=True))
+        with open_directory(access.directory, segment.name) as folder:
+            is_linked = writer.adopt(name, new.id, start, folder, numbers, known=there is not None)
+            if seen_in(folder, segment.facts, segment.end.size) is Seen.OTHER:
+                raise changed(access.directory, segment.name)
+        writer.sync()
+        end, _, facts = writer.appended(name)
+        transaction.supersede(segment)
+        transaction.save_segment(new._replace(end=end, facts=facts), interval)
+        if there is not None:  # files that a killed move has left have no datum, and nobody has removed their rows
+            transaction.add_deleted(new.id, first - there.end.length, 0)
+        transaction.after_commit(writer.reveal)
+        return is_linked
 
 
 class _Renumbering:
@@ -229,41 +252,6 @@ def _keep_others(directory: Directory, segment: Segment, kept: set[int], *, is_t
             else:
                 quarantine.keep(directory, f"{name}/{file}", verb="repack", why=_OTHERS, of=name)
     return freed
-
-
-class _Move(Move):
-    """Moves one segment: links its files into the target, with numbers above those that the target has used."""
-
-    def copy(self, transaction: Transaction) -> None:
-        there = self._there(transaction)
-        name = self._segment.name
-        writer = DirWriter(self._target.directory)
-        transaction.on_rollback(writer.undo)
-        if there is None:
-            self._check_free(name)
-        with self._source.current().index.snapshot() as snapshot:
-            interval = segment_rows.interval_of(snapshot, self._segment)
-            transaction.advance_seq(snapshot.dataset()["seq"])
-            new = there or Segment(transaction.take_generation(), name, self._segment.format, End())
-            end, committed = (None, None) if there is None else (new.end, self._target.committed(new))
-            start = writer.start(name, end, committed, trusted=False)
-            shift = start.laid.end.length
-            self.is_apart = there is None
-            self._insert(snapshot, transaction, new, shift)
-            numbers: list[tuple[int, int]] = []
-            for piece in transaction.pieces_of([new], interval, _MOVED):
-                moved = [(seq, offset) for seq, _, _, offset, _ in piece if offset >= shift]
-                free = range(shift + len(numbers), shift + len(numbers) + len(moved))
-                numbers += ((offset - shift, to) for (_, offset), to in zip(moved, free, strict=True))
-                transaction.set_places((new.id, to, seq) for (seq, _), to in zip(moved, free, strict=True))
-            with open_directory(self._source.directory, name) as folder:
-                self.is_linked = writer.adopt(name, new.id, start, folder, numbers, known=there is not None)
-        writer.sync()
-        end, _, facts = writer.appended(name)
-        transaction.save_segment(new._replace(end=end, facts=facts), interval)
-        if there is not None:  # files that a killed move has left have no datum, and nobody has removed their rows
-            transaction.add_deleted(new.id, shift - there.end.length, 0)
-        transaction.after_commit(writer.reveal)
 
 
 @dataclass(slots=True)

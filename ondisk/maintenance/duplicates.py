@@ -6,11 +6,9 @@ data replace each other, the one in the later segment was stored later.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ondisk.dataset.access import Access
-from ondisk.datum import Datum, microseconds
 from ondisk.errors import IndexCorrupt
 from ondisk.formats import Format
 from ondisk.index import Segment
@@ -51,24 +49,6 @@ class Duplicates:
         """Prepare to compare the data of a segment: their bytes can be read where the index will say that they are."""
         self._contents = Contents(self._access, self._transaction, segment)
         self.explained = explained
-
-    def compare(self, row: tuple[Any, ...], metadata: Mapping[str, Any], datum: Datum, content: bytes) -> None:
-        """Compare a datum, which does not count, with the one of another index that does.
-
-        Args:
-            row, metadata: of the datum that was read.
-            datum, content: the one that counts, and its bytes.
-        """
-        if row[3] < self.explained:
-            self._skip(row)
-            return
-        found = None if self._contents is None else self._contents.read(row)
-        is_equal = found is not None and found[1] == content and row[1] == microseconds(datum.reftime)
-        # The bytes of other segments contain all metadata.
-        if is_equal and (not self._format.is_dir or {**metadata} == {**datum.metadata}):
-            self._skip(row)
-        else:
-            self.different += 1
 
     def settle(self, row: tuple[Any, ...], segment: Segment, first: int, aside: Aside | None) -> int:
         """Let only one count of a datum that was read and the one that it duplicates, if there is one.

@@ -7,35 +7,36 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from stat import S_ISDIR
 from typing import TypeAlias
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import Archives, DatasetAccess
-from ondisk.dataset.layout import ARCHIVE, SENTINEL
+from ondisk.dataset.layout import SENTINEL
 from ondisk.dataset.position import begin_again, leave_removed, numbers_in, position, set_right
 from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, StateError, counted
 from ondisk.filesystem import Directory
 from ondisk.formats.diskqueue.state import State as Position
-from ondisk.index import INDEX, Copies, Segment, replica, segment_rows
+from ondisk.index import INDEX, Segment, segment_rows
 from ondisk.index.totals import wrong_sums
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.ages import Ages
+from ondisk.maintenance.archive import forget as forget_archived
+from ondisk.maintenance.archive import would_forget
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.follow import follow
-from ondisk.maintenance.inspect import Inspection, interval_of, unusable_archives, wrong_position
+from ondisk.maintenance.inspect import Inspection, interval_of, places_away, wrong_position
 from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.promised import CHANGED, moved_position, promised
 from ondisk.maintenance.rescan import DataAfterDamage, Misnamed, NeedsRewrite, Rescan, commit
 from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
 from ondisk.maintenance.scanned import Scanned
-from ondisk.maintenance.second_copy import OtherIndex, has_same_data, lacks_rows, moved_to
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State, readable
 from ondisk.segment import REMEDY
 from ondisk.segments import generations
-from ondisk.segments.generations import hidden
+from ondisk.segments.generations import MOVED, hidden
+from ondisk.segments.places import unread
 from ondisk.staging.jobs import Changed
 from ondisk.step import NOTHING
 
@@ -55,7 +56,7 @@ def scan_later(access: Access, waiting: list[Diagnosis]) -> AbstractContextManag
 
 
 def fix(
-    dataset: DatasetAccess,
+    access: Access,
     now: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
     scan_all: ScanAll = scan_later,
@@ -63,7 +64,7 @@ def fix(
     salvage: Sequence[str] = (),
     forget: bool = False,
     acknowledge: bool = False,
-    forget_archive: str | None = None,
+    forget_place: str | None = None,
 ) -> Report:
     """Do what `check` reports for a fix. Each segment is diagnosed again first, under the lock.
 
@@ -74,7 +75,7 @@ def fix(
         salvage: CORRUPTED segments of which to keep what is whole, see `ondisk.maintenance.salvage`.
         forget: remove missing segments from the index, however many.
         acknowledge: first, count no data as lost any more.
-        forget_archive: first, forget the archive of this name, which is missing, and count its data as lost.
+        forget_place: first, forget the folder of the archive of this name, which is away; its data count as lost.
 
     Raises:
         DurabilityLost, DiskFull: nothing more can be written. What was fixed before stays fixed.
@@ -83,86 +84,44 @@ def fix(
 
     Durability: one commit for each segment, or for several small ones. After a crash the next fix continues. The
         sentinel is removed last.
-    Locks: the writers' lock, once for each commit; for a segment of the archive, the archive's lock, too.
+    Locks: the writers' lock, once for each commit.
     """
-    report = Report(str(dataset.path))
+    report = Report(str(access.path))
     errors: list[OndiskError] = []
-    ages = Ages.of(dataset, now)
+    ages = Ages.of(access, now)
     salvage = list(dict.fromkeys(salvage))
     with report.attached(errors):
-        check_salvageable(dataset, salvage)  # all of them, before anything is done
-        if forget_archive is not None:
-            dataset.archives.record.forgettable(forget_archive)  # raises before anything is done
-            _distrust(dataset)
-            lost = dataset.archives.record.forget(forget_archive)
-            report.segments.append(_forgotten(forget_archive, lost, "are lost"))
+        check_salvageable(access, salvage)  # all of them, before anything is done
+        if forget_place is not None:
+            report.segments.append(forget_archived(access, forget_place))
         for name in salvage:
-            report.segments.append(salvaged(dataset, name))  # an error at the next one reports this one
-        for access in dataset.archives.maintained():
-            if acknowledge:
-                with access.transaction("fix") as transaction:
-                    if transaction.acknowledge():
-                        transaction.commit()
-            if access is not dataset and access.needs_check():  # its data get other numbers
-                _distrust(dataset)
-            report.add(
-                access.prefix, _fix(access, dataset.archives, now, progress, scan_all, errors, ages, forget=forget)
-            )
-            report.needs_check |= access.needs_check()
-            if access is not dataset:
-                dataset.archives.record.accept(access)
-                _request_again(dataset, access)
-        if lost := dataset.archives.record.update():
-            are = counted(lost, "datum", "is")
-            reason = f"the index of an archive was replaced by an older one, and {are} not in it any more"
-            report.add("", [Done(ARCHIVE, State.MISSING, (f"{reason}; {_LOST}",), "forget", 0, lost)])
-        report.segments += _repositioned(dataset)
-        report.segments += moved_position(leave_removed(dataset, "fix"))
-        report.segments += _unaccounted(dataset, report)
-        report.segments += [_left_alone(each) for each in unusable_archives(dataset)]
+            report.segments.append(salvaged(access, name))  # an error at the next one reports this one
+        if acknowledge:
+            with access.transaction("fix") as transaction:
+                if transaction.acknowledge():
+                    transaction.commit()
+        report.add(_fix(access, now, progress, scan_all, errors, ages, forget=forget))
+        report.needs_check = access.needs_check()
+        report.segments += _repositioned(access)
+        report.segments += moved_position(leave_removed(access, "fix"))
+        report.segments += [_left_alone(each) for each in places_away(access)]
+        report.segments += _unaccounted(access, report)
     return report
 
 
-def _distrust(dataset: DatasetAccess) -> None:
-    """Let the next pull of a replica compare it with its source."""
-    if dataset.config.replica:
-        with dataset.transaction("fix") as transaction:
-            replica.distrust(transaction)
-            transaction.commit()
-
-
-def _request_again(dataset: DatasetAccess, archive: Access) -> None:
-    """Let the next pull of a replica request the data again that its archive has lost: it asks the dataset for them.
-
-    Durability: the dataset commits first. After a crash, the next fix does it again.
-    """
-    if not dataset.config.replica:
-        return
-    with archive.current().index.snapshot() as snapshot:
-        lost = replica.differences(snapshot, replica.UNREADABLE)
-    if lost:
-        with dataset.transaction("fix") as transaction:
-            replica.differ(transaction, lost)
-            transaction.commit()
-        with archive.transaction("fix") as transaction:
-            replica.settle(transaction, [each.seq for each in lost])
-            transaction.commit()
-
-
 def planned(
-    dataset: DatasetAccess, *, salvage: Sequence[str] = (), forget: bool = False, forget_archive: str | None = None
+    access: Access, *, salvage: Sequence[str] = (), forget: bool = False, forget_place: str | None = None
 ) -> Report:
     """Return what a fix with these arguments would do, and change nothing.
 
     The arguments and the errors are those of `fix`; the report is that of a check, with what was asked for first.
     """
     asked = []
-    if forget_archive is not None:
-        _, lost = dataset.archives.record.forgettable(forget_archive)
-        asked.append(_forgotten(forget_archive, lost, "would be lost"))
-    asked += [would_salvage(dataset, name) for name in salvage]
+    if forget_place is not None:
+        asked.append(would_forget(access, forget_place))
+    asked += [would_salvage(access, name) for name in salvage]
     try:
-        return _with(asked, promised(dataset, "rescan"), forget=forget)
+        return _with(asked, promised(access, "rescan"), forget=forget)
     except OndiskError as error:
         if "report" in error.context:
             error.context["report"] = _with(asked, error.context["report"], forget=forget)
@@ -177,14 +136,8 @@ def _with(asked: list[Done], found: Report, *, forget: bool) -> Report:
     return report.released(State.MISSING) if forget else report
 
 
-def _forgotten(name: str, lost: int, are_lost: str) -> Done:
-    reason = f"{counted(lost, 'datum')} of this archive {are_lost}"
-    return Done(f"{ARCHIVE}/{name}", State.MISSING, (reason,), "forget", 0, lost)
-
-
 def _fix(
     access: Access,
-    archives: Archives,
     now: float | None,
     progress: Callable[[str], None],
     scan_all: ScanAll,
@@ -193,14 +146,13 @@ def _fix(
     *,
     forget: bool,
 ) -> Iterator[Done]:
-    """Fix one dataset or one archive. An error at one segment is added to `errors`."""
+    """Fix all segments. An error at one of them is added to `errors`."""
     with access.transaction("fix"):
         pass  # replaces a lost index, and raises before anything is read if this user has no permission to write
     errors_before, needs_check = len(errors), access.has_sentinel()
-    other = OtherIndex(archives, access)
+    yield from recognised(access)
     if needs_check:
         _restore_generations(access)
-        _give_up_doubles(access, archives, other)
     with access.current().index.snapshot() as snapshot:
         begun = snapshot.dataset()
     yield from follow(access)
@@ -225,11 +177,10 @@ def _fix(
                     progress(before.segment)
                 fixed: list[Done] = []  # of what is committed, also if the disk fails after the commit
                 try:
-                    _fix_together(inspection, archives, group, other, fixed, puts_off=puts_off)
+                    _fix_together(inspection, group, fixed, puts_off=puts_off)
                     for before, scanned in group[len(fixed) :]:
                         try:
-                            with archives.assigning_seq(access, "fix"):
-                                _fix_alone(inspection, before, other, scanned, fixed, puts_off=puts_off)
+                            _fix_alone(inspection, before, scanned, fixed, puts_off=puts_off)
                         except Misnamed:
                             put_off.append((before, None))
                         except (OndiskError, OSError) as error:
@@ -244,6 +195,26 @@ def _fix(
         _remove_sentinel(access, begun["uuid"])
 
 
+def compared_again(access: Access) -> Iterator[Done]:
+    """Compare second copies again with the data that count, before they are removed.
+
+    What is no second copy any more is read into the index: its data count again.
+    """
+    with access.current().index.snapshot() as snapshot:
+        names = segment_rows.second_copies(snapshot)
+    for name in sorted(names):
+        with access.transaction("fix") as transaction:
+            segment = transaction.segments([name])[name]
+            transaction.save_segment(segment._replace(unread=True), NOTHING)
+            transaction.commit()
+    if names:
+        inspection, fixed = Inspection(access), list[Done]()
+        for each in [*inspection.diagnoses()]:
+            if each.segment in names and State.UNALIGNED in each.state:
+                _fix_alone(inspection, each, None, fixed, puts_off=False)
+        yield from fixed
+
+
 def _restore_sums(access: Access) -> None:
     """Make the sums of segments that have none, or wrong ones, from their rows."""
     with access.current().index.snapshot() as snapshot:
@@ -254,7 +225,7 @@ def _restore_sums(access: Access) -> None:
             transaction.commit()
 
 
-def _repositioned(dataset: DatasetAccess) -> Iterator[Done]:
+def _repositioned(dataset: Access) -> Iterator[Done]:
     """Let the consumer of a queue begin again if its position cannot be right.
 
     Afterwards nothing may prove that the consumer has read earlier segments, which are gone: the index must have
@@ -278,25 +249,21 @@ def _next_segment(directory: Directory) -> str:
     return f"{first}.seg"
 
 
-def _unaccounted(dataset: DatasetAccess, report: Report) -> Iterator[Done]:
+def _unaccounted(access: Access, report: Report) -> Iterator[Done]:
     """Count as lost what the newest index had recorded, and was not found again after an older one was put back.
 
-    Not while anything may still be found: in a damaged segment, or in a segment or an archive that is away.
+    Not while anything may still be found: in a damaged segment, or in a segment or a folder that is away.
     """
-    with dataset.current().index.snapshot() as snapshot:
+    with access.current().index.snapshot() as snapshot:
         seq, count = segment_rows.unaccounted(snapshot)
-    archives = dataset.archives
+        found = segment_rows.count_after(snapshot, seq)
     is_open = report.needs_check or any(
         State.CORRUPTED in each.state or (State.MISSING in each.state and each.action is None) for each in report
     )
-    if not count or is_open or archives.record.missing() or archives.offline():
+    if not count or is_open or unread(access.directory):
         return
-    lost = count
-    for archive in archives.online():
-        with archive.current().index.snapshot() as snapshot:
-            lost -= segment_rows.count_after(snapshot, seq)
-    lost = max(0, lost)
-    with dataset.transaction("fix") as transaction:
+    lost = max(0, count - found)
+    with access.transaction("fix") as transaction:
         transaction.account_for()
         transaction.count_lost(lost)
         transaction.commit()
@@ -321,26 +288,11 @@ def _restore_generations(access: Access) -> None:
                 kind.complete(directory, segment, format)
             for number in reversed(generations.generations_of(directory, name)):
                 alias = hidden(name, number)
-                if directory.stat(name) is None and kind.is_readable(directory, alias, format):
+                is_moved = directory.stat(alias + MOVED) is not None  # another folder has its data
+                if not is_moved and directory.stat(name) is None and kind.is_readable(directory, alias, format):
                     directory.rename(alias, name)
                 else:
                     generations.set_aside(directory, name, number, verb="fix")
-
-
-def _give_up_doubles(access: Access, archives: Archives, other: OtherIndex) -> None:
-    """Remove the rows of data that the other index has, too: an older index that was put back has those of moved data.
-
-    Then the segments with these data are read again, and the data are compared with the others.
-    """
-    with archives.assigning_seq(access, "fix"), access.locked("fix"):
-        archives.complete_deletes()  # what was replaced in the archive is no double
-        with access.transaction("fix") as transaction:
-            if transaction.is_replica:
-                return
-            doubles = list(chain.from_iterable(other.doubles()))
-            if doubles:
-                transaction.give_up(doubles)
-                transaction.commit()
 
 
 def _is_wanted(diagnosis: Diagnosis, *, needs_check: bool) -> bool:
@@ -396,9 +348,7 @@ def _weight(access: Access, before: Diagnosis) -> int:
 
 def _fix_together(
     inspection: Inspection,
-    archives: Archives,
     group: list[_Waiting],
-    other: OtherIndex,
     fixed: list[Done],
     *,
     puts_off: bool,
@@ -408,14 +358,14 @@ def _fix_together(
         return
     access, done = inspection.access, []
     try:
-        with archives.assigning_seq(access, "fix"), access.transaction("fix") as transaction:
+        with access.transaction("fix") as transaction:
             rescans = []
             for before, scanned in group:
                 with access.current().index.snapshot() as snapshot:
                     diagnosis, known = inspection.examine(snapshot, before.segment)
                 if diagnosis is None or diagnosis.error is not None or diagnosis.state & _ALONE or diagnosis.consumed:
                     return
-                rescan = Rescan(access, transaction, before.segment, known, other, puts_off=puts_off)
+                rescan = Rescan(access, transaction, before.segment, known, puts_off=puts_off)
                 if not diagnosis.state & FIXED:
                     if diagnosis.is_touched:
                         if not rescan.renew_facts():
@@ -439,7 +389,6 @@ def _fix_together(
 def _fix_alone(
     inspection: Inspection,
     before: Diagnosis,
-    other: OtherIndex,
     scanned: Scanned | None,
     fixed: list[Done],
     *,
@@ -454,7 +403,7 @@ def _fix_alone(
     def fix_once(*, rewriting: bool = False, scanned: Scanned | None = None) -> None:
         with inspection.access.transaction("fix") as transaction:
             done = _fixed(
-                inspection, transaction, before, other, rewriting=rewriting, scanned=scanned, puts_off=puts_off
+                inspection, transaction, before, rewriting=rewriting, scanned=scanned, puts_off=puts_off
             )
             fixed.append(done)
 
@@ -476,7 +425,6 @@ def _fixed(
     inspection: Inspection,
     transaction: Transaction,
     before: Diagnosis,
-    other: OtherIndex,
     *,
     rewriting: bool,
     scanned: Scanned | None,
@@ -490,7 +438,7 @@ def _fixed(
     if diagnosis.error is not None:  # it may contain data that the index has lost
         raise diagnosis.error
     if State.CORRUPTED in before.state | diagnosis.state:
-        return _checked_again(access, transaction, before, known, other, rewriting=rewriting)
+        return _checked_again(access, transaction, before, known, rewriting=rewriting)
     if diagnosis.held:
         return _left_alone(diagnosis)
     if diagnosis.consumed:
@@ -499,7 +447,7 @@ def _fixed(
     if State.MISSING in diagnosis.state:
         assert known is not None
         return _without_file(access, transaction, diagnosis, known.segment)
-    rescan, is_believed = Rescan(access, transaction, name, known, other, puts_off=puts_off), True
+    rescan, is_believed = Rescan(access, transaction, name, known, puts_off=puts_off), True
     if not diagnosis.state & FIXED:
         if not diagnosis.is_touched:
             return _left_alone(diagnosis)
@@ -518,20 +466,14 @@ def _without_file(access: Access, transaction: Transaction, diagnosis: Diagnosis
     """Remove a segment without a file from the index; its data that are nowhere else count as lost."""
     name = diagnosis.segment
     generations.set_aside(access.directory, name, segment.id, verb="fix")
-    place = moved_to(access, segment, is_read=True)
     with access.current().index.snapshot() as snapshot:
-        is_renamed = place is None and segment_rows.has_other_name(snapshot, segment)
-    is_lost, reasons = place is None and not is_renamed, diagnosis.reasons
+        is_renamed = segment_rows.has_other_name(snapshot, segment)
+    reasons = diagnosis.reasons
     if is_renamed:
         reasons = (*reasons, "its data were read from a file with another name")
-    if place is not None and place.prefix:
-        _read_again(place, name, is_short=lacks_rows(access, segment, place))
-    is_moved = place is not None and has_same_data(access, segment, place)
-    removed = transaction.remove(segment, moved=is_moved, lost=is_lost)
-    if is_moved:  # by hand: there, its data may have other numbers
-        transaction.expire_tokens()
+    removed = transaction.remove(segment, lost=not is_renamed)
     transaction.commit()
-    return Done(name, diagnosis.state, reasons, diagnosis.action, 0, removed if is_lost else 0)
+    return Done(name, diagnosis.state, reasons, diagnosis.action, 0, 0 if is_renamed else removed)
 
 
 def _forget_consumed(access: Access, transaction: Transaction, diagnosis: Diagnosis, segment: Segment) -> Done:
@@ -542,25 +484,11 @@ def _forget_consumed(access: Access, transaction: Transaction, diagnosis: Diagno
     return Done(diagnosis.segment, diagnosis.state, diagnosis.reasons, diagnosis.action)
 
 
-def _read_again(archive: Access, name: str, *, is_short: bool) -> None:
-    """Let the fix of an archive read a second copy: the other copy, which had the rows of its data, has gone.
-
-    Args:
-        is_short: its index has fewer data than that of the other copy.
-    """
-    with archive.transaction("fix") as transaction:
-        segment = transaction.segments([name]).get(name)
-        if segment is not None and (is_short or segment.copies is not Copies.NONE):
-            transaction.save_segment(segment._replace(unread=True, copies=Copies.NONE), NOTHING)
-            transaction.commit()
-
-
 def _checked_again(
     access: Access,
     transaction: Transaction,
     diagnosis: Diagnosis,
     known: Known | None,
-    other: OtherIndex,
     *,
     rewriting: bool,
 ) -> Done:
@@ -575,7 +503,7 @@ def _checked_again(
         return _left_alone(diagnosis)
     if interval_of(access, diagnosis.segment) is None:  # nothing can be read into such a segment
         return _left_alone(diagnosis)
-    rescan = Rescan(access, transaction, diagnosis.segment, known, other)
+    rescan = Rescan(access, transaction, diagnosis.segment, known)
     if diagnosis.noted and diagnosis.is_touched and rescan.is_another_file():
         if rewriting:
             rescan.rewrite()

@@ -9,9 +9,8 @@ from dataclasses import replace
 from ondisk import step
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess
-from ondisk.dataset.known_archives import Fault
-from ondisk.dataset.layout import ARCHIVE, untrusted
+from ondisk.dataset.away import away_in, missing
+from ondisk.dataset.layout import untrusted
 from ondisk.dataset.position import (
     astray,
     begun_again,
@@ -23,7 +22,7 @@ from ondisk.dataset.position import (
     position,
     unreadable,
 )
-from ondisk.errors import IndexCorrupt, InvalidInput, StateError, StorageError, command
+from ondisk.errors import IndexCorrupt, InvalidInput, StateError, StorageError, command, counted
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import of_extension
 from ondisk.formats.diskqueue.state import NAME
@@ -34,16 +33,11 @@ from ondisk.maintenance.ages import AgeLimits, Ages
 from ondisk.maintenance.diagnosis import Circumstances, Known, beats_name
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known, known_of
-from ondisk.maintenance.second_copy import (
-    is_all_that_is_left,
-    is_known_there,
-    lacks_other_copy,
-    moved_to,
-    unknown_copy,
-)
+from ondisk.maintenance.second_copy import lacks_other_copy, missing_twin, unknown_twin
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.metadata_file import METADATA
-from ondisk.step import Interval
+from ondisk.segments.places import places, unread
+from ondisk.step import Interval, place_of
 
 _DEEPEST = 16  # levels of folders that are searched for segments
 _SEEN_IN_ROWS = State.DIRTY | State.ARCHIVE_AGE | State.DELETE_AGE
@@ -51,18 +45,20 @@ _REMOVING = State.DIRTY | State.DELETED | State.ARCHIVE_AGE | State.DELETE_AGE
 UNREAD = "the consumer of this queue still has to read it; if it has no consumer any more, remove state.dat"
 """Why a segment is neither changed nor removed."""
 
+_COPIES = "it has second copies of data in other segments, which `ondisk repack --second-copies` removes"
+_NOT_MAINTAINED = "nothing in this folder is rewritten, unless maintain_archives in dataset.toml names it"
 _SHRINKING, _UNSURE = State.DIRTY | State.DELETED, State.UNALIGNED | State.CORRUPTED | State.MISSING
 
 
 class Inspection:
-    """Compares the index of a dataset or an archive with the disk. Only reads.
+    """Compares the index of a dataset with the disk. Only reads. Segments that are away are left out.
 
     Args:
-        access: the dataset or the archive.
         now: seconds since 1970; None for the present. Ages count from it.
         ages: what the ages of data to delete count from; None for `now`, without holds.
         forget: the index may forget missing segments, however many.
         rewrites: segments that are not stored as configured are DIRTY.
+        removes_copies: second copies are to be removed.
     """
 
     def __init__(
@@ -73,29 +69,30 @@ class Inspection:
         ages: Ages | None = None,
         forget: bool = False,
         rewrites: bool = False,
+        removes_copies: bool = False,
     ) -> None:
         self.access = access
         self.now = now
         self._ages = ages
         self._forget = forget
         self._rewrites = rewrites
+        self._removes_copies = removes_copies
         self._kept: Mapping[str, str] | None = None  # missing segment → why it is kept; None: not yet known
         self._missing: set[str] = set()
 
     def circumstances(self) -> Circumstances:
         """Return what the diagnoses depend on besides the segment."""
         config = self.access.config
-        is_archive = self.access.prefix != ""
         built_for = self.access.current().index.config.step
         return Circumstances(
             config.step,
             self.access.needs_check(),
             AgeLimits.of(self.access, self.now, self._ages),
-            is_archive,
-            not is_archive and config.unknown_segments == "delete",
+            config.unknown_segments == "delete",
             None if built_for is config.step else built_for,
             position(self.access.directory) if self._is_queue else None,
             self._rewrites,
+            self._removes_copies,
         )
 
     def diagnoses(self, is_examined_later: Callable[[Diagnosis], bool] = lambda _: False) -> Iterator[Diagnosis]:
@@ -113,7 +110,12 @@ class Inspection:
         access, diagnoses = self.access, list[Diagnosis]()
         with access.current().index.snapshot() as snapshot:
             at = self.circumstances()
-            known = {each.segment.name: each for each in all_known(access, snapshot)}
+            away = {each.name for each in away_in(snapshot)}
+            known = {
+                each.segment.name: each
+                for each in all_known(access, snapshot)
+                if not away or place_of(each.segment.name) not in away
+            }
             on_disk = dict(found_segments(access.directory, access.config))
             for name in sorted(known.keys() | on_disk.keys(), key=step.in_order):
                 try:
@@ -162,7 +164,7 @@ class Inspection:
             if name not in self._missing:
                 return diagnosis.hold("it was not missing a moment ago: the next fix decides")
             if (reason := self._kept.get(name)) is not None:
-                forget = command("fix", self.access.dataset_path, "--yes", "--forget")
+                forget = command("fix", self.access.path, "--yes", "--forget")
                 remedy = f"if these data are lost for good, run {forget}"
                 return diagnosis.hold(f"{reason}: is a disk not mounted? {remedy}")
         if self._ages is not None and (reason := self._ages.why_held(self.access, state)) is not None:
@@ -176,7 +178,7 @@ class Inspection:
 
     @property
     def _is_queue(self) -> bool:
-        return self.access.config.is_sequence and not self.access.prefix
+        return self.access.config.is_sequence
 
     def _examine(self, snapshot: Snapshot, name: str, before: Known | None) -> tuple[Diagnosis | None, Known | None]:
         known, at = None, self.circumstances()
@@ -219,17 +221,21 @@ def not_rewritten(directory: Directory, name: str) -> StateError:
 def check_trusted(access: Access) -> None:
     """Raise `NeedsCheck` if the index may not know all data."""
     if access.needs_check():
-        raise untrusted(access.dataset_path)
+        raise untrusted(access.path)
 
 
-def unusable_archives(dataset: DatasetAccess) -> Iterator[Diagnosis]:
-    """Yield a diagnosis for each archive that is away, and for each in `.archive/` that is not used or trusted."""
-    for each in dataset.archives.record.unusable():
-        error = dataset.archives.record.problem(each)
-        state = State.UNALIGNED if each.fault in (Fault.COPY, Fault.TWIN, Fault.ORDINARY) else State.MISSING
-        yield Diagnosis(f"{ARCHIVE}/{each.name}", state, (f"{error.message}. {error.hint}",), held=True)
-    for archive, reason in dataset.archives.untrusted():
-        yield Diagnosis(archive.prefix.removesuffix("/"), State.UNALIGNED, (reason,), held=True)
+def places_away(access: Access) -> Iterator[Diagnosis]:
+    """Yield a diagnosis for each folder of the archive that is away, but not offline on purpose."""
+    with access.current().index.snapshot() as snapshot:
+        known = {each.name: each for each in away_in(snapshot)}
+    lost = {name: each for name, each in unread(access.directory).items() if each.identity and each.identity.count}
+    for name, each in (lost | known).items():
+        if not each.is_offline:
+            error = missing(access.directory, each)
+            count = each.identity.count if each.identity is not None and name not in known else 0
+            had = f"; it had {counted(count, 'datum')}, which the index does not know" if count else ""
+            reason = f"{error.message}{had}. {error.hint}"
+            yield Diagnosis(name.removesuffix("/"), State.MISSING, (reason,), held=True)
 
 
 def stray_position(directory: Directory) -> Iterator[Diagnosis]:
@@ -265,8 +271,8 @@ def wrong_position(access: Access) -> Iterator[Diagnosis]:
 
 
 def interval_of(access: Access, name: str) -> Interval | None:
-    """Return the interval of a segment's name; in an archive, the names of every step are valid."""
-    return step.interval_of(name.rpartition(".")[0], access.config.step, is_archived=access.prefix != "")
+    """Return the interval of a segment's name."""
+    return step.interval_of(name, access.config.step)
 
 
 def _unreadable(name: str, error: StorageError) -> Diagnosis:
@@ -296,25 +302,22 @@ def _diagnosed(
     if known is not None:
         known.interval = segment_rows.interval_of(snapshot, known.segment)
     found = kind_of(format).diagnose(access.directory, snapshot, name, known, entry, at, format)
-    is_copy = known is not None and known.segment.copies is Copies.ALL and found.state in (State.DELETED, State.DIRTY)
-    if is_copy and known is not None and lacks_other_copy(access, known.segment):
-        found = replace(found, state=State.UNALIGNED, reasons=("the other copy of its data is gone",), freed=0)
-    if known is not None and found.state & _SHRINKING and not found.state & _UNSURE:
-        if is_all_that_is_left(access, known.segment):
-            reason = "data that were deleted in it are all that is left of the missing segment of this name"
-            return replace(found, state=State.UNALIGNED, reasons=(reason,), freed=0)
-        if (copy := unknown_copy(access, name)) is not None:
-            fix = command("fix", access.dataset_path, "--yes")
-            return found.hold(f"{copy} may be a copy of its bytes, and must be compared with them: run {fix} first")
-    if known is None or State.MISSING not in found.state or not known.count:
+    if known is None:
         return found
-    if (other := moved_to(access, known.segment)) is None:
-        return found
-    place = str(other.path / name)
-    moved = replace(found, reasons=(*found.reasons, f"it was moved to {place}"), moved=place)
-    if is_known_there(access, known.segment, other):
-        return moved
-    return moved.hold(f"the index there does not know it: run {command('fix', other.path, '--yes')} first")
+    if known.segment.copies is not Copies.NONE and found.state and not found.state & ~_SHRINKING:
+        if known.segment.copies is Copies.ALL and lacks_other_copy(access, known.segment):
+            return replace(found, state=State.UNALIGNED, reasons=("the other copy of its data is gone",), freed=0)
+        if not at.removes_copies:
+            return replace(found, state=State.OK, reasons=(*found.reasons, _COPIES), freed=0)
+    if found.state & _SHRINKING and place_of(name) not in at.limits.places:
+        return replace(found, state=found.state & ~_SHRINKING, reasons=(*found.reasons, _NOT_MAINTAINED), freed=0)
+    if found.state & _SHRINKING and not found.state & _UNSURE:
+        if (twin := missing_twin(access, name)) is not None:
+            return found.hold(f"it may have all that is left of {twin}, which is missing: put that back first")
+        if (twin := unknown_twin(access, name)) is not None:
+            fix = command("fix", access.path, "--yes")
+            return found.hold(f"{twin} may be a copy of its bytes, and must be compared with them: run {fix} first")
+    return found
 
 
 def found_segments(directory: Directory, config: DatasetConfig) -> Iterator[tuple[str, Entry]]:
@@ -322,7 +325,9 @@ def found_segments(directory: Directory, config: DatasetConfig) -> Iterator[tupl
 
     Also yields a folder that cannot be read: the diagnosis of its name covers everything in it.
     """
-    waiting = [("", Entry("", "directory", 0, 0, 0, 0))]
+    folder = Entry("", "directory", 0, 0, 0, 0)
+    archived = [name.removesuffix("/") for name, each in places(directory).items() if each.why_away is None]
+    waiting = [("", folder), *((name, folder) for name in archived)]
     while waiting:
         parent, folder = waiting.pop()
         try:

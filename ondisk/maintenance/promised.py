@@ -13,7 +13,6 @@ from functools import partial
 from typing import cast
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.position import misplaced_in, position, where_removed
 from ondisk.errors import AuthenticationFailed, IntegrityError, KeyMissing, OndiskError, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
@@ -31,12 +30,12 @@ from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State
 CHANGED = "its bytes are not those that the index describes: another program has changed them"
 
 
-def promised(dataset: DatasetAccess, *actions: str, rewrite: bool = False) -> Report:
+def promised(access: Access, *actions: str, rewrite: bool = False, second_copies: bool = False) -> Report:
     """Return the report of a check that holds the segments which cannot be read.
 
     Args:
         actions: those that read data, and are planned: `rescan` of a fix, `repack` of a repack.
-        rewrite: as for `check`.
+        rewrite, second_copies: as for `check`.
 
     Raises:
         StorageError: as `check`.
@@ -49,19 +48,17 @@ def promised(dataset: DatasetAccess, *actions: str, rewrite: bool = False) -> Re
     """
     errors: list[OndiskError] = []
     try:
-        report = check(dataset, rewrite=rewrite)
+        report = check(access, rewrite=rewrite, second_copies=second_copies)
     except OndiskError as error:
         if "report" not in error.context:
             raise
         report = error.context["report"]
         errors.append(error)
     with report.attached(errors):
-        archive, *_ = [each for each in dataset.archives.maintained() if each.prefix] or [dataset]
         for at, each in enumerate(report.segments):
             if not isinstance(each, Diagnosis):
                 continue
-            access = archive if each.segment.startswith(archive.prefix) else dataset
-            name = each.segment.removeprefix(access.prefix)
+            name = each.segment
             if each.is_touched and "rescan" in actions:
                 compared = _compared(access, name, each)
                 report.ok -= not each.state and bool(compared.state)
@@ -71,11 +68,11 @@ def promised(dataset: DatasetAccess, *actions: str, rewrite: bool = False) -> Re
             format = access.format_of(name)
             read = partial(_read_one, access, name) if State.DIRTY in each.state else None
             report.segments[at] = tried(access.directory, name, format, each, errors, read)
-        if dataset.config.is_sequence:
+        if access.config.is_sequence:
             consumed = {each.segment for each in report if isinstance(each, Diagnosis) and each.consumed}
-            report.segments += moved_position(where_removed(dataset, consumed))
+            report.segments += moved_position(where_removed(access, consumed))
             if "rescan" in actions:
-                report.segments += wrong_when_read(report, dataset.directory, dataset.format("seg"))
+                report.segments += wrong_when_read(report, access.directory, access.format("seg"))
     return report
 
 

@@ -1,22 +1,22 @@
-"""The quarantine of a dataset and of its archive: what users and repack do with `ondisk.segments.quarantine`."""
+"""The quarantine of a dataset: what users and repack do with `ondisk.segments.quarantine`."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.away import maintained
 from ondisk.datum import microseconds
 from ondisk.errors import AlreadyExists, InvalidInput, NotFound, OndiskError, ReadOnly, StorageError, command
 from ondisk.filesystem import Directory
 from ondisk.segments import quarantine
 from ondisk.segments.generations import generations_of, hidden
 from ondisk.segments.quarantine_items import Item, Total, find, folders, items, total
-from ondisk.step import days_ago
+from ondisk.step import days_ago, place_of
 
 if TYPE_CHECKING:
     from ondisk.maintenance.ages import Ages
@@ -24,32 +24,30 @@ if TYPE_CHECKING:
 
 
 class Quarantine:
-    """The items in quarantine of a dataset and of `.archive/last`; iterate over it for all of them.
+    """The items in quarantine of a dataset; iterate over it for all of them.
 
     The names of items, and of their segments, are relative to the dataset.
     """
 
-    def __init__(self, dataset: DatasetAccess) -> None:
+    def __init__(self, dataset: Access) -> None:
         self._dataset = dataset
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield all items, those of the dataset first, by folder, the oldest first.
+        """Yield all items, by folder, the oldest first.
 
         Raises:
             StorageError: a quarantine cannot be read.
         """
-        for access in self._dataset.archives.maintained():
-            for item in items(access.directory):
-                yield _prefixed(access, item)
+        yield from items(self._dataset.directory)
 
     @property
     def kept(self) -> list[str]:
         """The names of the items that were added since the dataset was opened here: something was in the way."""
-        return self._dataset.archives.kept()
+        return [*self._dataset.directory.kept]
 
     def total(self) -> Total:
         """Return the number of items, and their bytes."""
-        return _sum(total(access.directory) for access in self._dataset.archives.maintained())
+        return total(self._dataset.directory)
 
     def find(self, name: str) -> Item:
         """Return the item with a name.
@@ -57,8 +55,10 @@ class Quarantine:
         Raises:
             NotFound: no item has it.
         """
-        access, item = self._found(name)
-        return _prefixed(access, item)
+        found = find(self._dataset.directory, name)
+        if found is None:
+            raise self._missing(name)
+        return found
 
     def export(self, name: str, file: str | os.PathLike[str]) -> None:
         """Copy an item to a new file; that of a dir segment to a new folder.
@@ -70,11 +70,11 @@ class Quarantine:
 
         Durability: the copy survives power loss when this returns.
         """
-        access, item = self._found(name)
+        item = self.find(name)
         path = Path(file).absolute()
         with Directory.above(path) as target:
             try:
-                quarantine.export(access.directory, item.name, target, path.name)
+                quarantine.export(self._dataset.directory, item.name, target, path.name)
             except FileExistsError:
                 raise AlreadyExists(f"{path} exists already", hint="Choose another name.") from None
             except FileNotFoundError:
@@ -89,25 +89,25 @@ class Quarantine:
             AlreadyExists: another file has the name of the segment, or a hidden name of it. It is never overwritten.
 
         Durability: see `ondisk.segments.quarantine.restore`.
-        Locks: the writers' lock; for a segment of the archive, also the archive's lock.
+        Locks: the writers' lock.
         """
-        access, _ = self._found(name)
-        with self._held(access):
-            item = self._found(name)[1]
+        self.find(name)
+        directory = self._dataset.directory
+        with self._held():
+            item = self.find(name)
             if not item.is_whole or item.segment.rpartition("/")[2].startswith("."):
                 hint = f"Export it: {self._to_append(name)}"
                 raise InvalidInput(f"{name} is not a whole segment, so it cannot be restored", hint=hint, item=name)
-            if generations := generations_of(access.directory, item.segment):
-                alias = access.directory.path / hidden(item.segment, generations[-1])
+            if generations := generations_of(directory, item.segment):
+                alias = directory.path / hidden(item.segment, generations[-1])
                 fix = command("fix", self._dataset.path, "--yes")
                 hint = f"Wait for the end of open queries, run {fix}, then try again."
                 raise AlreadyExists(f"{alias} exists, and may be the segment that the index means", hint=hint)
             try:
-                return access.prefix + quarantine.restore(access.directory, item)
+                return quarantine.restore(directory, item)
             except FileExistsError:
-                segment = access.directory.path / item.segment
                 hint = f"Move it away first. Or export the item: {self._to_append(name)}"
-                raise AlreadyExists(f"{segment} exists already", hint=hint) from None
+                raise AlreadyExists(f"{directory.path / item.segment} exists already", hint=hint) from None
 
     def drop(self, *names: str) -> int:
         """Remove items for good, and return how many bytes they had. If one of them does not exist, drop none.
@@ -116,21 +116,15 @@ class Quarantine:
             NotFound: no item has one of the names.
 
         Durability: see `ondisk.segments.quarantine.drop`; items are dropped one after the other.
-        Locks: the writers' lock; for items of the archive, also the archive's lock.
+        Locks: the writers' lock.
         """
-        with self._held(*(access for access, _ in map(self._found, names))):
-            found = {name: self._found(name) for name in names}
-            for access, item in found.values():
-                quarantine.drop(access.directory, item.name)
-        return sum(item.size for _, item in found.values())
-
-    def _found(self, name: str) -> tuple[Access, Item]:
-        for access in reversed(self._dataset.archives.maintained()):  # the archive first: its prefix is longer
-            if name.startswith(access.prefix):
-                item = find(access.directory, name.removeprefix(access.prefix))
-                if item is not None:
-                    return access, item
-        raise self._missing(name)
+        for name in names:
+            self.find(name)
+        with self._held():
+            found = {name: self.find(name) for name in names}
+            for item in found.values():
+                quarantine.drop(self._dataset.directory, item.name)
+        return sum(item.size for item in found.values())
 
     def _missing(self, name: str) -> NotFound:
         path = self._dataset.path
@@ -142,22 +136,22 @@ class Quarantine:
         return f"{command('quarantine', path, 'export', name, 'FILE')}, then append what is worth keeping."
 
     @contextlib.contextmanager
-    def _held(self, *accesses: Access) -> Iterator[None]:
+    def _held(self) -> Iterator[None]:
         if self._dataset.read_only:
             raise ReadOnly(f"{self._dataset.path} was opened read_only", hint="Open it for writing.")
-        with _locked("quarantine", self._dataset, *accesses):
+        with self._dataset.locked("quarantine"):
             yield
 
 
 def count(access: Access, report: Report, errors: list[OndiskError], ages: Ages) -> None:
-    """Add the items of a dataset or an archive to the report of a check; those past `quarantine_age` are findings.
+    """Add the items of a dataset to the report of a check; those past `quarantine_age` are findings.
 
     Args:
         errors: the error is added to it if the quarantine cannot be read.
         ages: what `quarantine_age` counts from.
     """
     try:
-        report.quarantine = _sum((report.quarantine, total(access.directory)))
+        report.quarantine = total(access.directory)
         report.segments += _diagnosed(access, ages)
     except StorageError as error:
         errors.append(error)
@@ -176,27 +170,27 @@ def _diagnosed(access: Access, ages: Ages) -> Iterator[Diagnosis]:
 
     threshold = days_ago(age, ages.now)
     for item in items(access.directory):
-        if item.time is not None and microseconds(item.time) < threshold:
+        is_old = item.time is not None and microseconds(item.time) < threshold
+        if item.time is not None and is_old and place_of(item.name) in maintained(access.config):
             reason = f"it is in quarantine since {item.time:%Y-%m-%d}, longer than quarantine_age allows: {item.why}"
-            found = Diagnosis(access.prefix + item.name, State.DELETE_AGE, (reason,), item.size)
+            found = Diagnosis(item.name, State.DELETE_AGE, (reason,), item.size)
             yield found if ages.doubt is None else found.hold(by_age_remedy(access, ages.doubt))
 
 
-def removed(dataset: DatasetAccess, access: Access, ages: Ages, errors: list[OndiskError]) -> Iterator[Done]:
+def removed(access: Access, ages: Ages, errors: list[OndiskError]) -> Iterator[Done]:
     """Remove the items that are older than `quarantine_age`, and what killed processes left in quarantine.
 
     Args:
-        access: the dataset or its archive.
         ages: what `quarantine_age` counts from.
         errors: what went wrong, with one item or with all, is added to it.
 
-    Locks: the writers' lock, if there is a quarantine; for that of the archive, also the archive's lock.
+    Locks: the writers' lock, if there is a quarantine.
     """
     if not folders(access.directory):
         return
     from ondisk.maintenance.states import Done
 
-    with _locked("repack", dataset, access):
+    with access.locked("repack"):
         try:
             quarantine.remove_leftovers(access.directory)
             old = [*_diagnosed(access, ages)]
@@ -208,26 +202,8 @@ def removed(dataset: DatasetAccess, access: Access, ages: Ages, errors: list[Ond
                 yield Done(each.segment, each.state, each.reasons)
                 continue
             try:
-                quarantine.drop(access.directory, each.segment.removeprefix(access.prefix))
+                quarantine.drop(access.directory, each.segment)
             except (OndiskError, OSError) as error:
                 yield each.failed("removed", error, errors)
             else:
                 yield Done(each.segment, each.state, each.reasons, each.action, each.freed)
-
-
-@contextlib.contextmanager
-def _locked(verb: str, *accesses: Access) -> Iterator[None]:
-    """Hold the writers' locks of a dataset, which comes first, and of its archive."""
-    with contextlib.ExitStack() as stack:
-        for each in dict.fromkeys(accesses):
-            stack.enter_context(each.locked(verb))
-        yield
-
-
-def _sum(totals: Iterable[Total]) -> Total:
-    items, sizes = zip(*totals, strict=True)
-    return Total(sum(items), sum(sizes))
-
-
-def _prefixed(access: Access, item: Item) -> Item:
-    return item._replace(name=access.prefix + item.name, segment=access.prefix + item.segment)

@@ -7,8 +7,7 @@ import os
 import stat
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess
-from ondisk.dataset.layout import LAST, SENTINEL, SENTINEL_TEXT, last_generation, open_directory, read_config
+from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, last_generation, open_directory, read_config
 from ondisk.errors import IndexCorrupt, InvalidInput, NeedsMigration, OndiskError
 from ondisk.filesystem import Directory
 from ondisk.formats import find
@@ -31,18 +30,17 @@ _SEGMENTS = (
 
 
 def rebuild(path: str | os.PathLike[str], *, dry_run: bool = False) -> Report:
-    """Move damaged indices of a dataset and of the archive that repack fills aside, and put new ones in their place.
+    """Move the index aside, and put a new one in its place.
 
-    A new index knows no data yet: call `Dataset.fix` next. It keeps what can be read of the counters, the deletions,
-    the import log and the known archives of the damaged one. If neither index is damaged as far as SQLite shows, that
-    of the dataset is rebuilt: then the new one still knows segments that are missing or changed, so that the fix
-    counts or reports what is gone.
+    The new index knows no data yet: call `Dataset.fix` next. It keeps what can be read of the counters, the deletions
+    and the import log of the old one. If that is not damaged as far as SQLite shows, the new one still knows segments
+    that are missing or changed, so that the fix counts or reports what is gone.
 
     Args:
-        dry_run: only report which index is damaged; writes nothing, and needs no permission to write.
+        dry_run: only report whether it is damaged; writes nothing, and needs no permission to write.
 
     Returns:
-        A report with one item for each index that is rebuilt; none if the index is lost already.
+        A report with one item; none if the index is lost already.
 
     Raises:
         DatasetNotFound: the path contains no dataset.
@@ -51,26 +49,22 @@ def rebuild(path: str | os.PathLike[str], *, dry_run: bool = False) -> Report:
         LockError: others wrote, or read the index without its log, for longer than `lock_timeout`.
 
     Durability: the sentinel is created first; then as `ondisk.index.recover`. The damaged index is never removed.
-    Locks: the writers' lock, and that of the archive.
+    Locks: the writers' lock.
     Cost: reads the whole index.
     """
     with open_directory(path) as directory, contextlib.ExitStack() as stack:
-        access = DatasetAccess(directory, read_config(directory), read_only=dry_run)
+        access = Access(directory, read_config(directory), read_only=dry_run)
         stack.callback(access.close)
-        both = (access, access.archives.get(LAST))
-        parts = [part for part in both if part is not None and part.directory.inode(INDEX) is not None]
-        if not dry_run:
-            for part in parts:
-                stack.enter_context(part.locked("fix"))
-        found = {part: _damage(part) for part in parts}
-        damaged = [part for part, problem in found.items() if problem is not None]
         report = Report(str(access.path), needs_check=True)
-        for part in damaged or parts[: access in found]:
-            problem = found[part]
-            state = State.OK if problem is None else State.CORRUPTED
-            name = free_name(part.directory) if dry_run else _rebuilt(part, is_sound=problem is None)
-            kept = f"it would be renamed to {name}" if dry_run else f"it is {name} now"
-            report.segments.append(Done(f"{part.prefix}{INDEX}", state, (problem or _SOUND, kept), "rebuild"))
+        if directory.inode(INDEX) is None:
+            return report
+        if not dry_run:
+            stack.enter_context(access.locked("fix"))
+        problem = _damage(access)
+        state = State.OK if problem is None else State.CORRUPTED
+        name = free_name(directory) if dry_run else _rebuilt(access, is_sound=problem is None)
+        kept = f"it would be renamed to {name}" if dry_run else f"it is {name} now"
+        report.segments.append(Done(INDEX, state, (problem or _SOUND, kept), "rebuild"))
         return report
 
 
@@ -93,8 +87,6 @@ def _rebuilt(access: Access, *, is_sound: bool) -> str:
     if not access.has_sentinel():
         directory.write_new(SENTINEL, SENTINEL_TEXT)
     seq = 0
-    with contextlib.suppress(OndiskError):  # of the other index, which may be damaged, too
-        seq = access.seq_elsewhere()
     generation, mark = last_generation(directory), tide.read(directory)
     uuid, only_known = _only_known(access, mark) if is_sound else ("", set())
     if not only_known:

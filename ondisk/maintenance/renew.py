@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.access import Access
 from ondisk.errors import StateError, command
+from ondisk.index import Copies
+from ondisk.maintenance.concat_segments import COPIES
 from ondisk.maintenance.inspect import Inspection, check_trusted
 from ondisk.maintenance.kinds import kind_of
-from ondisk.maintenance.single_copies import keep_single_copies
 from ondisk.maintenance.states import State
+from ondisk.segments import quarantine
 
 _UNREADABLE = State.CORRUPTED | State.UNALIGNED | State.MISSING
 
 
-def renew(access: DatasetAccess, name: str) -> None:
+def renew(access: Access, name: str) -> None:
     """Rewrite a segment as a repack does, whatever its state, so that data can be appended to it.
 
     Nothing was appended yet. The keystream of an encrypted file must not be used twice, and the new file has another.
@@ -25,7 +27,6 @@ def renew(access: DatasetAccess, name: str) -> None:
     Durability: a commit of its own, with the steps of a repack; see `ondisk.segments.generations`.
     Locks: the writers' lock, which the append takes again afterwards.
     """
-    keep_single_copies(access, access.archives, name, "append")
     with access.transaction("rewrite") as transaction:
         check_trusted(access)
         with access.current().index.snapshot() as snapshot:
@@ -37,10 +38,12 @@ def renew(access: DatasetAccess, name: str) -> None:
             kind.complete(access.directory, segment, format)
             diagnosis, known = Inspection(access).examine(snapshot, name)
             if diagnosis is None or known is None or diagnosis.state & _UNREADABLE:
-                hint = f"Run {command('fix', access.dataset_path, '--yes')}, then append again."
+                hint = f"Run {command('fix', access.path, '--yes')}, then append again."
                 reason = "" if diagnosis is None else f": {'; '.join(diagnosis.reasons)}"
                 message = f"{access.path / name} must be rewritten before an append, and cannot be read{reason}"
                 raise StateError(message, hint=hint, segment=name)
+            if segment.copies is not Copies.NONE:  # data without rows are not written
+                quarantine.link(access.directory, name, verb="append", why=COPIES)
             rewriting = kind.rewriting(access, transaction, known)
             rewriting.write(snapshot, None)
         rewriting.commit(diagnosis)

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeAlias
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess
-from ondisk.dataset.layout import check_no_archive
 from ondisk.dataset.position import begin_again, leave_removed
 from ondisk.errors import AuthenticationFailed, DiskFull, IndexCorrupt, IntegrityError, OndiskError, SegmentMissing
 from ondisk.filesystem import ReadableFile
-from ondisk.index import Segment, segment_rows
+from ondisk.index import Segment
 from ondisk.maintenance import abandoned_jobs, quarantine, replaced
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import UNMOVABLE, archived
-from ondisk.maintenance.inspect import Inspection, check_trusted
+from ondisk.maintenance.fix import compared_again
+from ondisk.maintenance.inspect import Inspection, check_trusted, places_away
 from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.promised import moved_position, promised
 from ondisk.maintenance.rewrite import Written
-from ondisk.maintenance.single_copies import keep_single_copies
 from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, readable
 from ondisk.maintenance.trim_deletions import trim_deletions
 from ondisk.segments.file_errors import changed
@@ -48,13 +47,14 @@ def write_later(access: Access, waiting: list[Diagnosis]) -> Generator[tuple[Dia
 
 
 def repack(
-    dataset: DatasetAccess,
+    access: Access,
     now: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
     write_all: WriteAll = write_later,
     *,
     by_age: bool = False,
     rewrite: bool = False,
+    second_copies: bool = False,
 ) -> Report:
     """Do what `check` proposes as a repack, after diagnosing each segment again under the lock.
 
@@ -64,9 +64,9 @@ def repack(
         write_all: writes segments in advance, without the lock; segments that change meanwhile are written again.
         rewrite: also rewrite segments that are not stored as configured.
         by_age: delete whatever is too old by the clock, see `ondisk.maintenance.holds`.
+        second_copies: also remove second copies, after a fix has compared them with the others again.
 
     Raises:
-        StateError: it is an archive that was opened as a dataset.
         NeedsCheck: the sentinel exists, so segments that the index does not know may contain data that it has lost.
         DurabilityLost: nothing more can be written. What was repacked before stays repacked.
         OndiskError: the first error at a single segment, such as DiskFull; raised at the end, after all others were
@@ -76,55 +76,43 @@ def repack(
 
     Durability: see `ondisk.segments.generations`; a crash leaves each segment in its old or its new state. If the disk
         is full, the rows of a segment to delete are removed in several commits, and a crash between them leaves some.
-    Locks: the writers' lock, once for each segment; for a segment of the archive, also the archive's lock. Readers do
-        not wait.
+    Locks: the writers' lock, once for each segment. Readers do not wait.
     """
-    check_no_archive(dataset.path, "repack")
-    maintained = dataset.archives.maintained()
-    for access in maintained:
-        check_trusted(access)
-    ages = Ages.of(dataset, now, by_age=by_age)
-    report = Report(str(dataset.path))
+    check_trusted(access)
+    ages = Ages.of(access, now, by_age=by_age)
+    report = Report(str(access.path))
     errors: list[OndiskError] = []
+    inspection = Inspection(access, now, ages=ages, rewrites=rewrite, removes_copies=second_copies)
     with report.attached(errors):
-        for access in maintained:  # second copies go first: a rewrite gives their originals other bytes
-            with access.current().index.snapshot() as snapshot:
-                copies = segment_rows.second_copies(snapshot)
-            if copies:
-                inspection = Inspection(access, now, ages=ages)
-                with contextlib.suppress(DiskFull):  # below, these segments are tried again after others freed space
-                    report.add(access.prefix, _repack(dataset, inspection, progress, errors, write_later, only=copies))
-        replaced.remove_old(dataset, now, errors)
-        for access in maintained:
-            report.segments += abandoned_jobs.removed(access, now)
-            report.segments += quarantine.removed(dataset, access, ages, errors)
-            try:
-                inspection = Inspection(access, now, ages=ages, rewrites=rewrite)
-                report.add(access.prefix, _repack(dataset, inspection, progress, errors, write_all))
-            except DiskFull as error:
-                errors.append(error)
-            if access is dataset:
-                trim_deletions(dataset, ages)
-            access.shrink_index()
-        report.segments += moved_position(leave_removed(dataset, "repack"))
-        dataset.archives.record.update()
-        if ages.needs_commit:
-            with dataset.transaction("repack") as transaction:  # a dataset that nobody writes to ages, too
+        report.add(recognised(access))
+        if second_copies:
+            report.add(compared_again(access))
+        replaced.remove_old(access, now, errors)
+        report.segments += abandoned_jobs.removed(access, now)
+        report.segments += quarantine.removed(access, ages, errors)
+        try:
+            report.add(_repack(access, inspection, progress, errors, write_all))
+        except DiskFull as error:
+            errors.append(error)
+        trim_deletions(access, ages)
+        access.shrink_index()
+        report.segments += moved_position(leave_removed(access, "repack"))
+        with access.transaction("repack") as transaction:
+            if access.leave_moved(transaction) or ages.needs_commit:  # a dataset that nobody writes to ages, too
                 transaction.commit()
+        report.segments += [Done(each.segment, each.state, each.reasons) for each in places_away(access)]
     return report
 
 
-def planned(dataset: DatasetAccess, *, by_age: bool = False, rewrite: bool = False) -> Report:
+def planned(access: Access, *, by_age: bool = False, rewrite: bool = False, second_copies: bool = False) -> Report:
     """Return what a repack with these arguments would do, and change nothing.
 
     The arguments and the errors are those of `repack`; the report is that of a check.
     """
-    check_no_archive(dataset.path, "repack")
-    for access in dataset.archives.maintained():
-        check_trusted(access)
+    check_trusted(access)
     ages = State.DELETE_AGE if by_age else State.OK
     try:
-        return promised(dataset, "repack", rewrite=rewrite).released(ages)
+        return promised(access, "repack", rewrite=rewrite, second_copies=second_copies).released(ages)
     except OndiskError as error:
         if "report" in error.context:
             error.context["report"] = error.context["report"].released(ages)
@@ -132,25 +120,18 @@ def planned(dataset: DatasetAccess, *, by_age: bool = False, rewrite: bool = Fal
 
 
 def _repack(
-    dataset: DatasetAccess,
+    access: Access,
     inspection: Inspection,
     progress: Callable[[str], None],
     errors: list[OndiskError],
     write_all: WriteAll,
-    *,
-    only: Collection[str] | None = None,
 ) -> Iterator[Done]:
-    """Repack one dataset or one archive; add errors at single segments to `errors`.
-
-    Args:
-        only: repack only those of these segments that are DELETED; None for all segments.
-    """
-    access = inspection.access
+    """Repack all segments that need it; add errors at single segments to `errors`."""
     waiting = []
-    for before in [*readable(inspection.diagnoses(_is_wanted), errors if only is None else [])]:
+    for before in [*readable(inspection.diagnoses(_is_wanted), errors)]:
         if _is_wanted(before):
-            waiting += [before] * (only is None or (before.segment in only and State.DELETED in before.state))
-        elif only is None:
+            waiting.append(before)
+        else:
             yield Done(before.segment, before.state, before.reasons)
     waiting.sort(key=lambda each: not each.state & _DROPPED)  # first those that free space
     tries = 0
@@ -167,12 +148,9 @@ def _repack(
                 progress(before.segment)
                 old_files: list[ReadableFile] = []
                 try:
-                    with dataset.archives.assigning_seq(access, "repack"):
-                        if tries == 1 and State.DELETE_AGE not in before.state:
-                            keep_single_copies(access, dataset.archives, before.segment, "repack")
-                        done = repacked(inspection, before.segment, written, old_files)
+                    done = repacked(inspection, before.segment, written, old_files)
                     if State.ARCHIVE_AGE in done.state and not done.state & UNMOVABLE:
-                        moved = archived(dataset, before.segment, [])
+                        moved = archived(access, before.segment)
                         actions = " and ".join(filter(None, (done.action, moved.action)))
                         done = replace(done, action=actions, freed=done.freed + moved.freed)
                 except DiskFull as error:  # other segments may need less space, or free some
@@ -192,7 +170,7 @@ def _repack(
                 is_stuck &= done.action is None
                 yield done
         if full is not None:
-            if not replaced.keep_nothing(dataset) and is_stuck and was_stuck:
+            if not replaced.keep_nothing(access) and is_stuck and was_stuck:
                 raise full
             was_stuck = is_stuck
             # All old files are closed now. Some filesystems free their space, and that of what was removed before, only

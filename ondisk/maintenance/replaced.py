@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import stat
 import time
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import DiskFull, OndiskError, StorageError
 from ondisk.filesystem import Directory
 from ondisk.index import Segment, replaced_rows
@@ -60,65 +58,46 @@ def _check_folder(directory: Directory, folder: str, error: StorageError) -> Non
         raise StorageError(f"{path} is not a directory", hint=hint, path=str(path)) from error
 
 
-def count(dataset: DatasetAccess, report: Report, errors: list[OndiskError]) -> None:
-    """Add what a dataset and its archives keep to the report of a check.
+def count(access: Access, report: Report, errors: list[OndiskError]) -> None:
+    """Add what a dataset keeps to the report of a check.
 
     Args:
         errors: the error is added to it if a folder cannot be read.
     """
-    for access in _all(dataset):
-        try:
-            report.replaced = report.replaced.plus(total(access.directory, access.config.keep_seconds))
-        except StorageError as error:
-            errors.append(error)
+    try:
+        report.replaced = total(access.directory, access.config.keep_seconds)
+    except StorageError as error:
+        errors.append(error)
 
 
-def remove_old(dataset: DatasetAccess, now: float | None, errors: list[OndiskError]) -> None:
-    """Remove what a dataset and its archives have kept for as long as `keep_replaced` says.
+def remove_old(access: Access, now: float | None, errors: list[OndiskError]) -> None:
+    """Remove what a dataset has kept for as long as `keep_replaced` says.
 
     Args:
         now: seconds since 1970; None for the present.
         errors: what went wrong is added to it.
 
-    Locks: the writers' lock, if something is kept; for that of an archive, also the archive's lock.
+    Locks: the writers' lock, if something is kept.
     """
-    for access in _that_keep(dataset):
-        try:
-            _remove(dataset, access, time.time() if now is None else now, access.config.keep_seconds)
-        except StorageError as error:
-            raise_fatal(error)
-            errors.append(error)
+    try:
+        _remove(access, time.time() if now is None else now, access.config.keep_seconds)
+    except StorageError as error:
+        raise_fatal(error)
+        errors.append(error)
 
 
-def keep_nothing(dataset: DatasetAccess) -> bool:
+def keep_nothing(access: Access) -> bool:
     """Remove all that is kept, for a disk that is full, and keep nothing until the dataset is opened again.
 
     Returns:
         Whether something was removed.
     """
-    for access in dataset.archives.maintained():
-        access.keeps_replaced = False
-    return sum([_remove(dataset, access, time.time(), 0) for access in _that_keep(dataset)]) > 0
+    access.keeps_replaced = False
+    return _remove(access, time.time(), 0) > 0
 
 
-def _that_keep(dataset: DatasetAccess) -> list[Access]:
-    """Return the dataset and its archives that keep something, but for archives that cannot be written to.
-
-    An archive that its user has renamed may still have what it kept before.
-    """
-    found = [each for each in _all(dataset) if folders(each.directory)]
-    return [each for each in found if each is dataset or each.directory.is_writable()]
-
-
-def _all(dataset: DatasetAccess) -> list[Access]:
-    """Return the dataset and its archives; without those that are not maintained if one of them cannot be opened."""
-    with contextlib.suppress(OndiskError):  # check and the end of a repack report it
-        return [*dataset.archives.all()]
-    return dataset.archives.maintained()
-
-
-def _remove(dataset: DatasetAccess, access: Access, now: float, seconds: float) -> int:
-    with contextlib.ExitStack() as stack:
-        for each in dict.fromkeys((dataset, access)):
-            stack.enter_context(each.locked("repack"))
+def _remove(access: Access, now: float, seconds: float) -> int:
+    if not folders(access.directory):
+        return 0
+    with access.locked("repack"):
         return remove(access.directory, now, seconds)

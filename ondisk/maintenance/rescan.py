@@ -15,7 +15,7 @@ from ondisk.dataset.position import begin_again, believed, is_consumed, is_passe
 from ondisk.errors import IndexCorrupt, StorageError, command, counted
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
-from ondisk.index import Copies, Segment, segment_rows
+from ondisk.index import Copies, Segment
 from ondisk.index.aside import Aside
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.check import read_content
@@ -26,7 +26,7 @@ from ondisk.maintenance.duplicates import Duplicates
 from ondisk.maintenance.inspect import interval_of, not_rewritten
 from ondisk.maintenance.relaid import have_old_bytes
 from ondisk.maintenance.scanned import Scanned
-from ondisk.maintenance.second_copy import OtherIndex
+from ondisk.maintenance.second_copy import copy_of
 from ondisk.maintenance.states import Diagnosis, Done
 from ondisk.maintenance.tally import Tally
 from ondisk.segment import REMEDY, End, Facts, ScanResult
@@ -37,7 +37,7 @@ from ondisk.segments.dir_generations import complete_folder
 from ondisk.segments.facts import SAME_BYTES, Seen, checksum_of, facts_of, refused, tail_of
 from ondisk.segments.metadata_file import METADATA
 from ondisk.segments.writer import SegmentWriter
-from ondisk.step import ALWAYS, NOTHING, Interval
+from ondisk.step import ALWAYS, NOTHING, Interval, place_of
 
 _PIECE = 1024 * 1024
 _SALVAGED = "it is damaged; what is whole in it was written to a new file"
@@ -82,20 +82,18 @@ class Rescan:
         transaction: Transaction,
         name: str,
         known: Known | None,
-        other: OtherIndex,
         *,
         puts_off: bool = False,
     ) -> None:
         self._puts_off = puts_off and (known is None or not known.count)
         self._access = access
-        self._other = other
         self._directory = access.directory
         self._transaction = transaction
         self._name = name
         self._format: Format = access.format(known.segment.format) if known is not None else access.format_of(name)
         interval = interval_of(access, name)
         if interval is None:
-            hint = f"Run {command('fix', access.dataset_path, '--rebuild', '--yes')}."
+            hint = f"Run {command('fix', access.path, '--rebuild', '--yes')}."
             raise IndexCorrupt(f"{name} is not the name of a segment of this dataset", hint=hint, segment=name)
         self._interval: Interval = interval
         # The interval to save: that of the name; in a sequence, that of the data.
@@ -103,7 +101,7 @@ class Rescan:
         self._known = known
         copies = Copies.NONE if known is None else known.segment.copies
         # Where all data of a second copy are, too.
-        self._copied = other.copy_of(name) if known is None or copies is Copies.ALL else None
+        self._copied = copy_of(access, name) if known is None or copies is Copies.ALL else None
         self._duplicates = Duplicates(access, transaction, self._format, has_copies=copies is Copies.SOME)
         self._damage = Tally()
         self._file: ReadableFile | None = None
@@ -111,17 +109,15 @@ class Rescan:
         self._is_directory = False
         # Another segment has its name, and the consumer of the queue has read all of the old one.
         self._is_renewed = False
-        self._is_queue = access.config.is_sequence and not access.prefix
+        self._is_queue = access.config.is_sequence and not place_of(name)
         self._replaced_from: int | None = None  # the first datum in a changed file that the index did not know
         self._is_read_again = False  # the consumer of the queue has the position of another file
         self._aside: Aside | None = None  # the rows of the index, which are replaced by what the bytes say
         self._forgotten = 0  # data that are gone
         self._without_row = 0  # data that were only counted, and are gone
         self._changed = 0  # data that were found again, and do not have their bytes
-        self._only_here: list[int] = []  # seqs in the other index of data that cannot be read there
         self._missing = 0
         self._found = 0  # data in the file, also those that do not count
-        self._believes_deleted = True  # what the index counts as deleted need not be compared
         self._sums: tuple[int, int] | None = 0, 0  # of all rows inserted, count and bytes; None if some replace others
         self._new = 0  # changes that the index did not know: data, except deleted ones, and data that they replaced
         self._returned = 0  # data in a changed file that the index did not know: perhaps deleted ones
@@ -164,12 +160,12 @@ class Rescan:
         if self._without_row:
             all_reasons.append(f"{counted(self._without_row, 'datum', 'is')} gone that the index had counted: {REMEDY}")
         if self._changed and self._is_encrypted:
-            reset = command("fix", self._access.dataset_path, "--acknowledge", "--yes")
+            reset = command("fix", self._access.path, "--acknowledge", "--yes")
             all_reasons.append(f"{_ENCRYPTED_AGAIN}: one counts as lost; if the file is right, {reset} resets that")
         elif self._changed:
             all_reasons.append(f"some of its data have other bytes than the stored ones: {REMEDY}")
-        if self._only_here:
-            unreadable = counted(len(self._only_here), "datum", "is")
+        if self._duplicates.replacing:
+            unreadable = counted(self._duplicates.replacing, "datum", "is")
             all_reasons.append(f"{unreadable} unreadable in another segment, so the copy here is used now")
         if self._duplicates.different:
             have = counted(self._duplicates.different, "datum", "has")
@@ -221,7 +217,7 @@ class Rescan:
         is_matched = known is not None and not (is_believed and self._is_same(segment, file))
         if is_matched and self._access.committed(segment).seen_in(file, before) not in SAME_BYTES:
             self._foreign = before
-            self._copied = self._other.copy_of(self._name)
+            self._copied = copy_of(self._access, self._name)
         self._may_compare(segment, is_same=known is not None and not is_matched)
         with self._matching(is_matched):
             if known is not None:
@@ -262,7 +258,7 @@ class Rescan:
         Args:
             is_same: the index describes the bytes.
         """
-        is_counted = self._known is not None and self._known.deleted is not None and self._believes_deleted
+        is_counted = self._known is not None and self._known.deleted is not None
         explained = segment.end.length if is_same and is_counted and not segment.unread else 0
         self._duplicates.may_compare(segment, explained)
 
@@ -288,23 +284,6 @@ class Rescan:
             self._moved = self._item(quarantine.keep(self._directory, self._name, verb="fix", why=quarantine.EMPTIED))
         if self._duplicates.different and not self._is_salvaged:
             quarantine.link(self._directory, self._name, verb="fix", why=_DIFFERENT)
-
-    def has_only_copies(self) -> bool:
-        """Return whether all data in the file that the index does not know are in other segments, too.
-
-        The caller does not commit. Data that were deleted count as data that are nowhere else.
-
-        Raises:
-            StorageError: the file was changed while it was read.
-        """
-        if self._copied is not None:
-            return True
-        self._believes_deleted = False
-        try:
-            self.in_place()
-        except (NeedsRewrite, DataAfterDamage):
-            return False
-        return not (self._new or self._duplicates.different or self._duplicates.replacing)
 
     def renew_facts(self) -> bool:
         """Record the facts of a file that somebody has touched, if its committed bytes are still the same.
@@ -353,7 +332,7 @@ class Rescan:
 
     def _item(self, kept: str) -> str:
         """Return the name of an item as the dataset's quarantine lists it, also if its segment is in the archive."""
-        return os.path.relpath(self._directory.path / kept, self._directory.dataset)
+        return kept
 
     def _explain(self, segment: Segment, end: End) -> None:
         """Note that all bytes of the segment were read: those that belong to no datum are no data to lose."""
@@ -366,10 +345,6 @@ class Rescan:
             begin_again(self._directory, self._name)
             again = partial(begin_again, self._directory, self._name, is_committed=True)
             self._transaction.after_commit(again)
-
-    def give_up_elsewhere(self) -> None:
-        """Remove from the other index the data that can only be read here. Call it right before the commit."""
-        self._other.give_up(self._only_here, self._transaction)
 
     def account_for(self) -> None:
         """Note how many changes were found that the index did not know."""
@@ -419,7 +394,7 @@ class Rescan:
                     return False
                 if seen not in SAME_BYTES:
                     self._foreign = folder.stat(METADATA)
-                    self._copied = self._other.copy_of(self._name)
+                    self._copied = copy_of(self._access, self._name)
                 self._may_compare(segment, is_same=is_same)
                 # In the folder that the index describes, or that a salvage has copied, a number has had only one file.
                 may_move = seen not in SAME_BYTES and not self._is_salvaged
@@ -476,17 +451,7 @@ class Rescan:
         return end
 
     def _forget(self, aside: Aside) -> int:
-        """Forget the data that were not found, and return how many.
-
-        Not those that another index has under the same numbers: an older index does not know that they were archived.
-        """
-        others = () if aside.is_complete else self._access.elsewhere()
-        for other in others:
-            if not other.needs_check():
-                with other.current().index.snapshot() as theirs:
-                    segment = theirs.segment_named(self._name)
-                    if segment is not None:
-                        aside.leave(segment_rows.numbered(theirs, segment))
+        """Forget the data that were not found, and return how many."""
         if self._is_queue and self._returned and aside.is_untouched and self._known is not None:
             length = self._known.segment.end.length
             if is_consumed(self._name, length, position(self._directory)):  # Beats uses its number again
@@ -594,7 +559,6 @@ class Rescan:
         committed = self._access.committed(segment)
         transaction.after_commit(lambda: generations.complete(self._directory, self._name, segment.id, committed))
         transaction.check_space()
-        self.give_up_elsewhere()
         transaction.commit()
 
     def _write(self, segment: Segment) -> Segment:
@@ -632,18 +596,9 @@ class Rescan:
         is_outside = min(reftimes) not in self._interval or max(reftimes) not in self._interval
         if is_outside and self._puts_off:
             raise Misnamed
-        here, elsewhere = known_offsets(offsets[0], offsets[-1] + 1), set()
-        unreadable: dict[int, int] = {}  # offset here → seq there
-        for place, seq, read in self._other.places(found):
-            if read is None:
-                unreadable[offsets[place]] = seq
-                continue
-            elsewhere.add(place)
-            if offsets[place] not in here:
-                row = (0, reftimes[place], segment.id, offsets[place], sizes[place])
-                self._duplicates.compare(row, metadata[place], *read)
-        if here or elsewhere:
-            is_new = [offset not in here and place not in elsewhere for place, offset in enumerate(offsets)]
+        here = known_offsets(offsets[0], offsets[-1] + 1)
+        if here:
+            is_new = [offset not in here for offset in offsets]
             reftimes, offsets, sizes = ([*compress(each, is_new)] for each in (reftimes, offsets, sizes))
             metadata = [*compress(metadata, is_new)]
             if not offsets:
@@ -664,9 +619,6 @@ class Rescan:
         else:
             seqs = transaction.take_seqs(len(offsets))
         columns = (seqs, reftimes, [segment.id] * len(offsets), offsets, sizes, *fields)
-        # With the same seq, they are those of a move that was interrupted: queries skip one, and the move is finished.
-        if unreadable:
-            self._only_here += {unreadable[each] for each in offsets if each in unreadable}.difference(seqs)
         inserted = transaction.insert(columns)
         if self._aside is None:  # deleted data that are back are no changes that the index did not know
             late = seqs[bisect_left(offsets, self._duplicates.explained) :]
@@ -728,8 +680,6 @@ def commit(transaction: Transaction, directory: Directory, rescans: Sequence[Res
     for folder in {each.folder for each in rescans}:
         directory.sync(folder)
     transaction.check_space()
-    for each in rescans:
-        each.give_up_elsewhere()
     transaction.commit()
 
 

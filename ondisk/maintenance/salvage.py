@@ -5,26 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, command
 from ondisk.maintenance.check import with_result, wrong_with
 from ondisk.maintenance.diagnosis import Known, misnamed
 from ondisk.maintenance.inspect import Inspection, interval_of
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.rescan import Rescan
-from ondisk.maintenance.second_copy import OtherIndex
 from ondisk.maintenance.states import Diagnosis, Done, State
 
 _SALVAGE = "salvage"
 
 
-def salvaged(dataset: DatasetAccess, name: str) -> Done:
+def salvaged(access: Access, name: str) -> Done:
     """Keep what is whole of a damaged segment, and return the result; its original file goes to quarantine.
 
     Data that the index knew and that are not found are counted as lost.
 
     Args:
-        name: of a segment that is CORRUPTED; `.archive/last/…` for one of the archive.
+        name: of a segment that is CORRUPTED.
 
     Raises:
         SegmentMissing: neither the index nor the disk has such a segment.
@@ -32,40 +30,36 @@ def salvaged(dataset: DatasetAccess, name: str) -> Done:
         SegmentCorrupt: its header is damaged, so nothing in it can be read. It stays as it is.
 
     Durability: the new file is written and synced, then one commit puts it in the place of the old one.
-    Locks: the writers' lock; for a segment of the archive, the archive's lock, too.
+    Locks: the writers' lock.
     """
-    access, inner = dataset.archives.of(name) or (dataset, name)
-    archives = dataset.archives
-    with archives.assigning_seq(access, "fix"), access.transaction("fix") as transaction:
-        diagnosis, known = _damaged(access, name, inner)
-        rescan = Rescan(access, transaction, inner, known, OtherIndex(archives, access))
+    with access.transaction("fix") as transaction:
+        diagnosis, known = _damaged(access, name)
+        rescan = Rescan(access, transaction, name, known)
         try:
             rescan.salvage()
         except InvalidInput as error:  # as for a file of another version
-            how = f"run {command('fix', access.dataset_path, '--yes')}"
+            how = f"run {command('fix', access.path, '--yes')}"
             hint = f"Put the file back from a backup; or move it away, and {how}."
-            message = f"{access.path / inner}: nothing in it can be read: {error.message}"
+            message = f"{access.path / name}: nothing in it can be read: {error.message}"
             raise SegmentCorrupt(message, hint=hint, segment=name) from error
     done = rescan.done(diagnosis)
     return Done(name, done.state, done.reasons, _SALVAGE, 0, done.lost)
 
 
-def check_salvageable(dataset: DatasetAccess, names: Iterable[str]) -> None:
+def check_salvageable(access: Access, names: Iterable[str]) -> None:
     """Raise the errors of `salvaged` without salvaging. Like `salvaged`, this replaces a lost index."""
     for name in names:
-        access, inner = dataset.archives.of(name) or (dataset, name)
-        with dataset.archives.assigning_seq(access, "fix"), access.transaction("fix"):
-            _damaged(access, name, inner)
+        with access.transaction("fix"):
+            _damaged(access, name)
 
 
-def would_salvage(dataset: DatasetAccess, name: str) -> Done:
+def would_salvage(access: Access, name: str) -> Done:
     """Return the result of a salvage without what it finds; raise as `salvaged` if it cannot begin."""
-    access, inner = dataset.archives.of(name) or (dataset, name)
-    diagnosis, _ = _damaged(access, name, inner)
+    diagnosis, _ = _damaged(access, name)
     return Done(name, diagnosis.state, diagnosis.reasons, _SALVAGE)
 
 
-def _damaged(access: Access, name: str, inner: str) -> tuple[Diagnosis, Known | None]:
+def _damaged(access: Access, name: str) -> tuple[Diagnosis, Known | None]:
     """Return the diagnosis of a segment that can be salvaged, and what the index knows about it.
 
     Raises:
@@ -73,20 +67,20 @@ def _damaged(access: Access, name: str, inner: str) -> tuple[Diagnosis, Known | 
     """
     inspection = Inspection(access)
     with access.current().index.snapshot() as snapshot:
-        before = next((each for each in all_known(access, snapshot) if each.segment.name == inner), None)
-        diagnosis, known = inspection.examine(snapshot, inner, before)
+        before = next((each for each in all_known(access, snapshot) if each.segment.name == name), None)
+        diagnosis, known = inspection.examine(snapshot, name, before)
     if diagnosis is not None and known is not None and not diagnosis.state & (State.CORRUPTED | State.MISSING):
-        diagnosis = with_result(diagnosis, wrong_with(access, inner))  # only reading it shows bit rot
+        diagnosis = with_result(diagnosis, wrong_with(access, name))  # only reading it shows bit rot
     if diagnosis is None or State.MISSING in diagnosis.state:
-        hint = f"{command('check', access.dataset_path, '--all')} lists the segments."
-        raise SegmentMissing(f"{access.path} has no file {inner!r}", hint=hint, segment=name)
-    if State.CORRUPTED not in diagnosis.state or interval_of(access, inner) is None:
+        hint = f"{command('check', access.path, '--all')} lists the segments."
+        raise SegmentMissing(f"{access.path} has no file {name!r}", hint=hint, segment=name)
+    if State.CORRUPTED not in diagnosis.state or interval_of(access, name) is None:
         states = ", ".join(diagnosis.state.names)
         hint = "Only a damaged segment whose name fits the step can be salvaged; `ondisk check` reports the states."
-        raise InvalidInput(f"{access.path / inner} cannot be salvaged: it is {states}", hint=hint)
-    named = [] if known is None else [*misnamed(known, interval_of(access, inner), inspection.circumstances())]
+        raise InvalidInput(f"{access.path / name} cannot be salvaged: it is {states}", hint=hint)
+    named = [] if known is None else [*misnamed(known, interval_of(access, name), inspection.circumstances())]
     if wrong := [each for each in diagnosis.reasons if each in named]:
-        query = command("query", access.dataset_path, "MATCH", "--data")
+        query = command("query", access.path, "MATCH", "--data")
         hint = f"Copy these data with {query}, delete them with the same MATCH, append the copy, and run maintain."
-        raise InvalidInput(f"{access.path / inner} cannot be salvaged: {wrong[0]}", hint=hint)
+        raise InvalidInput(f"{access.path / name} cannot be salvaged: {wrong[0]}", hint=hint)
     return diagnosis, known

@@ -52,7 +52,7 @@ class Diagnosis:
     """The state of one segment, and the reasons for it.
 
     Attributes:
-        segment: its name; in a report `.archive/last/…` for a segment of the archive.
+        segment: its name.
         state: all states that apply.
         reasons: one for each thing that is wrong.
         freed: bytes that a repack would free; estimated if the segment is compressed.
@@ -191,15 +191,15 @@ class Report:
     quarantine: Total = field(default_factory=lambda: Total(0, 0))
     replaced: Kept = field(default_factory=Kept)
 
-    def add(self, prefix: str, found: Iterable[Diagnosis | Done]) -> None:
-        """Add segments, with a prefix to their names. Segments of a fix or repack that were OK are only counted.
+    def add(self, found: Iterable[Diagnosis | Done]) -> None:
+        """Add segments. Those of a fix or repack that were OK are only counted.
 
         What a fix or repack did is logged at INFO, segment by segment.
         """
         for each in found:
             self.ok += not each.state and each.action is None
             if each.state or each.action is not None or isinstance(each, Diagnosis):
-                self.segments.append(replace(each, segment=prefix + each.segment) if prefix else each)
+                self.segments.append(each)
                 if isinstance(each, Done) and (each.action is not None or each.failed):
                     _LOG.info("%s: %s", self.dataset, self.segments[-1])
 
@@ -222,7 +222,7 @@ class Report:
 
     def sort(self) -> None:
         """Sort the segments by name, those of the archive last."""
-        self.segments.sort(key=lambda each: (each.segment.startswith("."), in_order(each.segment)))
+        self.segments.sort(key=lambda each: in_order(each.segment))
 
     def __iter__(self) -> Iterator[Diagnosis | Done]:
         return iter(self.segments)

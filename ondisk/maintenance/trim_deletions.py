@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.access import Access
 from ondisk.index import changes
 from ondisk.maintenance.ages import Ages
 from ondisk.step import days_ago
@@ -10,7 +10,7 @@ from ondisk.step import days_ago
 _SOME = 100_000  # rows that one commit removes
 
 
-def trim_deletions(dataset: DatasetAccess, ages: Ages) -> None:
+def trim_deletions(dataset: Access, ages: Ages) -> None:
     """Remove the deletions that are old enough from the dataset's index. Rows of data are never removed.
 
     A deletion is as old as the run of changes that it belongs to; a run ends after a day, or with another writer.

@@ -125,7 +125,7 @@ def _check_same(access: Access, segment: Segment) -> None:
     """Raise if a segment is not the file any more from which data were read: the position would skip other data."""
     if access.directory.stat(segment.name) is not None and not is_there(access, segment):
         problem = f"{segment.name} is not the file any more from which the data were read; nothing was acknowledged"
-        fix = command("fix", access.directory.dataset, "--yes")
+        fix = command("fix", access.directory.path, "--yes")
         hint = f"Run {fix}, and open the consumer again: data that were not acknowledged come again."
         raise StateError(problem, hint=hint, segment=segment.name)
 

@@ -191,7 +191,7 @@ class Order:
             raise self._unknown(segment.name)
 
     def _unknown(self, name: str) -> StateError:
-        fix = command("fix", self._access.directory.dataset, "--yes")
+        fix = command("fix", self._access.directory.path, "--yes")
         problem = f"{name} has data that the index does not know, and that come next in the queue"
         return StateError(problem, hint=f"Run {fix}, which reads them.", segment=name)
 

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ondisk.dataset.access import Access
 from ondisk.dataset.append import insert
-from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import IntegrityError
 from ondisk.formats import Batch
 from ondisk.index import replica, segment_rows
@@ -56,7 +56,7 @@ class Applied:
 
 
 def apply(
-    access: DatasetAccess,
+    access: Access,
     records: Records,
     before: Followed,
     after: Followed,
@@ -111,7 +111,7 @@ class _Change:
         lost: numbers of its data that the source has lost.
     """
 
-    access: DatasetAccess
+    access: Access
     transaction: Transaction
     stack: contextlib.ExitStack
     done: Applied = field(default_factory=Applied)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.access import Access
 from ondisk.errors import IntegrityError
 from ondisk.index.changes import OWN
 from ondisk.replication.compared import Compared, Fate
@@ -22,7 +22,7 @@ OnRange = Callable[[int, int], object]
 
 
 def by_contents(
-    access: DatasetAccess, source: Source, uuid: str, first: int, last: int, found: Compared, on_range: OnRange
+    access: Access, source: Source, uuid: str, first: int, last: int, found: Compared, on_range: OnRange
 ) -> None:
     """Add the data in a range of numbers that differ.
 
@@ -49,12 +49,12 @@ def by_contents(
         first = end + 1
 
 
-def add_others(access: DatasetAccess, last: int, found: Compared) -> None:
+def add_others(access: Access, last: int, found: Compared) -> None:
     """Add the data of a replica with numbers that its source has not given out: above one, and the replica's own."""
     found.add("mine", listed(partial(contents_of, access, listed=True), last + 1, 2 * OWN - 1))
 
 
-def by_numbers(access: DatasetAccess, source: Source, uuid: str, last: int, found: Compared, on_range: OnRange) -> None:
+def by_numbers(access: Access, source: Source, uuid: str, last: int, found: Compared, on_range: OnRange) -> None:
     """Add the data whose numbers exist on one side only, up to a number; see `by_contents`.
 
     Cost: reads both indices. 100 bytes travel for 100,000 numbers that are equal, else 8 for each datum.
@@ -77,7 +77,7 @@ def by_numbers(access: DatasetAccess, source: Source, uuid: str, last: int, foun
         on_range(end + 1 - first, last - end)
 
 
-def decide(access: DatasetAccess, source: Source, found: Compared, offset: int) -> None:
+def decide(access: Access, source: Source, found: Compared, offset: int) -> None:
     """Find out what becomes of the data of the replica, whose numbers are those of the source.
 
     Args:
@@ -109,7 +109,7 @@ def _fate(number: int, kind: Kind, offset: int) -> Fate:
 
 
 def add_digests(
-    access: DatasetAccess, source: Source, uuid: str, last: int, found: Compared, *, also_alone: bool
+    access: Access, source: Source, uuid: str, last: int, found: Compared, *, also_alone: bool
 ) -> None:
     """Add digests to the data that were compared by numbers, if some may be equal and have different numbers.
 

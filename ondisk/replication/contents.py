@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from ondisk.dataset.access import Opened
-from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.access import Access, Opened
 from ondisk.errors import InvalidInput, OndiskError, shown
 from ondisk.index import Row, Snapshot, changes
 from ondisk.replication import feed
@@ -86,7 +85,7 @@ class Removed:
     notes: Sequence[tuple[int, int, Kind]]
 
 
-def contents_of(access: DatasetAccess, first: int, last: int, *, listed: bool) -> Contents:
+def contents_of(access: Access, first: int, last: int, *, listed: bool) -> Contents:
     """Return digests of data; see `Source.contents`. The numbers may also be those of a replica."""
     if type(first) is not int or type(last) is not int or not 1 <= first <= last < 2 * HIGHEST:
         raise InvalidInput(f"{shown(first)} to {shown(last)} is not a range of numbers", hint="Numbers begin with 1.")
@@ -107,7 +106,7 @@ def contents_of(access: DatasetAccess, first: int, last: int, *, listed: bool) -
     return Contents(uuid, first, last, len(entries), digest.digest(), unreadable, tuple(entries) if listed else ())
 
 
-def removed_of(access: DatasetAccess, seqs: Sequence[int]) -> Removed:
+def removed_of(access: Access, seqs: Sequence[int]) -> Removed:
     """Return what is known of data that do not exist any more; see `Source.removed`."""
     if len(seqs) > MOST_REMOVED or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
         raise InvalidInput(f"removed takes up to {MOST_REMOVED} numbers of data")
@@ -134,14 +133,14 @@ def listed(read: Callable[[int, int], Contents], first: int, last: int) -> Itera
         first = found.last + 1
 
 
-def before(access: DatasetAccess, seqs: Sequence[int], reftime: int) -> set[int]:
+def before(access: Access, seqs: Sequence[int], reftime: int) -> set[int]:
     """Return those of some data, by their numbers, that are older than a time."""
     with feed.parts_of(access) as parts:
         found = (row for _, snapshot in parts for some in changes.data_of(snapshot, seqs) for row in some)
         return {row[-1] for row in found if row[0] < reftime}
 
 
-def entries_at(access: DatasetAccess, seqs: Sequence[int]) -> Iterator[Entry]:
+def entries_at(access: Access, seqs: Sequence[int]) -> Iterator[Entry]:
     """Yield some data of a dataset, by their numbers, which ascend."""
     for begin in range(0, len(seqs), _TOGETHER):
         with feed.parts_of(access) as parts:
@@ -152,7 +151,7 @@ def entries_at(access: DatasetAccess, seqs: Sequence[int]) -> Iterator[Entry]:
             yield from _entries(parts, merged(streams, access.path))
 
 
-def errors_at(access: DatasetAccess, seqs: Sequence[int]) -> dict[int, OndiskError]:
+def errors_at(access: Access, seqs: Sequence[int]) -> dict[int, OndiskError]:
     """Return why some data of a dataset cannot be read, by their numbers, which ascend."""
     with feed.parts_of(access) as parts:
         streams = [

@@ -19,8 +19,7 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from ondisk.dataset.access import Opened
-from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.layout import untrusted
 from ondisk.dataset.query import Query, Snapshots
 from ondisk.datum import Datum
@@ -139,14 +138,14 @@ class Chosen(NamedTuple):
     sessions: Sequence[tuple[int, int]] = ()
 
 
-def read(access: DatasetAccess, token: Token | None, max_bytes: int) -> Answer:
+def read(access: Access, token: Token | None, max_bytes: int) -> Answer:
     """Return changes after a token; see `Dataset.changes`."""
     with chosen(access, token, max_bytes, whole=True) as (parts, runs, reached, lag, _):
         return Answer([*_read(parts, runs)], reached, lag)
 
 
 @contextlib.contextmanager
-def chosen(access: DatasetAccess, token: Token | None, max_bytes: int, *, whole: bool) -> Iterator[Chosen]:
+def chosen(access: Access, token: Token | None, max_bytes: int, *, whole: bool) -> Iterator[Chosen]:
     """Find the changes of one answer, for the length of the block; see `Dataset.changes`.
 
     Args:
@@ -172,7 +171,7 @@ def chosen(access: DatasetAccess, token: Token | None, max_bytes: int, *, whole:
 
 
 @contextlib.contextmanager
-def parts_of(access: DatasetAccess, after: int | None = None) -> Iterator[Parts]:
+def parts_of(access: Access, after: int | None = None) -> Iterator[Parts]:
     """Open the indices of a dataset's archives, then that of the dataset, for the length of the block.
 
     Args:
@@ -197,7 +196,7 @@ def parts_of(access: DatasetAccess, after: int | None = None) -> Iterator[Parts]
         yield [part for part in parts if part not in unknown]
 
 
-def _begin(main: Snapshot, token: Token | None, access: DatasetAccess) -> tuple[Token, int]:
+def _begin(main: Snapshot, token: Token | None, access: Access) -> tuple[Token, int]:
     """Return a token to continue from, and the number of the last change.
 
     Raises:

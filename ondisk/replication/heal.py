@@ -15,7 +15,6 @@ from functools import partial
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import insert
 from ondisk.dataset.archived import archived_for
-from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.dataset import Dataset
 from ondisk.errors import (
     FrameCorrupt,
@@ -141,7 +140,7 @@ class _Proof:
     bytes of the segment over from another program.
     """
 
-    def __init__(self, access: DatasetAccess) -> None:
+    def __init__(self, access: Access) -> None:
         self._access = access
         self._reasons: dict[tuple[str, int], str] = {}
 

@@ -29,7 +29,6 @@ from functools import partial
 from uuid import uuid4
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import SegmentCorrupt, SegmentMissing, StateError, TokenExpired, TokenForeign, command
 from ondisk.index import Segment, changes, replica, segment_rows
 from ondisk.index.changes import OWN
@@ -244,7 +243,7 @@ def _must_expire(found: Compared) -> bool:
     return any((found.count("mine", changed), found.count("theirs", new), found.count("pair")))
 
 
-def _check_readable(access: DatasetAccess, now: Situation, found: Compared) -> None:
+def _check_readable(access: Access, now: Situation, found: Compared) -> None:
     """Raise if a damaged segment can neither be mended nor be fetched again.
 
     Raises:

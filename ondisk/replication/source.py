@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol, Self
 
-from ondisk.dataset.access import Opened
-from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import untrusted
 from ondisk.errors import InvalidInput, StateError, command, shown
@@ -169,7 +168,7 @@ class PathSource:
     def removed(self, seqs: Sequence[int]) -> Removed:
         return removed_of(self._access(), seqs)
 
-    def _access(self) -> DatasetAccess:
+    def _access(self) -> Access:
         if self._dataset is None:
             self._dataset = Dataset.open(self.path, read_only=True)
         return self._dataset._access
@@ -199,7 +198,7 @@ def replicate_command(source: Source, path: str | os.PathLike[str], *options: st
     return command("replicate", *source.options, source, path, *options)
 
 
-def described(access: DatasetAccess) -> Description:
+def described(access: Access) -> Description:
     """Return what a source is.
 
     Raises:
@@ -213,7 +212,7 @@ def described(access: DatasetAccess) -> Description:
     return Description(uuid, access.path.name, access.config.to_toml(), last, session)
 
 
-def records(access: DatasetAccess, token: Token | None, max_bytes: int) -> Records:
+def records(access: Access, token: Token | None, max_bytes: int) -> Records:
     """Return changes after a token; see `Dataset.changes`."""
     with feed.chosen(access, token, max_bytes, whole=False) as (parts, runs, reached, lag, sessions):
         groups, unreadable = _read(parts, runs)
@@ -221,7 +220,7 @@ def records(access: DatasetAccess, token: Token | None, max_bytes: int) -> Recor
     return Records(reached, lag, groups, deletions, unreadable, sessions)
 
 
-def numbers(access: DatasetAccess, first: int, last: int, *, listed: bool) -> Numbers:
+def numbers(access: Access, first: int, last: int, *, listed: bool) -> Numbers:
     """Return the numbers of the data that exist; see `Source.seqs`."""
     if type(first) is not int or type(last) is not int or not 1 <= first <= last < HIGHEST:
         raise InvalidInput(f"{shown(first)} to {shown(last)} is not a range of numbers", hint="Numbers begin with 1.")
@@ -244,7 +243,7 @@ def numbers(access: DatasetAccess, first: int, last: int, *, listed: bool) -> Nu
     return Numbers(uuid, first, last, count, digest.digest(), seqs.tolist())
 
 
-def fetched(access: DatasetAccess, seqs: Sequence[int], max_bytes: int) -> Records:
+def fetched(access: Access, seqs: Sequence[int], max_bytes: int) -> Records:
     """Return the data with some numbers; see `Source.fetch`."""
     if len(seqs) > MOST_SEQS or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
         hint = f"Fetch at most {MOST_SEQS} data at once."

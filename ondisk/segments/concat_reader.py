@@ -10,6 +10,7 @@ import resource
 import stat
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from ondisk.errors import AuthenticationFailed, FrameCorrupt, KeyMissing, StateError, StorageError
 from ondisk.filesystem import Directory, ReadableFile
@@ -17,6 +18,7 @@ from ondisk.segment import Sealer, SegmentFile
 from ondisk.segments.facts import Committed, Seen
 from ondisk.segments.file_errors import changed, located, missing, too_short
 from ondisk.segments.generations import LOOKS, hidden, kept
+from ondisk.segments.places import elsewhere
 
 _OPEN_TO_READ = 256  # files; fewer where a process may have few, see ConcatReader
 _LARGE = 16 * 1024 * 1024  # bytes
@@ -180,7 +182,8 @@ class ConcatReader:
         drop may have begun and been undone meanwhile. A generation that is kept after that has left its alias.
         """
         file, alias = None, hidden(name, generation)
-        for place in (*(alias, name, alias) * LOOKS, kept(name, generation)):
+        renamed = elsewhere(self._directory, name)  # looked at last: only if somebody has renamed its place
+        for place in chain((alias, name, alias) * LOOKS, (kept(name, generation),), renamed):
             found = self._open_if_there(place, is_alias=place != name)
             if found is not None:
                 opened = _Open(file := found, name)

@@ -350,5 +350,5 @@ def _is_never_counted(file: ReadableFile, end: End, layout: Layout) -> bool:
 
 def _not_continued(directory: Directory, name: str) -> StateError:
     reason = "new data would not be encrypted as dataset.toml says, or with a keystream that was used before"
-    hint = f"Run {command('fix', directory.dataset, '--yes')}, then append again."
+    hint = f"Run {command('fix', directory.path, '--yes')}, then append again."
     return StateError(f"cannot append to {directory.path / name}: {reason}", hint=hint, segment=name)

@@ -14,7 +14,7 @@ from ondisk.segments import quarantine
 from ondisk.segments.dir import SEQUENCE, file_name, files_of
 from ondisk.segments.dir_facts import seen_in
 from ondisk.segments.facts import Committed, Seen
-from ondisk.segments.generations import hidden, retire
+from ondisk.segments.generations import MOVED, hidden, mark_moved, retire
 from ondisk.segments.metadata_file import METADATA, NEW_METADATA
 
 
@@ -51,6 +51,13 @@ def hide(directory: Directory, name: str, generation: int, committed: Committed)
     else:
         why = f"generation {generation} of the segment was dropped, and it is not that"
         quarantine.keep(directory, name, verb="repack", why=why)
+
+
+def leave_folder(directory: Directory, name: str, generation: int, committed: Committed) -> None:
+    """Do as `ondisk.segments.generations.leave` with a directory."""
+    if agrees(directory, name, committed):
+        mark_moved(directory, name, generation)
+        directory.rename(name, hidden(name, generation))
 
 
 def agrees(directory: Directory, path: str, committed: Committed) -> bool:
@@ -103,9 +110,10 @@ def recover_folders(
     if not unread or not trusted:
         return others
     for generation in others:
+        alias = hidden(name, generation)
+        directory.discard(alias + MOVED)
         if retire(directory, name, generation):
             continue
-        alias = hidden(name, generation)
         discard_folder(directory, name, alias)
         if directory.stat(alias) is not None:
             why = "files that are not the segment's were in its directory, which was removed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import chain
 from typing import TypeAlias
 
 from zlib_ng.zlib_ng import crc32
@@ -17,6 +18,7 @@ from ondisk.segments.facts import Committed, Seen
 from ondisk.segments.file_errors import changed, restore_or_salvage
 from ondisk.segments.generations import LOOKS, hidden, kept
 from ondisk.segments.metadata_file import METADATA, MetadataFile
+from ondisk.segments.places import elsewhere
 
 Known: TypeAlias = Callable[[], Committed]
 
@@ -49,8 +51,8 @@ class DirReader:
         if folder is not None:
             return folder
         other, alias, committed = None, hidden(name, generation), known()
-        # It may be moved in between, and a drop may be undone meanwhile.
-        for place in (*(alias, name) * LOOKS, kept(name, generation)):
+        # It may be moved in between, and a drop may be undone meanwhile; and somebody may have renamed its place.
+        for place in chain((alias, name) * LOOKS, (kept(name, generation),), elsewhere(self._directory, name)):
             folder = self._inside(place)
             if folder is not None and seen_in(folder, committed.facts, committed.size) is not Seen.OTHER:
                 self._keep_open(generation, folder)

@@ -15,7 +15,7 @@ def changed(directory: Directory, name: str, *, is_refused: bool = False) -> Seg
         is_refused: a fix has read it, and found none of the segment's data.
     """
     path, how = directory.path / name, "another program has changed or replaced it"
-    hint = f"{command('fix', directory.dataset, '--yes')} reads it into the index, or says why not"
+    hint = f"{command('fix', directory.path, '--yes')} reads it into the index, or says why not"
     hint += "; or restore the file from a backup."
     if is_refused:
         how, hint = f"{how}, and none of its data can be read", restore_or_salvage(directory, name)
@@ -24,14 +24,14 @@ def changed(directory: Directory, name: str, *, is_refused: bool = False) -> Seg
 
 def restore_or_salvage(directory: Directory, name: str) -> str:
     """Return the hint of an error about a damaged segment."""
-    inner = os.path.relpath(directory.path / name, directory.dataset)
-    whole = command("fix", directory.dataset, "--salvage", inner, "--yes")
+    inner = os.path.relpath(directory.path / name, directory.path)
+    whole = command("fix", directory.path, "--salvage", inner, "--yes")
     return f"Restore the file from a backup; or {whole} keeps what is whole of it."
 
 
 def missing(directory: Directory, name: str) -> SegmentMissing:
     """Return the error for a segment that is not on disk."""
-    how = f"{command('fix', directory.dataset, '--yes')} removes them from the index, or says why not"
+    how = f"{command('fix', directory.path, '--yes')} removes them from the index, or says why not"
     hint = f"Mount its disk, or restore it from a backup. If its data are lost, {how}."
     return SegmentMissing(f"{directory.path / name} is in the index but not on disk", hint=hint, segment=name)
 

@@ -26,6 +26,14 @@ To replace a segment of generation 17 by generation 18:
 A dir segment is a directory, which cannot replace another one: instead of 2, NAME is renamed to `.NAME.17`. See
 `ondisk.segments.dir_generations`.
 
+To move a segment of generation 17 to another folder, as generation 18 of another name:
+
+    1. Link or copy it to the hidden name of generation 18 there, sync that and all new folders.
+    2. Commit the index. From now on readers find generation 18; until then generation 17 keeps its name.
+    3. `leave` renames the old file to its hidden name `.NAME.17`, with the empty file `.NAME.17.moved` beside it. While
+       the index is lost, a generation with such a mark is no data: the other folder has them.
+    4. `complete` gives generation 18 its name. Then step 5 as above.
+
 To drop a segment: `move_old` renames NAME to `.NAME.17`. Commit the index; then step 5.
 
 A file gets its NAME only after the commit of its row, and loses it before the commit that removes the row. So while the
@@ -54,6 +62,7 @@ from collections.abc import Iterable, Iterator
 from ondisk.errors import ReadOnly, StorageError
 from ondisk.filesystem import Directory, WritableFile, is_denied
 from ondisk.segments.facts import Committed, Seen
+from ondisk.segments.places import roots
 
 LOOKS = 3
 """How often a reader looks at both names of a generation. It finds it in the second round, unless drops are undone."""
@@ -63,6 +72,9 @@ REPLACED = ".replaced"
 
 ROWS = ".rows"
 """What follows the name of a kept generation in that of its rows."""
+
+MOVED = ".moved"
+"""What follows the hidden name of a generation that was moved to another folder in the name of its mark."""
 
 _HIDDEN = re.compile(r"\.(.+)\.([0-9]{1,18})")
 _NUMBERED = re.compile(r"[0-9]+\.[a-z0-9]+")
@@ -140,6 +152,25 @@ def move_old(directory: Directory, name: str, generation: int, committed: Commit
     directory.rename(name, hidden(name, generation))
     if not _is_committed(directory, hidden(name, generation), committed):
         set_aside(directory, name, generation, verb="repack")
+
+
+def leave(directory: Directory, name: str, generation: int, committed: Committed) -> None:
+    """Move a generation that is in another folder now to its hidden name, with a mark; not a file that is another one.
+
+    Durability: the mark is synced first, then the rename.
+    """
+    if _is_committed(directory, name, committed):
+        mark_moved(directory, name, generation)
+        set_aside(directory, name, generation, verb="archive")
+        directory.rename(name, hidden(name, generation))
+
+
+def mark_moved(directory: Directory, name: str, generation: int) -> None:
+    """Say that a hidden generation is one of a segment that was moved to another folder."""
+    mark = hidden(name, generation) + MOVED
+    directory.discard(mark)
+    directory.create_file(mark).close()
+    directory.sync(_parent(name))
 
 
 def reveal(directory: Directory, new: Iterable[tuple[str, int]]) -> None:
@@ -247,7 +278,7 @@ def left_behind(directory: Directory) -> dict[str, list[int]]:
                 raise
             continue  # they stay there until somebody may read the directory; a check reports it
         for name in names:
-            if (matched := _HIDDEN.fullmatch(name)) and (parent or _NUMBERED.fullmatch(matched[1])):
+            if (matched := _HIDDEN.fullmatch(name)) and (parent[-2:].isdigit() or _NUMBERED.fullmatch(matched[1])):
                 found.setdefault(f"{parent}/{matched[1]}" if parent else matched[1], []).append(int(matched[2]))
     return {name: sorted(generations) for name, generations in found.items()}
 
@@ -260,13 +291,17 @@ def generations_of(directory: Directory, name: str) -> list[int]:
 
 
 def parents(directory: Directory) -> Iterator[str]:
-    """Yield the directories that contain segments: years and centuries, and with numbered segments the dataset's."""
-    names = directory.names()
-    if any(name == REPLACED or _NUMBERED.match(name.removeprefix(".")) for name in names):
-        yield ""
-    for name in names:
-        if re.fullmatch(r"[0-9]{2,4}", name):
-            yield name
+    """Yield the directories that contain segments: years and centuries, and those with numbered segments.
+
+    Also those in the places of the archive that are there and have an identity; nothing in others is cleaned up.
+    """
+    for root in ("", *roots(directory)):
+        names = directory.names(root)
+        if any(name == REPLACED or _NUMBERED.match(name.removeprefix(".")) for name in names):
+            yield root
+        for name in names:
+            if re.fullmatch(r"[0-9]{2,4}", name):
+                yield f"{root}/{name}" if root else name
 
 
 def recover(
@@ -304,7 +339,10 @@ def recover(
     others = [generation for generation in generations if generation != known]
     if not unread or not trusted:
         return others
-    directory.discard(*(hidden(name, generation) for generation in others if not retire(directory, name, generation)))
+    for generation in others:
+        if not retire(directory, name, generation):
+            directory.discard(hidden(name, generation))
+        directory.discard(hidden(name, generation) + MOVED)
     return []
 
 

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from ondisk.errors import InvalidInput, OndiskError, StorageError
 from ondisk.filesystem import Directory, Entry, components
+from ondisk.segments.places import places
+from ondisk.step import ARCHIVE
 
 FOLDER = ".quarantine"
 RECORD = ".json"
@@ -89,7 +91,7 @@ def find(directory: Directory, name: str) -> Item | None:
     folder, _, last = name.rpartition("/")
     try:
         *above, quarantine = components(folder)
-        found = None if any(each.startswith(".") for each in above) else directory.stat(name)
+        found = None if any(each.startswith(".") for each in above if each != ARCHIVE) else directory.stat(name)
     except InvalidInput:
         return None
     if found is None or quarantine != FOLDER or not _is_item(last):
@@ -118,7 +120,8 @@ def folders(directory: Directory) -> list[str]:
 
     Skips folders that cannot be listed: check reports them.
     """
-    found, waiting = [], [""]
+    found = []
+    waiting = ["", *(name.rstrip("/") for name, each in places(directory).items() if each.why_away is None)]
     while waiting:
         parent = waiting.pop()
         try:

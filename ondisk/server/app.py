@@ -33,7 +33,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from ondisk import json_shapes
-from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.access import Access
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.json_lines import json_summary, lines_of_data, names_of
 from ondisk.dataset.skipped import Skipped, skipped_of
@@ -168,14 +168,14 @@ class Endpoints:
         asked = FetchAsked.of(await _body(request))
         return await self._structure(request, lambda access: removed_of(access, asked.seqs))
 
-    def _records(self, request: Request, read: Callable[[DatasetAccess], Records]) -> Response:
+    def _records(self, request: Request, read: Callable[[Access], Records]) -> Response:
         def encoded(dataset: Dataset) -> Body:
             size, pieces = encode(read(dataset._access))
             return Body(pieces, size)
 
         return Stream(self._work(), self._of(request), encoded, RECORDS, doubts=False)
 
-    async def _structure(self, request: Request, read: Callable[[DatasetAccess], Structure]) -> Response:
+    async def _structure(self, request: Request, read: Callable[[Access], Structure]) -> Response:
         return await self._read(request, lambda dataset: Json(to_json(read(dataset._access))))
 
     def _of(self, request: Request) -> Served:

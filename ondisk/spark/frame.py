@@ -10,7 +10,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import DatasetAccess
 from ondisk.dataset.query import Match, Query, Snapshots
 from ondisk.errors import InvalidInput, shown
 from ondisk.matcher import Everything, reftime_interval
@@ -27,7 +26,7 @@ _BYTES = 32 * 1024 * 1024  # bytes of data; Spark sends up to 48 MiB with the pl
 
 
 def index_frame(
-    access: DatasetAccess,
+    access: Access,
     spark: SparkSession,
     match: Match,
     columns: Sequence[str] | None,

@@ -33,7 +33,7 @@ def reads(spark: SparkSession) -> ReadAll:
 def _read_all(
     spark: SparkSession, access: Access, names: list[str], progress: Callable[[str], None]
 ) -> Iterator[tuple[str, Wrong]]:
-    for answer in answers(spark, access.dataset_path, "check", _weights(access, names)):
+    for answer in answers(spark, access.path, "check", _weights(access, names)):
         name = answer["segment"].removeprefix(access.prefix)
         progress(name)
         # If the executor failed, the driver reads the segment itself: it raises the same error, or succeeds.
@@ -103,7 +103,7 @@ def _staging(
         with access.locked(verb):
             staging = stack.enter_context(staged(access.directory, verb))
         weights = _weights(access, (each.segment for each in segments))
-        found = answers(spark, access.dataset_path, verb, weights, staging, in_order=in_order)
+        found = answers(spark, access.path, verb, weights, staging, in_order=in_order)
         yield stack.enter_context(contextlib.closing(found))
     access.checkpoint()  # executors that read during a commit may have kept the log from being emptied
 

@@ -14,12 +14,13 @@ No Python code runs for single rows, whatever their number, except for those tha
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 from ondisk.errors import StateError
 from ondisk.index.columns import UNIQUE
@@ -28,11 +29,9 @@ from ondisk.segment import Block
 from ondisk.staging.rows import Piece
 from ondisk.step import Interval
 
-_KEYS = 1000
 _CACHE = -65_536  # KiB; unsorted rows change pages all over the indices, which a small cache writes again and again
 _MANY = 2  # with so many times the rows that there were, it is faster to rebuild all indices
 _JOINED = 50  # tables; SQLite joins 64 at most
-_Keys: TypeAlias = tuple[Sequence[int], Sequence[int], Sequence[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +127,6 @@ class Incoming:
         sql = f'SELECT "offset", position, stored FROM {file.schema}.block WHERE piece = ? ORDER BY "offset"'
         return [*map(Block._make, self._execute(sql, (piece.id - file.pieces,)))]
 
-    def keys(self, begin: int, end: int, names: Sequence[str]) -> Iterator[_Keys]:
-        """Yield seqs, reftimes and canonical values of some fields of the data in an interval, some at a time."""
-        for file in self._files:
-            columns = "".join(f", {self._value(file, name)}" for name in names)
-            sql = (
-                f"SELECT {self._seq(file)}, d.reftime{columns} FROM {file.schema}.datum AS d"
-                " WHERE d.reftime >= ? AND d.reftime < ?"
-            )
-            cursor = self._execute(sql, (begin, end))
-            while rows := cursor.fetchmany(_KEYS):
-                seqs, reftimes, *_ = zip(*rows, strict=True)
-                found = [dict(zip(names, row[2:], strict=True)) for row in rows]
-                metadata = [{name: value for name, value in each.items() if value is not None} for each in found]
-                yield seqs, reftimes, metadata
-
     def take_numbers(self) -> None:
         """Take seqs for all rows, in the order of the files and of the rows in each."""
         self.first = self._transaction.take_seqs(self.count).start
@@ -164,10 +148,6 @@ class Incoming:
             return self.count
         return self._insert(self._columns.on_conflict)
 
-    def drop(self, seqs: Iterable[int]) -> int:
-        """Remove some of the rows again, and return how many were there."""
-        return self._execute_many("DELETE FROM main.datum WHERE seq = ?", ((seq,) for seq in seqs)).rowcount
-
     def add_to_sums(self) -> None:
         """Add the rows that were inserted to the sums of their segments, once they have their places."""
         self._transaction.sums.add_rows("SELECT seq FROM main.datum WHERE seq >= ?", (self.first,))
@@ -188,21 +168,17 @@ class Incoming:
             for piece, rows in groupby(self._execute(sql), key=itemgetter(0)):
                 yield piece, [(at, size) for _, at, size in rows]
 
-    def settle(self, kept_out: Iterable[int], version: str | None) -> int:
+    def settle(self, version: str | None) -> int:
         """Let skipped rows replace those that they duplicate, and return how many did, as if one after another.
 
         Args:
-            kept_out: the seqs of rows that replace nothing.
             version: the field that says which row is newer; None: each row replaces those before it.
         """
         keys, mine = self._columns.keys_of("datum"), self._columns.keys_of("a")
         equal = " AND ".join(f"{key} = {own}" for key, own in zip(keys, mine, strict=True))
         names = ", ".join(self._columns.of_table["datum"])
         execute = self._execute
-        execute(f"CREATE TEMP TABLE again AS SELECT {names} FROM main.datum WHERE false")
-        for file in self._files:
-            execute(f"INSERT INTO temp.again {self._rows(file, self._seq(file))} WHERE {self._is_skipped(file)}")
-        self._execute_many("DELETE FROM temp.again WHERE seq = ?", ((seq,) for seq in kept_out))
+        self._select_skipped()
         if version is not None:
             self._drop_older(version, mine, equal)
         execute("DELETE FROM temp.surplus WHERE seq IN (SELECT seq FROM temp.again)")
@@ -221,6 +197,26 @@ class Incoming:
         execute("DROP TABLE doomed")
         execute(f"{self._columns.insert_into} SELECT {names} FROM temp.again")
         return int(replacing)
+
+    def has_duplicates_in(self, segments: Iterable[int]) -> bool:
+        """Return whether a row that is not in the index duplicates a datum of some segments, given by their ids."""
+        self._select_skipped()
+        keys, mine = self._columns.keys_of("datum"), self._columns.keys_of("a")
+        equal = " AND ".join(f"{key} = {own}" for key, own in zip(keys, mine, strict=True))
+        sql = (
+            f"SELECT 1 FROM temp.again AS a CROSS JOIN main.datum ON {equal}"
+            " WHERE datum.segment IN (SELECT value FROM json_each(?)) LIMIT 1"
+        )
+        return self._execute(sql, (json.dumps([*segments]),)).fetchone() is not None
+
+    def _select_skipped(self) -> None:
+        """Copy the rows that are not in the index to `temp.again`."""
+        names = ", ".join(self._columns.of_table["datum"])
+        self._execute("DROP TABLE IF EXISTS temp.again")
+        self._execute(f"CREATE TEMP TABLE again AS SELECT {names} FROM main.datum WHERE false")
+        for file in self._files:
+            rows = self._rows(file, self._seq(file))
+            self._execute(f"INSERT INTO temp.again {rows} WHERE {self._is_skipped(file)}")
 
     def first_duplicate(self) -> dict[str, Any] | None:
         """Return the key of the first row that is not in the index; None if all are."""

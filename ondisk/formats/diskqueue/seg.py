@@ -43,6 +43,7 @@ from ondisk.formats.diskqueue.payload import Event
 from ondisk.formats.metadata import OncePerMapping, without
 from ondisk.frame import Scan
 from ondisk.segment import Block, Damage, End, Laid, Patch, ScanResult, Sealer, SegmentFile
+from ondisk.step import inner_of
 
 _ENCODED = 128  # data encoded together after one of a larger number was refused
 _NANOSECONDS = 1000  # in a microsecond
@@ -225,14 +226,14 @@ class Seg(Format, JoinsParts):
             head = drafts.header_of(file.read(0, header.MAX_SIZE), file.read, max_size=limit)
         except (InvalidInput, SegmentCorrupt):
             return None  # whoever reads its data reports what is wrong
-        sealer = key_search.sealer_of(head, file.read, name, max_size=limit)
+        sealer = key_search.sealer_of(head, file.read, inner_of(name), max_size=limit)
         if end is not None and isinstance(sealer, encryption.Frames):
             sealer.check_key(file.read, end.size, max_size=limit)
         return sealer
 
     def new_sealer(self, begun: bytes, name: str) -> Sealer | None:
         head = header.Header.parse(begun)
-        return key_search.sealer_of(head, lambda _position, _size: b"", name, max_size=0)
+        return key_search.sealer_of(head, lambda _position, _size: b"", inner_of(name), max_size=0)
 
     def begin_staged(self) -> tuple[bytes, Sealer | None]:
         if self.config.encryption == "none":

@@ -1,0 +1,91 @@
+"""Places of the archive that are away or offline: what a query, an append and maintenance do with their segments.
+
+`ondisk.segments.places` says how a place that is away is recognised. The index knows all data in it, so whatever needs
+no data is answered in full: counts, summaries, metadata.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ondisk.config import DatasetConfig
+from ondisk.errors import ArchiveOffline, SegmentMissing, command
+from ondisk.filesystem import Directory
+from ondisk.index import Snapshot, segment_rows
+from ondisk.segments.places import Place, place, places
+from ondisk.step import ARCHIVE, LAST, Interval
+
+if TYPE_CHECKING:
+    from ondisk.dataset.access import Access
+
+
+def maintained(config: DatasetConfig) -> list[str]:
+    """Return the places in which segments are rewritten and deleted by age; "" for the dataset's own folders."""
+    return ["", LAST, *(f"{ARCHIVE}/{name}/" for name in config.maintain_archives)]
+
+
+def away_in(snapshot: Snapshot) -> Iterator[Place]:
+    """Yield the places with segments that are away or offline.
+
+    Cost: a look-up; and for each place of the archive a look-up, and two files of a few bytes.
+    """
+    directory = snapshot.index.directory
+    for name in segment_rows.places(snapshot):
+        found = place(directory, name)
+        if found.why_away is not None:
+            yield found
+
+
+def away_segments(access: Access) -> dict[int, str]:
+    """Return the ids of the segments that are away, but not offline on purpose; each with the reason."""
+    found = {}
+    with access.current().index.snapshot() as snapshot:
+        for each in away_in(snapshot):
+            if not each.is_offline:
+                error = missing(access.directory, each)
+                reason = f"the dataset has a datum with these unique values, but {error.message}. {error.hint}"
+                found |= {segment.id: reason for segment in segment_rows.in_place(snapshot, each.name)}
+    return found
+
+
+def check_there(snapshot: Snapshot, interval: Interval, *, complete: bool) -> list[str]:
+    """Raise unless the segments with data of an interval are there; return the places that must be left out.
+
+    Args:
+        complete: whether places that are offline are an error, too; otherwise a warning says that they are left out.
+
+    Raises:
+        SegmentMissing: a place with such data is away.
+    """
+    left_out = []
+    for found in away_in(snapshot):
+        if not segment_rows.meets(snapshot, found.name, interval):
+            continue
+        if complete or not found.is_offline:
+            raise missing(snapshot.index.directory, found)
+        left_out.append(found.name)
+        path = snapshot.index.directory.path
+        warnings.warn(f"{path}: {found.name} is offline; its data were left out", ArchiveOffline, stacklevel=3)
+    return left_out
+
+
+def missing(directory: Directory, found: Place) -> SegmentMissing:
+    """Return the error for work that needs a place that is away or offline."""
+    name = found.name.split("/")[1]
+    if found.is_offline:
+        hint = f"Mount its disk, then run {command('archive', directory.path, '--online', name, '--yes')}."
+    else:
+        forget = command("fix", directory.path, "--forget", name, "--yes")
+        hint = f"Mount its disk. If it is gone for good, {forget} counts its data as lost."
+    return SegmentMissing(f"{directory.path / found.name} is away: {found.why_away}", hint=hint)
+
+
+def doubts(snapshot: Snapshot) -> Iterator[str]:
+    """Yield why answers may lack data: a place has data that the index does not know, since it was lost."""
+    directory = snapshot.index.directory
+    known = {*segment_rows.places(snapshot)}
+    for name, found in places(directory).items():
+        if found.why_away is not None and found.identity is not None and found.identity.count and name not in known:
+            yield f"{directory.path}: the {found.identity.count} data in {name} are not in the index: {found.why_away}"

@@ -1,0 +1,130 @@
+"""Recognise what people have moved by hand: folders of the archive, and single segments between any two folders.
+
+The index knows a moved file by its facts, and gets its new name; nothing is read twice. This runs before anything else
+that looks at segments: a fix, a repack.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+from ondisk.dataset.access import Access
+from ondisk.errors import StorageError
+from ondisk.formats import is_dir
+from ondisk.index import Segment, segment_rows
+from ondisk.maintenance.archive import take_identity
+from ondisk.maintenance.inspect import found_segments
+from ondisk.maintenance.states import Done, State
+from ondisk.segments import places
+from ondisk.segments.dir_facts import seen_in
+from ondisk.segments.facts import SAME_BYTES, Seen, facts_of
+from ondisk.segments.generations import hidden
+from ondisk.step import interval_of, place_of
+
+_FOLLOW = "follow"
+
+
+class Moved(NamedTuple):
+    """A segment whose file somebody has moved, and the name of the file now."""
+
+    segment: Segment
+    name: str
+
+
+def recognised(access: Access) -> Iterator[Done]:
+    """Give the segments that people have moved their new names in the index.
+
+    Durability: one commit for each folder of the archive that was renamed, and one for all single segments.
+    Locks: the writers' lock, if something was moved.
+    """
+    for old, new in renamed_places(access):
+        with access.transaction("fix") as transaction:
+            with access.current().index.snapshot() as snapshot:
+                names = [each.name for each in segment_rows.in_place(snapshot, old)]
+            transaction.rename((name, new + name.removeprefix(old)) for name in names)
+            transaction.after_commit(partial(take_identity, access, old, new))
+            transaction.commit()
+        yield Done(old.removesuffix("/"), State.MISSING, (f"it was renamed to {new.removesuffix('/')}",), _FOLLOW)
+    found = [*moved_segments(access)]
+    if found:
+        with access.transaction("fix") as transaction:
+            with access.current().index.snapshot() as snapshot:
+                known = {each.segment: snapshot.segment_named(each.segment.name) for each in found}
+                spans = {each.segment: segment_rows.interval_of(snapshot, each.segment) for each in found}
+            for segment, name in (each for each in found if known[each.segment] == each.segment):
+                transaction.move(segment, _at(access, segment, name, transaction.take_generation()), spans[segment])
+            transaction.commit()
+    for segment, name in found:
+        yield Done(segment.name, State.MISSING, (f"it was moved to {name}",), _FOLLOW)
+
+
+def renamed_places(access: Access) -> Iterator[tuple[str, str]]:
+    """Yield the folders of the archive that somebody has renamed: the old name and the new one."""
+    found = places.places(access.directory)
+    inner = places.inner_ids(access.directory, found)
+    for old, each in found.items():
+        if each.why_away is None or each.is_offline or each.identity is None:
+            continue
+        same = [name for name, id_ in inner.items() if id_ == each.identity.id and name != old]
+        if len(same) == 1:
+            yield old, same[0]
+
+
+def moved_segments(access: Access) -> list[Moved]:
+    """Return the segments whose file is missing, and is at another name that no segment has, as its facts show.
+
+    None for which there are several such names.
+    """
+    directory = access.directory
+    with access.current().index.snapshot() as snapshot:
+        known = {each.name: each for each, *_ in segment_rows.all_segments(snapshot)}
+        away = places.unread(directory)
+        missing = [
+            each
+            for name, each in known.items()
+            if place_of(name) not in away
+            and all(directory.stat(place) is None for place in (name, hidden(name, each.id)))
+            and segment_rows.count_of(snapshot, each)
+        ]
+    if not missing:
+        return []
+    unknown = [name for name, _ in found_segments(directory, access.config) if name not in known]
+    candidates = {each: [name for name in unknown if _is_moved(access, each, name)] for each in missing}
+    taken = [name for names in candidates.values() for name in names]
+    return [
+        Moved(segment, names[0])
+        for segment, names in candidates.items()
+        if len(names) == 1 and taken.count(names[0]) == 1
+    ]
+
+
+def _is_moved(access: Access, segment: Segment, name: str) -> bool:
+    """Return whether the file at a name is that of a missing segment."""
+    if name.rpartition(".")[2] != segment.name.rpartition(".")[2]:
+        return False
+    step = access.config.step
+    mine, there = interval_of(segment.name, step), interval_of(name, step)
+    if mine is None or mine != there:
+        return False
+    if access.config.is_sequence and not place_of(name) and not place_of(segment.name):  # Beats uses numbers again
+        return False
+    with contextlib.suppress(FileNotFoundError, StorageError):
+        if is_dir(segment.format):
+            with access.directory.inside(name) as folder:
+                return seen_in(folder, segment.facts, segment.end.size) in SAME_BYTES
+        file, committed = access.directory.open_to_read(name), access.committed(segment)
+        seen = committed.seen_in(file, file.stat())
+        return seen is Seen.UNTOUCHED or (seen in SAME_BYTES and committed.is_whole_in(file) is not False)
+    return False
+
+
+def _at(access: Access, segment: Segment, name: str, generation: int) -> Segment:
+    """Return a segment as it is in the index from now on."""
+    facts = segment.facts
+    if not is_dir(segment.format):
+        found = access.directory.open_to_read(name).stat()
+        facts = facts_of(found, facts.tail, facts.checksum)
+    return segment._replace(id=generation, name=name, facts=facts)

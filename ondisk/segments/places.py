@@ -1,0 +1,180 @@
+"""The places of archived segments: the folders below `.archive/`, and whether their disks are there.
+
+    .archive/NAME/.place    the identity of the folder, beside its segments
+    .archive/NAME.place     a copy on the dataset's own disk; it also says whether the place is offline
+
+Each move to a place writes both, the first one first. While that is absent, of another folder, or older than the
+second, the place is *away*: an empty mount point, a wrong disk and an older tape are told apart, also after the index
+was lost. In a place that is away or offline nothing is moved, created, forgotten or read.
+
+Places are named as in the names of segments: `.archive/NAME/`. The caller must hold the writers' lock to change them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ondisk.errors import InvalidInput, StorageError
+from ondisk.filesystem import Directory
+from ondisk.step import ARCHIVE, Interval, inner_of, place_of
+
+PLACE = ".place"
+_LONGEST = 4096  # bytes
+
+
+class Identity(NamedTuple):
+    """What the file of a place says.
+
+    Attributes:
+        id: random; no other folder has it, but for copies.
+        generation: of the segment that was moved there last. A file with a lower one is of an older state.
+        count: the data in it.
+        begin, end: the interval of its segments, microseconds since 1970; both 0 without any.
+        is_offline: somebody has said that it is away for long; only the file on the dataset's disk says so.
+    """
+
+    id: str
+    generation: int = 0
+    count: int = 0  # type: ignore[assignment]  # not the method of tuples
+    begin: int = 0
+    end: int = 0
+    is_offline: bool = False
+
+
+class Place(NamedTuple):
+    """A folder below `.archive/`.
+
+    Attributes:
+        name: `.archive/NAME/`.
+        identity: what the file on the dataset's disk says, or else the one in the folder; None without both.
+        why_away: why its segments cannot be read; None if they can.
+        is_ours: the folder has an identity, so ondisk has moved segments there.
+    """
+
+    name: str
+    identity: Identity | None
+    why_away: str | None
+    is_ours: bool
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether somebody has said that it is away for long."""
+        return self.identity is not None and self.identity.is_offline
+
+
+def places(directory: Directory) -> dict[str, Place]:
+    """Return the places that there are, or that have an identity, by name."""
+    if directory.inode(ARCHIVE) is None:
+        return {}
+    names = set()
+    for entry in directory.entries(ARCHIVE):
+        if entry.kind == "directory" and not entry.name.startswith("."):
+            names.add(entry.name)
+        elif entry.name.endswith(PLACE) and entry.name != PLACE:
+            names.add(entry.name.removesuffix(PLACE))
+    return {each.name: each for name in sorted(names) if (each := place(directory, f"{ARCHIVE}/{name}/"))}
+
+
+def place(directory: Directory, name: str) -> Place:
+    """Return a place by its name, whether there is such a folder or not."""
+    inner, outer = _read(directory, f"{name}{PLACE}"), _read(directory, f"{name.removesuffix('/')}{PLACE}")
+    known = outer or inner
+    if outer is not None and outer.is_offline:
+        return Place(name, outer, "it is offline", inner is not None)
+    if directory.stat(name.removesuffix("/")) is None:
+        return Place(name, known, "its folder is not there: is a disk not mounted?", is_ours=False)
+    why = None
+    if outer is not None:
+        if inner is None:
+            why = "its folder is empty, or is another one: is a disk not mounted?"
+        elif inner.id != outer.id:
+            why = "another folder is in its place: was the wrong disk mounted?"
+        elif inner.generation < outer.generation:
+            why = "an older state of it is in its place: was an old copy mounted?"
+    return Place(name, known, why, inner is not None)
+
+
+def inner_ids(directory: Directory, names: Iterable[str]) -> dict[str, str]:
+    """Return the ids in the folders of places, whatever the dataset's disk says about them: name → id."""
+    found = {name: _read(directory, f"{name}{PLACE}") for name in names}
+    return {name: each.id for name, each in found.items() if each is not None}
+
+
+def elsewhere(directory: Directory, segment: str) -> Iterator[str]:
+    """Yield the names that an archived segment has if somebody has renamed its place."""
+    mine = place_of(segment)
+    if mine:
+        for name in places(directory):
+            if name != mine:
+                yield name + inner_of(segment)
+
+
+def unread(directory: Directory) -> dict[str, Place]:
+    """Return the places that are away or offline, by name."""
+    return {name: each for name, each in places(directory).items() if each.why_away is not None}
+
+
+def roots(directory: Directory) -> Iterator[str]:
+    """Yield the folders of the places whose files ondisk may clean up: those that are its own, and are there."""
+    for name, each in places(directory).items():
+        if each.is_ours and each.why_away is None:
+            yield name.removesuffix("/")
+
+
+def note_move(
+    directory: Directory,
+    name: str,
+    generation: int,
+    count: int,
+    interval: Interval | None,
+    *,
+    only_outside: bool = False,
+) -> None:
+    """Write the identity of a place before a commit that moves a segment there.
+
+    Args:
+        generation: of that segment.
+        count, interval: of the data that the place has after the commit.
+        only_outside: as for `write`.
+
+    Durability: the file in the folder is replaced and synced first: after a crash it is the newer one, if they differ.
+    """
+    import uuid
+
+    before = place(directory, name).identity
+    span = (0, 0) if interval is None else (interval.begin, interval.end)
+    id_ = str(uuid.uuid4()) if before is None else before.id
+    write(directory, name, Identity(id_, generation, count, *span), only_outside=only_outside)
+
+
+def write(directory: Directory, name: str, identity: Identity, *, only_outside: bool = False) -> None:
+    """Write both files of a place.
+
+    Args:
+        only_outside: leave the one in the folder, which may not be there.
+    """
+    text = json.dumps(identity._asdict()).encode() + b"\n"
+    if not only_outside:
+        with directory.inside(name.removesuffix("/"), make=True) as folder:
+            folder.replace(PLACE, text)
+    with directory.inside(ARCHIVE) as archive:
+        archive.replace(f"{name.split('/')[1]}{PLACE}", text)
+
+
+def forget(directory: Directory, name: str) -> None:
+    """Remove the identity of a place from the dataset's disk."""
+    directory.discard(f"{name.removesuffix('/')}{PLACE}")
+    directory.sync(ARCHIVE)
+
+
+def _read(directory: Directory, name: str) -> Identity | None:
+    """Return what a file says; None if it does not exist, or nobody wrote that."""
+    try:
+        read = json.loads(directory.read(name, _LONGEST))
+        found = Identity(**read)
+    except (FileNotFoundError, NotADirectoryError, InvalidInput, StorageError, ValueError, TypeError):
+        return None
+    kinds = (str, int, int, int, int, bool)
+    return found if all(type(each) is kind for each, kind in zip(found, kinds, strict=True)) else None
