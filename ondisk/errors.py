@@ -82,11 +82,7 @@ _repr = _Repr()
 
 
 class ArchiveOffline(UserWarning):
-    """An answer lacks data of an archive: only the archive's summary is available, or its index was lost."""
-
-
-class ArchiveUntrusted(ArchiveOffline):
-    """An answer may lack data of an archive: its index was lost and may not know all data."""
+    """An answer lacks data, because a folder of the archive is offline."""
 
 
 class DataSkipped(UserWarning):

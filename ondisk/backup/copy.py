@@ -1,4 +1,4 @@
-"""Back up a dataset and its archives: their state at one time, beside writers and maintenance; see `ondisk.backup`."""
+"""Back up a dataset: its state at one time, beside writers and maintenance; see `ondisk.backup`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from ondisk.backup.point import (
+    DATASET,
     SEGMENTS,
     USABLE,
     Part,
@@ -17,15 +18,14 @@ from ondisk.backup.point import (
     Problem,
     SegmentCopy,
     measured,
-    name_of_part,
     time_of,
     write_lines,
 )
 from ondisk.backup.segment_copies import Counts, SegmentCopies
 from ondisk.backup.target import Target
 from ondisk.dataset.access import Access, Opened
-from ondisk.dataset.layout import ARCHIVE, CONFIG
-from ondisk.dataset.query import Query, Snapshots
+from ondisk.dataset.away import away_in
+from ondisk.dataset.layout import CONFIG, untrusted
 from ondisk.errors import DiskFull, IntegrityError, InvalidInput, LockError, shown
 from ondisk.filesystem import Directory
 from ondisk.formats.diskqueue.state import NAME as STATE
@@ -49,7 +49,7 @@ class Backup:
         copied: how many segments had something to copy.
         bytes: how many bytes were copied.
         problems: the segments that are damaged or missing in the dataset.
-        offline: the archives that were offline: the point lacks their data.
+        offline: the folders of the archive that were away: the point has what earlier ones have of them.
         removed: the times of the points that were removed.
     """
 
@@ -89,9 +89,9 @@ def backup(
         DatasetNotFound: there is no backup, and `create` is false.
         InvalidInput: the backup is inside of the dataset, or contains it.
         AlreadyExists: `create` is true, and there is something at the path: other files, or a backup with a point.
-        StateError: it is the backup of another dataset, or an archive is missing.
-        NeedsCheck: an index may not know all data.
-        IndexCorrupt: an index is damaged.
+        StateError: it is the backup of another dataset.
+        NeedsCheck: the index may not know all data.
+        IndexCorrupt: it is damaged.
         IntegrityError: a point is damaged. If it is not the last one, the new point was made, but nothing was removed.
         LockError: another run writes to this backup; or the dataset changes faster than it can be read.
         DiskFull: the backup's disk is full.
@@ -104,7 +104,8 @@ def backup(
     """
     if keep is not None and (type(keep) is not int or keep < 1):
         raise InvalidInput(f"keep must be a whole number of 1 or more, not {shown(keep)}")
-    access.archives.check_trusted()
+    if access.needs_check():
+        raise untrusted(access.path)
     with access.current().index.snapshot() as snapshot:
         uuids = [snapshot.dataset()["uuid"], *segment_rows.former_uuids(snapshot)]
     with Target.writing(path, access.path, uuids, create=create) as target:
@@ -122,19 +123,13 @@ def _added(access: Access, target: Target, keep: int | None, progress: Callable[
     if keep is not None and (removed := target.remove_points(keep)):
         with contextlib.suppress(IntegrityError):  # the sweep at the end reports it, when there is a new point
             target.sweep()  # the disk may be full
-    counts, parts = Counts(), list[Part]()
-    with _snapshots(access) as (snapshots, beside):
+    counts = Counts()
+    with _snapshot(access) as (snapshot, beside):
         now = time.time_ns() // 1000
-        offline = access.archives.offline()
-        for name in offline:
-            beside[f"{ARCHIVE}/{name}.summary"] = access.directory.read(f"{ARCHIVE}/{name}.summary", _LIMIT)
-        for opened, snapshot, _ in snapshots.each():
-            place = opened.reader.prefix.removesuffix("/")
-            name = name_of_part(place)
-            copies = SegmentCopies(target, name, opened, snapshot, _earlier(target, latest, name), counts)
-            files = beside if not place else {CONFIG: opened.index.directory.read(CONFIG, _LIMIT)}
-            parts.append(_part(target, place, name, opened, snapshot, copies.copies(progress), files))
-    point = Point(now if latest is None else max(now, latest.time + 1), str(access.path), parts, offline)
+        offline = [each.name.split("/")[1] for each in away_in(snapshot)]
+        copies = SegmentCopies(target, DATASET, access.current(), snapshot, _earlier(target, latest), counts)
+        part = _part(target, access.current(), snapshot, copies.copies(progress), beside)
+    point = Point(now if latest is None else max(now, latest.time + 1), str(access.path), [part], offline)
     target.commit(point)
     if keep is not None:
         removed += target.remove_points(keep)
@@ -146,8 +141,8 @@ def _added(access: Access, target: Target, keep: int | None, progress: Callable[
 
 
 @contextlib.contextmanager
-def _snapshots(access: Access) -> Iterator[tuple[Snapshots, dict[str, bytes]]]:
-    """Take snapshots of the dataset and its archives for the length of the block; yield them with the other files.
+def _snapshot(access: Access) -> Iterator[tuple[Snapshot, dict[str, bytes]]]:
+    """Take a snapshot of the dataset for the length of the block; yield it with the other files.
 
     Raises:
         LockError: the configuration, or the position of a queue, changes faster than it can be read.
@@ -155,9 +150,10 @@ def _snapshots(access: Access) -> Iterator[tuple[Snapshots, dict[str, bytes]]]:
     for _ in range(_TRIES):
         with contextlib.ExitStack() as stack:
             before = _beside(access.directory)
-            snapshots = stack.enter_context(Snapshots(access.current(), access.archives, Query()))
+            snapshot = stack.enter_context(access.current().index.snapshot())
+            snapshot.dataset()  # begins it
             if _beside(access.directory) == before:
-                yield snapshots, before
+                yield snapshot, before
                 return
     hint = "Back it up when fewer data are acknowledged."
     raise LockError(f"{access.path} changes faster than it can be read", hint=hint)
@@ -169,26 +165,20 @@ def _beside(directory: Directory) -> dict[str, bytes]:
     return {name: directory.read(name, _LIMIT) for name in names}
 
 
-def _earlier(target: Target, latest: Point | None, name: str) -> Iterator[SegmentCopy]:
-    """Return the copies of a part in the last point.
+def _earlier(target: Target, latest: Point | None) -> Iterator[SegmentCopy]:
+    """Return the copies of the dataset's segments in the last point.
 
     Raises:
         IntegrityError: their list is damaged.
     """
-    parts = [] if latest is None else [part for part in latest.parts if part.name == name]
+    parts = [] if latest is None else [part for part in latest.parts if part.name == DATASET]
     return target.copies(latest, parts[0]) if latest is not None and parts else iter(())
 
 
 def _part(
-    target: Target,
-    place: str,
-    name: str,
-    opened: Opened,
-    snapshot: Snapshot,
-    copies: Iterator[SegmentCopy],
-    files: dict[str, bytes],
+    target: Target, opened: Opened, snapshot: Snapshot, copies: Iterator[SegmentCopy], files: dict[str, bytes]
 ) -> Part:
-    """Write one part of the point that was begun: the index, the copies of its segments, and the other files."""
+    """Write the part of the point that was begun: the index, the copies of its segments, and the other files."""
     segments = incomplete = count = total = 0
 
     def counted() -> Iterator[SegmentCopy]:
@@ -202,7 +192,7 @@ def _part(
             total += each.total
             yield each
 
-    with target.part(name) as folder:
+    with target.part(DATASET) as folder:
         _copy_index(folder, opened.index.directory, snapshot)
         with folder.create_file(SEGMENTS) as file:
             write_lines(file, counted())
@@ -213,7 +203,7 @@ def _part(
                 file.sync()
             folder.sync(path.rpartition("/")[0])
         sizes = {path: measured(folder.open_to_read(path)) for path in (INDEX, SEGMENTS, *files)}
-    return Part(name, place, snapshot.dataset()["uuid"], segments, incomplete, count, total, sizes)
+    return Part(DATASET, "", snapshot.dataset()["uuid"], segments, incomplete, count, total, sizes)
 
 
 def _copy_index(folder: Directory, source: Directory, snapshot: Snapshot) -> None:

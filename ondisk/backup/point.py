@@ -140,9 +140,13 @@ def runs(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
+DATASET = "dataset"
+"""The name of the part of a dataset; a point made by ondisk before revision 6 also has a part for each archive."""
+
+
 def name_of_part(place: str) -> str:
     """Return the name of a part by its place in the dataset."""
-    return place.removeprefix(".") or "dataset"
+    return place.removeprefix(".") or DATASET
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,6 @@ class SegmentCopies:
 
     Args:
         part: its name.
-        prefix: of the names of its segments in reports.
         earlier: the copies of the last point, in the order of the names of their segments.
         counts: is added to.
     """
@@ -69,9 +68,8 @@ class SegmentCopies:
         self._directory = opened.index.directory
         self._config: DatasetConfig = opened.index.config
         self._snapshot = snapshot
-        self._prefix = opened.reader.prefix
         # Of its own: a file that is removed stays readable for who has it open, and this would hide that it is missing.
-        self._reader = DatasetReader(self._directory, self._config, self._prefix)
+        self._reader = DatasetReader(self._directory, self._config)
         self._earlier = earlier
         self._before: SegmentCopy | None = next(earlier, None)
         self._counts = counts
@@ -84,7 +82,7 @@ class SegmentCopies:
             DiskFull, DurabilityLost, StorageError: the backup cannot be written to.
         """
         for segment, damage, *_ in segment_rows.all_segments(self._snapshot):
-            progress(self._prefix + segment.name)
+            progress(segment.name)
             before, count, problems = self._earlier_of(segment.name), self._counts.bytes, len(self._counts.problems)
             format = self._format(segment.format)
             copy = (self._folder if format.is_dir else self._file)(segment, format, before)
@@ -106,7 +104,7 @@ class SegmentCopies:
         return self._formats[name]
 
     def _report(self, segment: Segment, reason: str, kept: Kept) -> None:
-        self._counts.problems.append(Problem(self._prefix + segment.name, reason, kept))
+        self._counts.problems.append(Problem(segment.name, reason, kept))
 
     def _report_known(self, segment: Segment, format: Format, damage: str) -> None:
         """Report the damage that the index knows, of a segment that can be copied.

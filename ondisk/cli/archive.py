@@ -2,37 +2,60 @@
 
 ondisk archive weather 2026/11-17.vm2
 ondisk archive weather 2026/11-17.vm2 2026/11-18.vm2 --yes
+ondisk archive weather --rename last 2026 --yes
+ondisk archive weather --offline 2026 --yes
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import add_dataset, add_keys
 from ondisk.cli.dataset import examined, open_dataset
 from ondisk.cli.output import Output
-from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, OndiskError
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput, OndiskError
 
 if TYPE_CHECKING:
     from ondisk import Dataset
-    from ondisk.maintenance.states import Done
+    from ondisk.maintenance.states import Diagnosis, Done
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_move_arguments(parser, "archive")
+    add_move_arguments(parser, "archive", "*")
+    others = parser.add_mutually_exclusive_group()
+    others.add_argument("--rename", nargs=2, metavar=("NAME", "NEW"), help="rename .archive/NAME")
+    others.add_argument("--offline", metavar="NAME", help=".archive/NAME is away for long: queries leave its data out")
+    others.add_argument("--online", metavar="NAME", help=".archive/NAME, which was offline, is back")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    return move(arguments, output, "archive", lambda dataset: dataset.archive(*arguments.segments))
+    from ondisk.maintenance import archive
+
+    names: list[str] = arguments.rename or [name for name in (arguments.offline, arguments.online) if name]
+    if bool(names) == bool(arguments.segments):
+        hint = "Name segments, or one of --rename, --offline and --online."
+        raise InvalidInput("archive takes either segments or an option", hint=hint)
+    if not names:
+        return move(arguments, output, "archive", lambda dataset: dataset.archive(*arguments.segments))
+    acts = {
+        "rename": (archive.rename, archive.would_rename),
+        "offline": (archive.set_offline, archive.would_set_offline),
+    }
+    acts["online"] = archive.set_online, archive.would_set_online
+    act, would = next(both for option, both in acts.items() if getattr(arguments, option))
+    chosen: Callable[..., Done] = act if arguments.yes else would
+    with open_dataset(arguments.dataset, read_only=not arguments.yes) as dataset:
+        _show(dataset, output, [chosen(dataset._access, *names)], "archive", done=arguments.yes)
+    return EXIT_DONE if arguments.yes else EXIT_FINDINGS
 
 
-def add_move_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
+def add_move_arguments(parser: argparse.ArgumentParser, verb: str, count: str) -> None:
     """Add the arguments of archive and unarchive."""
     add_dataset(parser)
     add_keys(parser)
-    parser.add_argument("segments", metavar="SEGMENT", nargs="+", help="a segment, as `ondisk check --all` names it")
+    parser.add_argument("segments", metavar="SEGMENT", nargs=count, help="a segment, as `ondisk check --all` names it")
     parser.add_argument("--yes", action="store_true", help=f"{verb}; without it, only print what would be moved")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
@@ -40,22 +63,23 @@ def add_move_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
 def move(arguments: argparse.Namespace, output: Output, verb: str, moved: Callable[[Dataset], list[Done]]) -> int:
     """Move segments to or from the archive, or print what would be moved. Return the exit code."""
     from ondisk.maintenance.archive import planned
-    from ondisk.maintenance.states import Report
 
     with open_dataset(arguments.dataset, read_only=not arguments.yes) as dataset:
-
-        def show(report: Report) -> None:
-            left = examined(dataset.check)[0]
-            if arguments.yes:
-                output.mended(report, left)
-            else:
-                output.would_mend(left, verb, report.segments)
-
         try:
             done = moved(dataset) if arguments.yes else planned(dataset._access, arguments.segments, verb)
         except OndiskError as error:
             if (before := error.context.get("report")) is not None and before.segments:
-                show(before)  # the segments before the error were moved, or would be
+                _show(dataset, output, before.segments, verb, done=arguments.yes)  # those before the error
             raise
-        show(Report(str(dataset.path), segments=[*done]))
+        _show(dataset, output, done, verb, done=arguments.yes)
         return EXIT_FINDINGS if dataset.quarantine.kept or not arguments.yes else EXIT_DONE
+
+
+def _show(dataset: Dataset, output: Output, found: Sequence[Diagnosis | Done], verb: str, *, done: bool) -> None:
+    from ondisk.maintenance.states import Report
+
+    left = examined(dataset.check)[0]
+    if done:
+        output.mended(Report(str(dataset.path), segments=[*found]), left)
+    else:
+        output.would_mend(left, verb, found)

@@ -37,5 +37,5 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         done = dataset.backup(arguments.target, create=arguments.create, keep=arguments.keep, progress=progress)
     output.backed_up(done)
     for name in done.offline:
-        complain("warning", f"the archive {name!r} is offline: the backup has only its summary")
+        complain("warning", f"the archive {name!r} is away: the backup has what earlier points have of it")
     return EXIT_DATA_SKIPPED if done.problems or done.offline else EXIT_DONE

@@ -12,10 +12,10 @@ import ondisk
 from ondisk.cli.streams import complain, printable
 from ondisk.errors import (
     ArchiveOffline,
-    ArchiveUntrusted,
     AuthenticationFailed,
     KeyMissing,
     OndiskError,
+    SegmentMissing,
     StateError,
     command,
 )
@@ -48,7 +48,7 @@ def open_dataset(path: str, *, read_only: bool = False, doubts: list[str] | None
     doubts = [] if doubts is None else doubts
     with ondisk.open(path, read_only) as dataset:
         _warn_of_lost_index(path, dataset, doubts)
-        with _warnings_of_archives(doubts):
+        with _warnings_of_archives():
             try:
                 yield dataset
             finally:
@@ -59,17 +59,26 @@ def open_dataset(path: str, *, read_only: bool = False, doubts: list[str] | None
 
 
 @contextlib.contextmanager
-def open_to_read(arguments: argparse.Namespace, doubts: list[str]) -> Iterator[ondisk.Dataset | ondisk.Merged]:
-    """Open the dataset of a command, as one with those of `--also`; warn as `open_dataset`, of each."""
+def open_to_read(
+    arguments: argparse.Namespace, doubts: list[str], *, complete: bool = False
+) -> Iterator[ondisk.Dataset | ondisk.Merged]:
+    """Open the dataset of a command, as one with those of `--also`; warn as `open_dataset`, of each.
+
+    Args:
+        complete: data in an archive that is offline are an error.
+    """
     if not arguments.also:
-        with open_dataset(arguments.dataset, read_only=True, doubts=doubts) as dataset:
+        with (
+            open_dataset(arguments.dataset, read_only=True, doubts=doubts) as dataset,
+            _no_archives_offline() if complete else contextlib.nullcontext(),
+        ):
             yield dataset
         return
     with ondisk.merged([arguments.dataset, *arguments.also]) as merged:
         for path in merged.paths:
             with ondisk.open(path, read_only=True) as dataset:
                 _warn_of_lost_index(path, dataset, doubts)
-        with _warnings_of_archives(doubts):
+        with _no_archives_offline() if complete else _warnings_of_archives():
             yield merged
 
 
@@ -79,15 +88,14 @@ def _warn_of_lost_index(path: str, dataset: ondisk.Dataset, doubts: list[str]) -
         remedy = f"Run {command('fix', path, '--yes')}: it rebuilds the index from the segments."
         complain("warning", f"{problem}\n{remedy}")
         doubts.append(problem)
+    for each in dataset.doubts(offline=False)[dataset.needs_check :]:
+        complain("warning", each)
+        doubts.append(each)
 
 
 @contextlib.contextmanager
-def _warnings_of_archives(doubts: list[str]) -> Iterator[None]:
-    """At the end of the block, print the warnings of archives that cannot answer.
-
-    Args:
-        doubts: takes those of lost indices.
-    """
+def _warnings_of_archives() -> Iterator[None]:
+    """At the end of the block, print the warnings of archives that cannot answer."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ArchiveOffline)
         try:
@@ -95,4 +103,14 @@ def _warnings_of_archives(doubts: list[str]) -> Iterator[None]:
         finally:
             for message in dict.fromkeys(str(each.message) for each in caught):
                 complain("warning", message)
-            doubts += [str(each.message) for each in caught if issubclass(each.category, ArchiveUntrusted)]
+
+
+@contextlib.contextmanager
+def _no_archives_offline() -> Iterator[None]:
+    """Raise SegmentMissing instead of the warning of an archive that is offline."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ArchiveOffline)
+        try:
+            yield
+        except ArchiveOffline as error:
+            raise SegmentMissing(str(error), hint="Mount its disk, then run `ondisk archive --online`.") from None

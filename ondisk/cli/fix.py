@@ -33,7 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_keys(parser)
     parser.add_argument("--yes", action="store_true", help="fix; without it, only print what would be fixed")
     parser.add_argument(
-        "--forget", action="store_true", help="also remove missing segments from the index if many are missing at once"
+        "--forget",
+        nargs="?",
+        const=True,
+        default=False,
+        metavar="NAME",
+        help="also remove missing segments from the index if many are missing at once; or forget all of .archive/NAME",
     )
     parser.add_argument(
         "--rebuild",
@@ -47,11 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SEGMENT",
         help="keep what is whole of a damaged segment, and move its file to quarantine",
     )
-    parser.add_argument(
-        "--forget-archive",
-        metavar="NAME",
-        help="first, forget a missing archive: queries then work without it",
-    )
     parser.add_argument("--acknowledge", action="store_true", help="first, set the number of lost data to 0")
     add_spark(parser, "read the segments")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
@@ -60,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.maintenance.states import FIXED
 
-    names = ("salvage", "forget", "acknowledge", "forget_archive")
-    options = {name: getattr(arguments, name) for name in names}
+    options = {name: getattr(arguments, name) for name in ("salvage", "acknowledge")}
+    options |= {"forget": True} if arguments.forget is True else {"forget_place": arguments.forget or None}
     rebuilt: list[Diagnosis | Done] = []
     if arguments.rebuild:
         found = ondisk.rebuild(arguments.dataset, dry_run=not arguments.yes)

@@ -1,4 +1,4 @@
-"""Print a dataset's configuration, how many data it contains without its archives, their size and time span.
+"""Print a dataset's configuration, how many data it contains, their size and time span.
 
 ondisk info weather
 ondisk info weather --json

@@ -1,4 +1,4 @@
-"""Print the data that match, in order of reftime; those of archives first, unless --sort names an order.
+"""Print the data that match, in order of reftime.
 
 ondisk query weather
 ondisk query weather 'reftime: >=2026-11-20; area: VM2,5' --sort -reftime --limit 10
@@ -57,6 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave out data that cannot be read, print which ones on standard error, and end with 8",
     )
+    parser.add_argument(
+        "--complete", action="store_true", help="fail if data in an archive that is offline match, and print none"
+    )
     parser.add_argument("--fields", metavar="A,B", type=names, help="print only these metadata fields")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object per line")
@@ -96,7 +99,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.dataset.skipped import skipped_of  # here, as the parser does not need it
 
     skipped = skipped_of("skip" if arguments.skip_damaged else "raise")
-    with open_to_read(arguments, doubts) as dataset:
+    with open_to_read(arguments, doubts, complete=arguments.complete) as dataset:
         choice = {"sort": arguments.sort, "limit": arguments.limit, "damaged": "raise" if skipped is None else skipped}
         try:
             refused = _answer(dataset, arguments, choice, output)

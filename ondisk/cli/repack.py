@@ -34,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rewrite", action="store_true", help="also rewrite segments that are not stored as dataset.toml says"
     )
+    parser.add_argument(
+        "--second-copies", action="store_true", help="also remove copies of segments that people have made"
+    )
     add_spark(parser, "write the segments")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
@@ -41,14 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.maintenance.states import REPACKED
 
-    by_age, rewrite = arguments.by_age, arguments.rewrite
+    options = {name: getattr(arguments, name) for name in ("by_age", "rewrite", "second_copies")}
     with ondisk.open(arguments.dataset, read_only=not arguments.yes) as dataset:
         if arguments.yes:
             with executors(arguments.spark) as spark:
 
                 def repack(progress: Progress) -> Report:
-                    return dataset.repack(by_age=by_age, rewrite=rewrite, progress=progress, spark=spark)
+                    return dataset.repack(**options, progress=progress, spark=spark)
 
                 return mend(dataset, "repack", repack, output)
-        report, error = examined(lambda: dataset.repack(by_age=by_age, rewrite=rewrite, dry_run=True))
+        report, error = examined(lambda: dataset.repack(**options, dry_run=True))
     return would_mend(report, error, "repack", REPACKED, output)

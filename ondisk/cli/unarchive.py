@@ -11,13 +11,10 @@ import argparse
 from ondisk.cli.archive import add_move_arguments, move
 from ondisk.cli.output import Output
 
-_LAST = ".archive/last/"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_move_arguments(parser, "unarchive")
+    add_move_arguments(parser, "unarchive", "+")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    arguments.segments = [_LAST + name.removeprefix(_LAST) for name in arguments.segments]
     return move(arguments, output, "unarchive", lambda dataset: dataset.unarchive(*arguments.segments))

@@ -346,7 +346,10 @@ class Access:
 
         with self.current().index.snapshot() as snapshot:
             left = segment_rows.moved(snapshot)
+            known = {name for _, name, *_ in left if snapshot.segment_named(name) is not None}
         for generation, name, format, size, facts in left:
+            if name in known:  # it was moved back: then the file with this name may be a link to the same bytes
+                continue
             committed = Committed(size, facts, self.format(format).mutable)
             (leave_folder if is_dir(format) else leave)(self.directory, name, generation, committed)
             self.clean_up_later(name)

@@ -14,7 +14,7 @@ from ondisk.config import DatasetConfig
 from ondisk.errors import ArchiveOffline, SegmentMissing, command
 from ondisk.filesystem import Directory
 from ondisk.index import Snapshot, segment_rows
-from ondisk.segments.places import Place, place, places
+from ondisk.segments.places import Place, place, unread
 from ondisk.step import ARCHIVE, LAST, Interval
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ def away_in(snapshot: Snapshot) -> Iterator[Place]:
 
 def away_segments(access: Access) -> dict[int, str]:
     """Return the ids of the segments that are away, but not offline on purpose; each with the reason."""
-    found = {}
+    found: dict[int, str] = {}
     with access.current().index.snapshot() as snapshot:
         for each in away_in(snapshot):
-            if not each.is_offline:
+            if not each.is_offline and each.renamed is None:
                 error = missing(access.directory, each)
                 reason = f"the dataset has a datum with these unique values, but {error.message}. {error.hint}"
                 found |= {segment.id: reason for segment in segment_rows.in_place(snapshot, each.name)}
@@ -61,7 +61,7 @@ def check_there(snapshot: Snapshot, interval: Interval, *, complete: bool) -> li
     """
     left_out = []
     for found in away_in(snapshot):
-        if not segment_rows.meets(snapshot, found.name, interval):
+        if found.renamed is not None or not segment_rows.meets(snapshot, found.name, interval):
             continue
         if complete or not found.is_offline:
             raise missing(snapshot.index.directory, found)
@@ -74,7 +74,9 @@ def check_there(snapshot: Snapshot, interval: Interval, *, complete: bool) -> li
 def missing(directory: Directory, found: Place) -> SegmentMissing:
     """Return the error for work that needs a place that is away or offline."""
     name = found.name.split("/")[1]
-    if found.is_offline:
+    if found.renamed is not None:
+        hint = f"{command('fix', directory.path, '--yes')} follows it."
+    elif found.is_offline:
         hint = f"Mount its disk, then run {command('archive', directory.path, '--online', name, '--yes')}."
     else:
         forget = command("fix", directory.path, "--forget", name, "--yes")
@@ -82,10 +84,16 @@ def missing(directory: Directory, found: Place) -> SegmentMissing:
     return SegmentMissing(f"{directory.path / found.name} is away: {found.why_away}", hint=hint)
 
 
-def doubts(snapshot: Snapshot) -> Iterator[str]:
-    """Yield why answers may lack data: a place has data that the index does not know, since it was lost."""
+def doubts(snapshot: Snapshot, *, offline: bool) -> Iterator[str]:
+    """Yield why answers may lack data: a place has data that the index does not know, since it was lost; or is offline.
+
+    Args:
+        offline: whether to report places that are offline.
+    """
     directory = snapshot.index.directory
     known = {*segment_rows.places(snapshot)}
-    for name, found in places(directory).items():
-        if found.why_away is not None and found.identity is not None and found.identity.count and name not in known:
+    for name, found in unread(directory).items():
+        if name not in known and found.identity is not None and found.identity.count:
             yield f"{directory.path}: the {found.identity.count} data in {name} are not in the index: {found.why_away}"
+        elif offline and found.is_offline and name in known:
+            yield f"{directory.path}: {name} is offline; its data were left out"

@@ -403,5 +403,3 @@ def _whole(piece: Piece, opened: _Opened) -> ReadableFile:
         message = f"{file.path} is damaged: it ends before byte {piece.position + piece.size}; nothing was stored"
         raise StateError(message, hint=_AGAIN)
     return file
-
-

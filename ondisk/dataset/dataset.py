@@ -189,13 +189,17 @@ class Dataset(Queryable):
         """Whether the index may not know all data: it was lost, or the sentinel exists."""
         return self._access.needs_check()
 
-    def doubts(self) -> list[str]:
-        """Return why answers may lack data: the index was lost, and may not know all; empty if they are complete."""
+    def doubts(self, *, offline: bool = True) -> list[str]:
+        """Return why answers may lack data: the index was lost, or an archive is offline; empty if they are complete.
+
+        Args:
+            offline: whether to report archives that are offline: the index answers counts and summaries alone.
+        """
         from ondisk.dataset.away import doubts
 
         lost = [f"{self.path}: the index was lost and may not know all data"] if self.needs_check else []
         with self._access.current().index.snapshot() as snapshot:
-            return [*lost, *doubts(snapshot)]
+            return [*lost, *doubts(snapshot, offline=offline)]
 
     def append(self, data: Iterable[Datum], outcomes: bool = False, *, batch_size: int = BATCH_SIZE) -> AppendResult:
         """Store data in the default format.
@@ -448,7 +452,6 @@ class Dataset(Queryable):
         limit: int | None = None,
         with_data: bool = True,
         damaged: Damaged = "raise",
-        complete: bool = False,
         **equal: Any,
     ) -> Results[Datum]:
         """Return the data that match, in order of reftime, then in the order in which they were appended.
@@ -460,8 +463,6 @@ class Dataset(Queryable):
             with_data: False reads no segments: `data` is None, and `metadata` has the declared fields only.
             damaged: "skip" leaves out data that cannot be read, and lists them in `Results.skipped`; or pass a
                 `Skipped`, which takes them.
-            complete: whether matching data in a folder of the archive that is offline are an error; else an
-                `ArchiveOffline` warning says that they are left out.
             equal: field=value, in addition to `match`.
 
         Returns:
@@ -471,7 +472,8 @@ class Dataset(Queryable):
 
         Raises:
             MatchError: `match` or `sort` is not valid, or names an unknown field.
-            SegmentMissing: before the first datum, if a folder of the archive with matching data is away.
+            SegmentMissing: before the first datum, if a folder of the archive with matching data is away. Of one that
+                is offline, an `ArchiveOffline` warning says that its data are left out.
             SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: data are not on disk as the index says. Raised
                 while iterating, after the data that precede the damage.
         """
@@ -481,7 +483,7 @@ class Dataset(Queryable):
             key = opened.index.whole_key(equal)
             if key is not None:
                 return Results(data_of_key(opened, key, equal))
-        query = Query(match, sort, limit, equal, None if skipped is None else skipped.add, complete)
+        query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
         query.check(opened.index)
         return Results(data(opened, query, with_data=with_data), skipped)
 
@@ -855,17 +857,23 @@ class Dataset(Queryable):
 
         return archive(self._access, segments)
 
-    def rename_archive(self, name: str, new: str) -> None:
-        """Rename a folder of the archive, with its segments in one commit; see `ondisk.maintenance.archive`."""
+    def rename_archive(self, name: str, new: str) -> Done:
+        """Rename a folder of the archive, with its segments in one commit; see `ondisk.maintenance.archive.rename`."""
         from ondisk.maintenance.archive import rename
 
-        rename(self._access, name, new)
+        return rename(self._access, name, new)
 
-    def set_offline(self, name: str, offline: bool = True) -> None:
-        """Say that a folder of the archive is away for long, or that it is back; see `ondisk.maintenance.archive`."""
+    def set_offline(self, name: str) -> Done:
+        """Say that a folder of the archive is away for long; see `ondisk.maintenance.archive.set_offline`."""
         from ondisk.maintenance.archive import set_offline
 
-        set_offline(self._access, name, offline=offline)
+        return set_offline(self._access, name)
+
+    def set_online(self, name: str) -> Done:
+        """Say that a folder of the archive that was offline is back."""
+        from ondisk.maintenance.archive import set_online
+
+        return set_online(self._access, name)
 
     def unarchive(self, *segments: str) -> list[Done]:
         """Move segments back from the archive; see `ondisk.maintenance.archive`."""

@@ -16,9 +16,7 @@ State: TypeAlias = tuple[str, int]
 """What data a dataset has: every append and every delete changes it. A repack does not."""
 
 
-def exchange(
-    access: Access, state: State, deleted: Sequence[Expression], batch: Batch, format: Format
-) -> State | None:
+def exchange(access: Access, state: State, deleted: Sequence[Expression], batch: Batch, format: Format) -> State | None:
     """Delete data and store others; `Dataset.exchange` describes it."""
     with access.transaction("append", adds=len(batch)) as transaction:
         if access.current().index.state() != state:

@@ -115,5 +115,3 @@ def _stored(snapshot: Snapshot) -> list[dict[str, int | str]]:
         way = (("format", name), *found.items())
         counts[way] = counts.get(way, 0) + count
     return [{**dict(way), "segments": count} for way, count in counts.items()]
-
-

@@ -11,7 +11,7 @@ from ondisk.segments.generations import hidden
 
 
 def check_not_own(access: Access, opened: object) -> None:
-    """Raise InvalidInput if an open file is a segment of the dataset or of one of its archives, under any name.
+    """Raise InvalidInput if an open file is a segment of the dataset, under any name.
 
     Args:
         opened: a file, or a stream that has none.
@@ -23,11 +23,10 @@ def check_not_own(access: Access, opened: object) -> None:
         return
     name = getattr(opened, "name", None)
     place = Path(os.fsdecode(name)).resolve() if isinstance(name, str | bytes) else None
-    for each in (access, *access.elsewhere()):
-        if own := _own(each, status, place):
-            problem = f"{place or 'the input'} is the segment {each.prefix}{own} of this dataset"
-            hint = "Its data are stored already. If the index does not know them, `ondisk fix` reads them."
-            raise InvalidInput(problem, hint=hint, segment=own)
+    if own := _own(access, status, place):
+        problem = f"{place or 'the input'} is the segment {own} of this dataset"
+        hint = "Its data are stored already. If the index does not know them, `ondisk fix` reads them."
+        raise InvalidInput(problem, hint=hint, segment=own)
 
 
 def status_of(opened: object) -> os.stat_result | None:

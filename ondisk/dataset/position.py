@@ -78,7 +78,7 @@ def begun_again(access: Access) -> int | None:
     index describes. A file that has grown, or that the index does not know, is new if it is newer than `state.dat`.
     """
     directory = access.directory
-    if not access.config.is_sequence or access.prefix or (at := position(directory)) is None:
+    if not access.config.is_sequence or (at := position(directory)) is None:
         return None
     if last_before(directory, at) is not None:  # about none of them
         return None

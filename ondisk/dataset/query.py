@@ -181,9 +181,8 @@ def stored(access: Opened, query: Query) -> Generator[Stored, None, None]:
     """Yield the data that match as their segments have them, in the order of `data`."""
     with Reading(access, query) as (reader, snapshot, tree):
         found = reader.payloads(snapshot, tree, query.order(access.index), query.limit, query.on_damage)
-        with contextlib.closing(found):
-            for each in islice(found, query.limit):
-                yield snapshot, *each
+        for each in islice(found, query.limit):
+            yield snapshot, *each
 
 
 def described(stored: Stored) -> Datum:

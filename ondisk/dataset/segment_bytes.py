@@ -58,4 +58,3 @@ def payload(access: Access, location: Location) -> bytes:
     opened = access.current()
     with opened.index.snapshot() as snapshot:
         return opened.reader.payload(snapshot, location)
-

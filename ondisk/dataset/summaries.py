@@ -95,5 +95,3 @@ class FieldCounts:
             min(lowest, default=None),
             max(highest, default=None),
         )
-
-

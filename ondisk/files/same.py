@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.archived import of_same_key
 from ondisk.errors import OndiskError
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import Batch, is_dir
@@ -29,10 +28,10 @@ STORED = ""
 
 
 class OwnFiles:
-    """The files of the data of a dataset and its archives: one that is appended under another name is a duplicate."""
+    """The files of the data of a dataset: one that is appended under another name is a duplicate."""
 
     def __init__(self) -> None:
-        self._places: dict[tuple[int, int], tuple[Access, str, int]] | None = None
+        self._places: dict[tuple[int, int], tuple[str, int]] | None = None
 
     def have(self, dataset: Dataset, file: ReadableFile) -> bool:
         """Return whether a file is that of a datum of the dataset.
@@ -48,27 +47,26 @@ class OwnFiles:
         place = self._places.get((status.st_dev, status.st_ino))
         if place is None:
             return False
-        access, name, number = place
-        with access.current().index.snapshot() as snapshot:
+        name, number = place
+        with dataset._access.current().index.snapshot() as snapshot:
             segment = snapshot.segment_named(name)
             return segment is not None and snapshot.row_at(segment, number, status.st_size) is not None
 
 
-def _files(access: Access) -> Iterator[tuple[tuple[int, int], tuple[Access, str, int]]]:
+def _files(access: Access) -> Iterator[tuple[tuple[int, int], tuple[str, int]]]:
     """Yield device and inode of each file of a dir segment, with its segment and number."""
-    for each in access.archives.all():
-        with each.current().index.snapshot() as snapshot:
-            for segment, *_ in all_segments(snapshot):
-                if not is_dir(segment.format):
-                    continue
-                for place in (hidden(segment.name, segment.id), segment.name):
-                    with contextlib.suppress(FileNotFoundError), each.directory.inside(place) as folder:
-                        device = folder.device
-                        for entry in folder.entries():
-                            number = number_of(segment.name, entry.name)
-                            if number is not None:
-                                yield (device, entry.inode), (each, segment.name, number)
-                        break
+    with access.current().index.snapshot() as snapshot:
+        for segment, *_ in all_segments(snapshot):
+            if not is_dir(segment.format):
+                continue
+            for place in (hidden(segment.name, segment.id), segment.name):
+                with contextlib.suppress(FileNotFoundError), access.directory.inside(place) as folder:
+                    device = folder.device
+                    for entry in folder.entries():
+                        number = number_of(segment.name, entry.name)
+                        if number is not None:
+                            yield (device, entry.inode), (segment.name, number)
+                    break
 
 
 def known(dataset: Dataset, batch: Batch, names: Sequence[str]) -> dict[int, str]:
@@ -97,23 +95,20 @@ def known(dataset: Dataset, batch: Batch, names: Sequence[str]) -> dict[int, str
 
 
 def _stored(dataset: Dataset, batch: Batch) -> Iterator[tuple[int, bytes | None, str]]:
-    """Yield the position of each datum whose unique fields are stored, and the stored bytes; or why they are not known.
-
-    An append looks for duplicates in the dataset and in the archive that its repack fills, and so does this.
-    """
+    """Yield the position of each datum whose unique fields are stored, and the stored bytes, or why they are unknown."""
     if not dataset.config.unique:
         return
-    access = dataset._access
-    for each in filter(None, (access, access.archives.last())):
-        opened = each.current()
-        with opened.index.snapshot() as snapshot:
-            for position, row in of_same_key(snapshot, batch.reftimes, batch.metadata):
-                try:
-                    [[datum]] = opened.reader.rows(snapshot, [row[1:]])
-                except OndiskError as error:
-                    yield position, None, f"it cannot be compared ({error.message})"
-                else:
-                    yield position, datum.data, ""
+    opened = dataset._access.current()
+    with opened.index.snapshot() as snapshot:
+        for position, (reftime, metadata) in enumerate(zip(batch.reftimes, batch.metadata, strict=True)):
+            if (row := snapshot.of_key(reftime, metadata)) is None:
+                continue
+            try:
+                [[datum]] = opened.reader.rows(snapshot, [row[1:]])
+            except OndiskError as error:
+                yield position, None, f"it cannot be compared ({error.message})"
+            else:
+                yield position, datum.data, ""
 
 
 def _repeated(dataset: Dataset, batch: Batch, found: dict[int, str]) -> Iterator[tuple[int, int]]:

@@ -242,9 +242,7 @@ class Transaction(AtomicChange):
         self.note_deleted(seqs)
         return len(seqs)
 
-    def remove(
-        self, segment: Segment, *, lost: bool = False, old: bool = False, kept: bool = False
-    ) -> int:
+    def remove(self, segment: Segment, *, lost: bool = False, old: bool = False, kept: bool = False) -> int:
         """Remove a segment with all its data, and return how many data it had.
 
         Args:
@@ -391,7 +389,7 @@ class Transaction(AtomicChange):
         self._execute("UPDATE segment SET deleted = ?, checked_at = ?, checked = ? WHERE id = ?", (*noted, new.id))
 
     def note_moved(self, old: Segment) -> None:
-        """Record a generation that was moved to another folder, so that its file loses its name after the commit."""
+        """Record a generation that is moved to another folder, so that its file loses its name after the commit."""
         values = (old.id, old.name, old.format, old.end.size, *old.facts)
         self._execute("INSERT INTO moved VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 

@@ -175,10 +175,10 @@ def _planned(directory: Directory, config: DatasetConfig) -> Report:
             found = diagnose(name, None, look_at(directory, name, entry, None, format), at, 0)
             found = replace(found, unread=is_unread(name, consumer))
             is_read = found.action == "rescan"
-            report.add("", [tried(directory, name, format, found, errors) if is_read else found])
+            report.add([tried(directory, name, format, found, errors) if is_read else found])
         stray = [*unusable_position(directory), *stray_position(directory)]
         if not stray and consumer is not None:
             stray += [followed(directory, again) for again in newer_than(directory, consumer)[:1]]
-        report.add("", stray)
-        report.add("", wrong_when_read(report, directory, format))
+        report.add(stray)
+        report.add(wrong_when_read(report, directory, format))
     return report

@@ -13,7 +13,17 @@ from functools import partial
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.away import away_in, missing
-from ondisk.errors import AlreadyExists, InvalidInput, NotFound, OndiskError, SegmentMissing, StateError, command, shown
+from ondisk.errors import (
+    AlreadyExists,
+    InvalidInput,
+    NotFound,
+    OndiskError,
+    SegmentMissing,
+    StateError,
+    command,
+    counted,
+    shown,
+)
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
@@ -100,7 +110,7 @@ def planned(access: Access, names: Iterable[str], verb: str) -> list[Done]:
     return done
 
 
-def rename(access: Access, name: str, new: str) -> None:
+def rename(access: Access, name: str, new: str) -> Done:
     """Rename a folder of the archive, `.archive/NAME`, with its segments in one commit.
 
     Queries go on: a reader that does not find a segment looks for it in the other folders of the archive.
@@ -114,23 +124,33 @@ def rename(access: Access, name: str, new: str) -> None:
     Durability: renames the folder, synced, then commits. After a crash between these, the next fix or repack commits.
     Locks: the writers' lock.
     """
-    old, to = f"{ARCHIVE}/{_folder(name)}/", f"{ARCHIVE}/{_folder(new)}/"
     directory = access.directory
     with access.transaction("archive") as transaction:
-        found = places.place(directory, old)
-        if found.why_away is not None:
-            raise missing(directory, found) if found.identity is not None else _no_place(access, name)
+        done = would_rename(access, name, new)
+        old, to = f"{ARCHIVE}/{name}/", f"{ARCHIVE}/{new}/"
         with access.current().index.snapshot() as snapshot:
             names = [each.name for each in segment_rows.in_place(snapshot, old)]
-            taken = bool(segment_rows.in_place(snapshot, to))
-        if taken or directory.stat(to.rstrip("/")) is not None or places.place(directory, to).identity is not None:
-            raise AlreadyExists(f"{directory.path / to} exists already", hint="Choose another name.")
         _note(access, transaction, old)
         directory.rename(old.rstrip("/"), to.rstrip("/"))
         transaction.on_rollback(lambda: directory.rename(to.rstrip("/"), old.rstrip("/")))
         transaction.rename((each, to + inner_of(each)) for each in names)
         transaction.after_commit(partial(take_identity, access, old, to))
         transaction.commit()
+    return done
+
+
+def would_rename(access: Access, name: str, new: str) -> Done:
+    """Return what `rename` would do; raise as it does."""
+    old, to = f"{ARCHIVE}/{_folder(name)}/", f"{ARCHIVE}/{_folder(new)}/"
+    found = places.place(access.directory, old)
+    if found.why_away is not None:
+        raise _no_place(access, name) if found.identity is None else missing(access.directory, found)
+    with access.current().index.snapshot() as snapshot:
+        is_taken = bool(segment_rows.in_place(snapshot, to))
+    is_taken |= places.place(access.directory, to).identity is not None
+    if is_taken or access.directory.stat(to.rstrip("/")) is not None:
+        raise AlreadyExists(f"{access.path / to} exists already", hint="Choose another name.")
+    return Done(old.rstrip("/"), State.OK, (f"to {to.rstrip('/')}",), "rename")
 
 
 def take_identity(access: Access, old: str, new: str) -> None:
@@ -141,8 +161,8 @@ def take_identity(access: Access, old: str, new: str) -> None:
     places.forget(access.directory, old)
 
 
-def set_offline(access: Access, name: str, *, offline: bool) -> None:
-    """Say that a folder of the archive is away for long, or end that.
+def set_offline(access: Access, name: str) -> Done:
+    """Say that a folder of the archive is away for long.
 
     While it is offline, check says nothing about it, queries warn and leave its data out, and nothing in it is touched.
 
@@ -153,22 +173,53 @@ def set_offline(access: Access, name: str, *, offline: bool) -> None:
     Durability: one file is replaced, and synced.
     Locks: the writers' lock.
     """
-    place = f"{ARCHIVE}/{_folder(name)}/"
-    if place == LAST and offline:
-        hint = f"Rename it first: {command('archive', access.path, '--rename', 'last', 'NAME', '--yes')}."
-        raise StateError(f"{access.path / place} cannot be offline: repack moves segments there", hint=hint)
     with access.locked("archive"):
+        done, place = would_set_offline(access, name), f"{ARCHIVE}/{name}/"
         with access.current().index.snapshot() as snapshot:
             count, interval = segment_rows.extent_of(snapshot, place)
+        before = places.place(access.directory, place).identity or places.new_identity()
+        now = before._replace(count=count, is_offline=True)
+        places.write(access.directory, place, now.during(interval), only_outside=True)
+    return done
+
+
+def would_set_offline(access: Access, name: str) -> Done:
+    """Return what `set_offline` would do; raise as it does."""
+    place = f"{ARCHIVE}/{_folder(name)}/"
+    if place == LAST:
+        hint = f"Rename it first: {command('archive', access.path, '--rename', 'last', 'NAME', '--yes')}."
+        raise StateError(f"{access.path / place} cannot be offline: repack moves segments there", hint=hint)
+    with access.current().index.snapshot() as snapshot:
+        count, _ = segment_rows.extent_of(snapshot, place)
+    if not count:
+        raise _no_place(access, name)
+    return Done(
+        place.rstrip("/"), State.OK, (f"the index keeps what it knows of {counted(count, 'datum')}",), "set offline"
+    )
+
+
+def set_online(access: Access, name: str) -> Done:
+    """Say that a folder of the archive that was offline is back.
+
+    Raises:
+        NotFound: it is not offline.
+
+    Durability, Locks: as `set_offline`.
+    """
+    with access.locked("archive"):
+        done, place = would_set_online(access, name), f"{ARCHIVE}/{name}/"
         before = places.place(access.directory, place).identity
-        if not count and (before is None or offline):
-            raise _no_place(access, name)
-        if before is None or count:
-            places.note_move(access.directory, place, 0 if before is None else before.generation, count, interval,
-                             only_outside=True)  # fmt: skip
-        now = places.place(access.directory, place).identity
-        assert now is not None
-        places.write(access.directory, place, now._replace(is_offline=offline), only_outside=True)
+        assert before is not None
+        places.write(access.directory, place, before._replace(is_offline=False), only_outside=True)
+    return done
+
+
+def would_set_online(access: Access, name: str) -> Done:
+    """Return what `set_online` would do; raise as it does."""
+    place = f"{ARCHIVE}/{_folder(name)}/"
+    if not places.place(access.directory, place).is_offline:
+        raise NotFound(f"{access.path / place} is not offline", hint="`ondisk info` lists what is.")
+    return Done(place.rstrip("/"), State.OK, (), "set online")
 
 
 def forget(access: Access, name: str) -> Done:

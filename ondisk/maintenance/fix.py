@@ -402,9 +402,7 @@ def _fix_alone(
 
     def fix_once(*, rewriting: bool = False, scanned: Scanned | None = None) -> None:
         with inspection.access.transaction("fix") as transaction:
-            done = _fixed(
-                inspection, transaction, before, rewriting=rewriting, scanned=scanned, puts_off=puts_off
-            )
+            done = _fixed(inspection, transaction, before, rewriting=rewriting, scanned=scanned, puts_off=puts_off)
             fixed.append(done)
 
     try:

@@ -234,7 +234,7 @@ def places_away(access: Access) -> Iterator[Diagnosis]:
             error = missing(access.directory, each)
             count = each.identity.count if each.identity is not None and name not in known else 0
             had = f"; it had {counted(count, 'datum')}, which the index does not know" if count else ""
-            reason = f"{error.message}{had}. {error.hint}"
+            reason = f"{error.message}{had} {error.hint}"
             yield Diagnosis(name.removesuffix("/"), State.MISSING, (reason,), held=True)
 
 

@@ -33,7 +33,7 @@ class Maintained:
         done: the segments that fix and repack changed.
         left: the report of a check after that, or instead of it (dry run); None if it could not be checked.
         missing: segments that the fix found missing; None if there was no fix, for example in a dry run.
-        count: data in the dataset, without its archives; None if they could not be counted.
+        count: data in the dataset; None if they could not be counted.
         lost: data that are lost, in this run and before, until somebody acknowledges it; None if unknown.
         pending: of a queue, what waits for its consumer, as `info` reports it; otherwise None.
         rebuilt: its index was lost, and segments were read again. Data are back that were deleted, but not yet removed

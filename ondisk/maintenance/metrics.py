@@ -19,7 +19,7 @@ Sample: TypeAlias = tuple[str, Mapping[str, str], float]
 
 HELP = {
     "ondisk_segments": "Segments in each state; a segment may be in several.",
-    "ondisk_data": "Data in the dataset, without its archives.",
+    "ondisk_data": "Data in the dataset.",
     "ondisk_freed_bytes": "Bytes that the last run freed; negative if more are used than before.",
     "ondisk_lost": "Data that the last run found missing or damaged, and removed from the index.",
     "ondisk_lost_data": "Data that are lost, until `ondisk fix --acknowledge`.",

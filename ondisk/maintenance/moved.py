@@ -63,14 +63,9 @@ def recognised(access: Access) -> Iterator[Done]:
 
 def renamed_places(access: Access) -> Iterator[tuple[str, str]]:
     """Yield the folders of the archive that somebody has renamed: the old name and the new one."""
-    found = places.places(access.directory)
-    inner = places.inner_ids(access.directory, found)
-    for old, each in found.items():
-        if each.why_away is None or each.is_offline or each.identity is None:
-            continue
-        same = [name for name, id_ in inner.items() if id_ == each.identity.id and name != old]
-        if len(same) == 1:
-            yield old, same[0]
+    for old, each in places.places(access.directory).items():
+        if each.renamed is not None:
+            yield old, each.renamed
 
 
 def moved_segments(access: Access) -> list[Moved]:

@@ -108,9 +108,7 @@ def _fate(number: int, kind: Kind, offset: int) -> Fate:
     return Fate.LOST if kind is Kind.LOST else Fate.AGED
 
 
-def add_digests(
-    access: Access, source: Source, uuid: str, last: int, found: Compared, *, also_alone: bool
-) -> None:
+def add_digests(access: Access, source: Source, uuid: str, last: int, found: Compared, *, also_alone: bool) -> None:
     """Add digests to the data that were compared by numbers, if some may be equal and have different numbers.
 
     Args:

@@ -42,6 +42,12 @@ class Identity(NamedTuple):
     end: int = 0
     is_offline: bool = False
 
+    def during(self, interval: Interval | None) -> Identity:
+        """Return it with another interval; None for no segments."""
+        return (
+            self._replace(begin=0, end=0) if interval is None else self._replace(begin=interval.begin, end=interval.end)
+        )
+
 
 class Place(NamedTuple):
     """A folder below `.archive/`.
@@ -51,12 +57,14 @@ class Place(NamedTuple):
         identity: what the file on the dataset's disk says, or else the one in the folder; None without both.
         why_away: why its segments cannot be read; None if they can.
         is_ours: the folder has an identity, so ondisk has moved segments there.
+        renamed: the place that the folder is now, if somebody has renamed it; readers find its segments there.
     """
 
     name: str
     identity: Identity | None
     why_away: str | None
     is_ours: bool
+    renamed: str | None = None
 
     @property
     def is_offline(self) -> bool:
@@ -74,7 +82,8 @@ def places(directory: Directory) -> dict[str, Place]:
             names.add(entry.name)
         elif entry.name.endswith(PLACE) and entry.name != PLACE:
             names.add(entry.name.removesuffix(PLACE))
-    return {each.name: each for name in sorted(names) if (each := place(directory, f"{ARCHIVE}/{name}/"))}
+    found = [place(directory, f"{ARCHIVE}/{name}/") for name in sorted(names)]
+    return {each.name: each for each in found}
 
 
 def place(directory: Directory, name: str) -> Place:
@@ -83,17 +92,25 @@ def place(directory: Directory, name: str) -> Place:
     known = outer or inner
     if outer is not None and outer.is_offline:
         return Place(name, outer, "it is offline", inner is not None)
-    if directory.stat(name.removesuffix("/")) is None:
-        return Place(name, known, "its folder is not there: is a disk not mounted?", is_ours=False)
     why = None
-    if outer is not None:
-        if inner is None:
-            why = "its folder is empty, or is another one: is a disk not mounted?"
-        elif inner.id != outer.id:
-            why = "another folder is in its place: was the wrong disk mounted?"
-        elif inner.generation < outer.generation:
-            why = "an older state of it is in its place: was an old copy mounted?"
-    return Place(name, known, why, inner is not None)
+    if directory.stat(name.removesuffix("/")) is None:
+        why = "its folder is not there: is a disk not mounted?"
+    elif outer is not None and inner is None:
+        why = "its folder is empty, or is another one: is a disk not mounted?"
+    elif outer is not None and inner is not None and inner.id != outer.id:
+        why = "another folder is in its place: was the wrong disk mounted?"
+    elif outer is not None and inner is not None and inner.generation < outer.generation:
+        why = "an older state of it is in its place: was an old copy mounted?"
+    if why is not None and outer is not None and (renamed := _renamed(directory, name, outer.id)) is not None:
+        return Place(name, known, f"it was renamed to {renamed}", is_ours=False, renamed=renamed)
+    return Place(name, known, why, is_ours=inner is not None)
+
+
+def _renamed(directory: Directory, name: str, id_: str) -> str | None:
+    """Return the place that has the identity of another one; None without one, or with several: copies."""
+    others = [f"{ARCHIVE}/{each.name}/" for each in directory.entries(ARCHIVE) if each.kind == "directory"]
+    found = [each for each, other in inner_ids(directory, others).items() if other == id_ and each != name]
+    return found[0] if len(found) == 1 else None
 
 
 def inner_ids(directory: Directory, names: Iterable[str]) -> dict[str, str]:
@@ -123,30 +140,24 @@ def roots(directory: Directory) -> Iterator[str]:
             yield name.removesuffix("/")
 
 
-def note_move(
-    directory: Directory,
-    name: str,
-    generation: int,
-    count: int,
-    interval: Interval | None,
-    *,
-    only_outside: bool = False,
-) -> None:
-    """Write the identity of a place before a commit that moves a segment there.
+def note_move(directory: Directory, name: str, generation: int, count: int, interval: Interval | None) -> None:
+    """Write the identity of a place before a commit that moves a segment there, or from there.
 
     Args:
-        generation: of that segment.
+        generation: the last one that was given out.
         count, interval: of the data that the place has after the commit.
-        only_outside: as for `write`.
 
     Durability: the file in the folder is replaced and synced first: after a crash it is the newer one, if they differ.
     """
+    before = place(directory, name).identity or new_identity()
+    write(directory, name, before._replace(generation=generation, count=count).during(interval))
+
+
+def new_identity() -> Identity:
+    """Return the identity of a place that has none."""
     import uuid
 
-    before = place(directory, name).identity
-    span = (0, 0) if interval is None else (interval.begin, interval.end)
-    id_ = str(uuid.uuid4()) if before is None else before.id
-    write(directory, name, Identity(id_, generation, count, *span), only_outside=only_outside)
+    return Identity(str(uuid.uuid4()))
 
 
 def write(directory: Directory, name: str, identity: Identity, *, only_outside: bool = False) -> None:

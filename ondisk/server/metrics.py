@@ -14,7 +14,7 @@ HELP = {
     "ondisk_up": "1: the dataset can be read; 0: it cannot.",
     "ondisk_changes": "The number of the dataset's last change.",
     "ondisk_last_commit_timestamp_seconds": "When it was committed, seconds since 1970.",
-    "ondisk_lost_data": "Data that are lost, until `ondisk fix --acknowledge`; without those of archives.",
+    "ondisk_lost_data": "Data that are lost, until `ondisk fix --acknowledge`.",
     "ondisk_server_connections": "Open connections.",
     "ondisk_server_running": "Requests that are being answered.",
     "ondisk_server_requests_total": "Requests, by what was asked and the status of the answer.",

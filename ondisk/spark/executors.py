@@ -36,7 +36,7 @@ def answers(
     Args:
         path: of the dataset, the same on every node.
         verb: one of `ondisk.workers.worker.VERBS`.
-        weights: name of a segment (with the prefix if archived), or file → bytes.
+        weights: name of a segment or file → bytes.
         staging: the directory in the dataset for large results; empty if the verb has none.
         option: what else the verb needs.
         in_order: yield the answers in the order of `weights`; else begin with the heaviest, and yield each when ready.

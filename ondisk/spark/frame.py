@@ -10,10 +10,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.query import Match, Query, Snapshots
+from ondisk.dataset.layout import untrusted
+from ondisk.dataset.query import Match, Query, Reading
 from ondisk.errors import InvalidInput, shown
-from ondisk.matcher import Everything, reftime_interval
-from ondisk.spark.archives import ALL, OPTION, check_of, choice, warn
+from ondisk.matcher import Everything
+from ondisk.spark.archives import ALL, OPTION, choice
 from ondisk.spark.columns import columns_of, schema_of
 from ondisk.spark.log import LOGGER
 from ondisk.spark.match_json import dumps
@@ -37,13 +38,13 @@ def index_frame(
     """Return what matches now as a DataFrame.
 
     Args:
-        needed: which archives, see `ondisk.spark.archives`.
+        needed: see `ondisk.spark.archives`.
 
     Raises:
         InvalidInput: there is no such column, or `match` has a wrong type.
-        NeedsCheck: an index was lost and may not know all data.
-        StateError: an archive that may have matching data is offline or missing.
+        NeedsCheck: the index was lost and may not know all data.
         MatchError: `match` cannot be parsed, or names an unknown field.
+        SegmentMissing: data that may match are away, and are read.
         SegmentMissing, SegmentCorrupt, FrameCorrupt: data of a small result are not on disk as the index says.
 
     Cost: reads up to 10,000 rows, with up to 32 MiB of data, without a Spark job. A larger result costs this look-up,
@@ -53,30 +54,27 @@ def index_frame(
         hint = f"Write {re.split(', *', columns)}."
         raise InvalidInput(f"columns is a list of names, not {shown(columns)}", hint=hint)
     needed = choice({OPTION: needed})
-    archives = access.archives
-    archives.check_trusted()
+    if access.needs_check():
+        raise untrusted(access.path)
     current = access.current()
     schema = schema_of(current.index.config, columns, data=data)
     names = schema.fieldNames()
     wanted = columns_of(current.index.config, schema)
-    query = Query(match)
+    query = Query(match, complete=needed == ALL)
     query.check(current.index)
     batches: list[pa.RecordBatch] = []
     rows = size = 0
-    with Snapshots(current, archives, query, check_of(archives, needed)) as snapshots:
-        if needed != ALL:
-            warn(archives, reftime_interval(query.tree(current.index)))
-        for opened, snapshot, tree in snapshots.each():
-            state = index_state(opened, snapshot, tree)
-            for partition in partitions_of(state, snapshot, tree, data=DATA in names):
-                if partition.count is None or rows + partition.count > SMALL:
+    with Reading(current, query, with_data=DATA in names) as (_, snapshot, tree):
+        state = index_state(current, snapshot, tree)
+        for partition in partitions_of(state, snapshot, tree, data=DATA in names):
+            if partition.count is None or rows + partition.count > SMALL:
+                return _loaded(access, spark, query, names, needed)
+            for batch in read(partition, wanted, current, snapshot):
+                batches.append(batch)
+                rows += batch.num_rows
+                size += batch.nbytes if DATA in names else 0
+                if size > _BYTES:
                     return _loaded(access, spark, query, names, needed)
-                for batch in read(partition, wanted, opened, snapshot):
-                    batches.append(batch)
-                    rows += batch.num_rows
-                    size += batch.nbytes if DATA in names else 0
-                    if size > _BYTES:
-                        return _loaded(access, spark, query, names, needed)
     LOGGER.info("%s: read, match %s: %d rows (counted)", access.path, shown("" if match is None else match), rows)
     table = pa.Table.from_batches(batches, schema=arrow_schema(wanted))
     return spark.createDataFrame(table, schema=schema)

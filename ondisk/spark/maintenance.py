@@ -33,8 +33,8 @@ def reads(spark: SparkSession) -> ReadAll:
 def _read_all(
     spark: SparkSession, access: Access, names: list[str], progress: Callable[[str], None]
 ) -> Iterator[tuple[str, Wrong]]:
-    for answer in answers(spark, access.path, "check", _weights(access, names)):
-        name = answer["segment"].removeprefix(access.prefix)
+    for answer in answers(spark, str(access.path), "check", _weights(access, names)):
+        name = answer["segment"]
         progress(name)
         # If the executor failed, the driver reads the segment itself: it raises the same error, or succeeds.
         yield name, wrong_as_far_as_known(access, name) if "failed" in answer else answer["wrong"]
@@ -76,7 +76,7 @@ def _write_all(
     rewritten: dict[str, Diagnosis] = {}
     for each in waiting:
         if can_be_written_elsewhere(access, each):
-            rewritten[access.prefix + each.segment] = each
+            rewritten[each.segment] = each
         else:  # what frees space comes first
             yield each, None
     with _staging(spark, access, "repack", rewritten.values()) as found:
@@ -103,14 +103,14 @@ def _staging(
         with access.locked(verb):
             staging = stack.enter_context(staged(access.directory, verb))
         weights = _weights(access, (each.segment for each in segments))
-        found = answers(spark, access.path, verb, weights, staging, in_order=in_order)
+        found = answers(spark, str(access.path), verb, weights, staging, in_order=in_order)
         yield stack.enter_context(contextlib.closing(found))
     access.checkpoint()  # executors that read during a commit may have kept the log from being emptied
 
 
 def _weights(access: Access, names: Iterable[str]) -> dict[str, int]:
     """Return segment → bytes on disk."""
-    return {access.prefix + name: _weight(access, name) for name in names}
+    return {name: _weight(access, name) for name in names}
 
 
 def _weight(access: Access, name: str) -> int:

@@ -71,10 +71,9 @@ class _Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """The state of one index, that of the dataset or of one of its archives, and the condition of the query.
+    """The state of an index, and the condition of the query.
 
     Attributes:
-        prefix: the prefix of the names of its segments in results.
         uuid, inode: identify the index; a rebuilt one has others.
         seq, generation: its counters.
         last: the highest number that a datum may have: `seq`, unless a replica has numbered data itself.
@@ -84,7 +83,6 @@ class IndexState:
     """
 
     path: str
-    prefix: str
     uuid: str
     inode: int | None
     seq: int
@@ -173,7 +171,6 @@ def index_state(opened: Opened, snapshot: Snapshot, tree: Expression) -> IndexSt
     where = snapshot.where(without_functions(tree, snapshot.columns, snapshot.connection))
     return IndexState(
         str(directory.path),
-        opened.reader.prefix,
         str(known["uuid"]),
         opened.index.inode,
         known["seq"],

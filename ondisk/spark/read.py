@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from ondisk.dataset.access import Access, Opened
-from ondisk.dataset.layout import no_dataset, read_config
-from ondisk.filesystem import Directory
+from ondisk.dataset.layout import open_directory, read_config
 from ondisk.index import Snapshot
 from ondisk.spark.plan import REPLACED, Partition, changed, check_unchanged, condition_of
 from ondisk.spark.replaced import Gone, snapshot_of
@@ -23,19 +22,16 @@ from ondisk.tables.columns import DATA
 
 
 @contextlib.contextmanager
-def opened(path: str, connect: Any, prefix: str = "") -> Iterator[Access]:
+def opened(path: str, connect: Any) -> Iterator[Access]:
     """Open a dataset for reading during a block.
 
     Raises:
         DatasetNotFound, ConfigError, NeedsMigration, VersionTooNew, IndexCorrupt: as `Dataset.open`.
     """
-    try:
-        directory = Directory.open(path)
-    except (FileNotFoundError, NotADirectoryError):
-        raise no_dataset(Path(path).absolute()) from None
+    directory = open_directory(Path(path).absolute())
     with contextlib.ExitStack() as stack:
         stack.callback(directory.close)
-        access = Access(directory, read_config(directory), read_only=True, prefix=prefix, connect=connect)
+        access = Access(directory, read_config(directory), read_only=True, connect=connect)
         stack.callback(access.close)
         yield access
 
@@ -50,7 +46,7 @@ def read_later(partition: Partition, columns: Sequence[Column], connect: Any) ->
     state = partition.state
     if not Path(state.path).is_dir():
         raise changed(state, "it no longer exists")
-    with opened(state.path, connect, state.prefix) as access:
+    with opened(state.path, connect) as access:
         current = access.current()
         if current.index.missing:
             raise changed(state, "its index is lost")
@@ -94,7 +90,7 @@ def read(
     def finished(rows: pa.RecordBatch) -> list[pa.Array]:
         return [*rows_to_arrow.convert([rows.columns[positions[each]] for each in selected])]
 
-    rows_to_arrow = RowsToArrow(from_index, snapshot, opened.reader.prefix)
+    rows_to_arrow = RowsToArrow(from_index, snapshot)
     schema = arrow_schema(columns)
     for batch in _batches(snapshot.connection, f"SELECT {named} FROM datum WHERE {where}", values):
         if data is None:

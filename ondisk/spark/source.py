@@ -20,14 +20,14 @@ from pyspark.sql.types import StructType
 from ondisk.config import DatasetConfig
 from ondisk.dataset import merged_paths
 from ondisk.dataset.access import Access
-from ondisk.dataset.archives import Archives
+from ondisk.dataset.layout import untrusted
 from ondisk.dataset.merged import named
-from ondisk.dataset.query import Query, Snapshots
+from ondisk.dataset.query import Query, Reading
 from ondisk.errors import InvalidInput, OndiskError, shown
 from ondisk.matcher import Expression
 from ondisk.matcher.parser import parse
 from ondisk.spark.adbc import connect
-from ondisk.spark.archives import ALL, check_of, choice
+from ondisk.spark.archives import ALL, choice
 from ondisk.spark.columns import columns_of, schema_of
 from ondisk.spark.log import LOGGER, print_lines
 from ondisk.spark.match_json import loads
@@ -196,29 +196,23 @@ def _ignore_filters(reader: DataSourceReader) -> None:
 def plan(
     access: Access, tree: Expression, needed: str = ALL, *, data: bool, limits: Limits | None = None
 ) -> list[Partition]:
-    """Return partitions with all that matches in a dataset and its archives, from one snapshot of each.
+    """Return partitions with all that matches in a dataset, from one snapshot.
 
     Args:
-        needed: which archives, see `ondisk.spark.archives`.
+        needed: see `ondisk.spark.archives`.
         limits: of a partition; None for the default.
 
     Raises:
-        NeedsCheck: an index was lost and may not know all data; a worker cannot warn the user.
-        StateError: an archive that may have matching data is offline or missing.
+        NeedsCheck: the index was lost and may not know all data; a worker cannot warn the user.
+        SegmentMissing: data that may match are away, and are read.
     """
-    archives = Archives(access)
-    try:
-        archives.check_trusted()
-        query = Query(tree)
-        query.check(access.current().index)
-        partitions: list[Partition] = []
-        with Snapshots(access.current(), archives, query, check_of(archives, needed)) as snapshots:
-            for opened, snapshot, each in snapshots.each():
-                state = index_state(opened, snapshot, each)
-                partitions += partitions_of(state, snapshot, each, data=data, limits=limits)
-        return partitions
-    finally:
-        archives.close()
+    if access.needs_check():
+        raise untrusted(access.path)
+    opened, query = access.current(), Query(tree, complete=needed == ALL)
+    query.check(opened.index)
+    with Reading(opened, query, with_data=data) as (_, snapshot, each):
+        state = index_state(opened, snapshot, each)
+        return partitions_of(state, snapshot, each, data=data, limits=limits)
 
 
 def check_options(options: Mapping[str, str], known: Sequence[str]) -> None:

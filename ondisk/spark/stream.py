@@ -2,7 +2,7 @@
 
 The position of a stream is an offset, which Spark keeps in its checkpoint as JSON:
 
-    {"dataset": UUID, "archives": {NAME: UUID, …}, "seq": NUMBER, "match": TEXT}
+    {"dataset": UUID, "seq": NUMBER, "match": TEXT}
 
 The stream has yielded all data that match with numbers up to `seq`; with another match, it would have passed others.
 (An offset without a match, of an older version, fits any.) A datum keeps its number until it is deleted, also in
@@ -27,14 +27,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from ondisk.dataset.access import Opened
-from ondisk.dataset.archives import Archives
-from ondisk.dataset.query import Query, Snapshots
+from ondisk.dataset.layout import untrusted
+from ondisk.dataset.query import Query, Reading
 from ondisk.errors import InvalidInput, MatchError, TokenExpired, shown
 from ondisk.index import Snapshot, changes
 from ondisk.matcher import Expression
 from ondisk.matcher.parser import parse
 from ondisk.spark.adbc import connect
-from ondisk.spark.archives import ALL, AVAILABLE, check_of, choice
+from ondisk.spark.archives import ALL, choice
 from ondisk.spark.log import LOGGER, print_lines
 from ondisk.spark.plan import IndexState, Limits, Partition, index_state
 from ondisk.spark.read import opened, read
@@ -70,8 +70,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     Raises, in every method:
         TokenExpired: the offset belongs to another order of changes.
         InvalidInput: the offset belongs to a stream with another match.
-        NeedsCheck: an index was lost and may not know all data.
-        StateError: an archive that may have matching data is offline or missing: the stream would pass them.
+        NeedsCheck: the index was lost and may not know all data.
+        SegmentMissing: data that may match are away, and are read.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -98,7 +98,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        with _dataset_state(self._path, self._tree, AVAILABLE) as state:  # `latestOffset` looks at the archives
+        with self._state() as state:
             self._target = state.seq
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
@@ -107,14 +107,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         Cost: reads the index's rows of the data in the batch, and of those before and between them that do not match.
         """
         first = start["seq"]
-        with self._state(first) as state:
+        with self._state() as state:
             self._check(state, start)
             self._latest = self._offset(state, state.seq)
             last = state.seq if self._target is None else min(state.seq, self._target)
             if isinstance(limit, ReadMaxRows):
                 last = state.limited(first, last, limit.max_rows)
             # The same position in another text would make a batch without data.
-            return start if last <= first else self._offset(state, last, start["archives"])
+            return start if last <= first else self._offset(state, last)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """Return the last offset at the time of the last batch; the progress of a query shows it."""
@@ -126,7 +126,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         Cost: reads up to 16,384 rows of the index, at equal distances.
         """
         has_data = any(column.name == DATA for column in self._columns)
-        with self._state(start["seq"]) as state:
+        with self._state() as state:
             self._check(state, end)
             bounds, rows = state.cuts(start["seq"], end["seq"], self._limits, data=has_data)
         stretches = [Stretch(first, last, end, self._tree) for first, last in pairwise(bounds)]
@@ -137,12 +137,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return stretches
 
     def read(self, partition: Stretch) -> Iterator[pa.RecordBatch]:
-        with _dataset_state(self._path, partition.tree, self._archives, partition.first) as state:
+        has_data = any(column.name == DATA for column in self._columns)
+        with _dataset_state(self._path, partition.tree, self._archives, data=has_data) as state:
             self._check(state, partition.end)
             yield from state.read(partition.first, partition.last, self._columns)
 
-    def _offset(self, state: _DatasetState, seq: int, archives: Mapping[str, str] | None = None) -> Offset:
-        return {**state.offset(seq, archives), "match": self._match}
+    def _offset(self, state: _DatasetState, seq: int) -> Offset:
+        return {**state.offset(seq), "match": self._match}
 
     def _check(self, state: _DatasetState, offset: Offset) -> None:
         state.check(offset)
@@ -159,33 +160,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         except MatchError:  # the field no longer exists, for example
             return False
 
-    def _state(self, after: int = 0) -> contextlib.AbstractContextManager[_DatasetState]:
-        return _dataset_state(self._path, self._tree, self._archives, after)
+    def _state(self) -> contextlib.AbstractContextManager[_DatasetState]:
+        return _dataset_state(self._path, self._tree, self._archives)
 
 
 class _DatasetState:
-    """One state of a dataset and its archives, with the condition of the query.
+    """One state of a dataset, with the condition of the query.
 
     Attributes:
         seq: the highest number of a change.
     """
 
-    def __init__(self, path: str, indexes: Sequence[tuple[Opened, Snapshot, IndexState]]) -> None:
+    def __init__(self, path: str, opened: Opened, snapshot: Snapshot, state: IndexState) -> None:
         self._path = path
-        self._indexes = indexes
-        *archives, main = (state for _, _, state in indexes)
-        # Not that of an archive: its numbers that the dataset does not know yet wait until it does.
-        self.seq = main.seq
-        self._dataset = main.uuid
-        self._archives = {state.prefix.split("/")[1]: state.uuid for state in archives}
+        self._opened = opened
+        self._snapshot = snapshot
+        self._state = state
+        self.seq = state.seq
 
-    def offset(self, seq: int, archives: Mapping[str, str] | None = None) -> Offset:
-        """Return the offset after a number.
-
-        Args:
-            archives: those of an earlier offset; an archive that is offline now may come back.
-        """
-        return {"dataset": self._dataset, "archives": {**(archives or {}), **self._archives}, "seq": seq}
+    def offset(self, seq: int) -> Offset:
+        """Return the offset after a number."""
+        return {"dataset": self._state.uuid, "seq": seq}
 
     def check(self, offset: Offset) -> None:
         """Raise if an offset belongs to another order of changes.
@@ -193,23 +188,18 @@ class _DatasetState:
         Raises:
             TokenExpired: it does.
         """
-        if offset["dataset"] != self._dataset:
+        if offset["dataset"] != self._state.uuid:
             raise self._expired("its index was rebuilt, or this is another dataset")
-        for name, uuid in offset["archives"].items():
-            if name in self._archives and uuid not in self._archives.values():
-                raise self._expired(f"the index of its archive {name!r} was rebuilt")
         if offset["seq"] > self.seq:
             last = f"its last change is {self.seq}, and the stream has read up to {offset['seq']}"
             raise self._expired(f"an earlier state was restored: {last}")
 
     def limited(self, first: int, last: int, count: int) -> int:
         """Return the number, up to `last`, with which so many data after `first` are complete."""
-        found: list[int] = []
-        for _, snapshot, state in self._indexes:
-            sql = f"SELECT datum.seq FROM datum WHERE {changes.BETWEEN} AND {state.sql} ORDER BY datum.seq LIMIT ?"
-            rows = snapshot.connection.execute(sql, [first, last, *state.values, count])
-            found += [seq for (seq,) in rows]
-        return last if len(found) < count else sorted(found)[count - 1]
+        state = self._state
+        sql = f"SELECT datum.seq FROM datum WHERE {changes.BETWEEN} AND {state.sql} ORDER BY datum.seq LIMIT ?"
+        found = self._snapshot.connection.execute(sql, [first, last, *state.values, count]).fetchall()
+        return last if len(found) < count else int(found[-1][0])
 
     def cuts(self, first: int, last: int, limits: Limits, *, data: bool) -> tuple[list[int], str]:
         """Return the bounds of stretches of about equal work, empty if there are no data; and the number of rows.
@@ -217,10 +207,8 @@ class _DatasetState:
         Args:
             data: the data are read, too, so their bytes count.
         """
-        step, sample = 1, []
-        for _, snapshot, state in self._indexes:
-            step, some = changes.sample(snapshot, state.sql, state.values, first, last, _SAMPLE)
-            sample += some
+        state = self._state
+        step, sample = changes.sample(self._snapshot, state.sql, state.values, first, last, _SAMPLE)
         rows = f"{len(sample)} rows (counted)" if step == 1 else f"about {step * len(sample)} rows (estimated)"
         if step == 1 and not sample:
             return [], rows
@@ -235,29 +223,27 @@ class _DatasetState:
 
     def read(self, first: int, last: int, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         """Yield the data with numbers above `first`, up to `last`."""
-        for each, snapshot, state in self._indexes:
-            yield from read(Partition(state, changes.BETWEEN, [first, last]), columns, each, snapshot)
+        partition = Partition(self._state, changes.BETWEEN, [first, last])
+        yield from read(partition, columns, self._opened, self._snapshot)
 
     def _expired(self, why: str) -> TokenExpired:
         return TokenExpired(f"the stream of {self._path} cannot continue: {why}", hint=_REMEDY, path=self._path)
 
 
 @contextlib.contextmanager
-def _dataset_state(path: str, tree: Expression, needed: str = ALL, after: int = 0) -> Iterator[_DatasetState]:
-    """Open a dataset and its archives in their present state, during a block.
+def _dataset_state(path: str, tree: Expression, needed: str = ALL, *, data: bool = False) -> Iterator[_DatasetState]:
+    """Open a dataset in its present state, during a block.
 
     Args:
-        needed: which archives, see `ondisk.spark.archives`.
-        after: data with numbers up to this one are not needed.
+        needed: see `ondisk.spark.archives`.
+        data: they are read.
     """
-    with opened(path, connect) as access, contextlib.closing(Archives(access)) as archives:
-        archives.check_trusted()
-        query = Query(tree)
-        query.check(access.current().index)
-        indexes = []
-        with Snapshots(access.current(), archives, query, check_of(archives, needed, after)) as snapshots:
-            for each, snapshot, resolved in snapshots.each():
-                state = index_state(each, snapshot, resolved)
-                # With a plus, SQLite uses no index of fields, which has rows of all times: a batch has few numbers.
-                indexes.append((each, snapshot, replace(state, sql=f"+({state.sql})")))
-            yield _DatasetState(path, indexes)
+    with opened(path, connect) as access:
+        if access.needs_check():
+            raise untrusted(access.path)
+        current, query = access.current(), Query(tree, complete=needed == ALL)
+        query.check(current.index)
+        with Reading(current, query, with_data=data) as (_, snapshot, resolved):
+            state = index_state(current, snapshot, resolved)
+            # With a plus, SQLite uses no index of fields, which has rows of all times: a batch has few numbers.
+            yield _DatasetState(path, current, snapshot, replace(state, sql=f"+({state.sql})"))

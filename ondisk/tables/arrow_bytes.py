@@ -138,5 +138,5 @@ def _decoded(
         return column.make(data)
     except InvalidInput as error:
         _, _, offset, size = places[error.context["position"]]
-        location = Location(reader.prefix + segment.name, offset, size)
+        location = Location(segment.name, offset, size)
         raise InvalidInput(f"{location}: {error.message}", hint=error.hint, location=location) from None

@@ -105,10 +105,9 @@ class RowsToArrow:
         columns: without the column of the data.
     """
 
-    def __init__(self, columns: Sequence[Column], snapshot: Snapshot, prefix: str) -> None:
+    def __init__(self, columns: Sequence[Column], snapshot: Snapshot) -> None:
         self._columns = columns
         self._snapshot = snapshot
-        self._prefix = prefix
         self._values: dict[int, bytes | None] = {0: None}
 
     def convert(self, raw: Sequence[pa.Array]) -> Iterator[pa.Array]:
@@ -138,7 +137,7 @@ class RowsToArrow:
 
     def _names(self, ids: pa.Array) -> pa.Array:
         encoded = ids.dictionary_encode()
-        names = [self._prefix + self._snapshot.segment(id).name for id in encoded.dictionary.to_pylist()]
+        names = [self._snapshot.segment(id).name for id in encoded.dictionary.to_pylist()]
         return pa.array(names, pa.string()).take(encoded.indices)
 
     def _values_of(self, ids: list[int]) -> list[bytes | None]:

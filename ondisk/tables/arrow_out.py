@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import heapq
 import struct
 from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, islice
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Opened
-from ondisk.dataset.archives import Archives
-from ondisk.dataset.query import Query, Snapshots
-from ondisk.datum import Datum, FieldType, from_microseconds
+from ondisk.dataset.query import Query, Reading
+from ondisk.datum import Datum, FieldType
 from ondisk.errors import InvalidInput, shown
 from ondisk.formats import find
 from ondisk.index import Row, Snapshot
@@ -49,44 +46,36 @@ _BINARY = DataToArrow(pa.binary())
 _BYTES = 16 * 1024 * 1024  # of data that are decoded together, or one datum
 
 
-def to_arrow(opened: Opened, archives: Archives, query: Query, columns: Columns) -> pa.RecordBatchReader:
+def to_arrow(opened: Opened, query: Query, columns: Columns) -> pa.RecordBatchReader:
     """Return what matches as a table; see `Dataset.to_arrow`."""
-    batches = _batches(opened, archives, query, columns)
+    batches = _batches(opened, query, columns)
     schema = next(batches)
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def _batches(opened: Opened, archives: Archives, query: Query, columns: Columns) -> Iterator[Any]:
+def _batches(opened: Opened, query: Query, columns: Columns) -> Iterator[Any]:
     """Yield the schema of a table, then its batches. The snapshot is taken before the schema, and ends at the end."""
     config = opened.index.config
     names, types = given(columns)
     wanted = None if names is None else chosen(names, config)
-    with Snapshots(opened, archives, query) as snapshots:
-        archives.warn_of_offline()
-        is_bytes = find(config.format).raw and all(
-            is_plain(_BINARY, each.reader, snapshot) for each, snapshot, _ in snapshots.each()
-        )
-        is_known = is_bytes and not any(each.reader.has_undeclared(snapshot) for each, snapshot, _ in snapshots.each())
+    with Reading(opened, query) as (reader, snapshot, tree):
+        order = query.order(opened.index)
+        is_bytes = find(config.format).raw and is_plain(_BINARY, reader, snapshot)
+        is_known = is_bytes and not reader.has_undeclared(snapshot)
         is_wanted = not is_known and needs_sample(wanted, types)
-        sample, ends = (
-            (_sample(snapshots, query), ends_of(each for each, _, _ in snapshots.each())) if is_wanted else (None, [])
-        )
+        sample: list[Datum] | None = None
+        ends: list[Datum] = []
+        if is_wanted:
+            most = SAMPLE if query.limit is None else min(SAMPLE, query.limit)
+            with contextlib.closing(reader.query(snapshot, tree, order, most, with_data=True)) as lists:
+                sample, ends = first_of(chain.from_iterable(lists), most), ends_of(opened)
         complete = None
         if wanted is None:
             wanted = default_columns(config, sample, ends)
             complete = None if sample is None else Complete(wanted, config)
         table = Table(wanted, types, config, [*ends, *(sample or [])], is_bytes=is_bytes)
         yield table.schema
-        order = query.order(opened.index)
-        if order is not None and not snapshots.is_alone:
-            parts = [_Part(*each, table, order, query.limit, complete, keyed=True) for each in snapshots.each()]
-            yield from _merged(parts, table.schema, query.limit)
-            return
-        left = query.limit
-        for each in snapshots.each():
-            for batch in _Part(*each, table, order, left, complete, keyed=False).stream():
-                yield batch
-                left = None if left is None else left - batch.num_rows
+        yield from _Part(opened, snapshot, tree, table, order, query.limit, complete).stream()
 
 
 def given(columns: Columns) -> tuple[Any, dict[str, pa.DataType]]:
@@ -116,20 +105,6 @@ def _type(name: str, kind: Any) -> pa.DataType:
 def needs_sample(wanted: Sequence[Chosen] | None, types: Mapping[str, pa.DataType]) -> bool:
     """Return whether some data have to be looked at, to find columns or types that the caller has not given."""
     return wanted is None or any(each.source != "index" and each.name not in types for each in wanted)
-
-
-def _sample(snapshots: Snapshots, query: Query) -> list[Datum]:
-    """Return the first data of a query."""
-    most = SAMPLE if query.limit is None else min(SAMPLE, query.limit)
-
-    def data() -> Generator[Datum, None, None]:
-        for opened, snapshot, tree in snapshots.each():
-            order = query.order(opened.index)
-            with contextlib.closing(opened.reader.query(snapshot, tree, order, most, with_data=True)) as lists:
-                yield from chain.from_iterable(lists)
-
-    with contextlib.closing(data()) as found:
-        return first_of(found, most)
 
 
 class Table:
@@ -261,7 +236,6 @@ class _Part:
 
     Args:
         complete: checks that no column is missing; None if the caller chose them.
-        keyed: each row begins with the default columns of `Snapshot.rows`, to merge it with those of other parts.
     """
 
     def __init__(
@@ -273,18 +247,15 @@ class _Part:
         order: Sort | None,
         limit: int | None,
         complete: Complete | None,
-        *,
-        keyed: bool,
     ) -> None:
         self._reader = opened.reader
         self._snapshot = snapshot
         self._table = table
         self._complete = complete
-        self._order = order
-        self._keys = 4 + len(snapshot.columns.kinds) if keyed or table.is_decoded else 0  # columns of a `Row`
+        self._keys = 4 + len(snapshot.columns.kinds) if table.is_decoded else 0  # columns of a `Row`
         select = [snapshot.columns.row] * bool(self._keys) + [*table.selected]
         self._query = tree, order, limit, ", ".join(select)
-        self._index = RowsToArrow(table.from_index, snapshot, opened.reader.prefix)
+        self._index = RowsToArrow(table.from_index, snapshot)
         self._positions = {each: number for number, each in enumerate(table.selected)}
 
     def rows(self) -> Iterator[list[Row]]:
@@ -300,16 +271,6 @@ class _Part:
             return
         for raw in self._packed():
             yield from self._finished(raw)
-
-    def numbered(self) -> Iterator[tuple[_Part, Row]]:
-        """Yield each row with this part, to be merged by `key_of`."""
-        return ((self, row) for row in chain.from_iterable(self.rows()))
-
-    def key_of(self, row: Row) -> tuple[Any, ...]:
-        """Return what a row is sorted by."""
-        assert self._order is not None
-        metadata = self._snapshot.metadata(row[4 : self._keys])
-        return self._order.key_of(Datum(from_microseconds(row[0]), metadata))
 
     def batches(self, rows: Sequence[Row]) -> Iterator[pa.RecordBatch]:
         """Yield batches with the data of rows, in their order."""
@@ -396,19 +357,3 @@ def _cut(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
             begin, total = end, 0
         total += row[3]
     yield rows[begin:]
-
-
-def _merged(parts: Sequence[_Part], schema: pa.Schema, limit: int | None) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of several indexes in one order."""
-    merged = heapq.merge(*(part.numbered() for part in parts), key=lambda each: each[0].key_of(each[1]))
-    left = islice(merged, limit)
-    while some := [*islice(left, ROWS)]:
-        for piece in _cut([(*row[:4], part, row) for part, row in some]):
-            batches: list[pa.RecordBatch] = []
-            places: list[int] = []
-            for part in parts:
-                mine = [place for place, each in enumerate(piece) if each[4] is part]
-                batches += part.batches([piece[place][5] for place in mine])
-                places += mine
-            table = pa.Table.from_batches(batches, schema).combine_chunks()
-            yield from table.take(pc.sort_indices(pa.array(places))).to_batches()

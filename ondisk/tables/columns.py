@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain, islice, product
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
@@ -162,15 +162,14 @@ def ends(dataset: Dataset | Merged) -> list[Datum]:
     """Return data from both ends of a dataset: each table has columns for them, so an empty one, too."""
     found: list[Datum] = []
     for each in islice(dataset._each(), _DATASETS) if isinstance(dataset, Merged) else [dataset]:
-        access = each._access
-        found += ends_of(one.current() for one in (*access.archives.online(), access))
+        found += ends_of(each._access.current())
     return found
 
 
-def ends_of(several: Iterable[Opened]) -> list[Datum]:
-    """Return data from both ends of a dataset and each of its archives; those that can be read."""
+def ends_of(opened: Opened) -> list[Datum]:
+    """Return data from both ends of a dataset; those that can be read."""
     found: list[Datum] = []
-    for opened, sort in product(several, ("reftime", "-reftime")):
+    for sort in ("reftime", "-reftime"):
         query = Query(sort=sort, limit=_EACH_END)
         how = query.tree(opened.index), query.order(opened.index), query.limit
         # A query that selects other data needs neither these nor their key.

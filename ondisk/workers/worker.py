@@ -18,7 +18,6 @@ from typing import Any
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult, Stored, refuse_old
-from ondisk.dataset.archives import Archives
 from ondisk.dataset.input_file import parsed
 from ondisk.dataset.layout import open_directory, read_config
 from ondisk.errors import OndiskError
@@ -60,11 +59,9 @@ def answers(verb: str, path: str, staged: str, option: str, names: Iterable[str]
     except OndiskError as error:
         yield {"error": str(error)}
         return
-    archives = Archives(access)
     for number, name in enumerate(names):
         try:
-            found, inner = archives.of(name) or (access, name)
-            yield {"segment": name, **VERBS[verb](found, inner, f"{staged}{number}", option)}
+            yield {"segment": name, **VERBS[verb](access, name, f"{staged}{number}", option)}
         except OndiskError as error:
             yield {"segment": name, "failed": str(error)}
 
