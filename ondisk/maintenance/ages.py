@@ -92,7 +92,7 @@ class AgeLimits:
 
     archive_before: int | None = None
     delete_before: int | None = None
-    places: tuple[str, ...] = ("",)
+    places: tuple[str, ...] = ("", LAST)
 
     @classmethod
     def of(cls, access: Access, now: float | None, ages: Ages | None) -> AgeLimits:

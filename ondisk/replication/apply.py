@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import insert
+from ondisk.dataset.layout import untrusted
 from ondisk.errors import IntegrityError
 from ondisk.formats import Batch
-from ondisk.index import replica, segment_rows
+from ondisk.index import replica
 from ondisk.index.replica import LOST, UNREADABLE, Difference, Followed
 from ondisk.index.transaction import Transaction
 from ondisk.replication.feed import Kind
@@ -80,15 +81,15 @@ def apply(
         IntegrityError: the source has sent data in another form than this ondisk stores.
         Also the errors of `Dataset.append`.
 
-    Durability: as an append: bytes, synced, then one commit with the rows, the deletions and the token. Archives commit
-        their deletions after it, as after a delete.
-    Locks: the writers' lock, and that of each archive with data to delete.
+    Durability: as an append: bytes, synced, then one commit with the rows, the deletions and the token.
+    Locks: the writers' lock.
     """
-    with access.transaction("replicate") as transaction, contextlib.ExitStack() as stack:
-        access.archives.check_trusted()
+    with access.transaction("replicate") as transaction:
+        if access.needs_check():
+            raise untrusted(access.path)
         if replica.followed(transaction) != before:
             return None
-        change = _Change(access, transaction, stack)
+        change = _Change(access, transaction)
         if requested is None:
             change.follow(records)
         else:
@@ -106,14 +107,12 @@ class _Change:
     """One commit of a replica. The caller must hold the writers' lock.
 
     Attributes:
-        stack: holds the locks of archives; the caller closes it after the commit.
         differences: data that the replica lacks.
         lost: numbers of its data that the source has lost.
     """
 
     access: Access
     transaction: Transaction
-    stack: contextlib.ExitStack
     done: Applied = field(default_factory=Applied)
     differences: list[Difference] = field(default_factory=list)
     lost: set[int] = field(default_factory=set)
@@ -139,48 +138,17 @@ class _Change:
         self.done.unreadable = len(self.differences)
 
     def _delete(self, deletions: Sequence[tuple[int, int]]) -> None:
-        """Delete what was deleted at the source, also from archives."""
-        if not deletions:
-            return
-        archives, transaction = self.access.archives, self.transaction
-        elsewhere = replica.delete(transaction, deletions)
-        self.done.deleted = len(deletions) - len(elsewhere)
-        if not elsewhere:
-            return
-        archives.complete_deletes()
-        online = set()
-        for archive in archives.online():
-            with archive.current().index.snapshot() as snapshot:
-                uuid = snapshot.dataset()["uuid"]
-                here = replica.present(snapshot, sorted(elsewhere))
-            online.add(uuid)
-            if here:
-                replica.note_archived(transaction, uuid, deletions)
-                self.stack.enter_context(archive.locked("replicate"))  # an error after the commit would be too late
-                self.done.deleted += len(here)
-                elsewhere -= here
-        if elsewhere:  # an archive that is away may have them
-            with self.access.current().index.snapshot() as snapshot:
-                known = [each.uuid for each in segment_rows.known_archives(snapshot) if each.name]
-            for uuid in known:
-                if uuid not in online:
-                    replica.note_archived(transaction, uuid, deletions)
-        transaction.after_commit(archives.complete_deletes_later)
+        """Delete what was deleted at the source."""
+        if deletions:
+            elsewhere = replica.delete(self.transaction, deletions)
+            self.done.deleted = len(deletions) - len(elsewhere)
 
     def _keep(self, targets: Sequence[int]) -> None:
         """Record which of the data that the source has lost are here."""
-        here = self._present(sorted(targets))
+        here = replica.present(self.transaction, sorted(targets))
         self.done.lost = len(here)
         self.lost = here
         replica.differ(self.transaction, [Difference(seq, LOST, "the source has lost it") for seq in sorted(here)])
-
-    def _present(self, seqs: Sequence[int]) -> set[int]:
-        """Return those of the numbers, which ascend, that belong to data of the replica or of its archives."""
-        here = replica.present(self.transaction, seqs)
-        for archive in self.access.archives.online():
-            with archive.current().index.snapshot() as snapshot:
-                here |= replica.present(snapshot, seqs)
-        return here
 
     def _store(self, group: Group) -> None:
         """Store the new data of one format, and list those that cannot be stored."""
@@ -194,7 +162,7 @@ class _Change:
         self._refuse(batch)
         trusted = not access.has_sentinel()
         stored = insert(batch, format, access.config, access.directory, transaction,
-                        trusted=trusted, archived=None, numbers=group.seqs)  # fmt: skip
+                        trusted=trusted, numbers=group.seqs)  # fmt: skip
         self._keep_last_copies(stored.displaced)
         done.stored += stored.imported + len(stored.replaced)
         done.deleted += len(stored.replaced)
@@ -228,7 +196,7 @@ class _Change:
 
     def _new(self, group: Group) -> Group:
         """Return the data of a group that are not here."""
-        here = self._present(group.seqs)
+        here = replica.present(self.transaction, group.seqs)
         if not here:
             return group
         self.done.present += len(here)

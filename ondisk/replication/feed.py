@@ -15,13 +15,11 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from itertools import groupby
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.layout import untrusted
-from ondisk.dataset.query import Query, Snapshots
 from ondisk.datum import Datum
 from ondisk.errors import (
     AuthenticationFailed,
@@ -34,10 +32,9 @@ from ondisk.errors import (
     StateError,
     TokenExpired,
     TokenForeign,
-    command,
     shown,
 )
-from ondisk.index import Row, Snapshot, changes, replica, segment_rows
+from ondisk.index import Row, Snapshot, changes, replica
 from ondisk.matcher import Everything
 from ondisk.replication.merge import Run, Stream, first_of, merged
 from ondisk.replication.token import NO_COMPARISON, Token
@@ -158,10 +155,10 @@ def chosen(access: Access, token: Token | None, max_bytes: int, *, whole: bool) 
     with access.current().index.snapshot() as main:
         begin, last = _begin(main, token, access)
         reached = _passed(main, begin, last) if begin.offset == last else None
-    if reached is not None:  # an idle poll touches no archive
+    if reached is not None:
         yield Chosen([], [], reached, Lag(0, 0))
         return
-    with parts_of(access, begin.offset) as parts:
+    with parts_of(access) as parts:
         main = parts[-1][1]
         begin, last = _begin(main, token, access)
         runs, is_all = first_of(merged(_streams(parts, begin, last, whole=whole), access.path), max_bytes)
@@ -171,29 +168,17 @@ def chosen(access: Access, token: Token | None, max_bytes: int, *, whole: bool) 
 
 
 @contextlib.contextmanager
-def parts_of(access: Access, after: int | None = None) -> Iterator[Parts]:
-    """Open the indices of a dataset's archives, then that of the dataset, for the length of the block.
-
-    Args:
-        after: only changes above this number are wanted. Archives without such changes may be away; an archive that the
-            dataset does not know is skipped: when it is recorded, all tokens expire. None: all data are wanted.
+def parts_of(access: Access) -> Iterator[Parts]:
+    """Open the index of a dataset for the length of the block.
 
     Raises:
-        NeedsCheck, StateError: as `Dataset.changes`; or all data are wanted, and the dataset does not know an archive.
+        NeedsCheck: the index was lost and may not know all data.
     """
-    archives = access.archives
-    archives.check_trusted()
-    check = partial(archives.record.check_online, after=after or 0)
-    with Snapshots(access.current(), archives, Query(), check) as snapshots:
-        parts = [(opened, snapshot) for opened, snapshot, _ in snapshots.each()]
-        known = {each.uuid for each in segment_rows.known_archives(parts[-1][1])}
-        unknown = [part for part in parts[:-1] if part[1].dataset()["uuid"] not in known]
-        if after is None:
-            for opened, snapshot in unknown:
-                if any(changes.numbers_between(snapshot, 0, 2 * changes.OWN - 1)):  # without those that are being moved
-                    message = f"{access.path} has not recorded the archive {opened.index.directory.path} yet"
-                    raise StateError(message, hint=f"Run {command('fix', access.path, '--yes')}, then this again.")
-        yield [part for part in parts if part not in unknown]
+    if access.needs_check():
+        raise untrusted(access.path)
+    opened = access.current()
+    with opened.index.snapshot() as snapshot:
+        yield [(opened, snapshot)]
 
 
 def _begin(main: Snapshot, token: Token | None, access: Access) -> tuple[Token, int]:

@@ -14,7 +14,6 @@ from functools import partial
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import insert
-from ondisk.dataset.archived import archived_for
 from ondisk.dataset.dataset import Dataset
 from ondisk.errors import (
     FrameCorrupt,

@@ -15,7 +15,6 @@ from worlds import access_to, clock, connections, content, datum, lose_index, re
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.archives import Archives
 from ondisk.errors import (
     AlreadyExists,
     ArchiveOffline,

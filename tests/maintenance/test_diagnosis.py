@@ -21,7 +21,6 @@ START = 12  # of the first datum
 TRUSTED = Circumstances(Step.DAILY, needs_check=False)
 DELETING = replace(TRUSTED, deletes_unknown=True)
 LOST = replace(TRUSTED, needs_check=True)
-ARCHIVE = replace(TRUSTED, is_archive=True)
 GONE, CLEAN, DIRECTORY = None, OnDisk(True, 112), OnDisk(False, 4096)
 TOUCHED, CHANGED, UNPROVEN = (replace(CLEAN, seen=seen) for seen in (Seen.SAME_TAIL, Seen.OTHER, Seen.UNKNOWN))
 
@@ -84,7 +83,7 @@ KNOWN: list[tuple[Known, OnDisk | None, Circumstances, State, list[str], int]] =
     (known(end=END), CLEAN, TRUSTED, State.CORRUPTED, ["other times"], 0),
     (known(damage="noted"), CLEAN, TRUSTED, State.CORRUPTED, ["noted"], 0),
     (known(), CLEAN, replace(TRUSTED, step=Step.MONTHLY), State.CORRUPTED, ["does not fit the step monthly"], 0),
-    (known(), CLEAN, ARCHIVE, State.OK, [], 0),
+    (known(), CLEAN, TRUSTED, State.OK, [], 0),
     (known(first=22, overlaps=1, overlap_at=20, damage="noted"), OnDisk(True, 100), LOST,
      State.CORRUPTED | State.DIRTY, ["1 overlap", "shrank from 112 to 100 bytes", "noted", "10 bytes before"], 0),
     (known(), CLEAN, aged(archive=END), State.ARCHIVE_AGE, ["archived"], 0),
@@ -119,7 +118,7 @@ UNKNOWN: list[tuple[str, OnDisk, Circumstances, State, int]] = [
     (NAME, CLEAN, TRUSTED, State.UNALIGNED, 0),
     (NAME, CLEAN, LOST, State.UNALIGNED, 0),
     (NAME, CLEAN, replace(DELETING, needs_check=True), State.UNALIGNED, 0),
-    (NAME, CLEAN, ARCHIVE, State.UNALIGNED, 0),
+    (f".archive/last/{NAME}", CLEAN, TRUSTED, State.UNALIGNED, 0),
     (NAME, EMPTY, TRUSTED, State.DELETED, 12),
     (NAME, EMPTY, LOST, State.UNALIGNED, 0),
     (NAME, UNREADABLE, TRUSTED, State.CORRUPTED, 0),
@@ -129,8 +128,8 @@ UNKNOWN: list[tuple[str, OnDisk, Circumstances, State, int]] = [
     ("1970/01.seg", CLEAN, TRUSTED, State.CORRUPTED, 0),
     ("1970/01.seg", CLEAN, LOST, State.CORRUPTED, 0),
     ("1970/01.seg", EMPTY, TRUSTED, State.CORRUPTED, 0),
-    ("1970/01.seg", CLEAN, ARCHIVE, State.UNALIGNED, 0),
-    ("a/b.seg", CLEAN, ARCHIVE, State.CORRUPTED, 0),
+    (".archive/last/1970/01.seg", CLEAN, TRUSTED, State.UNALIGNED, 0),
+    (".archive/last/a/b.seg", CLEAN, TRUSTED, State.CORRUPTED, 0),
 ]
 
 

@@ -14,7 +14,6 @@ from worlds import content, lose_index, same
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.archives import Archives
 from ondisk.index import INDEX
 from ondisk.maintenance import archive as archiving
 from ondisk.maintenance.states import State

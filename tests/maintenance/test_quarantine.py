@@ -44,9 +44,8 @@ def archived(dataset):
 
 def keep(dataset: ondisk.Dataset, name: str = NAME, **more: str) -> str:
     """Move a file of a dataset or of its archive into quarantine; return the name of the item."""
-    access, inner = dataset._archives.of(name) or (dataset._access, name)
-    with access.locked("fix"):
-        return access.prefix + quarantine.keep(access.directory, inner, **WHY, **more)
+    with dataset._access.locked("fix"):
+        return quarantine.keep(dataset._access.directory, name, **WHY, **more)
 
 
 def copied(dataset: ondisk.Dataset, name: str) -> str:

@@ -44,7 +44,7 @@ def fill(dataset, size=60):
 
 
 def kept(dataset):
-    return [each for access in dataset._access.archives.maintained() for each in replaced(access.directory)]
+    return [*replaced(dataset._access.directory)]
 
 
 def contents(dataset):

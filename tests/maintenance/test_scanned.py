@@ -13,7 +13,7 @@ from worlds import START, access_to
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.access import Access
 from ondisk.errors import StateError
 from ondisk.maintenance.check import check
 from ondisk.maintenance.inspect import Inspection
@@ -34,7 +34,7 @@ NAME = "2026/11-20.seg"
 
 
 @pytest.fixture
-def access(tmp_path: Path) -> Iterator[DatasetAccess]:
+def access(tmp_path: Path) -> Iterator[Access]:
     with ondisk.create(tmp_path / "dataset", {"format": "seg", "step": "daily", "fields": FIELDS}) as dataset:
         for each in (0, 500):
             dataset.append(
@@ -44,7 +44,7 @@ def access(tmp_path: Path) -> Iterator[DatasetAccess]:
         yield access
 
 
-def test_a_scan_comes_back_as_it_was(access: DatasetAccess) -> None:
+def test_a_scan_comes_back_as_it_was(access: Access) -> None:
     path = access.path / NAME
     content = bytearray(path.read_bytes())
     middle = len(content) // 2
@@ -64,7 +64,7 @@ def test_a_scan_comes_back_as_it_was(access: DatasetAccess) -> None:
         assert len({id(one) for one in found.metadata}) == len({repr(one) for one in each.metadata})
 
 
-def test_a_scan_of_another_file_is_refused(access: DatasetAccess) -> None:
+def test_a_scan_of_another_file_is_refused(access: Access) -> None:
     scanned = Scanned.write(access, NAME, "scanned")
     path = access.path / NAME
     path.write_bytes(path.read_bytes() + b"x")
@@ -75,7 +75,7 @@ def test_a_scan_of_another_file_is_refused(access: DatasetAccess) -> None:
     assert not (access.path / "scanned").exists()
 
 
-def test_a_scan_of_a_file_that_was_put_back_with_its_times_is_refused(access: DatasetAccess) -> None:
+def test_a_scan_of_a_file_that_was_put_back_with_its_times_is_refused(access: Access) -> None:
     """As by `cp -p`: same inode, same size, same time of writing."""
     scanned = Scanned.write(access, NAME, "scanned")
     path = access.path / NAME
@@ -87,7 +87,7 @@ def test_a_scan_of_a_file_that_was_put_back_with_its_times_is_refused(access: Da
         next(scanned.results(access, access.directory.open_to_read(NAME)))
 
 
-def test_a_scan_that_came_through_garbled_or_in_part_is_refused(access: DatasetAccess) -> None:
+def test_a_scan_that_came_through_garbled_or_in_part_is_refused(access: Access) -> None:
     scanned = Scanned.write(access, NAME, "scanned")
     source, path = access.directory.open_to_read(NAME), access.path / "scanned"
     whole = path.read_bytes()
@@ -106,9 +106,10 @@ def test_a_scan_that_came_through_garbled_or_in_part_is_refused(access: DatasetA
         [*scanned.results(access, source)]
 
 
-def test_a_rewriting_that_came_through_garbled_or_in_part_is_not_taken(access: DatasetAccess) -> None:
+def test_a_rewriting_that_came_through_garbled_or_in_part_is_not_taken(access: Access) -> None:
     with access.transaction("test") as transaction:
-        transaction.delete_as([(transaction.seq + 1, 1)])
+        transaction.drop_rows([1])
+        transaction.note_deleted([1])
         transaction.commit()
     path = access.path / NAME
     before = path.read_bytes()
@@ -134,14 +135,14 @@ def test_a_rewriting_that_came_through_garbled_or_in_part_is_not_taken(access: D
 
 @pytest.mark.parametrize("kind", [Scanned, Written])
 def test_a_task_makes_no_directory_for_a_job_that_was_removed(
-    access: DatasetAccess, kind: type[Scanned | Written]
+    access: Access, kind: type[Scanned | Written]
 ) -> None:
     with pytest.raises(StateError, match="the job has ended"):
         kind.write(access, NAME, f"{STAGED}/job/0-0")
     assert not (access.path / STAGED).exists()
 
 
-def test_what_is_no_file_is_neither_scanned_nor_rewritten(access: DatasetAccess, tmp_path: Path) -> None:
+def test_what_is_no_file_is_neither_scanned_nor_rewritten(access: Access, tmp_path: Path) -> None:
     with pytest.raises(StateError):
         Scanned.write(access, "2026/11-25.seg", "staged")
     with pytest.raises(StateError):

@@ -18,7 +18,7 @@ from hypothesis.stateful import invariant, precondition, rule, run_state_machine
 
 import ondisk
 from ondisk import Dataset, DatasetConfig, Datum
-from ondisk.dataset.known_archives import state_of
+
 from ondisk.errors import InvalidInput, NeedsCheck, StateError, TokenExpired, TokenForeign
 from ondisk.replication.feed import Change, Kind
 from ondisk.replication.token import Token

@@ -22,7 +22,6 @@ from worlds import lose_index
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.archives import Archives
 from ondisk.datum import microseconds
 from ondisk.errors import NeedsCheck, OndiskError, StateError
 from ondisk.index.connection import connect_to_read

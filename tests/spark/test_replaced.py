@@ -53,7 +53,7 @@ def make(create, kind="jsonl", **more):
 
 
 def kept(dataset):
-    return [each for access in dataset._access.archives.maintained() for each in replaced(access.directory)]
+    return [*replaced(dataset._access.directory)]
 
 
 def change(dataset, how):
