@@ -30,7 +30,7 @@ RARE = (
     *("backends", "backup", "dataset.append_queue", "dataset.commit_staged", "dataset.exchanged", "dataset.groups"),
     *("dataset.merged", "dataset.summaries", "files", "formats.diskqueue", "index.field_values", "index.groups"),
     *("index.rebuild", "index.replica", "index.tables", "keys", "maintenance.states", "pipeline", "queue"),
-    *("replication", "server", "spark", "staging", "testing", "workers"),
+    *("replication", "server", "spark", "staging", "workers"),
 )
 OF_WRITERS = (
     *("dataset.append", "dataset.archived", "dataset.batch_writer", "dataset.delete", "dataset.input_file"),
