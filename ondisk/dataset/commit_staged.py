@@ -27,8 +27,7 @@ from ondisk.index.import_log import Mark
 from ondisk.index.totals import totals
 from ondisk.index.transaction import Transaction
 from ondisk.matcher import reftime_interval
-from ondisk.segments.concat_writer import MustRewrite
-from ondisk.segments.writer import SegmentWriter
+from ondisk.segments.concat_writer import MustRewrite, SegmentWriter
 from ondisk.staging.bulk_insert import Incoming, Placed
 from ondisk.staging.jobs import STAGED, remove
 from ondisk.staging.rows import MERGED, Piece, damaged, merge

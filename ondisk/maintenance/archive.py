@@ -36,7 +36,7 @@ from ondisk.maintenance.second_copy import is_second_copy, is_verified, remove_c
 from ondisk.maintenance.segment_kind import Move
 from ondisk.maintenance.single_copies import keep_single_copies
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
-from ondisk.segments.file_errors import changed
+from ondisk.segments.facts import changed
 
 _POLL = 0.01  # seconds
 UNMOVABLE = State.CORRUPTED | State.MISSING | State.UNALIGNED | State.DELETED

@@ -42,7 +42,7 @@ from ondisk.maintenance.second_copy import (
     unknown_copy,
 )
 from ondisk.maintenance.states import Diagnosis, State
-from ondisk.segments.metadata_file import METADATA
+from ondisk.segments.dir import METADATA
 from ondisk.step import Interval
 
 _DEEPEST = 16  # levels of folders that are searched for segments

@@ -24,10 +24,9 @@ from ondisk.index import Row, Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
 from ondisk.segment import ScanResult
 from ondisk.segments import dir
-from ondisk.segments.dir_facts import seen_in
+from ondisk.segments.dir import METADATA, NEW_METADATA, MetadataFile, seen_in
 from ondisk.segments.facts import SAME_BYTES
 from ondisk.segments.generations import hidden
-from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataFile
 from ondisk.step import ALWAYS, NOTHING
 
 _ROWS = 1024  # rows whose data are compared together

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from ondisk.errors import AuthenticationFailed, FrameCorrupt, KeyMissing, StateError, StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.segment import Sealer, SegmentFile
-from ondisk.segments.facts import Committed, Seen
-from ondisk.segments.file_errors import changed, located, missing, too_short
+from ondisk.segments.facts import Committed, Seen, changed, drop_oldest, located, missing, too_short
 from ondisk.segments.generations import LOOKS, hidden, kept
 
 _OPEN_TO_READ = 256  # files; fewer where a process may have few, see ConcatReader
@@ -168,8 +167,7 @@ class ConcatReader:
             self.forget(before)
         self._generations[name] = generation
         self._files[generation] = opened
-        while len(self._files) > self.most:
-            self._files.popitem(last=False)
+        drop_oldest(self._files, self.most)
         return opened
 
     def _found(self, name: str, generation: int, committed: Committed) -> _Open:

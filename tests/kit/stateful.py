@@ -41,7 +41,7 @@ from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.migrate import migrate
 from ondisk.maintenance.states import Done, State
 from ondisk.matcher import And, Expression
-from ondisk.segments.metadata_file import METADATA
+from ondisk.segments.dir import METADATA
 from ondisk.step import DAY, days_ago
 
 _READERS = 3
