@@ -153,7 +153,6 @@ def touches(tree: ast.Module) -> Iterator[str]:
 TESTED_ELSEWHERE = {
     "backends/elliptics/objects.py": "backends/elliptics/test_backend.py",
     "backends/elliptics/settings.py": "backends/elliptics/test_backend.py",
-    "backends/elliptics/stat.py": "backends/elliptics/test_backend.py",
     "backup/point.py": "backup/test_target.py",
     "backup/segment_copies.py": "backup/test_copy.py",
     "cli/arguments.py": "cli/test_cli.py",
@@ -233,8 +232,6 @@ TESTED_ELSEWHERE = {
     "table_options.py": "tables/test_csv_input.py",
     "server/answers.py": "server/test_app.py",
     "server/asked.py": "server/test_app.py",
-    "server/limits.py": "server/test_docs.py",
-    "server/work.py": "server/test_door.py",  # what is interrupted
     "segments/concat_reader.py": "segments/test_concat.py",
     "segments/dir_reader.py": "segments/test_dir.py",
     "segments/dir_writer.py": "segments/test_dir.py",

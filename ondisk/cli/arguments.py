@@ -134,12 +134,6 @@ def declared(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"fields": fields, **given}
 
 
-def add_zone(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--tz", metavar="ZONE", help="the time zone of times without an offset, such as Europe/Rome; default: UTC"
-    )
-
-
 def add_match(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "match",

@@ -58,11 +58,11 @@ def _import(pipeline: Pipeline, master: str | None) -> None:
     """Import the files: with Spark, if there is a master; "" is that of spark-submit, else this machine."""
     with executors(master) as spark, bytes_progress("pipeline", sum(file.size for file in pipeline.to_read)) as advance:
         if spark is None:
-            from ondisk.workers.processes import imports
+            from ondisk.workers.work import imports
 
             pipeline.import_files(imports, advance)
         else:
-            from ondisk.spark.append import imports as imports_of
+            from ondisk.spark.executors import imports as imports_of
 
             pipeline.import_files(imports_of(spark), advance)
 

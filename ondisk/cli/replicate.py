@@ -99,9 +99,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.keys import read_token
     from ondisk.replication.replica import Replica
     from ondisk.replication.source import source_of
-    from ondisk.server.token import read_token
 
     token = None if arguments.server_token is None else read_token(arguments.server_token).decode()
     if arguments.create and _compares(arguments):

@@ -63,8 +63,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def _serve_http(arguments: argparse.Namespace, output: Output) -> None:
     try:
+        from ondisk.keys import read_token
         from ondisk.server.serve import Server, is_loopback, listen, serve, tls_of
-        from ondisk.server.token import read_token
     except ModuleNotFoundError as error:
         hint = "Install it: pip install 'ondisk[server]'"
         raise StateError(f"the server needs the package {error.name}", hint=hint) from None

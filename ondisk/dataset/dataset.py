@@ -369,7 +369,7 @@ class Dataset(Queryable):
         Durability: as `append_file`.
         Locks: the writers' lock, once for each file; not while files are read.
         """
-        from ondisk.spark.append import append_files
+        from ondisk.spark.executors import append_files
 
         if isinstance(paths, str | bytes):  # which would be files with names of one character
             raise InvalidInput(f"paths must be a list of files, not {shown(paths)}", hint=f"Write [{shown(paths)}].")
@@ -791,7 +791,7 @@ class Dataset(Queryable):
             raise InvalidInput("a check by Spark is accurate, and has no max_duration", hint=hint)
         read_all: ReadAll = read_here
         if spark is not None:
-            from ondisk.spark.maintenance import reads
+            from ondisk.spark.executors import reads
 
             read_all = reads(spark)
         return check(
@@ -830,7 +830,7 @@ class Dataset(Queryable):
             return planned(self._access, salvage=salvage, forget=forget, forget_archive=forget_archive)
         scan_all: ScanAll = scan_later
         if spark is not None:
-            from ondisk.spark.maintenance import scans
+            from ondisk.spark.executors import scans
 
             scan_all = scans(spark)
         return fix(
@@ -866,7 +866,7 @@ class Dataset(Queryable):
             return planned(self._access, by_age=by_age, rewrite=rewrite)
         write_all: WriteAll = write_later
         if spark is not None:
-            from ondisk.spark.maintenance import writes
+            from ondisk.spark.executors import writes
 
             write_all = writes(spark)
         return repack(self._access, progress=progress, write_all=write_all, by_age=by_age, rewrite=rewrite)

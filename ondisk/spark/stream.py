@@ -34,10 +34,9 @@ from ondisk.index import Snapshot, changes
 from ondisk.matcher import Expression
 from ondisk.matcher.parser import parse
 from ondisk.spark.adbc import connect
-from ondisk.spark.archives import ALL, AVAILABLE, check_of, choice
-from ondisk.spark.log import LOGGER, print_lines
-from ondisk.spark.plan import IndexState, Limits, Partition, index_state
+from ondisk.spark.plan import ALL, AVAILABLE, IndexState, Limits, Partition, check_of, choice, index_state
 from ondisk.spark.read import opened, read
+from ondisk.spark.report import LOGGER, print_lines
 from ondisk.spark.source import STREAM_OPTIONS, check_options, limits_of, number, path_of, read_columns, tree_of
 from ondisk.tables.arrow_columns import Column
 from ondisk.tables.columns import DATA
@@ -247,7 +246,7 @@ def _dataset_state(path: str, tree: Expression, needed: str = ALL, after: int = 
     """Open a dataset and its archives in their present state, during a block.
 
     Args:
-        needed: which archives, see `ondisk.spark.archives`.
+        needed: which archives, see `ondisk.spark.plan`.
         after: data with numbers up to this one are not needed.
     """
     with opened(path, connect) as access, contextlib.closing(Archives(access)) as archives:

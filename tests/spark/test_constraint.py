@@ -14,7 +14,7 @@ from ondisk.errors import InvalidInput
 from ondisk.formats import Batch
 from ondisk.matcher import matches
 from ondisk.matcher.parser import parse
-from ondisk.spark.constraint import Constraint
+from ondisk.spark.write import Constraint
 
 CONFIG = DatasetConfig.from_mapping({"format": "seg", "step": "daily", "fields": EVERY_TYPE})
 
