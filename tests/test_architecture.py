@@ -157,14 +157,12 @@ TESTED_ELSEWHERE = {
     "backup/segment_copies.py": "backup/test_copy.py",
     "cli/arguments.py": "cli/test_cli.py",
     "cli/dataset.py": "cli/test_cli.py",
-    "cli/output.py": "cli/test_cli.py",
     "cli/output_json.py": "cli/test_docs.py",  # every shape in docs/cli.md
     "cli/output_text.py": "cli/test_check.py",  # and each command's own
     "cli/pipeline.py": "pipeline/test_run.py",  # with and without Spark
     "cli/progress.py": "cli/test_check.py",
     "cli/promote.py": "cli/test_replicate.py",
     "cli/restore.py": "cli/test_backup.py",  # the way there and back
-    "cli/spark.py": "cli/test_cli.py",
     "cli/streams.py": "cli/test_append.py",
     "cli/unarchive.py": "cli/test_archive.py",  # the way there and back
     "dataset/access.py": "dataset/test_append.py",  # lost indices, the sentinel, failed syncs

@@ -12,12 +12,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ondisk.cli.arguments import add_keys, path
+from ondisk.cli.arguments import add_keys, add_spark, path
+from ondisk.cli.dataset import executors
 from ondisk.cli.maintain import show
-from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.progress import bytes_progress, segments_progress
-from ondisk.cli.spark import add_spark, executors
-from ondisk.cli.streams import complain, printable
+from ondisk.cli.streams import Output, complain, complain_of_input, printable
 
 if TYPE_CHECKING:
     from ondisk.pipeline.report import PipelineReport

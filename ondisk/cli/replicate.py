@@ -16,9 +16,8 @@ import time
 from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import add_keys, duration, path
-from ondisk.cli.output import Output
 from ondisk.cli.progress import changes_progress
-from ondisk.cli.streams import complain, printable
+from ondisk.cli.streams import Output, complain, printable
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
     EXIT_DONE,

@@ -16,8 +16,7 @@ from urllib.parse import quote
 
 from ondisk.cli.arguments import add_keys, path, positive
 from ondisk.cli.dataset import open_dataset
-from ondisk.cli.output import Output
-from ondisk.cli.streams import complain
+from ondisk.cli.streams import Output, complain
 from ondisk.errors import EXIT_DONE, ArchiveOffline, InvalidInput, StateError, StorageError
 
 _HTTP, _ELLIPTICS = ("bind", "token_file", "tls_cert", "tls_key"), ("id_size", "read_only")

@@ -14,6 +14,6 @@ crashes       simulates a process that is killed at a call that changes the disk
 
 from kit.model import Model, same
 from kit.stateful import DatasetMachine, machine_for
-from kit.strategies import EVERY_TYPE
+from kit.strategies import EVERY_TYPE, STEPS_OF_TIME
 
-__all__ = ["EVERY_TYPE", "DatasetMachine", "Model", "machine_for", "same"]
+__all__ = ["EVERY_TYPE", "STEPS_OF_TIME", "DatasetMachine", "Model", "machine_for", "same"]
