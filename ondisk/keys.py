@@ -1,4 +1,6 @@
-"""The keys of encrypted segments. They come from the environment or from the caller, never from a dataset.
+"""Secrets: the keys of encrypted segments, and the token of a server. No dataset contains them.
+
+Keys come from the environment or from the caller:
 
     ONDISK_KEY_FILE       a file that only its owner can read
     ONDISK_KEYS           the same lines, separated by newlines or semicolons
@@ -30,10 +32,12 @@ AES_128, AES_256 = 16, 32
 MAX_ID = 2**32 - 1
 FILE, _KEYS, _COMMAND = VARIABLES = ("ONDISK_KEY_FILE", "ONDISK_KEYS", "ONDISK_KEY_COMMAND")
 _LINE = re.compile(r"(\d{1,10})\s+((?:[0-9a-fA-F]{2})+)", re.ASCII)
+_TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]{16,1024}=*")  # RFC 6750, section 2.1
 _LONGEST = 1024 * 1024  # bytes of a source of keys
 _PATIENCE = 60  # seconds for a command
 _PAUSE = 10  # seconds: maintenance needs the keys for each segment, and a command that fails may take long
 _FORM = "Each line must be `ID HEX`: a number, a space, and 32 or 64 hexadecimal digits."
+_MAKE_TOKEN = "Make one with `(umask 077; openssl rand -hex 32 > FILE)`."
 _GIVE = "Pass --key-file FILE, or set ONDISK_KEY_FILE; docs/encryption.md says how to make keys."
 
 
@@ -259,3 +263,17 @@ def _parsed(text: str, source: str) -> Iterator[Key]:
         if found is None:
             raise ConfigError(f"{source}, line {number}, is not a key", hint=_FORM, line=number)
         yield Key(int(found[1]), bytes.fromhex(found[2]))
+
+
+def read_token(path: str | os.PathLike[str]) -> bytes:
+    """Return the token that clients of a server send: the only line of a file that only its owner can read.
+
+    Raises:
+        ConfigError: the file cannot be read, others may read it, or it contains something else. No message shows it.
+    """
+    source = f"the token file {os.fspath(path)!r}"
+    content = read_private(path, source).strip()
+    if not _TOKEN.fullmatch(content):
+        problem = "must contain one line of 16 to 1024 letters, digits and the characters - . _ ~ + /"
+        raise ConfigError(f"{source} {problem}", hint=_MAKE_TOKEN)
+    return content

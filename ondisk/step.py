@@ -177,7 +177,6 @@ _STEMS = {
 }
 
 
-STEPS_OF_TIME = tuple(step for step in Step if step is not Step.SEQUENCE)
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,19}", re.ASCII)
 _MOST = 2**64  # Beats parses the number as an unsigned integer of 64 bits
 

@@ -6,11 +6,11 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit import strategies
 
 from ondisk import ConfigDict, DatasetConfig, FieldType, Step
 from ondisk.config import RESERVED_FIELDS
 from ondisk.errors import ConfigError
-from ondisk.testing import strategies
 
 FULL = """\
 format = "jsonl"

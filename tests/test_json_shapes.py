@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 
 import pytest
+from kit import same
 
 from ondisk.errors import InvalidInput, LimitExceeded
 from ondisk.json_shapes import dump, format_time, from_json, parse_time, to_json
-from ondisk.testing import same
 
 
 @pytest.mark.parametrize(

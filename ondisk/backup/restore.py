@@ -32,10 +32,8 @@ from ondisk.filesystem import LOCK, BackupLock, Directory, WritableFile
 from ondisk.index import INDEX, copied
 from ondisk.index.connection import NEW, sqlite_errors
 from ondisk.segment import End, Facts
-from ondisk.segments.dir import SEQUENCE, file_name, write_sequence
-from ondisk.segments.dir_facts import facts_in
+from ondisk.segments.dir import METADATA, SEQUENCE, MetadataFile, facts_in, file_name, write_sequence
 from ondisk.segments.facts import NO_TAIL, checksum_of, facts_of
-from ondisk.segments.metadata_file import METADATA, MetadataFile
 
 MARK = ".restoring"
 """The file in a folder that is being restored. It names the backup and the point; all other files come from there."""

@@ -17,10 +17,8 @@ from ondisk.errors import DiskFull, DurabilityLost, FrameCorrupt, IntegrityError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format, find
 from ondisk.index import Segment, Snapshot, segment_rows
-from ondisk.segments.dir import file_name, files_of
-from ondisk.segments.dir_facts import seen_in
+from ondisk.segments.dir import METADATA, MetadataFile, file_name, files_of, seen_in
 from ondisk.segments.facts import Committed, Seen, checksum_of, tail_of
-from ondisk.segments.metadata_file import METADATA, MetadataFile
 
 UNREADABLE = (IntegrityError, NotFound, StorageError, FileNotFoundError)
 """What reading a segment raises that is damaged, or not there."""

@@ -13,9 +13,8 @@ from ondisk.backup.point import SEGMENTS, USABLE, Kept, Part, Point, Problem, Se
 from ondisk.backup.target import Target
 from ondisk.errors import FrameCorrupt, IntegrityError, StorageError
 from ondisk.filesystem import Directory
-from ondisk.segments.dir import file_name
+from ondisk.segments.dir import MetadataFile, file_name
 from ondisk.segments.facts import checksum_of
-from ondisk.segments.metadata_file import MetadataFile
 
 _BLOCK = 1024 * 1024  # bytes
 

@@ -21,8 +21,7 @@ from typing import NoReturn
 
 from ondisk import __version__
 from ondisk.cli.arguments import decoded, use_key_file
-from ondisk.cli.output import output_for
-from ondisk.cli.streams import complain, discard_stdout, fill_closed_streams, quieted, write_stdout
+from ondisk.cli.streams import complain, discard_stdout, fill_closed_streams, output_for, quieted, write_stdout
 from ondisk.errors import EXIT_INTERRUPTED, EXIT_OUT_OF_MEMORY, EXIT_TERMINATED, InvalidInput, OndiskError, StorageError
 
 _SIMILAR = 0.7  # more than select and delete are

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import add_dataset, add_keys, positive
 from ondisk.cli.dataset import open_dataset
-from ondisk.cli.output import Output
+from ondisk.cli.streams import Output
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
 
 if TYPE_CHECKING:

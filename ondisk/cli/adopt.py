@@ -14,8 +14,8 @@ import argparse
 import ondisk
 from ondisk.cli.arguments import add_fields, add_keys, declared, path
 from ondisk.cli.dataset import examined
-from ondisk.cli.output import Output
 from ondisk.cli.progress import segments_progress
+from ondisk.cli.streams import Output
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError
 
 

@@ -17,12 +17,10 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ondisk.cli.arguments import add_dataset, add_keys, add_table, path, positive, table_options
-from ondisk.cli.dataset import open_dataset
-from ondisk.cli.output import Output, complain_of_input
+from ondisk.cli.arguments import add_dataset, add_keys, add_spark, add_table, path, positive, table_options
+from ondisk.cli.dataset import executors, open_dataset
 from ondisk.cli.progress import files_progress
-from ondisk.cli.spark import add_spark, executors
-from ondisk.cli.streams import Input
+from ondisk.cli.streams import Input, Output, complain_of_input
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
     EXIT_DONE,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import add_dataset, add_keys
 from ondisk.cli.dataset import examined, open_dataset
-from ondisk.cli.output import Output
+from ondisk.cli.streams import Output
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput, OndiskError
 
 if TYPE_CHECKING:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 from ondisk.errors import ConfigError
+
+_MASTER = re.compile(r"|yarn|local(-cluster)?(\[.*\])?|[a-z0-9+]+://.+")
 
 
 def add_dataset(parser: argparse.ArgumentParser) -> None:
@@ -134,9 +137,20 @@ def declared(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"fields": fields, **given}
 
 
-def add_zone(parser: argparse.ArgumentParser) -> None:
+def add_spark(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the option `--spark`.
+
+    Args:
+        what: the work of the executors, for the help.
+    """
     parser.add_argument(
-        "--tz", metavar="ZONE", help="the time zone of times without an offset, such as Europe/Rome; default: UTC"
+        "--spark",
+        metavar="MASTER",
+        nargs="?",
+        const="",
+        type=_master,
+        help=f"let Spark's executors {what}; MASTER is for example spark://host:7077 or local[4];"
+        " default: the master that spark-submit sets, else this machine",
     )
 
 
@@ -189,6 +203,14 @@ def duration(text: str) -> float:
     if seconds is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90s, 1h30m or 7d")
     return float(seconds)
+
+
+def _master(text: str) -> str:
+    """Return a Spark master, or raise: `check --spark DATASET` must not use the dataset as the master."""
+    if not _MASTER.fullmatch(text):
+        problem = f"{text!r} is not a Spark master such as spark://host:7077 or local[4]"
+        raise argparse.ArgumentTypeError(f"{problem}; write --spark without MASTER after all other arguments")
+    return text
 
 
 def names(text: str) -> list[str]:

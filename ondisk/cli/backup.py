@@ -11,9 +11,8 @@ import argparse
 
 import ondisk
 from ondisk.cli.arguments import add_dataset, count, path
-from ondisk.cli.output import Output
 from ondisk.cli.progress import segments_progress
-from ondisk.cli.streams import complain
+from ondisk.cli.streams import Output, complain
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE
 
 

@@ -12,12 +12,10 @@ import argparse
 from typing import TYPE_CHECKING
 
 import ondisk
-from ondisk.cli.arguments import add_dataset, add_keys, duration
-from ondisk.cli.dataset import examined
-from ondisk.cli.output import Output
+from ondisk.cli.arguments import add_dataset, add_keys, add_spark, duration
+from ondisk.cli.dataset import examined, executors
 from ondisk.cli.progress import segments_progress
-from ondisk.cli.spark import add_spark, executors
-from ondisk.cli.streams import complain
+from ondisk.cli.streams import Output, complain
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput, OndiskError
 
 if TYPE_CHECKING:

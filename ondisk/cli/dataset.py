@@ -1,4 +1,4 @@
-"""Open the dataset that a command works on."""
+"""Open the dataset that a command works on, and start the Spark session that it is given."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from ondisk.errors import (
 )
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from ondisk.maintenance.states import Report
 
 
@@ -114,3 +116,29 @@ def _no_archives_offline() -> Iterator[None]:
             yield
         except ArchiveOffline as error:
             raise SegmentMissing(str(error), hint="Mount its disk, then run `ondisk archive --online`.") from None
+
+
+@contextlib.contextmanager
+def executors(master: str | None) -> Iterator[SparkSession | None]:
+    """Start Spark for the block and yield its session, or None if `master` is None.
+
+    Raises:
+        StateError: Spark is not installed, or does not start.
+    """
+    if master is None:
+        yield None
+        return
+    try:
+        from ondisk.spark import session
+
+        started = session(master or None, spark__ui__enabled="false", spark__log__level="ERROR")
+    except StateError:  # it is not installed
+        raise
+    except Exception as error:  # of Spark, Py4J or Java; in text from Java the message is the line after ": "
+        reason = next((line[2:] for line in str(error).splitlines() if line.startswith(": ")), error)
+        hint = "Spark needs Java 17 or newer, and a MASTER that it knows."
+        raise StateError(f"Spark did not start: {reason}", hint=hint) from None
+    try:
+        yield started
+    finally:
+        started.stop()

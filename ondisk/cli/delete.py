@@ -11,7 +11,7 @@ import argparse
 from ondisk.cli.arguments import add_dataset, add_keys
 from ondisk.cli.dataset import open_dataset
 from ondisk.cli.mistaken import note_mistakes
-from ondisk.cli.output import Output
+from ondisk.cli.streams import Output
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
 
 

@@ -14,12 +14,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import ondisk
-from ondisk.cli.arguments import add_dataset, add_keys
-from ondisk.cli.dataset import examined
-from ondisk.cli.output import Output
+from ondisk.cli.arguments import add_dataset, add_keys, add_spark
+from ondisk.cli.dataset import examined, executors
 from ondisk.cli.progress import segments_progress
-from ondisk.cli.spark import add_spark, executors
-from ondisk.cli.streams import complain
+from ondisk.cli.streams import Output, complain
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError, counted
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from typing import Any
 
 import ondisk
 from ondisk.cli.arguments import add_fields, add_table, count, declared, path, table_options
-from ondisk.cli.output import Output
-from ondisk.cli.streams import Input
+from ondisk.cli.streams import Input, Output
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, ConfigError, InvalidInput
 
 _IN_FILE = {

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import add_keys, duration, path
-from ondisk.cli.output import Output
 from ondisk.cli.progress import segments_progress
-from ondisk.cli.streams import complain
+from ondisk.cli.streams import Output, complain
 from ondisk.errors import OndiskError
 
 if TYPE_CHECKING:

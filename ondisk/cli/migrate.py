@@ -10,7 +10,7 @@ import argparse
 
 import ondisk
 from ondisk.cli.arguments import add_dataset, add_keys
-from ondisk.cli.output import Output
+from ondisk.cli.streams import Output
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, ConfigError, DuplicateDatum
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ondisk.replication.token import Entry
     from ondisk.replication.verify import Verified
     from ondisk.segment import Damage
-    from ondisk.segments.quarantine_items import Item
+    from ondisk.segments.quarantine import Item
 
 _NO_STATE = dict.fromkeys(("needs_check", "summary", "quarantine", "replaced"))
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ondisk.replication.token import Entry
     from ondisk.replication.verify import Verified
     from ondisk.segment import Damage
-    from ondisk.segments.quarantine_items import Item
+    from ondisk.segments.quarantine import Item
 
 _PAGE = 1000  # data in a table: a table is laid out in memory, so more data are printed as several tables
 _LONGEST = 80  # characters of a datum's data

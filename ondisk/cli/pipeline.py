@@ -12,12 +12,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ondisk.cli.arguments import add_keys, path
+from ondisk.cli.arguments import add_keys, add_spark, path
+from ondisk.cli.dataset import executors
 from ondisk.cli.maintain import show
-from ondisk.cli.output import Output, complain_of_input
 from ondisk.cli.progress import bytes_progress, segments_progress
-from ondisk.cli.spark import add_spark, executors
-from ondisk.cli.streams import complain, printable
+from ondisk.cli.streams import Output, complain, complain_of_input, printable
 
 if TYPE_CHECKING:
     from ondisk.pipeline.report import PipelineReport
@@ -58,11 +57,11 @@ def _import(pipeline: Pipeline, master: str | None) -> None:
     """Import the files: with Spark, if there is a master; "" is that of spark-submit, else this machine."""
     with executors(master) as spark, bytes_progress("pipeline", sum(file.size for file in pipeline.to_read)) as advance:
         if spark is None:
-            from ondisk.workers.processes import imports
+            from ondisk.workers.work import imports
 
             pipeline.import_files(imports, advance)
         else:
-            from ondisk.spark.append import imports as imports_of
+            from ondisk.spark.executors import imports as imports_of
 
             pipeline.import_files(imports_of(spark), advance)
 

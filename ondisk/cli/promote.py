@@ -10,7 +10,7 @@ import argparse
 
 from ondisk.cli.arguments import path
 from ondisk.cli.dataset import open_dataset
-from ondisk.cli.output import Output
+from ondisk.cli.streams import Output
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
 
 

@@ -12,7 +12,7 @@ import argparse
 
 from ondisk.cli.arguments import add_dataset, path
 from ondisk.cli.dataset import open_dataset
-from ondisk.cli.output import Output
+from ondisk.cli.streams import Output
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput
 
 _TAKES = {"export": "an item and a file", "restore": "one item", "drop": "one or more items"}

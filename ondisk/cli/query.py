@@ -21,8 +21,7 @@ import ondisk
 from ondisk.cli.arguments import add_also, add_dataset, add_keys, add_match, column_types, count, names, path
 from ondisk.cli.dataset import open_to_read
 from ondisk.cli.mistaken import EmptyColumns, note_mistakes, noting, noting_columns
-from ondisk.cli.output import Output, complain_of_input
-from ondisk.cli.streams import complain, printable, write_stdout
+from ondisk.cli.streams import Output, complain, complain_of_input, printable, write_stdout
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
     EXIT_DONE,

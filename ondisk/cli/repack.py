@@ -13,11 +13,10 @@ import argparse
 from typing import TYPE_CHECKING
 
 import ondisk
-from ondisk.cli.arguments import add_dataset, add_keys
-from ondisk.cli.dataset import examined
+from ondisk.cli.arguments import add_dataset, add_keys, add_spark
+from ondisk.cli.dataset import examined, executors
 from ondisk.cli.fix import mend, would_mend
-from ondisk.cli.output import Output
-from ondisk.cli.spark import add_spark, executors
+from ondisk.cli.streams import Output
 
 if TYPE_CHECKING:
     from ondisk.dataset.dataset import Progress

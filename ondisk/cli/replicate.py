@@ -16,9 +16,8 @@ import time
 from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import add_keys, duration, path
-from ondisk.cli.output import Output
 from ondisk.cli.progress import changes_progress
-from ondisk.cli.streams import complain, printable
+from ondisk.cli.streams import Output, complain, printable
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
     EXIT_DONE,
@@ -99,9 +98,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.keys import read_token
     from ondisk.replication.replica import Replica
     from ondisk.replication.source import source_of
-    from ondisk.server.token import read_token
 
     token = None if arguments.server_token is None else read_token(arguments.server_token).decode()
     if arguments.create and _compares(arguments):

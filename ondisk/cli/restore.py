@@ -14,9 +14,8 @@ from datetime import datetime
 
 import ondisk
 from ondisk.cli.arguments import path
-from ondisk.cli.output import Output
 from ondisk.cli.progress import segments_progress
-from ondisk.cli.streams import complain
+from ondisk.cli.streams import Output, complain
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, MatchError, shown
 
 _REST = 999_999  # microseconds

@@ -16,8 +16,7 @@ from urllib.parse import quote
 
 from ondisk.cli.arguments import add_keys, path, positive
 from ondisk.cli.dataset import open_dataset
-from ondisk.cli.output import Output
-from ondisk.cli.streams import complain
+from ondisk.cli.streams import Output, complain
 from ondisk.errors import EXIT_DONE, ArchiveOffline, InvalidInput, StateError, StorageError
 
 _HTTP, _ELLIPTICS = ("bind", "token_file", "tls_cert", "tls_key"), ("id_size", "read_only")
@@ -63,8 +62,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def _serve_http(arguments: argparse.Namespace, output: Output) -> None:
     try:
+        from ondisk.keys import read_token
         from ondisk.server.serve import Server, is_loopback, listen, serve, tls_of
-        from ondisk.server.token import read_token
     except ModuleNotFoundError as error:
         hint = "Install it: pip install 'ondisk[server]'"
         raise StateError(f"the server needs the package {error.name}", hint=hint) from None

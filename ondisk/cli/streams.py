@@ -1,21 +1,31 @@
-"""Standard streams, messages, and input files. `ondisk.filesystem` alone opens the files of a dataset."""
+"""Standard streams, messages, and input files; what a command prints, as text or as JSON.
+
+Results go to standard output; refused and damaged input, and messages, to standard error. `ondisk.filesystem` alone
+opens the files of a dataset.
+"""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import errno
 import io
 import os
 import select
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ondisk.errors import DiskFull, NotFound, OndiskError, StorageError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from ondisk.cli.output_json import JsonOutput
+    from ondisk.cli.output_text import TextOutput
+    from ondisk.segment import Damage
 
 STDIN = "-"
 _ROUND = 1.0  # seconds
@@ -197,3 +207,47 @@ def _open(name: str) -> io.FileIO:
 def _unreadable(name: str, error: OSError) -> StorageError:
     hint = _REMEDIES.get(error.errno or 0, "")
     return StorageError(f"{name}: {error.strerror}", hint=hint, path=name, errno=error.errno)
+
+
+Output: TypeAlias = "TextOutput | JsonOutput"
+
+
+def output_for(arguments: argparse.Namespace) -> Output | None:
+    """Return the output that the option `--json` selects; None for a command without it, which prints no results."""
+    if "json" not in arguments:
+        return None
+    if arguments.json:
+        from ondisk.cli.output_json import JsonOutput
+
+        return JsonOutput()
+    from ondisk.cli.output_text import TextOutput
+
+    return TextOutput()
+
+
+def complain_of_input(
+    refusals: Sequence[tuple[str, str]],
+    refused: int,
+    damage: Sequence[tuple[str, Damage]],
+    damaged: int,
+    warnings: Sequence[tuple[str, str]],
+    notes: Sequence[tuple[str, str]],
+) -> None:
+    """Print what was not stored of input files, and why. `refused` and `damaged` are totals, listed or not.
+
+    A name that is empty is in the reason or the note itself.
+    """
+    # A path or metadata may have a newline: what follows must not look like a message of its own.
+    for (name, reason), count in Counter(refusals).items():
+        data = f"{count} data: " if count > 1 else ""
+        complain("refused", printable(f"{name}: {data}{reason}" if name else f"{data}{reason}"))
+    if refused > len(refusals):
+        complain("refused", f"and {refused - len(refusals)} more")
+    for name, each in damage:
+        complain("damaged", printable(f"{name}: at byte {each.offset}: {each.reason}; {each.size} bytes skipped"))
+    if damaged > len(damage):
+        complain("damaged", f"and {damaged - len(damage)} more places")
+    for name, warning in warnings:
+        complain("warning", printable(f"{name}: {warning}" if name else warning))
+    for name, note in notes:
+        complain("note", printable(f"{name}: {note}" if name else note))

@@ -20,8 +20,7 @@ import ondisk
 from ondisk.cli.arguments import add_also, add_dataset, add_keys, add_match, names, path
 from ondisk.cli.dataset import open_to_read
 from ondisk.cli.mistaken import check_numbers, note_mistakes, noting
-from ondisk.cli.output import Output
-from ondisk.cli.streams import complain
+from ondisk.cli.streams import Output, complain
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput
 
 if TYPE_CHECKING:

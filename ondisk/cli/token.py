@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 
 from ondisk.cli.arguments import path
-from ondisk.cli.output import Output
+from ondisk.cli.streams import Output
 from ondisk.errors import EXIT_DONE
 
 

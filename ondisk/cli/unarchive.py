@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 from ondisk.cli.archive import add_move_arguments, move
-from ondisk.cli.output import Output
+from ondisk.cli.streams import Output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

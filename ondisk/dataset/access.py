@@ -397,7 +397,7 @@ class Access:
         """Finish what a crash interrupted, and remove generations that nobody needs. The caller must hold the lock."""
         if not left:
             return
-        from ondisk.segments.dir_generations import recover_folders
+        from ondisk.segments.dir import recover_folders
 
         trusted = not self.needs_check()  # no writer may have created the sentinel since the index was lost
         opened = self.current()

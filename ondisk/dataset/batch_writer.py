@@ -13,8 +13,7 @@ from ondisk.formats import Format
 from ondisk.index import Segment
 from ondisk.index.transaction import Transaction
 from ondisk.segment import Start
-from ondisk.segments.concat_writer import ConcatWriter
-from ondisk.segments.writer import SegmentWriter
+from ondisk.segments.concat_writer import ConcatWriter, SegmentWriter
 from ondisk.step import Interval
 
 if TYPE_CHECKING:

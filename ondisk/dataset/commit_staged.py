@@ -23,8 +23,7 @@ from ondisk.index import import_log
 from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
 from ondisk.index.transaction import Transaction
-from ondisk.segments.concat_writer import MustRewrite
-from ondisk.segments.writer import SegmentWriter
+from ondisk.segments.concat_writer import MustRewrite, SegmentWriter
 from ondisk.staging.bulk_insert import Incoming, Placed
 from ondisk.staging.jobs import STAGED, remove
 from ondisk.staging.rows import MERGED, Piece, damaged, merge

@@ -354,7 +354,7 @@ class Dataset(Queryable):
         Durability: as `append_file`.
         Locks: the writers' lock, once for each file; not while files are read.
         """
-        from ondisk.spark.append import append_files
+        from ondisk.spark.executors import append_files
 
         if isinstance(paths, str | bytes):  # which would be files with names of one character
             raise InvalidInput(f"paths must be a list of files, not {shown(paths)}", hint=f"Write [{shown(paths)}].")
@@ -761,7 +761,7 @@ class Dataset(Queryable):
             raise InvalidInput("a check by Spark is accurate, and has no max_duration", hint=hint)
         read_all: ReadAll = read_here
         if spark is not None:
-            from ondisk.spark.maintenance import reads
+            from ondisk.spark.executors import reads
 
             read_all = reads(spark)
         return check(
@@ -801,7 +801,7 @@ class Dataset(Queryable):
             return planned(self._access, salvage=salvage, forget=forget, forget_place=forget_place)
         scan_all: ScanAll = scan_later
         if spark is not None:
-            from ondisk.spark.maintenance import scans
+            from ondisk.spark.executors import scans
 
             scan_all = scans(spark)
         return fix(
@@ -839,7 +839,7 @@ class Dataset(Queryable):
             return planned(self._access, by_age=by_age, rewrite=rewrite, second_copies=second_copies)
         write_all: WriteAll = write_later
         if spark is not None:
-            from ondisk.spark.maintenance import writes
+            from ondisk.spark.executors import writes
 
             write_all = writes(spark)
         return repack(

@@ -17,7 +17,7 @@ from ondisk.index.swap import finish_swap, remove, why_not_successor
 from ondisk.index.tide import Exchanged, Recorded
 from ondisk.segment import Facts
 from ondisk.segments import quarantine
-from ondisk.segments.dir_facts import seen_in
+from ondisk.segments.dir import seen_in
 from ondisk.segments.facts import NO_TAIL, Committed, Seen
 from ondisk.segments.generations import hidden
 

@@ -95,7 +95,7 @@ def known(dataset: Dataset, batch: Batch, names: Sequence[str]) -> dict[int, str
 
 
 def _stored(dataset: Dataset, batch: Batch) -> Iterator[tuple[int, bytes | None, str]]:
-    """Yield the position of each datum whose unique fields are stored, and the stored bytes, or why they are unknown."""
+    """Yield the positions of data whose unique fields are stored, and the stored bytes; or why they are unknown."""
     if not dataset.config.unique:
         return
     opened = dataset._access.current()

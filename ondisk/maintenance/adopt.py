@@ -32,7 +32,7 @@ from ondisk.maintenance.diagnosis import Circumstances, beats_name, diagnose
 from ondisk.maintenance.inspect import followed, found_segments, stray_position, unusable_position
 from ondisk.maintenance.promised import tried, wrong_when_read
 from ondisk.maintenance.states import Report
-from ondisk.segments.file_errors import located
+from ondisk.segments.facts import located
 from ondisk.step import in_order
 
 SEQUENCE = {"format": "seg", "step": "sequence"}

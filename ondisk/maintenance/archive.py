@@ -33,7 +33,7 @@ from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 from ondisk.segments import places
-from ondisk.segments.file_errors import changed
+from ondisk.segments.facts import changed
 from ondisk.segments.places import Identity
 from ondisk.step import ARCHIVE, LAST, inner_of, place_of
 

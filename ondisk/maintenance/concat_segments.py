@@ -32,11 +32,9 @@ from ondisk.maintenance.segment_kind import Rewriting, SegmentKind, merged_with
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.segment import End, Facts, ScanResult
 from ondisk.segments import generations, quarantine
-from ondisk.segments.concat_writer import keep_data_after
-from ondisk.segments.facts import Committed, facts_of
-from ondisk.segments.file_errors import changed, located
+from ondisk.segments.concat_writer import SegmentWriter, keep_data_after
+from ondisk.segments.facts import Committed, changed, facts_of, located
 from ondisk.segments.generations import hidden, stray, waiting
-from ondisk.segments.writer import SegmentWriter
 from ondisk.step import Interval
 
 _READ = "an older query may still read its old file; the next writer after that query frees the space"

@@ -15,10 +15,9 @@ from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.index import Segment
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.relaid import BlockCache
-from ondisk.segments.dir import file_name
+from ondisk.segments.dir import MetadataFile, file_name
 from ondisk.segments.facts import SAME_BYTES
 from ondisk.segments.generations import hidden
-from ondisk.segments.metadata_file import MetadataFile
 
 Content: TypeAlias = tuple[bytes, bytes]
 """What a format wrote beside the bytes of a datum, and its bytes."""

@@ -31,14 +31,23 @@ from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, Laid, ScanResult, Start
 from ondisk.segments import dir, quarantine
-from ondisk.segments.dir import open_directory
-from ondisk.segments.dir_facts import checksum_of_stats, facts_in, is_refused, seen_in, seen_with_files
-from ondisk.segments.dir_generations import complete_folder, hide, leave_folder
+from ondisk.segments.dir import (
+    METADATA,
+    NEW_METADATA,
+    MetadataFile,
+    checksum_of_stats,
+    complete_folder,
+    facts_in,
+    hide,
+    is_refused,
+    leave_folder,
+    open_directory,
+    seen_in,
+    seen_with_files,
+)
 from ondisk.segments.dir_writer import DirWriter
-from ondisk.segments.facts import Committed, Seen
-from ondisk.segments.file_errors import changed
+from ondisk.segments.facts import Committed, Seen, changed
 from ondisk.segments.generations import hidden
-from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataFile
 
 _OWN = {METADATA, dir.SEQUENCE, NEW_METADATA}
 _CHUNK = 1024 * 1024  # bytes of entries that are written together

@@ -35,7 +35,7 @@ from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known, known_of
 from ondisk.maintenance.second_copy import lacks_other_copy, missing_twin, unknown_twin
 from ondisk.maintenance.states import Diagnosis, State
-from ondisk.segments.metadata_file import METADATA
+from ondisk.segments.dir import METADATA
 from ondisk.segments.places import places, unread
 from ondisk.step import Interval, place_of
 

@@ -15,7 +15,7 @@ from ondisk.errors import AlreadyExists, InvalidInput, NotFound, OndiskError, Re
 from ondisk.filesystem import Directory
 from ondisk.segments import quarantine
 from ondisk.segments.generations import generations_of, hidden
-from ondisk.segments.quarantine_items import Item, Total, find, folders, items, total
+from ondisk.segments.quarantine import Item, Total, find, folders, items, total
 from ondisk.step import days_ago, place_of
 
 if TYPE_CHECKING:

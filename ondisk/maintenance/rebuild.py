@@ -18,7 +18,7 @@ from ondisk.index.tide import HIGHEST, Exchanged, TideMark
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.states import Done, Report, State
 from ondisk.segment import Facts
-from ondisk.segments import dir_facts
+from ondisk.segments import dir
 from ondisk.segments.facts import SAME_BYTES, Committed
 from ondisk.segments.generations import hidden
 
@@ -130,7 +130,7 @@ def _is_only_known(directory: Directory, name: str, id: int, committed: Committe
     with contextlib.suppress(OndiskError, FileNotFoundError):
         if stat.S_ISDIR(found.st_mode):
             with directory.inside(name) as folder:
-                return dir_facts.seen_in(folder, committed.facts, committed.size) not in SAME_BYTES
+                return dir.seen_in(folder, committed.facts, committed.size) not in SAME_BYTES
         if committed.size == end and stat.S_ISREG(found.st_mode):
             return committed.seen_in(directory.open_to_read(name), found) not in SAME_BYTES
     return False

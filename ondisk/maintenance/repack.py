@@ -25,7 +25,7 @@ from ondisk.maintenance.promised import moved_position, promised
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, readable
 from ondisk.maintenance.trim_deletions import trim_deletions
-from ondisk.segments.file_errors import changed
+from ondisk.segments.facts import changed
 from ondisk.staging.jobs import Changed
 
 _TRIES = 3

@@ -31,12 +31,9 @@ from ondisk.maintenance.states import Diagnosis, Done
 from ondisk.maintenance.tally import Tally
 from ondisk.segment import REMEDY, End, Facts, ScanResult
 from ondisk.segments import generations, quarantine
-from ondisk.segments.dir import files_of, raise_sequence, scan
-from ondisk.segments.dir_facts import facts_in, seen_with_files
-from ondisk.segments.dir_generations import complete_folder
+from ondisk.segments.concat_writer import SegmentWriter
+from ondisk.segments.dir import METADATA, complete_folder, facts_in, files_of, raise_sequence, scan, seen_with_files
 from ondisk.segments.facts import SAME_BYTES, Seen, checksum_of, facts_of, refused, tail_of
-from ondisk.segments.metadata_file import METADATA
-from ondisk.segments.writer import SegmentWriter
 from ondisk.step import ALWAYS, NOTHING, Interval, place_of
 
 _PIECE = 1024 * 1024

@@ -19,8 +19,8 @@ from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.known import known_of
 from ondisk.segment import Block, End, Facts, Laid
+from ondisk.segments.concat_writer import SegmentWriter
 from ondisk.segments.facts import CheckedReading
-from ondisk.segments.writer import SegmentWriter
 from ondisk.staging.jobs import Changed, create_staged
 from ondisk.staging.rows import StagedFile, StagedRows
 

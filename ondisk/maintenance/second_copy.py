@@ -18,8 +18,8 @@ from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.index import Copies, Segment, Snapshot, segment_rows
 from ondisk.segments import dir
+from ondisk.segments.dir import METADATA, NEW_METADATA, MetadataFile
 from ondisk.segments.generations import hidden
-from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataFile
 from ondisk.segments.places import places
 from ondisk.step import inner_of
 

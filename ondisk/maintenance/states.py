@@ -13,7 +13,7 @@ from enum import Flag, auto
 
 from ondisk.errors import DiskFull, DurabilityLost, KeyMissing, LockError, OndiskError, StateError, StorageError
 from ondisk.filesystem import is_denied
-from ondisk.segments.quarantine_items import Total
+from ondisk.segments.quarantine import Total
 from ondisk.segments.replaced import Kept
 from ondisk.step import in_order
 

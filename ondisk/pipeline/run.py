@@ -13,10 +13,12 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 from uuid import uuid4
 
@@ -30,6 +32,7 @@ from ondisk.errors import (
     StateError,
     StorageError,
 )
+from ondisk.files.walk import UNFINISHED
 from ondisk.filesystem import PipelineLock
 from ondisk.formats import Format, find
 from ondisk.index import import_log
@@ -38,12 +41,11 @@ from ondisk.index.import_log import Mark
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.metrics import write
-from ondisk.pipeline.config import PipelineConfig, plain
+from ondisk.pipeline.config import PipelineConfig, holds_dataset, plain
 from ondisk.pipeline.report import PipelineReport
 from ondisk.pipeline.restored import Lacking, Note, lacking_of
 from ondisk.pipeline.route import read_again
 from ondisk.pipeline.task import NAMED, ImportOptions, InputFile
-from ondisk.pipeline.walk import input_files
 from ondisk.staging.jobs import STAGED, remove
 from ondisk.staging.stage import FinishedStage, Stage
 
@@ -91,11 +93,11 @@ def pipeline(
     """
     with Pipeline.open(config, dry_run=dry_run) as run:
         if run.to_read and spark is None and run.config.master is None:
-            from ondisk.workers import processes
+            from ondisk.workers import work
 
-            run.import_files(processes.imports)
+            run.import_files(work.imports)
         elif run.to_read:
-            from ondisk.spark.append import imports
+            from ondisk.spark.executors import imports
             from ondisk.spark.session import session
 
             run.import_files(imports(spark or session(run.config.master)))
@@ -489,3 +491,39 @@ def _check_holds(keeper: Dataset, filtered: Dataset) -> None:
                 f"{place}: fields.{name}: is {kind}, and {other.fields[name]} in {filtered.path}",
                 hint="Remove the line: the data keep fields that are not declared.",
             )
+
+
+def input_files(folder: Path, unreadable: Callable[[OSError], None]) -> Iterator[InputFile]:
+    """Yield the files in a folder and its subfolders, in a fixed order.
+
+    Skips hidden files and folders, unfinished files (`.tmp`, `.part`), links to folders, and datasets.
+
+    Args:
+        unreadable: called with the error when a subfolder cannot be read.
+
+    Raises:
+        NotFound, StorageError: the folder itself cannot be read.
+    """
+
+    def failed(error: OSError) -> None:
+        if error.filename == str(folder):
+            if isinstance(error, FileNotFoundError):
+                raise NotFound(f"{folder}: no such folder", hint="Create it, or correct `input`.") from None
+            raise StorageError(f"{folder}: {error.strerror}", errno=error.errno) from error
+        if not isinstance(error, FileNotFoundError):  # it was removed meanwhile
+            unreadable(error)
+
+    for parent, folders, names in os.walk(str(folder), onerror=failed):
+        folders[:] = sorted(
+            name for name in folders if not name.startswith(".") and not holds_dataset(Path(parent, name))
+        )
+        for name in sorted(names):
+            if name.startswith(".") or name.endswith(UNFINISHED):
+                continue
+            path = Path(parent, name)
+            try:
+                found = path.stat()
+            except OSError:  # it was removed, or is a broken link
+                continue
+            if stat.S_ISREG(found.st_mode):
+                yield InputFile(str(path.relative_to(folder)), found.st_size, found.st_mtime_ns)

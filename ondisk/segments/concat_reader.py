@@ -15,8 +15,7 @@ from itertools import chain
 from ondisk.errors import AuthenticationFailed, FrameCorrupt, KeyMissing, StateError, StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.segment import Sealer, SegmentFile
-from ondisk.segments.facts import Committed, Seen
-from ondisk.segments.file_errors import changed, located, missing, too_short
+from ondisk.segments.facts import Committed, Seen, changed, drop_oldest, located, missing, too_short
 from ondisk.segments.generations import LOOKS, hidden, kept
 from ondisk.segments.places import elsewhere
 
@@ -170,8 +169,7 @@ class ConcatReader:
             self.forget(before)
         self._generations[name] = generation
         self._files[generation] = opened
-        while len(self._files) > self.most:
-            self._files.popitem(last=False)
+        drop_oldest(self._files, self.most)
         return opened
 
     def _found(self, name: str, generation: int, committed: Committed) -> _Open:

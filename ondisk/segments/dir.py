@@ -18,32 +18,51 @@ A repack links the files into a new generation of the directory, with numbers fr
 A crash leaves files above `.sequence`, files and entries that the index does not know, and a torn entry at the end of
 `.metadata`. Nobody reads them. The next append cuts off the torn entry, and uses numbers above those of all files.
 
-In the index, the `End` of a dir segment contains the size of `.metadata` and the next number.
+In the index, the `End` of a dir segment contains the size of `.metadata` and the next number. Its facts are
+
+    mtime, inode    of `.sequence`, which every append and every repack writes
+    tail            of `.metadata`, to which every append adds, and which every repack replaces
+    checksum        of number, size, mtime and inode of every file: compared by what looks at all of them anyway
+
+The tail is compared also if time and inode are as recorded: another directory may get a freed inode, and a clock may be
+too coarse to show that a file was written twice.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+import stat
 import struct
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from google_crc32c import extend
 from zlib_ng.zlib_ng import crc32
 
-from ondisk.errors import FrameCorrupt, SegmentCorrupt
-from ondisk.filesystem import Directory
-from ondisk.segment import Damage, End, ScanResult
-from ondisk.segments.file_errors import missing
-from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataEntry, MetadataFile, end_of_entries
+from ondisk import frame
+from ondisk.datum import INTEGER_MAX
+from ondisk.errors import DiskFull, FrameCorrupt, SegmentCorrupt, StorageError
+from ondisk.filesystem import Directory, Entry, ReadableFile
+from ondisk.segment import Damage, End, Facts, ScanResult
+from ondisk.segments import quarantine
+from ondisk.segments.facts import Committed, Seen, facts_of, missing, tail_of
+from ondisk.segments.generations import MOVED, hidden, mark_moved, retire
 
 SEQUENCE = ".sequence"
-_NUMBER = struct.Struct("<Q")
-_CHUNK = 1024 * 1024  # bytes of a file that are read together
+METADATA, NEW_METADATA = ".metadata", ".metadata.new"
 COPY = ".copy"
-_FILE = re.compile(r"([0-9]{6,18})\.(.+)")
-_FOUND = 256  # data in one `ScanResult`
 
+_FILE = re.compile(r"([0-9]{6,18})\.(.+)")
+_NUMBER = struct.Struct("<Q")
+_BEGIN = struct.Struct("<QQI")  # of an entry
+_STAT = struct.Struct("<4q")
+_MOST = 10**17  # no segment has so many files; the longest file names have 18 digits
+_FOUND = 256  # data in one `ScanResult`
+_CHUNK = 1024 * 1024  # bytes of a file that are read together
+_LONGEST = 2 * 1024 * 1024  # bytes of an entry
+_ENTRIES = 64 * 1024  # bytes of entries that are read together; each damaged entry copies the rest of them
 
 Describe: TypeAlias = Callable[[bytes], tuple[int, Mapping[str, Any]]]
 """Returns the reftime (microseconds) and the metadata that the format wrote to an entry."""
@@ -70,10 +89,6 @@ def open_directory(directory: Directory, name: str) -> Directory:
         return directory.inside(name)
     except FileNotFoundError:
         raise missing(directory, name) from None
-
-
-_MOST = 10**17
-"""No segment has so many files. The longest file names have 18 digits."""
 
 
 def read_sequence(folder: Directory) -> int | None:
@@ -145,7 +160,8 @@ def scan(folder: Directory, name: str, describe: Describe) -> Iterator[ScanResul
             continue
         try:
             entry = entries.get(number)
-            reftime, metadata = _describe(folder, file_name(name, number), entry, describe)
+            verify_file(folder, file_name(name, number), entry)
+            reftime, metadata = describe(entry.beside)
         except (FrameCorrupt, FileNotFoundError) as error:
             reason = error.message if isinstance(error, FrameCorrupt) else "its file is missing"
             found.damage.append(Damage(number, 1, reason))
@@ -162,20 +178,15 @@ def scan(folder: Directory, name: str, describe: Describe) -> Iterator[ScanResul
     yield found
 
 
+def entries_of(folder: Directory, name: str) -> dict[int, Entry]:
+    """Return the files of a segment, by their numbers."""
+    numbers = ((number_of(name, each.name), each) for each in folder.entries() if each.kind == "file")
+    return {number: each for number, each in numbers if number is not None}
+
+
 def files_of(folder: Directory, name: str) -> dict[int, int]:
     """Return the number and size of each file of a segment."""
-    numbers = ((number_of(name, each.name), each) for each in folder.entries() if each.kind == "file")
-    return {number: each.size for number, each in numbers if number is not None}
-
-
-def _describe(folder: Directory, file: str, entry: MetadataEntry, describe: Describe) -> tuple[int, Mapping[str, Any]]:
-    """Read a file, and return its reftime and metadata.
-
-    Raises:
-        FrameCorrupt: the file does not match its entry.
-    """
-    verify_file(folder, file, entry)
-    return describe(entry.beside)
+    return {number: each.size for number, each in entries_of(folder, name).items()}
 
 
 def verify_file(folder: Directory, file: str, entry: MetadataEntry) -> None:
@@ -201,3 +212,337 @@ def verify(checksum: int, wanted: int) -> None:
     """Raise FrameCorrupt unless a file has the checksum in its entry."""
     if checksum != wanted:
         raise FrameCorrupt(f"its checksum is {checksum:#010x} instead of {wanted:#010x}")
+
+
+class MetadataEntry(NamedTuple):
+    """The entry of one file in `.metadata`.
+
+    Attributes:
+        size: bytes of the file.
+        checksum: CRC-32 of the file.
+        beside: reftime and metadata, as the format wrote them.
+    """
+
+    size: int
+    checksum: int
+    beside: bytes
+
+
+def encode_entry(number: int, size: int, checksum: int, beside: bytes) -> bytes:
+    """Return the content of a file's entry."""
+    return _BEGIN.pack(number, size, checksum) + beside
+
+
+class MetadataFile:
+    """The `.metadata` of one segment: reads entries by the number of their file. Threads may share it.
+
+    Iterates over these numbers.
+
+    Attributes:
+        end: position after the last entry.
+        damage: what is wrong after that; None if the file ends there.
+        skipped: a damaged entry before that was skipped.
+
+    Memory: a few numbers for each entry.
+    """
+
+    def __init__(self, file: ReadableFile) -> None:
+        self.end = 0
+        self.damage: frame.Fault | None = None
+        self.skipped = False
+        self._file = file
+        self._spans: dict[int, tuple[int, int, int]] = {}  # number → position and size of the entry, checksum
+        self._lock = threading.Lock()
+        self.read_on()
+
+    @classmethod
+    def of(cls, folder: Directory, name: str = METADATA) -> MetadataFile | None:
+        """Open the `.metadata` of a segment; return None if it does not exist."""
+        try:
+            return cls(folder.open_to_read(name))
+        except FileNotFoundError:
+            return None
+
+    def read_on(self) -> None:
+        """Read what was appended since; skip a damaged entry if one of its lengths is intact."""
+        with self._lock:
+            at, rest = self.end, b""
+            while True:
+                chunk = self._file.read(at + len(rest), _ENTRIES)
+                rest += chunk
+                while True:
+                    scanned = self._scan(rest, at)
+                    rest, at = rest[scanned.end - at :], scanned.end
+                    is_damaged = scanned.damage is not None and not scanned.damage.torn
+                    size = _end_of_damaged(rest) if is_damaged or (scanned.damage is not None and not chunk) else 0
+                    if not size:
+                        break
+                    rest, at, self.skipped = rest[size:], at + size, True
+                self.end, self.damage = at, scanned.damage
+                if is_damaged or not chunk:
+                    return
+
+    def _scan(self, data: bytes, at: int) -> frame.Scan:
+        """Scan bytes at a position, and remember where their entries are."""
+        scanned = frame.scan(data, max_size=_LONGEST, base=at)
+        ends = (*scanned.offsets[1:], scanned.end)
+        for offset, end, content in zip(scanned.offsets, ends, scanned.payloads, strict=False):
+            if len(content) >= _BEGIN.size:
+                number, _, checksum = _BEGIN.unpack_from(content)
+                self._spans[number] = offset, end - offset, checksum
+        return scanned
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether no entry is damaged, and there is one: then a file without an entry never was a datum."""
+        return bool(self._spans) and self.damage is None and not self.skipped
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._spans
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._spans)
+
+    def frame(self, number: int) -> bytes:
+        """Return the entry of a file as a frame."""
+        position, size, _ = self._spans[number]
+        return self._file.read(position, size)
+
+    def has_size(self, number: int, size: int) -> bool:
+        """Return whether there is an entry for a file of this size."""
+        try:
+            return number in self and self.get(number).size == size
+        except FrameCorrupt:
+            return False
+
+    def checksum(self, number: int) -> int:
+        """Return the CRC-32 of a file. It was verified when `.metadata` was read."""
+        return self._spans[number][2]
+
+    def get(self, number: int) -> MetadataEntry:
+        """Return the entry of a file.
+
+        Raises:
+            KeyError: it does not exist.
+            FrameCorrupt: it is damaged.
+        """
+        content = bytes(frame.decode(self.frame(number)))
+        _, size, checksum = _BEGIN.unpack_from(content)
+        return MetadataEntry(size, checksum, content[_BEGIN.size :])
+
+
+def _end_of_damaged(data: bytes) -> int:
+    """Return the size of the damaged entry at the beginning of `data`; 0 if both of its lengths are damaged."""
+    size = frame.length(data)
+    if frame.has_two_lengths(data, _LONGEST):
+        return size
+    if frame.OVERHEAD < size < len(data) and frame.is_whole(data, size, _LONGEST):
+        return size
+    for end in range(frame.OVERHEAD + 1, min(len(data), _LONGEST)):
+        if frame.length(data[end - 4 : end]) == end and frame.is_whole(data, end, _LONGEST):
+            return end
+    return 0
+
+
+def end_of_entries(folder: Directory, name: str, end: End) -> int:
+    """Return the position in `.metadata` for the next entry; anything after that is a torn entry.
+
+    Raises:
+        SegmentCorrupt: it is damaged in another way.
+    """
+    try:
+        file = folder.open_to_read(METADATA)
+    except FileNotFoundError:
+        return 0
+    size = file.size()
+    for known in (end.size, size):
+        if 0 < known <= size and _is_end_of_entry(file, known):
+            return known
+    entries = MetadataFile(file)
+    rest = file.read(entries.end, _LONGEST + 1)
+    if entries.damage is None or entries.damage.torn or not rest.strip(b"\0"):
+        return entries.end
+    raise SegmentCorrupt(
+        f"cannot append to {folder.path}: {METADATA} is damaged at byte {entries.end}: {entries.damage.reason}",
+        hint=f"Restore {METADATA} from a backup.",
+        segment=name,
+    )
+
+
+def _is_end_of_entry(file: ReadableFile, position: int) -> bool:
+    size = frame.length(file.read(position - 4, 4)) if position >= frame.OVERHEAD else 0
+    if not frame.OVERHEAD < size <= min(position, _LONGEST):
+        return False
+    return frame.walk_back(file.read(position - size, size), max_size=_LONGEST) == 0
+
+
+def seen_in(folder: Directory, facts: Facts, size: int) -> Seen:
+    """Compare the directory of a segment with the facts in the index; read at most the tail of `.metadata`.
+
+    The files of the data are not looked at: who reads one compares its checksum with its entry.
+
+    Args:
+        size: bytes of `.metadata` at the last commit.
+    """
+    sequence = folder.stat(SEQUENCE)
+    is_untouched = sequence is not None and Committed(0, facts, range(0)).is_untouched(sequence)
+    entries = None
+    with contextlib.suppress(FileNotFoundError):
+        entries = folder.open_to_read(METADATA)
+    if (0 if entries is None else entries.size()) < size:
+        return Seen.OTHER
+    if facts.tail is None:
+        return Seen.UNTOUCHED if is_untouched else Seen.UNKNOWN
+    if entries is None or tail_of(entries, size, range(0)) != facts.tail:
+        return Seen.OTHER
+    return Seen.UNTOUCHED if is_untouched else Seen.SAME_TAIL
+
+
+def is_refused(folder: Directory, facts: Facts) -> bool:
+    """Return whether a fix has found none of the segment's data in the directory with this `.metadata`."""
+    entries = folder.stat(METADATA)
+    return entries is not None and Committed(0, facts, range(0)).is_refused(entries)
+
+
+def seen_with_files(folder: Directory, facts: Facts, size: int, stats: int | None) -> Seen:
+    """Compare the directory of a segment with the facts in the index, its files included.
+
+    Args:
+        size: bytes of `.metadata` at the last commit.
+        stats: what `checksum_of_stats` returns.
+
+    Returns:
+        SAME_TAIL if a file was touched, exchanged, added or removed: then only reading all of them shows what they are.
+    """
+    seen = seen_in(folder, facts, size)
+    if facts.checksum is None or seen in (Seen.OTHER, Seen.UNKNOWN):
+        return seen
+    return seen if stats == facts.checksum else Seen.SAME_TAIL
+
+
+def facts_in(folder: Directory, name: str, end: End) -> Facts:
+    """Return the facts of a segment's directory; see `seen_in`."""
+    sequence, tail = folder.stat(SEQUENCE), None
+    with contextlib.suppress(FileNotFoundError):
+        tail = tail_of(folder.open_to_read(METADATA), end.size, range(0))
+    stats = checksum_of_stats(entries_of(folder, name), end.length)
+    return Facts(tail=tail, checksum=stats) if sequence is None else facts_of(sequence, tail, stats)
+
+
+def checksum_of_stats(files: Mapping[int, Entry], length: int) -> int:
+    """Return the checksum that shows whether somebody has touched, exchanged, added or removed a file of a segment.
+
+    Args:
+        files: by their number.
+        length: the number after the last one that counts.
+    """
+    counted = ((number, files[number]) for number in sorted(files) if number < length)
+    return int(extend(0, b"".join(stat_of(number, at.size, at.mtime, at.inode) for number, at in counted)))
+
+
+def stat_of(number: int, size: int, mtime: int, inode: int) -> bytes:
+    """Return what `checksum_of_stats` sums up of a file."""
+    return _STAT.pack(number, size, mtime, inode & INTEGER_MAX)
+
+
+def complete_folder(directory: Directory, name: str, generation: int, committed: Committed) -> None:
+    """Give the directory of a generation its name, if that is left to do.
+
+    Only if it agrees with the facts in the index. Another directory at NAME, which does not, is moved to quarantine.
+
+    Args:
+        committed: the facts, and the bytes of `.metadata` at the last commit.
+
+    Durability: the rename is synced.
+    """
+    alias = hidden(name, generation)
+    there = directory.stat(alias)
+    if there is None or not stat.S_ISDIR(there.st_mode) or not agrees(directory, alias, committed):
+        return
+    if directory.stat(name) is not None:
+        if agrees(directory, name, committed):
+            return
+        quarantine.keep(directory, name, verb="open", why=f"generation {generation} of the segment takes its place")
+    directory.rename(alias, name)
+
+
+def hide(directory: Directory, name: str, generation: int, committed: Committed) -> None:
+    """Move the directory of a generation to its hidden name, where readers still find it.
+
+    A directory that is not the generation goes to quarantine.
+
+    Durability: the rename is synced.
+    """
+    if agrees(directory, name, committed):
+        directory.rename(name, hidden(name, generation))
+    else:
+        why = f"generation {generation} of the segment was dropped, and it is not that"
+        quarantine.keep(directory, name, verb="repack", why=why)
+
+
+def leave_folder(directory: Directory, name: str, generation: int, committed: Committed) -> None:
+    """Do as `ondisk.segments.generations.leave` with a directory."""
+    if agrees(directory, name, committed):
+        mark_moved(directory, name, generation)
+        directory.rename(name, hidden(name, generation))
+
+
+def agrees(directory: Directory, path: str, committed: Committed) -> bool:
+    """Return whether a directory may be the one that the index describes."""
+    try:
+        with directory.inside(path) as folder:
+            return seen_in(folder, committed.facts, committed.size) is not Seen.OTHER
+    except (FileNotFoundError, StorageError):
+        return False
+
+
+def discard_folder(directory: Directory, name: str, path: str) -> None:
+    """Remove the directory of a segment with its files, unless it contains other files.
+
+    First an empty `.metadata.new` is written, so that `scan` does not treat the files as lost after a crash.
+
+    Args:
+        path: of the directory.
+    """
+    found = directory.stat(path)
+    if found is None or not stat.S_ISDIR(found.st_mode):
+        return
+    with directory.inside(path) as folder:
+        folder.discard(NEW_METADATA)
+        with contextlib.suppress(DiskFull):  # as long as the index exists, entries without a file do no harm
+            folder.create_file(NEW_METADATA).close()
+        folder.discard(*(file_name(name, number) for number in files_of(folder, name)))
+        folder.discard(METADATA, NEW_METADATA, SEQUENCE)
+    directory.remove_directory(path)
+
+
+def recover_folders(
+    directory: Directory,
+    name: str,
+    generations: list[int],
+    current: tuple[int, Committed] | None,
+    *,
+    unread: bool,
+    trusted: bool,
+) -> list[int]:
+    """Finish what a crash interrupted with one segment; see `ondisk.segments.generations.recover`.
+
+    Returns:
+        The generations that are still needed.
+    """
+    known = None if current is None else current[0]
+    if current is not None and known in generations:
+        complete_folder(directory, name, *current)
+    others = [generation for generation in generations if generation != known]
+    if not unread or not trusted:
+        return others
+    for generation in others:
+        alias = hidden(name, generation)
+        directory.discard(alias + MOVED)
+        if retire(directory, name, generation):
+            continue
+        discard_folder(directory, name, alias)
+        if directory.stat(alias) is not None:
+            why = "files that are not the segment's were in its directory, which was removed"
+            quarantine.keep(directory, alias, verb="repack", why=why, of=name)
+    return []

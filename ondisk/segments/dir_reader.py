@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import chain
@@ -12,12 +11,9 @@ from zlib_ng.zlib_ng import crc32
 
 from ondisk.errors import FrameCorrupt, SegmentCorrupt, SegmentMissing
 from ondisk.filesystem import Directory, ReadableFile
-from ondisk.segments.dir import file_name, open_directory, verify
-from ondisk.segments.dir_facts import is_refused, seen_in
-from ondisk.segments.facts import Committed, Seen
-from ondisk.segments.file_errors import changed, restore_or_salvage
+from ondisk.segments.dir import METADATA, MetadataFile, file_name, is_refused, open_directory, seen_in, verify
+from ondisk.segments.facts import Committed, Seen, changed, drop_oldest, restore_or_salvage
 from ondisk.segments.generations import LOOKS, hidden, kept
-from ondisk.segments.metadata_file import METADATA, MetadataFile
 from ondisk.segments.places import elsewhere
 
 Known: TypeAlias = Callable[[], Committed]
@@ -55,7 +51,8 @@ class DirReader:
         for place in chain((alias, name) * LOOKS, (kept(name, generation),), elsewhere(self._directory, name)):
             folder = self._inside(place)
             if folder is not None and seen_in(folder, committed.facts, committed.size) is not Seen.OTHER:
-                self._keep_open(generation, folder)
+                self._folders[generation] = folder
+                drop_oldest(self._folders, self._most)
                 return folder
             other = folder or other
         if other is None:
@@ -115,9 +112,7 @@ class DirReader:
             entries = MetadataFile.of(self.folder_of(generation, name, known))
             if entries is not None:
                 self._entries[generation] = entries
-                while len(self._entries) > _KEPT:
-                    with contextlib.suppress(KeyError):  # another thread removed it
-                        self._entries.popitem(last=False)
+                drop_oldest(self._entries, _KEPT)
         if entries is None or number not in entries:
             raise self._unreadable(name, number, "it has no entry")
         return entries
@@ -137,12 +132,6 @@ class DirReader:
             if not is_known:
                 raise
         return self.folder_of(generation, name, known).open_to_read(file)
-
-    def _keep_open(self, generation: int, folder: Directory) -> None:
-        self._folders[generation] = folder
-        while len(self._folders) > self._most:
-            with contextlib.suppress(KeyError):  # another thread removed it
-                self._folders.popitem(last=False)
 
     def _inside(self, name: str) -> Directory | None:
         try:

@@ -14,13 +14,25 @@ from ondisk import frame
 from ondisk.errors import OndiskError, SegmentMissing
 from ondisk.filesystem import Directory
 from ondisk.segment import Block, End, Facts, Laid, Layout, Start
-from ondisk.segments.dir import COPY, SEQUENCE, file_name, number_of, open_directory, read_sequence, write_sequence
-from ondisk.segments.dir_facts import seen_in, stat_of
-from ondisk.segments.dir_generations import complete_folder, discard_folder
-from ondisk.segments.facts import Committed, Seen, facts_of, tail_of
-from ondisk.segments.file_errors import changed
+from ondisk.segments.dir import (
+    COPY,
+    METADATA,
+    SEQUENCE,
+    MetadataFile,
+    complete_folder,
+    discard_folder,
+    encode_entry,
+    end_of_entries,
+    file_name,
+    number_of,
+    open_directory,
+    read_sequence,
+    seen_in,
+    stat_of,
+    write_sequence,
+)
+from ondisk.segments.facts import Committed, Seen, changed, facts_of, tail_of
 from ondisk.segments.generations import hidden
-from ondisk.segments.metadata_file import METADATA, MetadataFile, encode_entry, end_of_entries
 
 _MANY = 32  # files of a batch; fewer are synced one by one
 

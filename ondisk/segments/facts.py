@@ -15,11 +15,17 @@ do not count: an append may be running, and an end mark is overwritten by the ne
 
 from __future__ import annotations
 
+import contextlib
 import os
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ondisk.datum import INTEGER_MAX
+from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing, command
+from ondisk.filesystem import Directory
 from ondisk.segment import Facts, SegmentFile
 
 TAIL = 4096
@@ -28,7 +34,8 @@ TAIL = 4096
 NO_TAIL = -1
 """In place of the checksum of a tail: no file ends like that, so each must be read before it is believed."""
 
-_PIECE = 128 * 1024
+_PIECE = 128 * 1024  # bytes
+_REMEMBERED = 1_000  # files
 _SECOND = 1_000_000_000
 
 
@@ -173,3 +180,137 @@ def checksum_of(file: SegmentFile, size: int, mutable: range, begin: int = 0, be
 def tail_of(file: SegmentFile, size: int, mutable: range) -> int:
     """Return the CRC-32C of the last `TAIL` bytes before `size`, or of all bytes if they are fewer."""
     return checksum_of(file, size, mutable, max(0, size - TAIL))
+
+
+def changed(directory: Directory, name: str, *, is_refused: bool = False) -> SegmentCorrupt:
+    """Return the error for a file that is not the one that the index describes.
+
+    Args:
+        is_refused: a fix has read it, and found none of the segment's data.
+    """
+    path, how = directory.path / name, "another program has changed or replaced it"
+    hint = f"{command('fix', directory.path, '--yes')} reads it into the index, or says why not"
+    hint += "; or restore the file from a backup."
+    if is_refused:
+        how, hint = f"{how}, and none of its data can be read", restore_or_salvage(directory, name)
+    return SegmentCorrupt(f"{path} is not the file that the index describes: {how}", hint=hint, segment=name)
+
+
+def restore_or_salvage(directory: Directory, name: str) -> str:
+    """Return the hint of an error about a damaged segment."""
+    inner = os.path.relpath(directory.path / name, directory.path)
+    whole = command("fix", directory.path, "--salvage", inner, "--yes")
+    return f"Restore the file from a backup; or {whole} keeps what is whole of it."
+
+
+def missing(directory: Directory, name: str) -> SegmentMissing:
+    """Return the error for a segment that is not on disk."""
+    how = f"{command('fix', directory.path, '--yes')} removes them from the index, or says why not"
+    hint = f"Mount its disk, or restore it from a backup. If its data are lost, {how}."
+    return SegmentMissing(f"{directory.path / name} is in the index but not on disk", hint=hint, segment=name)
+
+
+def too_short(directory: Directory, name: str, size: int, wanted: int) -> SegmentCorrupt:
+    """Return the error for a file that ends before bytes that the index knows."""
+    path = directory.path / name
+    return SegmentCorrupt(
+        f"{path} ends at byte {size}, but the index has data up to byte {wanted}",
+        hint=restore_or_salvage(directory, name),
+        segment=name,
+        size=size,
+        wanted=wanted,
+    )
+
+
+def located(error: OndiskError, place: object) -> OndiskError:
+    """Return the same error with the place before its message."""
+    return type(error)(f"{place}: {error.message}", hint=error.hint, **error.context)
+
+
+class _Pieces(NamedTuple):
+    """The checksums of the pieces of a file.
+
+    Attributes:
+        size: bytes that were read.
+        checksum: of all of them.
+        each: of each piece; the last one may be shorter.
+    """
+
+    size: int = 0
+    checksum: int = 0
+    each: Sequence[int] = ()
+
+    def upto(self, file: SegmentFile, committed: Committed) -> _Pieces:
+        """Return those of all committed bytes, after reading the bytes that these do not cover."""
+        at, checksum, each = self.size, self.checksum, array("Q", self.each)
+        while at < committed.size:
+            end = min(committed.size, at - at % _PIECE + _PIECE)
+            if not (content := file.read(at, end - at)):
+                break
+            checksum = add_to_checksum(content, at, committed.mutable, checksum)
+            if at % _PIECE:
+                each[-1] = add_to_checksum(content, at, committed.mutable, each[-1])
+            else:
+                each.append(add_to_checksum(content, at, committed.mutable))
+            at += len(content)
+        return _Pieces(at, checksum, each)
+
+    def has(self, file: SegmentFile, committed: Committed, spans: Iterable[tuple[int, int]]) -> bool:
+        """Return whether the pieces of some bytes still have their checksums.
+
+        Args:
+            spans: offset and end of bytes, all of them before `size`.
+        """
+        for place in sorted({place for begin, end in spans for place in range(begin // _PIECE, -(-end // _PIECE))}):
+            begin = place * _PIECE
+            content = file.read(begin, min(_PIECE, self.size - begin))
+            if place >= len(self.each) or add_to_checksum(content, begin, committed.mutable) != self.each[place]:
+                return False
+        return True
+
+
+class WholeFiles:
+    """Compares bytes of segments with the checksums of whole segments, without reading whole segments each time.
+
+    A segment has one checksum of all its committed bytes. When it was compared once, checksums of its pieces are known
+    that are as good: after that, only the pieces with the wanted bytes are read, and what was appended. Threads may
+    share it.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[int, _Pieces] = OrderedDict()  # by generation
+
+    def holds(
+        self, generation: int, file: SegmentFile, committed: Committed, spans: Iterable[tuple[int, int]]
+    ) -> bool | None:
+        """Return whether bytes of a file are those that were committed; None if the index has recorded no checksum.
+
+        Args:
+            spans: offset and end of the bytes. All committed bytes are compared if that was not done before.
+
+        Cost: reads the pieces with these bytes, and the bytes that were not read before.
+        """
+        if committed.facts.checksum is None:
+            return None
+        known = self._known.get(generation)
+        if known is not None and known.size < committed.size:
+            known = self._whole(generation, known.upto(file, committed), committed)
+        if known is not None and known.has(file, committed, spans):  # perhaps of an older snapshot
+            return True
+        return self._whole(generation, _Pieces().upto(file, committed), committed) is not None
+
+    def _whole(self, generation: int, pieces: _Pieces, committed: Committed) -> _Pieces | None:
+        """Return pieces, and remember them, if they are the committed bytes; else forget what is known of the file."""
+        self._known.pop(generation, None)
+        if (pieces.size, pieces.checksum) != (committed.size, committed.facts.checksum):
+            return None
+        self._known[generation] = pieces
+        drop_oldest(self._known, _REMEMBERED)
+        return pieces
+
+
+def drop_oldest(kept: OrderedDict[int, Any], most: int) -> None:
+    """Remove the values that were kept first, if there are more than `most`. Threads may share them."""
+    while len(kept) > most:
+        with contextlib.suppress(KeyError):  # another thread removed it
+            kept.popitem(last=False)

@@ -24,7 +24,7 @@ To replace a segment of generation 17 by generation 18:
        that were planned before; see `ondisk.segments.replaced`.
 
 A dir segment is a directory, which cannot replace another one: instead of 2, NAME is renamed to `.NAME.17`. See
-`ondisk.segments.dir_generations`.
+`ondisk.segments.dir`.
 
 To move a segment of generation 17 to another folder, as generation 18 of another name:
 
@@ -81,6 +81,16 @@ _NUMBERED = re.compile(r"[0-9]+\.[a-z0-9]+")
 """The names of the segments of a sequence, which are in the dataset's directory, beside files of other kinds."""
 
 
+def parent_of(name: str) -> str:
+    """Return the folder of a file, relative to the dataset; empty for the dataset's own."""
+    return name.rpartition("/")[0]
+
+
+def below(folder: str, last: str) -> str:
+    """Return the name of a file in a folder."""
+    return f"{folder}/{last}" if folder else last
+
+
 def hidden(name: str, generation: int) -> str:
     """Return the hidden name of one generation of a segment."""
     parent, slash, last = name.rpartition("/")
@@ -134,10 +144,10 @@ def link_old(directory: Directory, name: str, generation: int, committed: Commit
     """
     with contextlib.suppress(FileExistsError):
         directory.link(name, hidden(name, generation))
-    directory.sync(_parent(name))
+    directory.sync(parent_of(name))
     if committed is not None and not _is_committed(directory, hidden(name, generation), committed):
         set_aside(directory, name, generation, verb="repack")
-        directory.sync(_parent(name))
+        directory.sync(parent_of(name))
 
 
 def move_old(directory: Directory, name: str, generation: int, committed: Committed) -> None:
@@ -170,7 +180,7 @@ def mark_moved(directory: Directory, name: str, generation: int) -> None:
     mark = hidden(name, generation) + MOVED
     directory.discard(mark)
     directory.create_file(mark).close()
-    directory.sync(_parent(name))
+    directory.sync(name.rpartition("/")[0])
 
 
 def reveal(directory: Directory, new: Iterable[tuple[str, int]]) -> None:
@@ -192,7 +202,7 @@ def reveal(directory: Directory, new: Iterable[tuple[str, int]]) -> None:
         except (StorageError, ReadOnly):  # the filesystem has no links
             is_linked = False
         if is_linked:
-            linked.setdefault(_parent(name), []).append(alias)
+            linked.setdefault(parent_of(name), []).append(alias)
         elif directory.stat(name) is None:
             directory.rename(alias, name)
     for parent, aliases in linked.items():
@@ -211,7 +221,7 @@ def complete(directory: Directory, name: str, generation: int, committed: Commit
         return
     found = directory.stat(name)
     if found is None:  # a process that was killed may just have moved another file to quarantine
-        directory.sync(_parent(name))
+        directory.sync(parent_of(name))
     elif not _is_generation(directory, name, found.st_ino):
         from ondisk.segments import quarantine  # here, as it is rarely needed
 
@@ -255,7 +265,7 @@ def set_aside(directory: Directory, name: str, generation: int, *, verb: str) ->
     if directory.stat(alias) is None:
         return
     if _same(directory, name, alias):
-        directory.sync(_parent(name))
+        directory.sync(parent_of(name))
         directory.discard(alias)
     else:
         from ondisk.segments import quarantine
@@ -279,7 +289,7 @@ def left_behind(directory: Directory) -> dict[str, list[int]]:
             continue  # they stay there until somebody may read the directory; a check reports it
         for name in names:
             if (matched := _HIDDEN.fullmatch(name)) and (parent[-2:].isdigit() or _NUMBERED.fullmatch(matched[1])):
-                found.setdefault(f"{parent}/{matched[1]}" if parent else matched[1], []).append(int(matched[2]))
+                found.setdefault(below(parent, matched[1]), []).append(int(matched[2]))
     return {name: sorted(generations) for name, generations in found.items()}
 
 
@@ -330,7 +340,7 @@ def recover(
     generations = [generation for generation in generations if _is_file(directory, hidden(name, generation))]
     if not generations:
         return []
-    directory.sync(_parent(name))
+    directory.sync(parent_of(name))
     known = None if current is None else current[0]
     if current is not None and known in generations:
         complete(directory, name, *current)
@@ -361,7 +371,3 @@ def _is_committed(directory: Directory, name: str, committed: Committed) -> bool
 def _same(directory: Directory, name: str, other: str) -> bool:
     one, two = directory.stat(name), directory.stat(other)
     return one is not None and two is not None and one.st_ino == two.st_ino
-
-
-def _parent(name: str) -> str:
-    return name.rpartition("/")[0]

@@ -24,8 +24,9 @@ A record contains, as the values of one JSON object:
     length    bytes of a piece
 
 The record is written and synced before the item gets its name, and removed after it. So a crash leaves a record without
-an item, or a half-made copy under a hidden name; `remove_leftovers` removes both. Other people can change records, too.
-An item whose record is missing or unusable is listed with an unknown reason, see `ondisk.segments.quarantine_items`.
+an item, or a half-made copy under a hidden name; `remove_leftovers` removes both. Other people can change what is here,
+so nothing is believed that ondisk would not have written: an item whose record is missing or unusable is listed with an
+unknown reason.
 
 The caller must hold the writers' lock to change anything. Names are relative to the dataset.
 """
@@ -36,20 +37,73 @@ import contextlib
 import errno
 import json
 import os
+import re
+import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from ondisk.errors import OndiskError
-from ondisk.filesystem import Directory, Entry, ReadableFile
-from ondisk.segments.quarantine_items import FOLDER, ITEM, RECORD, Item, below, folders, size_of
+from ondisk.errors import InvalidInput, OndiskError, StorageError
+from ondisk.filesystem import Directory, Entry, ReadableFile, components
+from ondisk.segments.generations import below, parent_of
+from ondisk.segments.places import places
+from ondisk.step import ARCHIVE
 
-_LONGEST = 160  # bytes of a segment's name in the name of an item; file names have at most 255
-_NO_LINK = (errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
+FOLDER = ".quarantine"
+RECORD = ".json"
+"""What follows the name of an item in that of its record."""
 
+ITEM = re.compile(r"([0-9]{8}T[0-9]{6}\.[0-9]{6})Z-(.+?)(?:@([0-9]{1,18})-([0-9]{1,18}))?", re.DOTALL)
+"""The name of an item: time, file, offset and length."""
 
 EMPTIED = "it is empty, and the index that was lost may have known data of it"
 """Why an empty segment is kept."""
+
+UNKNOWN = "unknown: the item has no usable record"
+
+_LONGEST = 160  # bytes of a segment's name in the name of an item; file names have at most 255
+_NO_LINK = (errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
+_RECORD_LIMIT = 64 * 1024  # bytes
+_TEXTS = ("segment", "file", "verb", "why")
+_DEEPEST = 16  # levels of folders that are searched, as for segments
+
+
+class Item(NamedTuple):
+    """A file, a folder or a piece of a file in quarantine.
+
+    Attributes:
+        name: of the item, relative to the dataset.
+        segment: the segment that the bytes belong to.
+        file: the file that was kept, relative to the segment's folder.
+        time: when it was kept; None if its name does not say so.
+        size: bytes on disk now.
+        why: the reason.
+        verb: what kept it; empty if that is not known.
+        offset: where the piece began in the file; None for a whole file or folder.
+        length: bytes of the piece; None for a whole file or folder.
+    """
+
+    name: str
+    segment: str
+    file: str
+    time: datetime | None
+    size: int
+    why: str
+    verb: str
+    offset: int | None = None
+    length: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a whole segment, or a generation of one."""
+        return self.offset is None and "/" not in self.file
+
+
+class Total(NamedTuple):
+    """What is in quarantine: the number of items, and their bytes."""
+
+    items: int
+    bytes: int
 
 
 def keep(directory: Directory, name: str, *, verb: str, why: str, of: str | None = None) -> str:
@@ -69,7 +123,7 @@ def keep(directory: Directory, name: str, *, verb: str, why: str, of: str | None
     """
     with _reserved(directory, _record_of(directory, name, of, verb, why)) as item:
         directory.rename(name, item)
-    directory.sync(_parent(name))
+    directory.sync(parent_of(name))
     return item
 
 
@@ -88,15 +142,9 @@ def link(directory: Directory, name: str, *, verb: str, why: str, of: str | None
         FileNotFoundError: nothing has this name.
         StorageError: something cannot be linked, and is not a regular file that could be copied.
     """
-    with _reserved(directory, _record_of(directory, name, of, verb, why)) as item:
-        if _kind(directory, name) == "directory":
-            with _staged(directory, item) as staged:
-                _repeat(directory, name, directory, staged, may_link=True)
-        elif _linked(directory, name, item):
-            directory.sync(_parent(item))
-        else:
-            with _staged(directory, item) as staged:
-                _copy_file(directory, name, directory, staged)
+    record = _record_of(directory, name, of, verb, why)
+    with _reserved(directory, record) as item, _staged(directory, item) as staged:
+        _repeat(directory, name, directory, staged, may_link=True)
     return item
 
 
@@ -131,8 +179,8 @@ def drop(directory: Directory, name: str) -> None:
     """
     _remove(directory, name)
     directory.discard(name + RECORD)
-    directory.sync(_parent(name))
-    directory.remove_directory(_parent(name))
+    directory.sync(parent_of(name))
+    directory.remove_directory(parent_of(name))
 
 
 def export(directory: Directory, name: str, target: Directory, alias: str) -> None:
@@ -147,10 +195,7 @@ def export(directory: Directory, name: str, target: Directory, alias: str) -> No
     if target.stat(alias) is not None:
         raise FileExistsError(alias)
     try:
-        if _kind(directory, name) == "directory":
-            _repeat(directory, name, target, alias, may_link=False)
-        else:
-            _copy_file(directory, name, target, alias)
+        _repeat(directory, name, target, alias, may_link=False)
         target.sync()
     except FileExistsError:  # somebody else created it meanwhile
         raise
@@ -170,14 +215,15 @@ def restore(directory: Directory, item: Item) -> str:
     """
     if directory.stat(item.segment) is not None:
         raise FileExistsError(item.segment)
-    if _kind(directory, item.name) != "directory" and _linked(directory, item.name, item.segment):
-        directory.sync(_parent(item.segment))
+    found = directory.stat(item.name)
+    if not (found and stat.S_ISDIR(found.st_mode)) and _linked(directory, item.name, item.segment):
+        directory.sync(parent_of(item.segment))
         directory.unlink(item.name)
     else:
         directory.rename(item.name, item.segment)
     directory.discard(item.name + RECORD)
-    directory.sync(_parent(item.name))
-    directory.remove_directory(_parent(item.name))
+    directory.sync(parent_of(item.name))
+    directory.remove_directory(parent_of(item.name))
     return item.segment
 
 
@@ -197,12 +243,11 @@ def _record_of(directory: Directory, name: str, of: str | None, verb: str, why: 
     found = directory.stat(name)
     if found is None:
         raise FileNotFoundError(name)
-    size = size_of(directory, name, Entry.of(name, found))
-    return _record(of or name, name, verb, why, size, found.st_mtime_ns)
+    return _record(of or name, name, verb, why, size_of(directory, name), found.st_mtime_ns)
 
 
 def _record(segment: str, name: str, verb: str, why: str, size: int, mtime: int) -> dict[str, Any]:
-    folder = _parent(segment)
+    folder = parent_of(segment)
     file = name.removeprefix(f"{folder}/") if folder else name
     return {"segment": segment, "file": file, "verb": verb, "why": why, "size": size, "mtime": mtime}
 
@@ -213,7 +258,7 @@ def _reserved(directory: Directory, record: dict[str, Any]) -> Iterator[str]:
 
     Removes the record if the block raises an error before the item exists.
     """
-    folder = below(_parent(record["segment"]), FOLDER)
+    folder = below(parent_of(record["segment"]), FOLDER)
     label = _label(record)
     time = datetime.now(UTC)
     while True:
@@ -261,18 +306,29 @@ def _staged(directory: Directory, item: str) -> Iterator[str]:
 
 
 def _repeat(directory: Directory, name: str, target: Directory, alias: str, *, may_link: bool) -> None:
-    """Link or copy everything in a folder into a new folder, and sync that and all below it."""
-    waiting = [(name, alias)]
+    """Link or copy a file, or a folder and everything in it, to a new one; sync copies and folders."""
+    folders = []
+    for path, entry in _tree(directory, name):
+        to = alias + path.removeprefix(name)
+        if entry.kind == "directory":
+            target.inside(to, make=True).close()
+            folders.append(to)
+        elif not (may_link and _linked(directory, path, to)):
+            file = directory.open_to_read(path)
+            _copy(file, 0, file.size(), target, to)
+    for folder in folders:
+        target.sync(folder)
+
+
+def _tree(directory: Directory, name: str) -> Iterator[tuple[str, Entry]]:
+    """Yield a file, or a folder before everything in it; nothing if it does not exist."""
+    found = directory.stat(name)
+    waiting = [] if found is None else [(name, Entry.of(name, found))]
     while waiting:
-        from_, to = waiting.pop()
-        target.inside(to, make=True).close()
-        for entry in directory.entries(from_):
-            before, after = f"{from_}/{entry.name}", f"{to}/{entry.name}"
-            if entry.kind == "directory":
-                waiting.append((before, after))
-            elif not (may_link and _linked(directory, before, after)):
-                _copy_file(directory, before, target, after)
-        target.sync(to)
+        path, entry = waiting.pop()
+        yield path, entry
+        if entry.kind == "directory":
+            waiting += ((f"{path}/{each.name}", each) for each in directory.entries(path))
 
 
 def _linked(directory: Directory, name: str, alias: str) -> bool:
@@ -289,11 +345,6 @@ def _linked(directory: Directory, name: str, alias: str) -> bool:
         return False
 
 
-def _copy_file(directory: Directory, name: str, target: Directory, alias: str) -> None:
-    file = directory.open_to_read(name)
-    _copy(file, 0, file.size(), target, alias)
-
-
 def _copy(file: ReadableFile, offset: int, length: int, target: Directory, alias: str) -> None:
     """Copy bytes of a file to a new one, and sync that."""
     with target.create_file(alias) as copy:
@@ -303,24 +354,143 @@ def _copy(file: ReadableFile, offset: int, length: int, target: Directory, alias
 
 def _remove(directory: Directory, name: str) -> None:
     """Remove a file, or a folder with everything in it; nothing if it does not exist."""
-    if _kind(directory, name) != "directory":
-        directory.discard(name)
-        return
-    found = [name]
-    for folder in found:  # grows meanwhile
-        for entry in directory.entries(folder):
-            if entry.kind == "directory":
-                found.append(f"{folder}/{entry.name}")
-            else:
-                directory.discard(f"{folder}/{entry.name}")
-    for folder in reversed(found):
+    folders = []
+    for path, entry in _tree(directory, name):
+        if entry.kind == "directory":
+            folders.append(path)
+        else:
+            directory.discard(path)
+    for folder in reversed(folders):
         directory.remove_directory(folder)
 
 
-def _kind(directory: Directory, name: str) -> str | None:
-    found = directory.stat(name)
-    return None if found is None else Entry.of(name, found).kind
+def items(directory: Directory) -> Iterator[Item]:
+    """Yield all items in quarantine, by folder, the oldest first.
+
+    Raises:
+        StorageError: a quarantine cannot be read.
+
+    Cost: lists the folders of the dataset, and reads one record for each item.
+    """
+    for folder in folders(directory):
+        for entry in _found(directory, folder):
+            yield _item(directory, folder, entry)
 
 
-def _parent(name: str) -> str:
-    return name.rpartition("/")[0]
+def find(directory: Directory, name: str) -> Item | None:
+    """Return the item with a name; None without one.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    folder, _, last = name.rpartition("/")
+    try:
+        *above, quarantine = components(folder)
+        found = None if any(each.startswith(".") for each in above if each != ARCHIVE) else directory.stat(name)
+    except InvalidInput:
+        return None
+    if found is None or quarantine != FOLDER or not _is_item(last):
+        return None
+    return _item(directory, folder, Entry.of(last, found))
+
+
+def total(directory: Directory) -> Total:
+    """Return the number of items in quarantine, and their bytes.
+
+    Raises:
+        StorageError: a quarantine cannot be read.
+
+    Cost: lists the folders of the dataset; reads no record.
+    """
+    sizes = [
+        size_of(directory, f"{folder}/{entry.name}")
+        for folder in folders(directory)
+        for entry in _found(directory, folder)
+    ]
+    return Total(len(sizes), sum(sizes))
+
+
+def folders(directory: Directory) -> list[str]:
+    """Return the folders of all quarantines, in order of names.
+
+    Skips folders that cannot be listed: check reports them.
+    """
+    found = []
+    waiting = ["", *(name.rstrip("/") for name, each in places(directory).items() if each.why_away is None)]
+    while waiting:
+        parent = waiting.pop()
+        try:
+            names = [] if _is_dir_segment(directory, parent) else directory.folders(parent)
+        except StorageError:
+            continue
+        for last in names:
+            name = below(parent, last)
+            if last == FOLDER:
+                found.append(name)
+            elif not last.startswith(".") and name.count("/") < _DEEPEST:
+                waiting.append(name)
+    return sorted(found)
+
+
+def _is_dir_segment(directory: Directory, name: str) -> bool:
+    """Return whether a folder holds data: it may contain many files, and no quarantine."""
+    if "." not in name.rpartition("/")[2]:
+        return False
+    from ondisk.segments.dir import METADATA  # here, as few datasets have dir segments
+
+    return directory.stat(f"{name}/{METADATA}") is not None
+
+
+def _found(directory: Directory, folder: str) -> Iterator[Entry]:
+    """Yield the items in one quarantine, in order of names, and so of times."""
+    for entry in directory.entries(folder):
+        if _is_item(entry.name):
+            yield entry
+
+
+def _is_item(last: str) -> bool:
+    return not last.startswith(".") and not last.endswith(RECORD)
+
+
+def _item(directory: Directory, folder: str, entry: Entry) -> Item:
+    """Describe an item by its record; by its name if the record is not usable."""
+    name, parent = f"{folder}/{entry.name}", folder.rpartition("/")[0]
+    size = size_of(directory, name)
+    time = None
+    record: dict[str, Any] = {"segment": entry.name, "file": entry.name, "verb": "", "why": UNKNOWN}
+    if matched := ITEM.fullmatch(entry.name):
+        record["segment"] = record["file"] = matched[2]
+        with contextlib.suppress(ValueError):
+            time = datetime.strptime(matched[1], "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC)
+        if matched[3] is not None:
+            record |= {"offset": int(matched[3]), "length": int(matched[4])}
+    record = _read_record(directory, name + RECORD) or record
+    last = record["segment"].rpartition("/")[2]  # the folder is where the item is now: somebody may have renamed it
+    file, why, verb = record["file"], record["why"], record["verb"]
+    return Item(name, below(parent, last), file, time, size, why, verb, record.get("offset"), record.get("length"))
+
+
+def _read_record(directory: Directory, name: str) -> dict[str, Any] | None:
+    """Return a record; None if it is missing, or cannot be one that ondisk wrote."""
+    try:
+        record = json.loads(directory.read(name, _RECORD_LIMIT))
+    except (OndiskError, OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict) or not all(isinstance(record.get(key), str) for key in _TEXTS):
+        return None
+    piece = [record[key] for key in ("offset", "length") if record.get(key) is not None]
+    if len(piece) == 1 or not all(type(number) is int and 0 <= number < 2**63 for number in piece):
+        return None
+    try:
+        for key in _TEXTS:
+            record[key].encode(errors="surrogateescape")
+        components(record["file"])
+        last = components(record["segment"])[-1]
+    except (InvalidInput, UnicodeError):
+        return None
+    return None if last == "." else record
+
+
+def size_of(directory: Directory, name: str) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
+    return sum(entry.size for _, entry in _tree(directory, name) if entry.kind != "directory")

@@ -31,9 +31,9 @@ from typing import NamedTuple
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, Entry
 from ondisk.segments import quarantine
-from ondisk.segments.dir_generations import discard_folder
-from ondisk.segments.generations import REPLACED, ROWS, parents
-from ondisk.segments.quarantine_items import below, size_of
+from ondisk.segments.dir import discard_folder
+from ondisk.segments.generations import REPLACED, ROWS, below, parent_of, parents
+from ondisk.segments.quarantine import size_of
 
 _LAST = 253_402_300_799  # the last second of the year 9999
 _STAGED = re.compile(rf"\..+\.[0-9]{{1,18}}{re.escape(ROWS)}\.new")
@@ -100,7 +100,7 @@ def replaced(directory: Directory) -> Iterator[Replaced]:
     Cost: lists the folders of what is kept.
     """
     for folder in folders(directory):
-        parent = folder.rpartition("/")[0]
+        parent = parent_of(folder)
         entries = {each.name: each for each in directory.entries(folder)}
         for last, rows in entries.items():
             if (matched := _ROWS_OF.fullmatch(last)) and rows.kind == "file":
@@ -122,7 +122,7 @@ def total(directory: Directory, seconds: float) -> Kept:
     """
     found = Kept()
     for each in replaced(directory):
-        size = 0 if each.entry is None else size_of(directory, each.name, each.entry)
+        size = 0 if each.entry is None else size_of(directory, each.name)
         found = found.plus(Kept(1, each.rows.size + size, min(each.at + seconds, _LAST)))
     return found
 
@@ -143,7 +143,7 @@ def remove(directory: Directory, now: float, seconds: float) -> int:
                 quarantine.keep(directory, each.name, verb="repack", why=why, of=each.segment)
         else:
             directory.discard(each.name)
-    for folder in {each.name.rpartition("/")[0] for each in old}:
+    for folder in {parent_of(each.name) for each in old}:
         directory.sync(folder)
     directory.discard(*(each.name + ROWS for each in old))
     for folder in folders(directory):

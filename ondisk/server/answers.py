@@ -1,14 +1,17 @@
-"""Errors as answers, and answers that are sent piece by piece from one snapshot."""
+"""Errors as answers, answers that are sent piece by piece from one snapshot, and their work in threads."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -29,13 +32,15 @@ from ondisk.errors import (
     TokenExpired,
     TokenForeign,
 )
+from ondisk.index.connection import LENT, Lent
 from ondisk.replication.wire import digest
 from ondisk.server.datasets import Served
-from ondisk.server.work import Work
 
 _LOG = logging.getLogger("ondisk.server")
 _PART = 512 * 1024  # bytes
 _LONGEST_HEADER = 4096
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
 
 STATUS: Mapping[type[OndiskError], int] = {
     OndiskError: 500,
@@ -100,6 +105,36 @@ def error_as_json(error: OndiskError) -> dict[str, Any]:
     """Return an error in a form that JSON can hold."""
     kind, code = type(error).__name__, error.exit_code
     return {"error": {"code": code, "kind": kind, "message": error.message, "hint": error.hint}}
+
+
+class Work:
+    """What one answer does in threads: one step after the other, always in the same context.
+
+    Args:
+        threads: has a free one, as long as no more answers are at work than it has.
+    """
+
+    def __init__(self, threads: ThreadPoolExecutor) -> None:
+        self._threads = threads
+        self._lent = Lent()
+        self._context = copy_context()
+        self._context.run(LENT.set, self._lent)
+
+    async def call(self, function: Callable[[*_Ts], _T], *arguments: *_Ts) -> _T:
+        """Return what a function returns.
+
+        A caller that is cancelled ends the queries of the function, and waits for it: no step may follow before.
+        """
+        step = asyncio.get_running_loop().run_in_executor(self._threads, self._context.run, function, *arguments)
+        try:
+            return await asyncio.shield(step)
+        except asyncio.CancelledError:
+            while not step.done():
+                self._lent.interrupt()
+                await asyncio.wait([step], timeout=0.1)  # it may begin a query after this
+            if not step.cancelled():
+                step.exception()  # nobody asks for it any more
+            raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,38 @@ The driver runs a job of one task for each group of segments, as many at a time 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable, Iterator
+import stat
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pyspark import TaskContext, inheritable_thread_target
 from pyspark.sql import SparkSession
 
+from ondisk.dataset.access import Access
+from ondisk.dataset.append import AppendResult
+from ondisk.dataset.dataset import Dataset
+from ondisk.dataset.input_file import notes_of_format
+from ondisk.dataset.layout import open_directory
 from ondisk.errors import StateError
+from ondisk.maintenance.check import ReadAll, Wrong, wrong_as_far_as_known
+from ondisk.maintenance.fix import ScanAll
+from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.repack import WriteAll, can_be_written_elsewhere
+from ondisk.maintenance.rewrite import Written
+from ondisk.maintenance.scanned import Scanned
+from ondisk.maintenance.states import Diagnosis
+from ondisk.segment import Damage, End, Facts
+from ondisk.segments.dir import files_of
+from ondisk.staging.jobs import STAGED, remove, staged
+from ondisk.staging.rows import StagedFile
+from ondisk.staging.stage import FinishedStage
 from ondisk.workers.work import Answer, WorkLost, answered, process, spread
+
+if TYPE_CHECKING:
+    from ondisk.pipeline.run import Tasks
 
 _HINT = "Install ondisk on every node, and mount the dataset at the same path on all of them."
 
@@ -82,3 +105,151 @@ def _reason(error: Exception) -> str:
     lines = str(error).splitlines()
     own = [line.partition("RuntimeError: ")[2] for line in lines if line.strip().startswith("RuntimeError: ")]
     return own[0] if own else lines[0] if lines else type(error).__name__
+
+
+def append_files(
+    dataset: Dataset, paths: list[str], spark: SparkSession, format: str | None
+) -> Iterator[tuple[str, AppendResult]]:
+    """Store the data of files and yield each result; see `Dataset.append_files`."""
+    job = uuid4().hex
+    sizes = {str(Path(path).absolute()): _size(path) for path in paths}
+    waiting = set(sizes)
+    found = answers(spark, str(dataset.path), "append", sizes, f"{STAGED}/{job}", option=format or "", in_order=True)
+    with open_directory(dataset.path) as directory, contextlib.closing(found):
+        try:
+            for path in paths:
+                absolute = str(Path(path).absolute())
+                answer: Answer = next(found) if absolute in waiting else {}
+                waiting.discard(absolute)
+                # The driver reads a file that an executor could not read, and the second copy of a path.
+                yield (
+                    path,
+                    _stored(dataset, answer, format) if "staged" in answer else dataset.append_file(path, format),
+                )
+        finally:
+            found.close()
+            for name in directory.names(STAGED):
+                if name.startswith(job):
+                    remove(directory, name)
+
+
+def imports(spark: SparkSession) -> Tasks:
+    """Return a function that carries out the tasks of a pipeline: executors read the files."""
+
+    def carry_out(path: str, weights: dict[str, int], staging: str, option: str) -> Generator[Answer, None, None]:
+        return answers(spark, path, "pipeline", weights, staging, option=option, in_order=True)
+
+    return carry_out
+
+
+def _stored(dataset: Dataset, answer: Answer, format: str | None) -> AppendResult:
+    notes = notes_of_format(dataset._access, answer["format"]) if format is None else []
+    result = dataset.append_staged(answer["job"], [FinishedStage(*answer["staged"])])
+    result.refused = answer["refused"]
+    result.refusals = [(position, reason) for position, reason in answer["refusals"]]
+    result.damage = [Damage(*each) for each in answer["damage"]]
+    result.notes = answer["notes"] + (notes if result.imported else [])
+    return result
+
+
+def _size(path: str) -> int:
+    """Return the size of a file, or 0: reading it will report the error."""
+    with contextlib.suppress(OSError):
+        return Path(path).stat().st_size
+    return 0
+
+
+def reads(spark: SparkSession) -> ReadAll:
+    """Return a function for `ondisk.maintenance.check`: executors read the data of segments."""
+    return partial(_read_all, spark)
+
+
+def _read_all(
+    spark: SparkSession, access: Access, names: list[str], progress: Callable[[str], None]
+) -> Iterator[tuple[str, Wrong]]:
+    for answer in answers(spark, str(access.path), "check", _weights(access, names)):
+        name = answer["segment"]
+        progress(name)
+        # If the executor failed, the driver reads the segment itself: it raises the same error, or succeeds.
+        yield name, wrong_as_far_as_known(access, name) if "failed" in answer else answer["wrong"]
+
+
+def scans(spark: SparkSession) -> ScanAll:
+    """Return a function for `ondisk.maintenance.fix`: executors scan segments."""
+    return partial(_scan_all, spark)
+
+
+@contextlib.contextmanager
+def _scan_all(
+    spark: SparkSession, access: Access, waiting: list[Diagnosis]
+) -> Iterator[Iterator[tuple[Diagnosis, Scanned | None]]]:
+    wanted = [
+        each for each in waiting if each.action == "rescan" and kind_of(access.format_of(each.segment)).is_one_file
+    ]
+    # In the order of one machine: if several segments hold data with the same unique fields, the first one wins.
+    with _staging(spark, access, "fix", wanted, in_order=True) as found:
+        yield _scanned(waiting, {each.segment for each in wanted}, found)
+
+
+def _scanned(
+    waiting: list[Diagnosis], wanted: set[str], found: Iterator[Answer]
+) -> Iterator[tuple[Diagnosis, Scanned | None]]:
+    for before in waiting:
+        answer = next(found) if before.segment in wanted else {}
+        yield before, Scanned(tuple(answer["source"]), StagedFile(**answer["rows"])) if "rows" in answer else None
+
+
+def writes(spark: SparkSession) -> WriteAll:
+    """Return a function for `ondisk.maintenance.repack`: executors write the new segments."""
+    return partial(_write_all, spark)
+
+
+def _write_all(
+    spark: SparkSession, access: Access, waiting: list[Diagnosis]
+) -> Generator[tuple[Diagnosis, Written | None], None, None]:
+    rewritten: dict[str, Diagnosis] = {}
+    for each in waiting:
+        if can_be_written_elsewhere(access, each):
+            rewritten[each.segment] = each
+        else:  # what frees space comes first
+            yield each, None
+    with _staging(spark, access, "repack", rewritten.values()) as found:
+        for answer in found:
+            before = rewritten[answer["segment"]]
+            if "file" not in answer:
+                yield before, None
+                continue
+            end, facts = End(*answer["end"]), Facts(*answer["facts"])
+            written = Written(answer["file"], end, facts, answer["size"], StagedFile(**answer["rows"]))
+            yield before, written
+            written.discard(access.directory)
+
+
+@contextlib.contextmanager
+def _staging(
+    spark: SparkSession, access: Access, verb: str, segments: Collection[Diagnosis], *, in_order: bool = False
+) -> Iterator[Iterator[Answer]]:
+    """Let executors stage their work on segments during the block; its value is an iterator of the answers."""
+    if not segments:
+        yield iter(())
+        return
+    with contextlib.ExitStack() as stack:
+        with access.locked(verb):
+            staging = stack.enter_context(staged(access.directory, verb))
+        weights = _weights(access, (each.segment for each in segments))
+        found = answers(spark, str(access.path), verb, weights, staging, in_order=in_order)
+        yield stack.enter_context(contextlib.closing(found))
+    access.checkpoint()  # executors that read during a commit may have kept the log from being emptied
+
+
+def _weights(access: Access, names: Iterable[str]) -> dict[str, int]:
+    """Return segment → bytes on disk."""
+    return {name: _weight(access, name) for name in names}
+
+
+def _weight(access: Access, name: str) -> int:
+    found = access.directory.stat(name)
+    if found is None or not stat.S_ISDIR(found.st_mode):
+        return 0 if found is None else found.st_size
+    with access.directory.inside(name) as folder:
+        return sum(files_of(folder, name).values())

@@ -14,12 +14,11 @@ from ondisk.dataset.layout import untrusted
 from ondisk.dataset.query import Match, Query, Reading
 from ondisk.errors import InvalidInput, shown
 from ondisk.matcher import Everything
-from ondisk.spark.archives import ALL, OPTION, choice
 from ondisk.spark.columns import columns_of, schema_of
-from ondisk.spark.log import LOGGER
 from ondisk.spark.match_json import dumps
-from ondisk.spark.plan import SMALL, index_state, partitions_of
+from ondisk.spark.plan import ALL, OPTION, SMALL, choice, index_state, partitions_of
 from ondisk.spark.read import read
+from ondisk.spark.report import LOGGER
 from ondisk.tables.arrow_columns import arrow_schema
 from ondisk.tables.columns import DATA
 
@@ -38,7 +37,7 @@ def index_frame(
     """Return what matches now as a DataFrame.
 
     Args:
-        needed: see `ondisk.spark.archives`.
+        needed: whether data that are offline are an error, see `ondisk.spark.plan`.
 
     Raises:
         InvalidInput: there is no such column, or `match` has a wrong type.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
 from math import ceil
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 from pyspark.sql.datasource import InputPartition
 
 from ondisk.dataset.access import Opened
-from ondisk.errors import StateError
+from ondisk.errors import InvalidInput, StateError, shown
 from ondisk.formats import find
 from ondisk.index import Snapshot, segment_rows
 from ondisk.index.where import without_functions
@@ -35,9 +35,18 @@ from ondisk.step import Interval
 REPLACED = "segments were repacked, archived or removed"
 """What has changed if a segment is not there any more."""
 
+OPTION = "archives"
+"""The option: whether data in a folder of the archive that is offline are an error, or left out.
+
+A worker cannot warn the user that rows are missing, as a query of the library does. So the default is an error.
+"""
+
+ALL, AVAILABLE = "all", "available"
+
 SMALL = 10_000
 """A result of up to so many rows is planned from all its rows."""
 
+_WITHOUT = 'To read the rest without these data, use .option("archives", "available"), or archives="available".'
 # Of one partition: rows of the index, and bytes of data, as in a task of Spark's own file formats. A task takes 20 ms
 # before its first row, a tenth of the time to read so much.
 _ROWS, _BYTES = 500_000, 128 * 1024 * 1024
@@ -405,3 +414,15 @@ def changed(state: IndexState, what: str) -> StateError:
     """Return the error for a partition that can no longer be read."""
     hint = "Load the DataFrame again: spark.read.format('ondisk').load(…), or dataset.index_frame(…)."
     return StateError(f"{state.path} has changed since this DataFrame was planned: {what}", hint=hint, path=state.path)
+
+
+def choice(options: Mapping[str, str]) -> str:
+    """Return the value of the option `archives`, or its default.
+
+    Raises:
+        InvalidInput: it has another value.
+    """
+    text = str(options.get(OPTION, ALL))
+    if text.lower() not in (ALL, AVAILABLE):
+        raise InvalidInput(f"archives must be {ALL} or {AVAILABLE}, not {shown(text)}", hint=_WITHOUT)
+    return text.lower()

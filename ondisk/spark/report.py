@@ -7,17 +7,36 @@ report: the report of a write is there exactly if its data are.
 from __future__ import annotations
 
 import json
+import logging
 import os
+import sys
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cache
 
 from ondisk.dataset.append import AppendResult
 from ondisk.dataset.dataset import Dataset
 from ondisk.index import import_log
 from ondisk.index.transaction import Transaction
-from ondisk.spark.log import LOGGER
+
+LOGGER = logging.getLogger("ondisk.spark")
+"""A line for each plan and each write.
+
+Plans and commits run in Python workers on the driver's machine. Nobody configures logging there, so a worker prints the
+lines to its standard error, which Spark passes on to that of the driver. If `spark.sql.pyspark.worker.logging.enabled`
+is true, Spark collects them, too: `spark.tvf.python_worker_logs()`.
+"""
 
 _SOURCE = "the last write by Spark"
+
+
+@cache
+def print_lines() -> None:
+    """Print the lines of this process. Call it in Spark's workers only: other programs configure logging themselves."""
+    handler = logging.StreamHandler(sys.__stderr__)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.INFO)
 
 
 @dataclass(frozen=True, slots=True)

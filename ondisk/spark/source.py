@@ -27,12 +27,21 @@ from ondisk.errors import InvalidInput, OndiskError, shown
 from ondisk.matcher import Expression
 from ondisk.matcher.parser import parse
 from ondisk.spark.adbc import connect
-from ondisk.spark.archives import ALL, choice
 from ondisk.spark.columns import columns_of, schema_of
-from ondisk.spark.log import LOGGER, print_lines
 from ondisk.spark.match_json import loads
-from ondisk.spark.plan import Joined, Limits, Partition, index_state, joined, partitions_of, size_of
+from ondisk.spark.plan import (
+    ALL,
+    Joined,
+    Limits,
+    Partition,
+    choice,
+    index_state,
+    joined,
+    partitions_of,
+    size_of,
+)
 from ondisk.spark.read import opened, read_later
+from ondisk.spark.report import LOGGER, print_lines
 from ondisk.tables.arrow_columns import Column
 from ondisk.tables.columns import DATA, united
 
@@ -199,7 +208,7 @@ def plan(
     """Return partitions with all that matches in a dataset, from one snapshot.
 
     Args:
-        needed: see `ondisk.spark.archives`.
+        needed: whether data that are offline are an error, see `ondisk.spark.plan`.
         limits: of a partition; None for the default.
 
     Raises:

@@ -34,10 +34,9 @@ from ondisk.index import Snapshot, changes
 from ondisk.matcher import Expression
 from ondisk.matcher.parser import parse
 from ondisk.spark.adbc import connect
-from ondisk.spark.archives import ALL, choice
-from ondisk.spark.log import LOGGER, print_lines
-from ondisk.spark.plan import IndexState, Limits, Partition, index_state
+from ondisk.spark.plan import ALL, IndexState, Limits, Partition, choice, index_state
 from ondisk.spark.read import opened, read
+from ondisk.spark.report import LOGGER, print_lines
 from ondisk.spark.source import STREAM_OPTIONS, check_options, limits_of, number, path_of, read_columns, tree_of
 from ondisk.tables.arrow_columns import Column
 from ondisk.tables.columns import DATA
@@ -235,7 +234,7 @@ def _dataset_state(path: str, tree: Expression, needed: str = ALL, *, data: bool
     """Open a dataset in its present state, during a block.
 
     Args:
-        needed: see `ondisk.spark.archives`.
+        needed: whether data that are offline are an error, see `ondisk.spark.plan`.
         data: they are read.
     """
     with opened(path, connect) as access:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, NoReturn
 from uuid import uuid4
 
 import pyarrow as pa
@@ -34,20 +34,18 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.append import AppendResult, refuse_old
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import check_takes_data, open_directory, read_config
-from ondisk.datum import CONTENT
-from ondisk.errors import DatasetNotFound, InvalidInput
+from ondisk.datum import CONTENT, FieldType, restored
+from ondisk.errors import DatasetNotFound, InvalidInput, shown
 from ondisk.formats import Batch, Format, find
 from ondisk.formats.base import BATCH_BYTES, BATCH_SIZE
 from ondisk.index.import_log import Mark
 from ondisk.index.transaction import Transaction
 from ondisk.index.where import check_declared
-from ondisk.matcher import Expression
+from ondisk.matcher import Expression, Values, matches
 from ondisk.matcher.parser import parse
+from ondisk.matcher.tree import And, Compare, Everything
 from ondisk.spark.columns import arrow_type, resolved, spark_type
-from ondisk.spark.constraint import OPTION as CHECKED
-from ondisk.spark.constraint import Constraint
-from ondisk.spark.log import LOGGER, print_lines
-from ondisk.spark.report import WriteReport
+from ondisk.spark.report import LOGGER, WriteReport, print_lines
 from ondisk.spark.source import check_options, flag, path_of, spare_collections
 from ondisk.staging.jobs import remove
 from ondisk.staging.stage import FinishedStage, Stage
@@ -57,9 +55,14 @@ from ondisk.tables.arrow_in import TableToData
 from ondisk.tables.columns import DATA, PLACE
 
 OPTIONS = ("path", "on_duplicate")
+CHECKED = "constraintCheck"
 _ON_DUPLICATE = ("skip", "fail")
 _WIDENED = {pa.int64(): (ByteType, ShortType, IntegerType), pa.float64(): (FloatType,)}
 _TEXTS = (DateType, TimestampNTZType, TimeType)  # what these become in a content
+_HINT = (
+    "Filter the rows, or widen the match."
+    f' With .option("{CHECKED}", "false") such rows are stored, too, beside what is there.'
+)
 _CAST = "Cast {name} to another type, such as string."
 _CORRECT = "Remove or correct such rows before writing; nothing was stored."
 
@@ -270,3 +273,56 @@ def _check_type(column: Column, given: DataType) -> None:
     wanted = spark_type(column).simpleString()
     hint = f"Cast it: col({column.name!r}).cast({wanted!r})."
     raise InvalidInput(f"the column {column.name} is {wanted}, not {given.simpleString()}", hint=hint)
+
+
+class Constraint:
+    """Checks, in each task, that the rows of an overwrite match what it replaces, as Delta's `replaceWhere` does.
+
+    Args:
+        match: the tree as the user has written it, for messages.
+    """
+
+    def __init__(self, tree: Expression, match: str, config: DatasetConfig) -> None:
+        self._match = match
+        self._fields = config.fields
+        children = tree.children if isinstance(tree, And) else (tree,)
+        # The times that match a comparison are an interval: if the first and the last time match, all do.
+        self._times = And(tuple(each for each in children if isinstance(each, Compare) and each.field == "reftime"))
+        rest = tuple(each for each in children if each not in self._times.children and each != Everything())
+        self._rest = And(rest) if rest else None
+
+    def check(self, batch: Batch) -> None:
+        """Raise unless all data of a batch match.
+
+        Raises:
+            InvalidInput: names the first that does not.
+
+        Cost: one evaluation for each metadata mapping that data share; one for each datum if times of day matter.
+        """
+        if not batch.reftimes:
+            return
+        if not all(matches(self._times, {"reftime": time}.get) for time in (min(batch.reftimes), max(batch.reftimes))):
+            for reftime, metadata in zip(batch.reftimes, batch.metadata, strict=True):
+                if not matches(self._times, {"reftime": reftime}.get):
+                    self._refuse(reftime, metadata)
+        if self._rest is None:
+            return
+        known: set[int] = set()
+        for reftime, metadata in zip(batch.reftimes, batch.metadata, strict=True):
+            if id(metadata) not in known:
+                values = Values(reftime, metadata)
+                if not matches(self._rest, values):
+                    self._refuse(reftime, metadata)
+                if not values.reftime_read:
+                    known.add(id(metadata))
+
+    def _refuse(self, reftime: int, metadata: Mapping[str, Any]) -> NoReturn:
+        kinds = {"reftime": FieldType.TIMESTAMP, **self._fields}
+        values = {"reftime": reftime, **metadata}
+        row = ", ".join(f"{name} {_text(restored(values[name], kinds[name]))}" for name in kinds if name in values)
+        message = f"the row with {row} does not match {shown(self._match)}, which the write overwrites"
+        raise InvalidInput(f"{message}; nothing was stored", hint=_HINT)
+
+
+def _text(value: Any) -> str:
+    return shown(value) if isinstance(value, str | bytes) else str(value)

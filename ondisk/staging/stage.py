@@ -22,7 +22,7 @@ from ondisk.formats import Batch, Format, find
 from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
 from ondisk.segment import Block, Laid
-from ondisk.segments.writer import SegmentWriter
+from ondisk.segments.concat_writer import SegmentWriter
 from ondisk.staging.jobs import STAGED
 from ondisk.staging.rows import Piece, StagedRows
 from ondisk.step import runs_of

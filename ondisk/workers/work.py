@@ -1,4 +1,4 @@
-"""How work on segments or files is divided into groups, given to processes, and answered."""
+"""How work on segments or files is divided into groups, given to processes, and answered; `imports` is a pipeline's."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeAlias
+
+from ondisk.errors import OndiskError, StateError
 
 _GROUPS = 4  # for each core, if there are so many segments: then the last groups are small
 _LEAST, _MOST = 8 * 1024 * 1024, 1024 * 1024 * 1024  # bytes of a group of several segments
@@ -130,3 +133,67 @@ def answered(child: subprocess.Popen[bytes], names: Iterable[str]) -> Iterator[A
         if "error" in answer:
             raise WorkLost(answer["error"])
         yield answer
+
+
+def imports(path: str, weights: dict[str, int], staging: str, option: str) -> Generator[Answer, None, None]:
+    """Carry out the tasks of a pipeline on this machine, see `ondisk.pipeline.run.Tasks`: each core has a process.
+
+    A process that is killed fails the file that it worked on; another one continues with the rest.
+
+    Raises:
+        StateError: a process cannot open the dataset for errors.
+    """
+    running = _Running()
+    numbers = count()
+
+    def run(names: list[str]) -> list[Answer]:
+        found: list[Answer] = []
+        while len(found) < len(names):
+            with process("pipeline", path, f"{staging}/{next(numbers)}-", option) as child, running.noted(child):
+                try:
+                    for answer in answered(child, names[len(found) :]):
+                        found.append(answer)  # noqa: PERF402  # what was answered before an error counts
+                except WorkLost as error:
+                    if not error.name or running.is_stopped:
+                        raise
+                    left = {"job": "", "left": str(error), "code": OndiskError.exit_code}
+                    found.append({"segment": error.name, **left})
+        return found
+
+    try:
+        yield from spread(weights, run, running.stop, len(os.sched_getaffinity(0)), in_order=True)
+    except WorkLost as error:
+        raise StateError(f"{path}: {error}", hint="Correct what the message says, and run it again.") from None
+
+
+class _Running:
+    """The processes that are running.
+
+    Attributes:
+        is_stopped: whether they were killed, because nobody wants more answers.
+    """
+
+    def __init__(self) -> None:
+        self.is_stopped = False
+        self._children: set[subprocess.Popen[bytes]] = set()
+        self._lock = Lock()
+
+    @contextlib.contextmanager
+    def noted(self, child: subprocess.Popen[bytes]) -> Iterator[None]:
+        """Kill a process, during the block, when the others are."""
+        with self._lock:
+            self._children.add(child)
+            if self.is_stopped:
+                child.kill()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._children.discard(child)
+
+    def stop(self) -> None:
+        """Kill all of them, and those that begin later."""
+        with self._lock:
+            self.is_stopped = True
+            for child in self._children:
+                child.kill()

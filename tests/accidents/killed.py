@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from kit.crashes import CALLS, Killed, killed_at
 
 import ondisk
-from ondisk.testing.crashes import CALLS, Killed, killed_at
 
 from .law import must
 from .table import accident

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from kit.crashes import Killed, killed_at
 
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, AlreadyExists, SegmentMissing
-from ondisk.testing.crashes import Killed, killed_at
 
 from . import tools
 from .law import check_law, check_query

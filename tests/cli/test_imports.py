@@ -30,16 +30,13 @@ RARE = (
     *("backends", "backup", "dataset.append_queue", "dataset.commit_staged", "dataset.exchanged", "dataset.groups"),
     *("dataset.merged", "dataset.summaries", "files", "formats.diskqueue", "index.field_values", "index.groups"),
     *("index.rebuild", "index.replica", "index.tables", "keys", "maintenance.states", "pipeline", "queue"),
-    *("replication", "server", "spark", "staging", "testing", "workers"),
+    *("replication", "server", "spark", "staging", "workers"),
 )
 OF_WRITERS = (
     *("dataset.append", "dataset.archived", "dataset.batch_writer", "dataset.delete", "dataset.input_file"),
     *("index.atomic_change", "index.transaction", "segments.concat_writer"),
 )
-OF_DIR_SEGMENTS = (
-    *("frame", "segments.dir", "segments.dir_facts", "segments.dir_generations", "segments.dir_reader"),
-    *("segments.dir_writer", "segments.metadata_file"),
-)
+OF_DIR_SEGMENTS = ("frame", "segments.dir", "segments.dir_reader", "segments.dir_writer")
 OF_READERS = (*RARE, *OF_WRITERS, *OF_DIR_SEGMENTS, "maintenance", "matcher.sort", "tables")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import ondisk
-from ondisk.segments.quarantine_items import UNKNOWN
+from ondisk.segments.quarantine import UNKNOWN
 
 from .conftest import Sweep
 from .killpoints import Bench, Run, needs_strace

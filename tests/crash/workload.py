@@ -57,7 +57,7 @@ from ondisk.replication import Replica
 from ondisk.replication.heal import heal
 from ondisk.replication.reconcile import reconcile
 from ondisk.replication.source import PathSource
-from ondisk.segments import quarantine, quarantine_items
+from ondisk.segments import quarantine
 from ondisk.segments.generations import REPLACED, hidden
 from ondisk.staging.stage import FinishedStage, Stage
 
@@ -653,7 +653,7 @@ def kept(path: Path) -> list[quarantine.Item]:
     found: list[quarantine.Item] = []
     for part in (path, *path.glob(".archive/*/")):
         with Directory.open(part) as directory:
-            found += quarantine_items.items(directory)
+            found += quarantine.items(directory)
     return found
 
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from kit import EVERY_TYPE
 from worlds import locked, lose_index, sql
 
 import ondisk
@@ -32,7 +33,6 @@ from ondisk.filesystem import Directory
 from ondisk.formats.vm2 import Vm2
 from ondisk.index import INDEX, Index
 from ondisk.index.transaction import Transaction
-from ondisk.testing import EVERY_TYPE
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 SEGMENT = "2026/11-20.jsonl"

@@ -10,13 +10,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit import EVERY_TYPE, same, strategies
 from worlds import lose_index
 
 import ondisk
 from ondisk import Datum, Location
 from ondisk.errors import ConfigError, DatumNotFound, DiskFull, InvalidInput, SegmentCorrupt, SegmentMissing
 from ondisk.maintenance.states import State
-from ondisk.testing import EVERY_TYPE, same, strategies
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 HOUR = timedelta(hours=1)

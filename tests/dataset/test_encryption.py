@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from formats.diskqueue import beats_reader
 from formats.diskqueue.test_encryption import BEATS_KEY
 from formats.diskqueue.test_golden import GOLDEN, expected_events
+from kit import same
 from worlds import lose_index
 
 import ondisk
@@ -30,7 +31,6 @@ from ondisk.keys import Key, KeyRing
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import State
 from ondisk.staging.stage import Stage
-from ondisk.testing import same
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 SEGMENT = "2026/11-20.seg"

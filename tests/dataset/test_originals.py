@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.crashes import Killed, killed_at
 from worlds import rot
 
 import ondisk
-from ondisk.testing.crashes import Killed, killed_at
 
 KINDS = {
     "vm2": ("2026/11-20.vm2", lambda n: f"20261120{n:02}00,1,{n},{n}.5,,,000000000".encode()),

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from kit import EVERY_TYPE, Model
 from worlds import sql
 
 import ondisk
@@ -17,7 +18,6 @@ from ondisk.datum import FieldType
 from ondisk.errors import IndexCorrupt, InvalidInput, MatchError, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import ReadableFile
 from ondisk.matcher import Fields
-from ondisk.testing import EVERY_TYPE, Model
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 

@@ -5,12 +5,12 @@ import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from kit import EVERY_TYPE
 from worlds import sql
 
 import ondisk
 from ondisk import Datum, FieldSummary, Location, Summary
 from ondisk.errors import DatumNotFound, IndexCorrupt, InvalidInput, MatchError, SegmentCorrupt, SegmentMissing
-from ondisk.testing import EVERY_TYPE
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 SEGMENT = "2026/11-20.jsonl"

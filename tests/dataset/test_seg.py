@@ -22,6 +22,7 @@ from formats.diskqueue import beats_reader, segments
 from formats.diskqueue.test_golden import COMPRESSED, FILES, GOLDEN, expectations, expected_events
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit import EVERY_TYPE, same, strategies
 from worlds import lose_index
 
 import ondisk
@@ -45,7 +46,6 @@ from ondisk.formats.diskqueue.payload import Event
 from ondisk.index import INDEX
 from ondisk.index.transaction import Transaction
 from ondisk.replication.feed import Kind
-from ondisk.testing import EVERY_TYPE, same, strategies
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 NS = 1_795_154_400_000_000_000

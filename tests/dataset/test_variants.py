@@ -12,6 +12,7 @@ import pytest
 from formats.diskqueue import beats_reader
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit import same
 from staging.stages import commit
 
 import ondisk
@@ -19,7 +20,6 @@ from ondisk import Datum
 from ondisk.config import DatasetConfig
 from ondisk.errors import StateError
 from ondisk.maintenance.states import State
-from ondisk.testing import same
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 SEGMENT = "2026/11-20.seg"

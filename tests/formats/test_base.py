@@ -12,6 +12,7 @@ import pytest
 from formats.diskqueue.test_golden import FILES, GOLDEN
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit import EVERY_TYPE, strategies
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import EPOCH, Datum, microseconds
@@ -19,7 +20,6 @@ from ondisk.errors import InvalidInput, KeyMissing
 from ondisk.formats import Batch, Format, find, lines
 from ondisk.formats.base import JoinsParts
 from ondisk.segment import Block, End, ScanResult
-from ondisk.testing import EVERY_TYPE, strategies
 
 CONFIGS = [
     DatasetConfig.from_mapping(each)

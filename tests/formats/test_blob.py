@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit import EVERY_TYPE, same, strategies
 
 from ondisk import DatasetConfig, Datum
 from ondisk.datum import microseconds, restored
 from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput
 from ondisk.formats import find, has_extension, of_extension, recognise
 from ondisk.formats.blob import MAX_METADATA, Blob
-from ondisk.testing import EVERY_TYPE, same, strategies
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 

@@ -6,13 +6,13 @@ import time
 from datetime import UTC, datetime
 
 import pytest
+from kit import EVERY_TYPE, same
 
 import ondisk
 from ondisk import DatasetConfig, Datum
 from ondisk.datum import microseconds
 from ondisk.errors import FrameCorrupt, LimitExceeded
 from ondisk.formats.jsonl import JsonLines
-from ondisk.testing import EVERY_TYPE, same
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 REFTIME = b'{"reftime":"2026-11-20T06:00:00Z"'

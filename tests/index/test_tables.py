@@ -3,11 +3,11 @@ from __future__ import annotations
 import sqlite3
 
 import pytest
+from kit import EVERY_TYPE
 
 from ondisk import DatasetConfig
 from ondisk.index.columns import REVISION, Columns
 from ondisk.index.tables import Tables
-from ondisk.testing import EVERY_TYPE
 
 
 def config_of(**values):

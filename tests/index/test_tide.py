@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from kit.crashes import Killed, killed_at
 from worlds import START, access_to, lose_index, sql
 
 import ondisk
@@ -23,7 +24,6 @@ from ondisk.index.import_log import save
 from ondisk.index.tide import TIDE, TideMark, announce, read
 from ondisk.maintenance.maintain import maintain
 from ondisk.step import DAY
-from ondisk.testing.crashes import Killed, killed_at
 
 CONFIG = {"format": "jsonl", "step": "daily", "fields": {"station": "integer"}, "unique": ["reftime", "station"]}
 HOUR = DAY // 24 // 1_000_000

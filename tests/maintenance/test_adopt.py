@@ -10,6 +10,7 @@ import pytest
 from formats.diskqueue.beats_queue import Beat
 from formats.diskqueue.segments import Event
 from formats.diskqueue.test_golden import ALL, GOLDEN, expected_events
+from kit import same
 from worlds import lose_index
 
 import ondisk
@@ -31,7 +32,6 @@ from ondisk.formats.diskqueue.state import NAME
 from ondisk.keys import Key, KeyRing
 from ondisk.maintenance.states import State as Is
 from ondisk.queue import Consumer
-from ondisk.testing import same
 
 NS = 1_795_154_400_000_000_000
 DAMAGED = {"5.seg", "6.seg", "7.seg", "8.seg", "10.seg", "11.seg", "13.seg"}

@@ -11,6 +11,8 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from kit import STEPS_OF_TIME
+from kit.crashes import killed_in
 from worlds import access_to, clock, connections, content, datum, lose_index, renew_index, same, sql
 
 import ondisk
@@ -33,8 +35,6 @@ from ondisk.maintenance import archive as archiving
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.repack import planned
 from ondisk.maintenance.states import State
-from ondisk.step import STEPS_OF_TIME
-from ondisk.testing.crashes import killed_in
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 

@@ -9,6 +9,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from kit.crashes import Killed, killed_in
 from worlds import access_to, clock, lose_index, renew_index
 
 import ondisk
@@ -22,7 +23,6 @@ from ondisk.maintenance.dir_segments import Files, diagnose_files
 from ondisk.maintenance.inspect import all_known
 from ondisk.maintenance.states import State
 from ondisk.step import Step
-from ondisk.testing.crashes import Killed, killed_in
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 NAME = "2026/11-20.h5"

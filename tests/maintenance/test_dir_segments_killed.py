@@ -7,12 +7,12 @@ import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from kit.crashes import Killed, killed_at
 from worlds import content, lose_index
 
 import ondisk
 from ondisk import Datum
 from ondisk.maintenance.states import State
-from ondisk.testing.crashes import Killed, killed_at
 
 pytestmark = pytest.mark.crash
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from kit.crashes import killed_in
 from worlds import ARCHIVE_AGE, DAY, DELETE_AGE, EARLIER, KINDS, START, A, B, C, Kind, World, rot
 
 import ondisk
@@ -21,7 +22,6 @@ from ondisk.errors import IndexCorrupt, NeedsCheck
 from ondisk.index import INDEX
 from ondisk.maintenance import archive
 from ondisk.maintenance.states import FIXED, State
-from ondisk.testing.crashes import killed_in
 
 LAST = ".archive/last/"
 OK, NEEDS_CHECK = "", "NeedsCheck"

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit import same, strategies
 from worlds import content, lose_index
 
 import ondisk
@@ -46,7 +47,6 @@ from ondisk.index.connection import connect_to_read
 from ondisk.index.import_log import Mark
 from ondisk.staging.stage import Stage
 from ondisk.step import Step
-from ondisk.testing import same, strategies
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 GOLDEN = Path(__file__).parents[1] / "golden" / "revision-1"

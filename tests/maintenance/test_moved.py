@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.crashes import killed_in
 from worlds import content, lose_index, same
 
 import ondisk
@@ -17,7 +18,6 @@ from ondisk import Datum
 from ondisk.index import INDEX
 from ondisk.maintenance import archive as archiving
 from ondisk.maintenance.states import State
-from ondisk.testing.crashes import killed_in
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 BASE = {"step": "daily", "unique": ["reftime", "n"], "fields": {"n": "integer"}}

@@ -134,9 +134,7 @@ def test_a_rewriting_that_came_through_garbled_or_in_part_is_not_taken(access: A
 
 
 @pytest.mark.parametrize("kind", [Scanned, Written])
-def test_a_task_makes_no_directory_for_a_job_that_was_removed(
-    access: Access, kind: type[Scanned | Written]
-) -> None:
+def test_a_task_makes_no_directory_for_a_job_that_was_removed(access: Access, kind: type[Scanned | Written]) -> None:
     with pytest.raises(StateError, match="the job has ended"):
         kind.write(access, NAME, f"{STAGED}/job/0-0")
     assert not (access.path / STAGED).exists()

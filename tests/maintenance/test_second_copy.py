@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from kit.crashes import Killed, killed_at, killed_in
 from worlds import lose_index
 
 import ondisk
@@ -21,7 +22,6 @@ from ondisk.maintenance.archive import planned
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.repack import repacked
 from ondisk.maintenance.states import State
-from ondisk.testing.crashes import Killed, killed_at, killed_in
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 LAST = ".archive/last"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ondisk.pipeline import task
-from ondisk.workers import processes, worker
+from ondisk.workers import work, worker
 from pipeline.world import create
 
 
@@ -38,8 +38,8 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
         task._opened.cache_clear()  # a new process has opened nothing
         for answer in worker.answers(*here.arguments, names):
             if "error" in answer:
-                raise processes.WorkLost(answer["error"])
+                raise work.WorkLost(answer["error"])
             yield json.loads(json.dumps(answer))
 
-    monkeypatch.setattr(processes, "process", lambda *arguments: nullcontext(_Here(*arguments)))
-    monkeypatch.setattr(processes, "answered", answered)
+    monkeypatch.setattr(work, "process", lambda *arguments: nullcontext(_Here(*arguments)))
+    monkeypatch.setattr(work, "answered", answered)

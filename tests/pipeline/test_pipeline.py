@@ -25,7 +25,7 @@ from ondisk.maintenance.states import State
 from ondisk.pipeline import pipeline
 from ondisk.pipeline.run import Pipeline
 from ondisk.workers import work
-from ondisk.workers.processes import imports
+from ondisk.workers.work import imports
 from pipeline.world import CONFIG, DATASET, ENVIRONMENT, KEPT, create, line, put, run
 
 KILLED = """

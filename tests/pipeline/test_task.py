@@ -10,8 +10,8 @@ import pytest
 from worlds import access_to
 
 from ondisk.pipeline import task
+from ondisk.pipeline.run import input_files
 from ondisk.pipeline.task import ImportOptions
-from ondisk.pipeline.walk import input_files
 from pipeline.world import line, put
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import ondisk
-from ondisk.pipeline.walk import input_files
+from ondisk.pipeline.run import input_files
 from pipeline.world import DATASET, line, put
 
 

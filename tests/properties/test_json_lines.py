@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit import strategies
 
 import ondisk
 from ondisk import Datum
 from ondisk.cli import main
 from ondisk.cli.output_json import JsonOutput
 from ondisk.dataset import json_lines
-from ondisk.testing import strategies
 
 TEXTS = ["\x1b[31m", "\x7f\x9b", "\u202e\u2028", 'quote " and \\', "\U0001f600"]
 FLOATS = {inf: "+Inf", -inf: "-Inf"}

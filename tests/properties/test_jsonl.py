@@ -8,13 +8,13 @@ import json
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from kit import EVERY_TYPE, same, strategies
 
 from ondisk import DatasetConfig, Datum, json_shapes
 from ondisk.datum import canonical, from_microseconds, microseconds
 from ondisk.errors import FrameCorrupt, InvalidInput
 from ondisk.formats.jsonl import JsonLines
 from ondisk.segment import End
-from ondisk.testing import EVERY_TYPE, same, strategies
 
 CONFIG = DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "fields": EVERY_TYPE, "max_depth": 20})
 FORMAT = JsonLines(CONFIG)

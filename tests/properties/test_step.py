@@ -8,9 +8,10 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from kit import STEPS_OF_TIME
 
 from ondisk.datum import from_microseconds, microseconds
-from ondisk.step import DAY, STEPS_OF_TIME, Step
+from ondisk.step import DAY, Step
 
 steps = st.sampled_from(STEPS_OF_TIME)
 times = st.datetimes(datetime(1900, 1, 1), datetime(2200, 12, 31, 23, 59, 59, 999_999), timezones=st.just(UTC))

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit import EVERY_TYPE, Model, same, strategies
 
 import ondisk
 from ondisk import DatasetConfig
-from ondisk.testing import EVERY_TYPE, Model, same, strategies
 
 CONFIGS = [
     DatasetConfig.from_mapping({"step": "yearly", "fields": EVERY_TYPE, **more})

@@ -7,13 +7,13 @@ import io
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from kit import strategies
 
 from ondisk import DatasetConfig, Datum
 from ondisk.datum import from_microseconds, microseconds
 from ondisk.errors import FrameCorrupt
 from ondisk.formats.vm2 import Vm2
 from ondisk.segment import End
-from ondisk.testing import strategies
 
 CONFIG = DatasetConfig.from_mapping(
     {"format": "vm2", "step": "daily", "fields": {"area": "text", "product": "text"}, "max_datum_size": 200}

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit import strategies
 
 import ondisk
 from ondisk import DatasetConfig, FieldType
 from ondisk.datum import canonical, microseconds
 from ondisk.matcher import matches
-from ondisk.testing import strategies
 
 TYPES = {kind.value: kind for kind in FieldType}
 # For each type: one field in the unique index, one with its own index, one without an index.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.crashes import Killed
 from replicas import datum, pull
 
 from ondisk.errors import ConfigError, IntegrityError, TokenForeign
@@ -17,7 +18,6 @@ from ondisk.replication.feed import Kind
 from ondisk.replication.records import Group, Records
 from ondisk.replication.source import PathSource
 from ondisk.replication.token import Token
-from ondisk.testing.crashes import Killed
 
 
 class Hostile(PathSource):

@@ -15,14 +15,13 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
+from kit import EVERY_TYPE, DatasetMachine, machine_for
 
 import ondisk
 from ondisk import Dataset, DatasetConfig, Datum
-
 from ondisk.errors import InvalidInput, NeedsCheck, StateError, TokenExpired, TokenForeign
 from ondisk.replication.feed import Change, Kind
 from ondisk.replication.token import Token
-from ondisk.testing import EVERY_TYPE, DatasetMachine, machine_for
 
 FIELDS = {"a": "integer"}
 YEAR = 365 * 86_400_000_000

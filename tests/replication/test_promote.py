@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from kit.crashes import Killed, killed_at
 from replicas import FIRST, content, datum, numbered, pull, wrong
 
 import ondisk
 from ondisk.errors import StateError, TokenForeign
 from ondisk.replication import Replica, promote
-from ondisk.testing.crashes import Killed, killed_at
 
 
 def test_a_promoted_replica_is_an_ordinary_dataset(source, path):

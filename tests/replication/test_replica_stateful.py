@@ -14,6 +14,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
+from kit import EVERY_TYPE, DatasetMachine, machine_for
+from kit.crashes import Killed, killed_at
 from replicas import replica_of
 
 import ondisk
@@ -24,8 +26,6 @@ from ondisk.replication import Replica
 from ondisk.replication.heal import heal
 from ondisk.replication.reconcile import reconcile
 from ondisk.replication.verify import verify
-from ondisk.testing import EVERY_TYPE, DatasetMachine, machine_for
-from ondisk.testing.crashes import Killed, killed_at
 
 CONFIGS: list[dict[str, Any]] = [
     {"format": "vm2", "step": "daily", "unique": ["reftime", "area", "product"], "replace": "yes",

@@ -9,7 +9,7 @@ from worlds import fail
 from ondisk.errors import DiskFull, DurabilityLost, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import Directory
 from ondisk.segment import End, Facts, Laid, Patch, Start
-from ondisk.segments import quarantine_items
+from ondisk.segments import quarantine
 from ondisk.segments.concat_reader import ConcatReader
 from ondisk.segments.concat_writer import ConcatWriter
 from ondisk.segments.facts import Committed, checksum_of, facts_of, tail_of
@@ -107,7 +107,7 @@ def names(path):
 
 def kept(directory):
     """Return (offset, content, verb) of what is in quarantine."""
-    found = quarantine_items.items(directory)
+    found = quarantine.items(directory)
     return [(each.offset, directory.read(each.name, 1000), each.verb) for each in found]
 
 

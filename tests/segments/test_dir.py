@@ -13,14 +13,24 @@ from ondisk.errors import DiskFull, DurabilityLost, FrameCorrupt, SegmentCorrupt
 from ondisk.filesystem import Directory
 from ondisk.formats.blob import Blob
 from ondisk.segment import End, Facts, Laid, Start
-from ondisk.segments import quarantine_items
-from ondisk.segments.dir import SEQUENCE, number_of, read_sequence, scan
-from ondisk.segments.dir_facts import facts_in, seen_in
-from ondisk.segments.dir_generations import complete_folder, hide, recover_folders
+from ondisk.segments import quarantine
+from ondisk.segments.dir import (
+    METADATA,
+    NEW_METADATA,
+    SEQUENCE,
+    MetadataFile,
+    complete_folder,
+    facts_in,
+    hide,
+    number_of,
+    read_sequence,
+    recover_folders,
+    scan,
+    seen_in,
+)
 from ondisk.segments.dir_reader import DirReader
 from ondisk.segments.dir_writer import DirWriter
 from ondisk.segments.facts import Committed, Seen
-from ondisk.segments.metadata_file import METADATA, NEW_METADATA, MetadataFile
 
 NAME = "2026/11-20.h5"
 
@@ -118,7 +128,7 @@ def test_a_folder_of_somebody_else_in_the_place_of_a_new_segment_goes_to_quarant
     (path / "000000.h5").write_bytes(b"theirs")
     writer.reveal()
     assert files(path) == {"000000.h5": b"one"}
-    (item,) = quarantine_items.items(directory)
+    (item,) = quarantine.items(directory)
     assert directory.read(f"{item.name}/000000.h5", 9) == b"theirs"
 
 
@@ -154,7 +164,7 @@ def test_a_folder_of_somebody_else_is_not_hidden_like_a_generation(directory, pa
     hide(directory, NAME, 1, committed)
     assert not path.exists()
     assert not new.exists()
-    (item,) = quarantine_items.items(directory)
+    (item,) = quarantine.items(directory)
     assert directory.read(f"{item.name}/000000.h5", 9) == b"theirs"
 
 

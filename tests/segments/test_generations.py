@@ -10,7 +10,7 @@ from worlds import fail
 
 from ondisk.filesystem import Directory
 from ondisk.segment import Facts
-from ondisk.segments import generations, quarantine, quarantine_items
+from ondisk.segments import generations, quarantine
 from ondisk.segments.facts import Committed, checksum_of, facts_of, tail_of
 from ondisk.segments.generations import recover
 
@@ -30,7 +30,7 @@ def files(directory: Directory) -> dict[str, bytes]:
 
 def kept(directory: Directory) -> list[tuple[str, bytes, str]]:
     """Return (file, content, verb) of what is in quarantine."""
-    return [(each.file, directory.read(each.name, 100), each.verb) for each in quarantine_items.items(directory)]
+    return [(each.file, directory.read(each.name, 100), each.verb) for each in quarantine.items(directory)]
 
 
 def committed(directory: Directory, name: str, size: int | None = None) -> Committed:
@@ -156,7 +156,7 @@ def test_a_hidden_name_is_taken_from_what_is_not_the_generation(directory):
     generations.set_aside(directory, NAME, 1, verb="fix")
     assert files(directory) == {"11-20.vm2": b"one"}
     assert kept(directory) == [(".11-20.vm2.1", b"theirs", "fix")]
-    assert [each.segment for each in quarantine_items.items(directory)] == [NAME]
+    assert [each.segment for each in quarantine.items(directory)] == [NAME]
 
 
 def test_a_file_that_replaces_a_segment_during_a_repack_gets_no_name_of_a_generation(directory):

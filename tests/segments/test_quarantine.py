@@ -8,13 +8,12 @@ import os
 from pathlib import Path
 
 import pytest
+from kit.crashes import Killed, killed_at
 
 from ondisk.errors import OndiskError, StorageError
 from ondisk.filesystem import Directory
 from ondisk.segments import quarantine
-from ondisk.segments.quarantine import keep, keep_piece, link
-from ondisk.segments.quarantine_items import FOLDER, UNKNOWN, Item, items, total
-from ondisk.testing.crashes import Killed, killed_at
+from ondisk.segments.quarantine import FOLDER, UNKNOWN, Item, items, keep, keep_piece, link, total
 
 NAME = "2026/11-20.vm2"
 WHY = {"verb": "fix", "why": "its checksum is another"}

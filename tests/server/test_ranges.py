@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ondisk.server.answers import Refused
-from ondisk.server.ranges import is_known, part_of
+from ondisk.server.stored import is_known, part_of
 
 TAG = '"a-1-10"'
 

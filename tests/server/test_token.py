@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ondisk.errors import ConfigError
-from ondisk.server.token import read_token
+from ondisk.keys import read_token
 
 SECRET = "0123456789abcdef"
 

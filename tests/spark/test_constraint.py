@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit import strategies
+from kit.strategies import EVERY_TYPE
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import canonical, microseconds
@@ -12,9 +14,7 @@ from ondisk.errors import InvalidInput
 from ondisk.formats import Batch
 from ondisk.matcher import matches
 from ondisk.matcher.parser import parse
-from ondisk.spark.constraint import Constraint
-from ondisk.testing import strategies
-from ondisk.testing.strategies import EVERY_TYPE
+from ondisk.spark.write import Constraint
 
 CONFIG = DatasetConfig.from_mapping({"format": "seg", "step": "daily", "fields": EVERY_TYPE})
 

@@ -27,8 +27,7 @@ from ondisk.maintenance.repack import repack
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import Diagnosis, Report, State
 from ondisk.segment import ScanResult
-from ondisk.spark.executors import answers
-from ondisk.spark.maintenance import scans, writes
+from ondisk.spark.executors import answers, scans, writes
 from ondisk.workers import work
 
 LZ4, PLAIN, VM2, JSONL = KINDS
@@ -336,7 +335,7 @@ from ondisk.formats.diskqueue.seg import Seg
 from ondisk.maintenance.fix import fix
 from ondisk.maintenance.repack import repack
 from ondisk.spark import session
-from ondisk.spark.maintenance import scans, writes
+from ondisk.spark.executors import scans, writes
 
 spark = session("local[1]", spark__driver__extraJavaOptions={java!r}, spark__ui__enabled="false")
 

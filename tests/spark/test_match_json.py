@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
+from kit import strategies
 
 from ondisk.datum import FieldType
 from ondisk.errors import MatchError
 from ondisk.spark.match_json import dumps, loads
-from ondisk.testing import strategies
 
 FIELDS = {name: FieldType(kind) for name, kind in strategies.EVERY_TYPE.items()}
 

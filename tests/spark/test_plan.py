@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit import strategies
 from worlds import lose_index
 
 import ondisk
@@ -33,7 +34,6 @@ from ondisk.spark.columns import columns_of, schema_of
 from ondisk.spark.plan import Limits, index_state, partitions_of
 from ondisk.spark.read import opened, read_later
 from ondisk.spark.source import plan
-from ondisk.testing import strategies
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 FORMATS = {

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit import strategies
+from kit.strategies import EVERY_TYPE
 from pyspark.sql.types import ArrayType, LongType, StructType
 
 import ondisk
@@ -27,8 +29,6 @@ from ondisk.spark.match_json import dumps
 from ondisk.spark.source import check_options
 from ondisk.spark.stream import StreamReader
 from ondisk.tables.arrow_data import DataToArrow
-from ondisk.testing import strategies
-from ondisk.testing.strategies import EVERY_TYPE
 from pyspark_ondisk import DefaultSource
 
 ROOT = Path(__file__).parents[2]

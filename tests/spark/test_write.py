@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from kit import EVERY_TYPE, strategies
 from worlds import content, same
 
 import ondisk
 from ondisk import Datum
 from ondisk.maintenance.states import State
 from ondisk.replication import Replica
-from ondisk.testing import EVERY_TYPE, strategies
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 CONFIG = {"format": "seg", "step": "daily", "unique": ["reftime", "station"], "fields": {"station": "integer"}}

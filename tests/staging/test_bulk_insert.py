@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 import pytest
+from kit import EVERY_TYPE
 from staging.stages import CONFIG, check_sound, commit, counts, stage
 from worlds import connections, content, datum
 
 from ondisk import Datum
 from ondisk.staging import rows as rows_of
-from ondisk.testing import EVERY_TYPE
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 

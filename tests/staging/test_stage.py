@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kit import STEPS_OF_TIME
 from staging.stages import CONFIG, check_sound, counts, stage
 from worlds import datum
 
@@ -11,7 +12,6 @@ from ondisk.errors import StateError
 from ondisk.filesystem import Directory
 from ondisk.staging.jobs import STAGED
 from ondisk.staging.stage import Stage
-from ondisk.step import STEPS_OF_TIME
 
 
 def test_only_what_is_named_is_committed_and_the_rest_of_the_job_goes(create):

@@ -14,15 +14,14 @@ from formats.diskqueue import beats_reader
 from formats.diskqueue.decrypted import decrypted
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
+from kit import EVERY_TYPE, STEPS_OF_TIME, DatasetMachine, machine_for, same
+from kit.model import ModelRow
 
 from ondisk import DatasetConfig, keys
 from ondisk.datum import FieldType
 from ondisk.formats.diskqueue import blocks, header
 from ondisk.json_shapes import format_time
 from ondisk.keys import Key, KeyRing
-from ondisk.step import STEPS_OF_TIME
-from ondisk.testing import EVERY_TYPE, DatasetMachine, machine_for, same
-from ondisk.testing.model import ModelRow
 
 # Each step and format has another `unique` and `replace`.
 CONFIGS: list[dict[str, Any]] = [

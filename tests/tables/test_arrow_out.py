@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit import strategies
 
 import ondisk
 from ondisk import Datum
 from ondisk.cli.arguments import column_types
 from ondisk.errors import InvalidInput, MatchError, SegmentMissing
 from ondisk.tables import arrow_bytes, arrow_out, columns
-from ondisk.testing import strategies
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 VM2 = {"format": "vm2", "step": "daily", "fields": {"area": "text", "product": "text"}}

@@ -14,7 +14,7 @@ from pipeline.world import ENVIRONMENT, create, line, put
 import ondisk
 from ondisk.errors import StateError
 from ondisk.pipeline import pipeline
-from ondisk.workers import processes, work
+from ondisk.workers import work
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_process_that_is_killed_fails_its_file_and_no_other(place: Path, monke
                 child.kill()
                 child.wait()
 
-    monkeypatch.setattr(processes, "answered", answered)
+    monkeypatch.setattr(work, "answered", answered)
     report = pipeline(place / "pipeline.toml")
     assert [(name, "was killed" in reason) for name, reason in report.failed] == [("2.jsonl", True)]
     assert (report.imported, stored(place), report.exit_code) == (5, 5, 1)
@@ -53,7 +53,7 @@ def test_a_process_that_is_killed_fails_its_file_and_no_other(place: Path, monke
 
 def test_a_dataset_that_processes_cannot_open_is_an_error(place: Path) -> None:
     with pytest.raises(StateError, match="nowhere holds no dataset"):
-        [*processes.imports(str(place / "nowhere"), {"a": 1}, ".staged/job", "{}")]
+        [*work.imports(str(place / "nowhere"), {"a": 1}, ".staged/job", "{}")]
 
 
 @pytest.mark.check
@@ -63,14 +63,14 @@ def test_ctrl_c_ends_the_run_and_its_processes(place: Path) -> None:
     program = f"""
 import os, sys
 from ondisk.pipeline import pipeline
-from ondisk.workers import processes
-real = processes.answered
+from ondisk.workers import work
+real = work.answered
 def answered(child, names):
     with open({str(place / "gate")!r}, "w") as gate:
         gate.write(str(child.pid))
     child.stdout.readline()  # it waits for a name, for ever
     yield from real(child, names)
-processes.answered = answered
+work.answered = answered
 pipeline(sys.argv[1])
 """
     command = [sys.executable, "-c", program, place / "pipeline.toml"]

@@ -52,5 +52,5 @@ def test_it_stages_the_rows_of_a_compressed_table(tmp_path: Path) -> None:
 
 
 def test_it_imports_no_spark() -> None:
-    code = "import sys, ondisk.workers.worker, ondisk.workers.processes\nprint({'pyspark', 'pyarrow'} & {*sys.modules})"
+    code = "import sys, ondisk.workers.worker, ondisk.workers.work\nprint({'pyspark', 'pyarrow'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

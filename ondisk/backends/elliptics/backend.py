@@ -32,9 +32,9 @@ from ondisk.backends.elliptics.packets import (
     Layout,
     Refused,
     check_get_size,
+    stat_of,
 )
 from ondisk.backends.elliptics.settings import BESIDE, Limits, check
-from ondisk.backends.elliptics.stat import stat_of
 from ondisk.dataset.dataset import Dataset
 from ondisk.datum import INTEGER_MAX
 from ondisk.errors import (

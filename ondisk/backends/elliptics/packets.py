@@ -11,6 +11,7 @@ Source: elliptics, include/elliptics/packet.h at c77789e4 (2010-12-03).
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct
@@ -32,6 +33,18 @@ DIRECT_TRANSACTION = 1
 
 APPEND, HISTORY, META = 2, 4, 8
 """Flags of `dnet_io_attr`: write at the end of the object; read the object's history; read or write metadata."""
+
+
+STAT = Struct("<4H16Q256x")
+"""`dnet_stat`.
+
+    u16 la[3], in hundredths | u16 namemax
+    u64 bsize, frsize, blocks, bfree, bavail, files, ffree, favail, fsid, flag
+    u64 vm_active, vm_inactive, vm_total, vm_free, vm_cached, vm_buffers, in KiB | u64 reserved[32]
+"""
+
+_KIB = 1024
+_MOST = 2**16 - 1
 
 
 class Code(IntEnum):
@@ -214,3 +227,17 @@ def check_get_size(io: IO, record_size: int) -> int:
     """
     rest = max(0, record_size - io.offset)
     return min(io.size, rest) if io.size else rest
+
+
+def stat_of(path: str | os.PathLike[str]) -> bytes:
+    """Return `dnet_stat`, the reply to STAT: load, memory and file system of this machine, and of a path.
+
+    Of the memory only the total and the free part are known without reading files of the kernel; the rest are zeros.
+    """
+    loads = [min(_MOST, round(100 * load)) for load in os.getloadavg()]
+    found = os.statvfs(path)
+    system = (found.f_bsize, found.f_frsize, found.f_blocks, found.f_bfree, found.f_bavail, found.f_files)
+    more = (found.f_ffree, found.f_favail, found.f_fsid % 2**64, found.f_flag)
+    page = os.sysconf("SC_PAGE_SIZE")
+    total, free = (os.sysconf(name) * page // _KIB for name in ("SC_PHYS_PAGES", "SC_AVPHYS_PAGES"))
+    return STAT.pack(*loads, min(_MOST, found.f_namemax), *system, *more, 0, 0, total, free, 0, 0)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SEALABLE = 0x01
 """First byte of the payload of a frame that is sealable or sealed."""
 
-IV_SIZE = FILE_ID_SIZE = DIGEST_SIZE = 16
+IV_SIZE = DIGEST_SIZE = 16
 UNKNOWN = bytes(DIGEST_SIZE)
 """In place of the digest of a segment's name, until sealing its header fills it in."""
 

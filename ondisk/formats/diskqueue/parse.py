@@ -52,10 +52,6 @@ class Place:
         first, ends = (self.first, self.begin) if self.frames else (_checksum(scanned, begin), bounds[begin + 1])
         return Place(offset, frames, first, ends, bounds[end - 1], offset, _checksum(scanned, end - 1))
 
-    def same_frames(self, other: Place) -> bool:
-        """Return whether the first and the last frame are the same; whatever follows them."""
-        return replace(self, offset=0, size=0) == replace(other, offset=0, size=0)
-
 
 def batches(
     frames: FrameReader, add: Add, batch_size: int, place: Place, *, growing: bool = False, counted: int = 0

@@ -23,10 +23,10 @@ from ondisk.backends.elliptics.packets import (
     MORE,
     NEED_ACK,
     REPLY,
+    STAT,
     Code,
     HistoryEntry,
 )
-from ondisk.backends.elliptics.stat import STAT
 from ondisk.errors import ConfigError, InvalidInput
 from ondisk.replication import Replica
 

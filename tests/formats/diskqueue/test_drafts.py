@@ -13,6 +13,7 @@ import pytest
 from formats.test_base import parsed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit import same
 
 import ondisk
 from ondisk import Datum, frame, keys
@@ -23,7 +24,6 @@ from ondisk.formats.diskqueue import drafts, encryption, payload
 from ondisk.formats.diskqueue.header import Header
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.keys import Key, KeyRing
-from ondisk.testing import same
 
 from . import segments
 

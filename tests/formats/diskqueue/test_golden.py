@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from kit import same
 
 from ondisk import json_shapes, keys
 from ondisk.config import DatasetConfig
@@ -17,7 +18,6 @@ from ondisk.formats.diskqueue import header, payload
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.keys import Key, KeyRing
-from ondisk.testing import same
 
 from . import beats_reader, segments
 

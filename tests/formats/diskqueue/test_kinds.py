@@ -11,6 +11,7 @@ import pytest
 from formats.test_base import File, Scanned, parsed
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from kit import same
 
 from ondisk import frame
 from ondisk.config import DatasetConfig
@@ -20,7 +21,6 @@ from ondisk.formats.diskqueue import blocks, payload, protobuf
 from ondisk.formats.diskqueue.header import LZ4, PROTOBUF, Header
 from ondisk.formats.diskqueue.payload import Event, Kind
 from ondisk.segment import End
-from ondisk.testing import same
 
 from . import beats_payloads, beats_reader, segments
 from .beats_payloads import BeatsError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from formats.diskqueue.segments import write
@@ -43,6 +44,11 @@ def read(content: bytes, batch_size: int = 1000, place: Place = START, *, growin
     return payloads, damage, place
 
 
+def same_frames(one: Place, other: Place) -> bool:
+    """Return whether the first and the last frame are the same; whatever follows them."""
+    return replace(one, offset=0, size=0) == replace(other, offset=0, size=0)
+
+
 WHOLE = read(segment(0))[0]
 
 
@@ -66,7 +72,7 @@ def test_every_batch_has_the_place_after_it(options):
     for batch, place in batches(open_at(content), SEG.add, 4, START):
         rest, _, last = read(content, place=place)
         assert rest == WHOLE[place.frames :]
-        assert last.same_frames(read(content)[2])
+        assert same_frames(last, read(content)[2])
         assert batch.payloads[-1] == WHOLE[place.frames - 1]
 
 
@@ -116,5 +122,5 @@ def test_another_file_has_other_frames():
     others = [Event(each.timestamp + 1, 0, each.meta, each.data) for each in EVENTS]
     for content in (segment(0, others), segment(0, [*EVENTS[:-1], others[-1]]), segment(0, [others[0], *EVENTS[1:]])):
         found, walked = walk(open_at(content), place.end)
-        assert (walked, found.same_frames(place)) == ("exact", False)
-    assert walk(open_at(segment(0)), place.end)[0].same_frames(place)
+        assert (walked, same_frames(found, place)) == ("exact", False)
+    assert same_frames(walk(open_at(segment(0)), place.end)[0], place)

@@ -13,11 +13,11 @@ import cbor2
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from kit import same
 
 from ondisk.errors import FrameCorrupt, InvalidInput, LimitExceeded
 from ondisk.formats.diskqueue import cbor, cbor_payload, payload
 from ondisk.formats.diskqueue.payload import Event
-from ondisk.testing import same
 
 from . import beats_reader, segments
 

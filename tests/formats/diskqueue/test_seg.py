@@ -14,6 +14,7 @@ import pytest
 from formats.test_base import Scanned
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit import EVERY_TYPE, same, strategies
 
 from ondisk import Datum
 from ondisk.config import DatasetConfig
@@ -23,7 +24,6 @@ from ondisk.formats.diskqueue.header import Header
 from ondisk.formats.diskqueue.payload import Event
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.segment import End
-from ondisk.testing import EVERY_TYPE, same, strategies
 
 from . import beats_reader, segments
 

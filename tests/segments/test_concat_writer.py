@@ -6,7 +6,7 @@ import pytest
 
 from ondisk.filesystem import Directory, WritableFile
 from ondisk.segment import End, Laid
-from ondisk.segments.writer import SegmentWriter
+from ondisk.segments.concat_writer import SegmentWriter
 
 MIB = 1024 * 1024
 

@@ -23,6 +23,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import ondisk
+from kit import strategies
+from kit.crashes import Killed, killed_at
+from kit.model import LAST, Model, ModelRow, Status, same
 from ondisk import json_shapes
 from ondisk.config import DatasetConfig
 from ondisk.dataset.append import AppendResult
@@ -38,11 +41,8 @@ from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.migrate import migrate
 from ondisk.maintenance.states import Done, State
 from ondisk.matcher import And, Expression
-from ondisk.segments.metadata_file import METADATA
+from ondisk.segments.dir import METADATA
 from ondisk.step import DAY, days_ago
-from ondisk.testing import strategies
-from ondisk.testing.crashes import Killed, killed_at
-from ondisk.testing.model import LAST, Model, ModelRow, Status, same
 
 _READERS = 3
 

@@ -1,4 +1,4 @@
-"""The test kit of ondisk, public so that programs built on ondisk can use it. Needs hypothesis (the extra `dev`).
+"""The test kit of ondisk.
 
 strategies    hypothesis strategies: configurations, data, metadata values, conditions
 model         a dataset as a list of rows in memory: the expected results of append, query and delete
@@ -6,14 +6,14 @@ stateful      a state machine that drives a real dataset and the model side by s
 crashes       simulates a process that is killed at a call that changes the disk, or in a function
 
     from hypothesis.stateful import run_state_machine_as_test
-    from ondisk.testing import machine_for
+    from kit import machine_for
 
     def test_my_configuration_behaves_as_the_model():
         run_state_machine_as_test(machine_for(my_config))
 """
 
-from ondisk.testing.model import Model, same
-from ondisk.testing.stateful import DatasetMachine, machine_for
-from ondisk.testing.strategies import EVERY_TYPE
+from kit.model import Model, same
+from kit.stateful import DatasetMachine, machine_for
+from kit.strategies import EVERY_TYPE, STEPS_OF_TIME
 
-__all__ = ["EVERY_TYPE", "DatasetMachine", "Model", "machine_for", "same"]
+__all__ = ["EVERY_TYPE", "STEPS_OF_TIME", "DatasetMachine", "Model", "machine_for", "same"]
