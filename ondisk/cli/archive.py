@@ -39,13 +39,13 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         raise InvalidInput("archive takes either segments or an option", hint=hint)
     if not names:
         return move(arguments, output, "archive", lambda dataset: dataset.archive(*arguments.segments))
-    acts = {
+    acts: dict[str, tuple[Callable[..., Done], Callable[..., Done]]] = {
         "rename": (archive.rename, archive.would_rename),
         "offline": (archive.set_offline, archive.would_set_offline),
+        "online": (archive.set_online, archive.would_set_online),
     }
-    acts["online"] = archive.set_online, archive.would_set_online
     act, would = next(both for option, both in acts.items() if getattr(arguments, option))
-    chosen: Callable[..., Done] = act if arguments.yes else would
+    chosen = act if arguments.yes else would
     with open_dataset(arguments.dataset, read_only=not arguments.yes) as dataset:
         _show(dataset, output, [chosen(dataset._access, *names)], "archive", done=arguments.yes)
     return EXIT_DONE if arguments.yes else EXIT_FINDINGS

@@ -342,7 +342,7 @@ class Access:
         Returns:
             How many they are.
         """
-        from ondisk.segments.dir_generations import leave_folder
+        from ondisk.segments.dir import leave_folder
 
         with self.current().index.snapshot() as snapshot:
             left = segment_rows.moved(snapshot)

@@ -19,7 +19,7 @@ from ondisk.maintenance.archive import take_identity
 from ondisk.maintenance.inspect import found_segments
 from ondisk.maintenance.states import Done, State
 from ondisk.segments import places
-from ondisk.segments.dir_facts import seen_in
+from ondisk.segments.dir import seen_in
 from ondisk.segments.facts import SAME_BYTES, Seen, facts_of
 from ondisk.segments.generations import hidden
 from ondisk.step import interval_of, place_of

@@ -180,7 +180,7 @@ def mark_moved(directory: Directory, name: str, generation: int) -> None:
     mark = hidden(name, generation) + MOVED
     directory.discard(mark)
     directory.create_file(mark).close()
-    directory.sync(name.rpartition("/")[0])
+    directory.sync(parent_of(name))
 
 
 def reveal(directory: Directory, new: Iterable[tuple[str, int]]) -> None:
