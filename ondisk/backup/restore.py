@@ -32,8 +32,10 @@ from ondisk.filesystem import LOCK, BackupLock, Directory, WritableFile
 from ondisk.index import INDEX, copied
 from ondisk.index.connection import NEW, sqlite_errors
 from ondisk.segment import End, Facts
+from ondisk.segments import places
 from ondisk.segments.dir import METADATA, SEQUENCE, MetadataFile, facts_in, file_name, write_sequence
 from ondisk.segments.facts import NO_TAIL, checksum_of, facts_of
+from ondisk.step import place_of
 
 MARK = ".restoring"
 """The file in a folder that is being restored. It names the backup and the point; all other files come from there."""
@@ -188,6 +190,7 @@ class _Restore:
         self._segments = self._count = self._size = 0
         self._together = False  # whether all files are synced at once, at last
         self._problems: list[Problem] = []
+        self._places: dict[str, tuple[int, int]] = {}  # of the archive → last generation and number of data
 
     def run(self) -> Restored:
         for part in self._point.parts:  # that of the dataset is the last
@@ -219,7 +222,10 @@ class _Restore:
         for each in () if self._together else folders:
             place.sync(each)
         self._index(source, place, placed)
-        others = [name for name in part.files if name not in (INDEX, SEGMENTS, CONFIG)]
+        for name, (generation, count) in self._places.items():
+            places.note_move(place, name, generation, count)
+        here = [*map(places.outside, self._places)]  # what says that such a folder is away is not true any more
+        others = [name for name in part.files if name not in (INDEX, SEGMENTS, CONFIG, *here)]
         for name in others:
             _put(source, name, place, name)
             place.sync(name.rpartition("/")[0])
@@ -261,6 +267,9 @@ class _Restore:
                 self._problems.append(Problem(prefix + copy.segment, reason, kept))
             self._segments += 1
             if facts is not None:
+                if name := place_of(copy.segment):
+                    generation, count = self._places.get(name, (0, 0))
+                    self._places[name] = max(generation, copy.generation), count + copy.count
                 yield facts
 
     def _file(self, part: Part, copy: SegmentCopy, place: Directory) -> tuple[copied.Placed | None, str]:

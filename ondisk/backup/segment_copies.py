@@ -12,6 +12,7 @@ from ondisk.backup.point import Kept, Problem, SegmentCopy, runs
 from ondisk.backup.target import Target
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Opened
+from ondisk.dataset.away import away_in
 from ondisk.dataset.read import DatasetReader
 from ondisk.errors import DiskFull, DurabilityLost, FrameCorrupt, IntegrityError, NotFound, OndiskError, StorageError
 from ondisk.filesystem import Directory, ReadableFile
@@ -19,6 +20,7 @@ from ondisk.formats import Format, find
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.segments.dir import METADATA, MetadataFile, file_name, files_of, seen_in
 from ondisk.segments.facts import Committed, Seen, checksum_of, tail_of
+from ondisk.step import place_of
 
 UNREADABLE = (IntegrityError, NotFound, StorageError, FileNotFoundError)
 """What reading a segment raises that is damaged, or not there."""
@@ -66,6 +68,7 @@ class SegmentCopies:
         self._directory = opened.index.directory
         self._config: DatasetConfig = opened.index.config
         self._snapshot = snapshot
+        self._away = {each.name for each in away_in(snapshot)}  # of these, the copies of earlier points suffice
         # Of its own: a file that is removed stays readable for who has it open, and this would hide that it is missing.
         self._reader = DatasetReader(self._directory, self._config)
         self._earlier = earlier
@@ -136,7 +139,7 @@ class SegmentCopies:
                            stored=committed.size, checksum=checksum or 0, total=committed.size)  # fmt: skip
         copy = replace(copy, file=self._name(copy))
         if checksum is not None and self._target.has(f"{self._root}/{copy.file}", committed.size):
-            if problem:
+            if problem and place_of(segment.name) not in self._away:
                 self._report(segment, problem, copy.kept)
             return copy
         if file is not None and (problem := self._copied(segment, format, committed, copy, file)) == "":

@@ -25,12 +25,12 @@ from ondisk.errors import (
     shown,
 )
 from ondisk.formats.diskqueue.state import NAME
-from ondisk.index import Segment, Snapshot, segment_rows
-from ondisk.index.transaction import Transaction
+from ondisk.index import Segment, segment_rows
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import UNREAD, Inspection, check_trusted
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known
+from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 from ondisk.segments import places
 from ondisk.segments.facts import changed
@@ -54,6 +54,7 @@ def archive(access: Access, names: Iterable[str]) -> list[Done]:
     Locks: takes the writers' lock for each segment.
     """
     with _reporting(access) as done:
+        done += recognised(access)
         before = _known_before(access)
         for name in names:
             done.append(archived(access, name, before.get(name)))
@@ -83,6 +84,7 @@ def unarchive(access: Access, names: Iterable[str]) -> list[Done]:
     Durability, Locks: as `archive`.
     """
     with _reporting(access) as done:
+        done += recognised(access)
         before = _known_before(access)
         for name in map(_archived_name, names):
             _check_returns(access, name)
@@ -130,11 +132,11 @@ def rename(access: Access, name: str, new: str) -> Done:
         old, to = f"{ARCHIVE}/{name}/", f"{ARCHIVE}/{new}/"
         with access.current().index.snapshot() as snapshot:
             names = [each.name for each in segment_rows.in_place(snapshot, old)]
-        _note(access, transaction, old)
+        places.note_move(directory, old, transaction.generation, 0)
         directory.rename(old.rstrip("/"), to.rstrip("/"))
         transaction.on_rollback(lambda: directory.rename(to.rstrip("/"), old.rstrip("/")))
         transaction.rename((each, to + inner_of(each)) for each in names)
-        transaction.after_commit(partial(take_identity, access, old, to))
+        transaction.after_commit(partial(places.rename, directory, old, to))
         transaction.commit()
     return done
 
@@ -151,14 +153,6 @@ def would_rename(access: Access, name: str, new: str) -> Done:
     if is_taken or access.directory.stat(to.rstrip("/")) is not None:
         raise AlreadyExists(f"{access.path / to} exists already", hint="Choose another name.")
     return Done(old.rstrip("/"), State.OK, (f"to {to.rstrip('/')}",), "rename")
-
-
-def take_identity(access: Access, old: str, new: str) -> None:
-    """Give a folder of the archive that was renamed the identity of the old one on the dataset's disk."""
-    found = places.place(access.directory, old).identity
-    if found is not None:
-        places.write(access.directory, new, found, only_outside=True)
-    places.forget(access.directory, old)
 
 
 def set_offline(access: Access, name: str) -> Done:
@@ -222,6 +216,21 @@ def would_set_online(access: Access, name: str) -> Done:
     return Done(place.rstrip("/"), State.OK, (), "set online")
 
 
+def recount(access: Access) -> None:
+    """Write the number of data of each folder of the archive, and their span, if these are others than it says.
+
+    Locks: the writers' lock.
+    """
+    with access.locked("repack"), access.current().index.snapshot() as snapshot:
+        for name in segment_rows.places(snapshot):
+            found, (count, interval) = places.place(access.directory, name), segment_rows.extent_of(snapshot, name)
+            if found.why_away is None:
+                before = found.identity or places.new_identity()
+                now = before._replace(count=count).during(interval)
+                if now != found.identity:
+                    places.write(access.directory, name, now)
+
+
 def forget(access: Access, name: str) -> Done:
     """Remove the segments of a folder of the archive that is away from the index, and count their data as lost.
 
@@ -281,6 +290,8 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
         diagnosis, segment = _movable(access, name, before)
         _check_whole(access, target)
         kind, committed = kind_of(access.format(segment.format)), access.committed(segment)
+        with access.current().index.snapshot() as snapshot:
+            count, interval = segment_rows.count_of(snapshot, segment), segment_rows.interval_of(snapshot, segment)
         size = directory.stat(name)
         # Before the new file gets its name: that is what shows the next opening that this is left to do.
         transaction.after_commit(lambda: kind.leave(directory, segment.name, segment.id, committed))
@@ -288,17 +299,12 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
         transaction.note_moved(segment)
         is_linked = kind.move(access, transaction, segment, target)
         transaction.check_space()
-        for place in {place_of(name), place_of(target)} - {""}:
-            _note(access, transaction, place)
+        for place, change in ((place_of(name), -count), (place_of(target), count)):
+            if place:
+                places.note_move(directory, place, transaction.generation, change, interval if change > 0 else None)
         transaction.commit()
     is_freed = size is not None and not is_linked and kind.is_one_file and transaction.unread
     return Done(name, diagnosis.state, diagnosis.reasons, verb, size.st_size if size is not None and is_freed else 0)
-
-
-def _note(access: Access, transaction: Transaction, place: str) -> None:
-    """Write the identity of a place as it will be after a transaction."""
-    inside = Snapshot.inside(access.current().index, transaction.connection)
-    places.note_move(access.directory, place, transaction.generation, *segment_rows.extent_of(inside, place))
 
 
 @contextlib.contextmanager

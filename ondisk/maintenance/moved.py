@@ -15,7 +15,6 @@ from ondisk.dataset.access import Access
 from ondisk.errors import StorageError
 from ondisk.formats import is_dir
 from ondisk.index import Segment, segment_rows
-from ondisk.maintenance.archive import take_identity
 from ondisk.maintenance.inspect import found_segments
 from ondisk.maintenance.states import Done, State
 from ondisk.segments import places
@@ -45,7 +44,7 @@ def recognised(access: Access) -> Iterator[Done]:
             with access.current().index.snapshot() as snapshot:
                 names = [each.name for each in segment_rows.in_place(snapshot, old)]
             transaction.rename((name, new + name.removeprefix(old)) for name in names)
-            transaction.after_commit(partial(take_identity, access, old, new))
+            transaction.after_commit(partial(places.rename, access.directory, old, new))
             transaction.commit()
         yield Done(old.removesuffix("/"), State.MISSING, (f"it was renamed to {new.removesuffix('/')}",), _FOLLOW)
     found = [*moved_segments(access)]

@@ -16,7 +16,7 @@ from ondisk.filesystem import ReadableFile
 from ondisk.index import Segment
 from ondisk.maintenance import abandoned_jobs, quarantine, replaced
 from ondisk.maintenance.ages import Ages
-from ondisk.maintenance.archive import UNMOVABLE, archived
+from ondisk.maintenance.archive import UNMOVABLE, archived, recount
 from ondisk.maintenance.fix import compared_again
 from ondisk.maintenance.inspect import Inspection, check_trusted, places_away
 from ondisk.maintenance.kinds import kind_of
@@ -97,6 +97,7 @@ def repack(
         trim_deletions(access, ages)
         access.shrink_index()
         report.segments += moved_position(leave_removed(access, "repack"))
+        recount(access)
         with access.transaction("repack") as transaction:
             if access.leave_moved(transaction) or ages.needs_commit:  # a dataset that nobody writes to ages, too
                 transaction.commit()

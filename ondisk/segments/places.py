@@ -88,7 +88,7 @@ def places(directory: Directory) -> dict[str, Place]:
 
 def place(directory: Directory, name: str) -> Place:
     """Return a place by its name, whether there is such a folder or not."""
-    inner, outer = _read(directory, f"{name}{PLACE}"), _read(directory, f"{name.removesuffix('/')}{PLACE}")
+    inner, outer = _read(directory, f"{name}{PLACE}"), _read(directory, outside(name))
     known = outer or inner
     if outer is not None and outer.is_offline:
         return Place(name, outer, "it is offline", inner is not None)
@@ -128,6 +128,11 @@ def elsewhere(directory: Directory, segment: str) -> Iterator[str]:
                 yield name + inner_of(segment)
 
 
+def outside(name: str) -> str:
+    """Return the name of the file of a place on the dataset's own disk."""
+    return f"{name.removesuffix('/')}{PLACE}"
+
+
 def unread(directory: Directory) -> dict[str, Place]:
     """Return the places that are away or offline, by name."""
     return {name: each for name, each in places(directory).items() if each.why_away is not None}
@@ -140,17 +145,22 @@ def roots(directory: Directory) -> Iterator[str]:
             yield name.removesuffix("/")
 
 
-def note_move(directory: Directory, name: str, generation: int, count: int, interval: Interval | None) -> None:
+def note_move(directory: Directory, name: str, generation: int, change: int, interval: Interval | None = None) -> None:
     """Write the identity of a place before a commit that moves a segment there, or from there.
 
     Args:
         generation: the last one that was given out.
-        count, interval: of the data that the place has after the commit.
+        change: of the number of data.
+        interval: of the segment that is moved there.
 
     Durability: the file in the folder is replaced and synced first: after a crash it is the newer one, if they differ.
     """
     before = place(directory, name).identity or new_identity()
-    write(directory, name, before._replace(generation=generation, count=count).during(interval))
+    span = Interval(before.begin, before.end)
+    if interval is not None:
+        span = interval if span.is_empty else span | interval
+    count = max(0, before.count + change)
+    write(directory, name, before._replace(generation=generation, count=count).during(span))
 
 
 def new_identity() -> Identity:
@@ -174,9 +184,17 @@ def write(directory: Directory, name: str, identity: Identity, *, only_outside: 
         archive.replace(f"{name.split('/')[1]}{PLACE}", text)
 
 
+def rename(directory: Directory, old: str, new: str) -> None:
+    """Give a place that was renamed, with its folder, the identity of the old one on the dataset's disk."""
+    found = place(directory, old).identity
+    if found is not None:
+        write(directory, new, found, only_outside=True)
+    forget(directory, old)
+
+
 def forget(directory: Directory, name: str) -> None:
     """Remove the identity of a place from the dataset's disk."""
-    directory.discard(f"{name.removesuffix('/')}{PLACE}")
+    directory.discard(outside(name))
     directory.sync(ARCHIVE)
 
 

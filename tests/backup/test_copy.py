@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from worlds import KINDS, START, A, content, datum, lose_index, rot, sql
 
 import ondisk
-from ondisk import Datum, json_shapes, keys
+from ondisk import Datum, keys
 from ondisk.backup.point import Kept
-from ondisk.dataset.json_lines import json_summary
 from ondisk.errors import InvalidInput, LockError, NeedsCheck, StateError
 from ondisk.filesystem import BackupLock, Directory
 from ondisk.keys import Key, KeyRing
@@ -227,41 +226,44 @@ def test_archives_are_part_of_the_point(create, tmp_path):
     assert (done.segments, done.copied, done.problems) == (4, 4, [])
     assert restored(target) == content(dataset)
     ondisk.restore(target, tmp_path / "again")
-    assert sorted(each.name for each in (tmp_path / "again/.archive").iterdir()) == ["2025", "last"]
+    folders = [each.name for each in (tmp_path / "again/.archive").iterdir() if each.is_dir()]
+    assert sorted(folders) == ["2025", "last"]
     dataset.unarchive(".archive/last/2026/11-21.jsonl")
     assert dataset.backup(target).problems == []
     assert restored(target) == content(dataset)
     assert restored(target, done.point) == content(dataset)[:1] + content(dataset)[1:]
 
 
-def test_an_offline_archive_is_reported_and_its_summary_is_kept(create, tmp_path):
+def test_of_an_archive_that_is_away_the_copies_of_earlier_points_are_kept(create, tmp_path):
+    dataset, target = create(**FIELDS), tmp_path / "backup"
+    days(dataset, 0, 1, 2)
+    dataset.archive("2026/11-20.jsonl")
+    before = content(dataset)
+    dataset.backup(target, create=True)
+    shutil.move(tmp_path / "dataset/.archive/last", tmp_path / "away")
+    done = dataset.backup(target)
+    assert (done.offline, done.problems) == (["last"], [])
+    assert restored(target, done.point) == before
+    shutil.move(tmp_path / "away", tmp_path / "dataset/.archive/last")
+    dataset.archive("2026/11-21.jsonl")
+    shutil.move(tmp_path / "dataset/.archive/last", tmp_path / "away")
+    done = dataset.backup(target)
+    assert [(each.segment, each.kept) for each in done.problems] == [(".archive/last/2026/11-21.jsonl", Kept.MISSING)]
+
+
+def test_what_is_offline_in_every_point_stays_offline(create, tmp_path):
     dataset, target = create(**FIELDS), tmp_path / "backup"
     days(dataset, 0, 1)
     dataset.archive("2026/11-20.jsonl")
-    dataset.close()
-    archive = tmp_path / "dataset/.archive/last"
-    with ondisk.open(archive, read_only=True) as old:
-        text = json_shapes.dump(json_summary(old.summary(values=None))).decode()
-    (tmp_path / "dataset/.archive/last.summary").write_text(text)
-    shutil.move(archive, tmp_path / "away")
-    with ondisk.open(tmp_path / "dataset", read_only=True) as dataset:
-        assert dataset.backup(target, create=True).offline == ["last"]
-    done = ondisk.restore(target, tmp_path / "restored")
-    assert done.offline == ["last"]
-    with ondisk.open(tmp_path / "restored", read_only=True) as dataset:
-        assert dataset.info()["offline"] == ["last"]
-        assert dataset.summary().count == 2
-
-
-def test_a_missing_archive_is_an_error(create, tmp_path):
-    dataset = create(**FIELDS)
-    days(dataset, 0, 1)
-    dataset.archive("2026/11-20.jsonl")
-    dataset.close()
-    shutil.move(tmp_path / "dataset/.archive/last", tmp_path / "away")
-    with ondisk.open(tmp_path / "dataset", read_only=True) as dataset, pytest.raises(StateError, match="is missing"):
-        dataset.backup(tmp_path / "backup", create=True)
-    assert list(ondisk.backup.points(tmp_path / "backup")) == []
+    dataset.rename_archive("last", "2026")
+    dataset.set_offline("2026")
+    shutil.move(tmp_path / "dataset/.archive/2026", tmp_path / "away")
+    assert dataset.backup(target, create=True).offline == ["2026"]
+    assert ondisk.restore(target, tmp_path / "restored").offline == ["2026"]
+    with ondisk.open(tmp_path / "restored", read_only=True) as again:
+        assert again.info()["offline"] == ["2026"]
+        assert again.count() == dataset.count() == 2
+        assert not [each for each in again.check() if each.state]
 
 
 @pytest.mark.parametrize("how", ["lost", "sentinel"])

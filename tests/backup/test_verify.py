@@ -37,9 +37,9 @@ def test_points_are_listed_from_the_oldest_on(target):
     [
         ("segments/dataset/2026/11-21.*", "2026/11-21.jsonl", 2),
         ("segments/dataset/2026/11-22.*", "2026/11-22.jsonl", 1),
-        ("segments/archive/last/2026/11-20.*", ".archive/last/2026/11-20.jsonl", 2),
+        ("segments/dataset/.archive/last/2026/11-20.*", ".archive/last/2026/11-20.jsonl", 2),
         ("points/*/dataset/index.sqlite", "index.sqlite", 1),
-        ("points/*/archive/last/segments.jsonl", ".archive/last/segments.jsonl", 1),
+        ("points/*/dataset/segments.jsonl", "segments.jsonl", 1),
         ("points/*/dataset/dataset.toml", "dataset.toml", 1),
     ],
 )
