@@ -93,7 +93,7 @@ OUTSIDE = {
     ("index/copied.py", "sqlite3.connect"),
     ("index/recover.py", "sqlite3.connect"),
     ("keys.py", "os.open"),  # the key file, which is in no dataset
-    ("replication/compared.py", "sqlite3.connect"),  # a temporary file without a name
+    ("replication/compare.py", "sqlite3.connect"),  # a temporary file without a name
     ("staging/rows.py", "sqlite3.connect"),
 }
 """What may touch the disk besides filesystem."""
@@ -219,7 +219,6 @@ TESTED_ELSEWHERE = {
     "maintenance/tally.py": "maintenance/test_matrix.py",
     "replication/__init__.py": "replication/test_replica.py",
     "replication/compare.py": "replication/test_reconcile.py",
-    "replication/compared.py": "replication/test_reconcile.py",
     "replication/contents.py": "replication/test_reconcile.py",
     "replication/verify.py": "replication/test_reconcile.py",
     "replication/merge.py": "replication/test_feed.py",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
@@ -69,6 +69,11 @@ class Contents:
         """Return whether both are the same data, and all of them can be read."""
         return (self.last, self.digest, self.unreadable, other.unreadable) == (other.last, other.digest, 0, 0)
 
+    @property
+    def data(self) -> Iterable[tuple[int, int, bytes | None]]:
+        """Number, reftime and digest of each."""
+        return self.entries
+
 
 @dataclass(frozen=True, slots=True)
 class Removed:
@@ -122,23 +127,12 @@ def removed_of(access: DatasetAccess, seqs: Sequence[int]) -> Removed:
     return Removed(expired, is_partial, sorted(found.values()))
 
 
-def listed(read: Callable[[int, int], Contents], first: int, last: int) -> Iterator[Entry]:
-    """Yield all data in a range of numbers.
-
-    Args:
-        read: returns the data of some of them, listed.
-    """
-    while first <= last:
-        found = read(first, last)
-        yield from found.entries
-        first = found.last + 1
-
-
-def before(access: DatasetAccess, seqs: Sequence[int], reftime: int) -> set[int]:
-    """Return those of some data, by their numbers, that are older than a time."""
+def reftimes_at(access: DatasetAccess, seqs: Sequence[int]) -> Iterator[tuple[int, int, None]]:
+    """Yield number and reftime of some data of a dataset, in place of entries without digests."""
     with feed.parts_of(access) as parts:
-        found = (row for _, snapshot in parts for some in changes.data_of(snapshot, seqs) for row in some)
-        return {row[-1] for row in found if row[0] < reftime}
+        for _, snapshot in parts:
+            for rows in changes.data_of(snapshot, seqs):
+                yield from ((row[-1], row[0], None) for row in rows)
 
 
 def entries_at(access: DatasetAccess, seqs: Sequence[int]) -> Iterator[Entry]:

@@ -337,7 +337,7 @@ def last_change(snapshot: Snapshot) -> int:
     state, followed = snapshot.dataset(), replica.followed(snapshot)
     if followed is None or followed.replica != state["uuid"]:
         return int(state["seq"])
-    if followed.key:
+    if followed.comparison is not None:
         hint = "Run `ondisk replicate SOURCE REPLICA --reconcile --yes` for it."
         raise StateError(f"the comparison of replica {state['uuid']} with its source is not complete", hint=hint)
     return followed.offset

@@ -29,14 +29,12 @@ from ondisk.errors import (
 )
 from ondisk.formats import Batch
 from ondisk.index import Segment, changes, replica
+from ondisk.index.replica import Mode
 from ondisk.index.transaction import Transaction
-from ondisk.replication import compare
-from ondisk.replication.compare import OnRange
-from ondisk.replication.compared import NEITHER, Compared, Fate
+from ondisk.replication.compare import Differs, OnRange, compared, situation
 from ondisk.replication.contents import Entry, errors_at, removed_of
 from ondisk.replication.feed import Kind
 from ondisk.replication.mend import Unmended, damaged_segments, mend
-from ondisk.replication.reconcile import Mode, situation
 from ondisk.replication.records import Group
 from ondisk.replication.replica import ANSWER_BYTES, Replica
 from ondisk.replication.source import PathSource, fetched, replicate_command
@@ -98,20 +96,17 @@ def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _l
     if not isinstance(source, PathSource):
         raise StateError("a source on a server cannot be healed", hint="Run it where the source is, with its path.")
     now = situation(replicated)
-    if now.mode is not Mode.CONTENTS or now.is_begun:
+    if now.mode is not Mode.VALID or now.is_begun:
         hint = f"Run {replicate_command(source, replicated.dataset.path, '--reconcile')}."
         raise TokenForeign(f"{replicated.dataset.path}: its numbers may not be those of its source", hint=hint)
     healed, access = Healed(now.uuid), replicated.dataset._access
-    with Compared() as found:
-        compare.by_contents(access, source, now.uuid, 1, now.offset, found, on_range)
-        compare.decide(access, source, found, now.offset)
-        lost, unreadable = f"fate = {Fate.LOST:d}", f"fate = {Fate.UNREADABLE:d}"
-        for entries in found.of("mine", NEITHER):
+    proof = _Proof(access)
+    with compared(replicated, now.uuid, Mode.VALID, 1, now.offset, on_range) as found:
+        for entries in found.of(Differs.NEITHER):
             healed.leave([(entry.seq, _NEITHER) for entry in entries])
-        proof = _Proof(access)
         if not yes:
-            healed.lost, healed.unreadable = found.count("mine", lost), found.count("mine", unreadable)
-            for entries in found.of("mine", lost):
+            healed.lost, healed.unreadable = found.count(Differs.LOST), found.count(Differs.UNREADABLE)
+            for entries in found.of(Differs.LOST):
                 refused = proof.lacking([entry.seq for entry in entries])
                 healed.lost -= len(refused)
                 healed.leave([*refused.items()])
@@ -119,9 +114,9 @@ def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _l
         with Dataset.open(source.path) as dataset:
             if dataset.config.replica:
                 raise StateError(f"{dataset.path} is a replica", hint="A pull fetches what it lacks from its source.")
-            reasons = _mend(replicated, dataset, partial(found.of, "mine", unreadable), healed)
-            for where, kind in ((unreadable, Kind.UNREADABLE), (lost, Kind.LOST)):
-                for entries in found.of("mine", where):
+            reasons = _mend(replicated, dataset, partial(found.of, Differs.UNREADABLE), healed)
+            for differs, kind in ((Differs.UNREADABLE, Kind.UNREADABLE), (Differs.LOST, Kind.LOST)):
+                for entries in found.of(differs):
                     seqs = [entry.seq for entry in entries]
                     for begin in range(0, len(seqs), _TOGETHER):
                         some = seqs[begin : begin + _TOGETHER]

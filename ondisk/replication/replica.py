@@ -234,7 +234,7 @@ class Replica:
             What was wrong with the file and what its name is now, or None; see `token_file.update`.
         """
         now = self._now()
-        token = Token(now.uuid, now.session, now.offset, now.index_start, now.key)
+        token = Token(now.uuid, now.session, now.offset, *replica.progress(now))
         entry = Entry(token, now.replica, now.host, now.port, bytes_read=now.bytes_read)
         return token_file.update(path, [entry])
 
@@ -253,7 +253,7 @@ class Replica:
             mine, now = snapshot.dataset(), replica.followed(snapshot)
             is_empty = not mine["seq"] and not snapshot.segments()
         if now is not None and now.replica == mine["uuid"]:
-            if now.key:
+            if now.comparison is not None:
                 message = f"{access.path}: the comparison with its source is not complete"
                 raise TokenForeign(message, hint=self._reconcile())
             return now
@@ -305,7 +305,7 @@ class Replica:
     def _after(self, now: Followed, records: Records) -> Followed:
         """Return how far it has followed its source with some changes."""
         token, (host, port) = records.token, self._source.address
-        return now._replace(session=token.session, offset=token.offset, index_start=token.index_start, key=token.key,
+        return now._replace(session=token.session, offset=token.offset, reading=token.index_start,
                             host=host, port=port, bytes_read=now.bytes_read + records.size)  # fmt: skip
 
     def _apply(self, records: Records, now: Followed, after: Followed) -> Applied | None:
@@ -484,7 +484,7 @@ def _expire(transaction: Transaction, applied: Applied) -> None:
 
 
 def _token(now: Followed) -> Token | None:
-    return None if not now.offset else Token(now.uuid, now.session, now.offset, now.index_start, now.key)
+    return None if not now.offset else Token(now.uuid, now.session, now.offset, now.reading)
 
 
 def check_follows(records: Records, now: Followed) -> None:

@@ -71,6 +71,15 @@ class Numbers:
     digest: bytes
     seqs: Sequence[int] = ()
 
+    def equals(self, other: Numbers) -> bool:
+        """Return whether both are the same numbers."""
+        return (self.last, self.digest) == (other.last, other.digest)
+
+    @property
+    def data(self) -> Iterable[tuple[int, int, bytes | None]]:
+        """The numbers, in place of entries: nothing else of the data is known."""
+        return ((seq, 0, None) for seq in self.seqs)
+
 
 class Source(Protocol):
     """What a replica follows.
