@@ -197,6 +197,16 @@ def parts_of(access: DatasetAccess, after: int | None = None) -> Iterator[Parts]
         yield [part for part in parts if part not in unknown]
 
 
+def in_order(access: DatasetAccess, parts: Parts, rows: Callable[[Snapshot], Iterator[list[Row]]]) -> Iterator[Run]:
+    """Yield data of a dataset and its archives, in the order of their numbers.
+
+    Args:
+        rows: returns those of one index.
+    """
+    streams = [Stream(part, rows(snapshot), is_new=True) for part, (_, snapshot) in enumerate(parts)]
+    return merged(streams, access.path)
+
+
 def _begin(main: Snapshot, token: Token | None, access: DatasetAccess) -> tuple[Token, int]:
     """Return a token to continue from, and the number of the last change.
 

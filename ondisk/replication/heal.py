@@ -32,7 +32,7 @@ from ondisk.index import Segment, changes, replica
 from ondisk.index.replica import Mode
 from ondisk.index.transaction import Transaction
 from ondisk.replication.compare import Differs, OnRange, compared, situation
-from ondisk.replication.contents import Entry, errors_at, removed_of
+from ondisk.replication.contents import Entry, errors_at, removed_of, rows_in
 from ondisk.replication.feed import Kind
 from ondisk.replication.mend import Unmended, damaged_segments, mend
 from ondisk.replication.records import Group
@@ -147,14 +147,12 @@ class _Proof:
         """
         found: dict[int, str] = {}
         for access in self._access.archives.all():
-            with access.current().index.snapshot() as snapshot:
-                for rows in changes.data_of(snapshot, seqs):
-                    for row in rows:
-                        key = access.prefix, row[1]
-                        if key not in self._reasons:
-                            self._reasons[key] = self._reason(access, snapshot.segment(row[1]))
-                        if self._reasons[key]:
-                            found[row[-1]] = self._reasons[key]
+            for snapshot, row in rows_in(access, seqs):
+                key = access.prefix, row[1]
+                if key not in self._reasons:
+                    self._reasons[key] = self._reason(access, snapshot.segment(row[1]))
+                if self._reasons[key]:
+                    found[row[-1]] = self._reasons[key]
         return found
 
     def _reason(self, access: Access, segment: Segment) -> str:
@@ -188,7 +186,7 @@ def _mend(
                 if transaction.segments([segment.name]).get(segment.name) != segment:
                     continue  # a repack, or an append, has changed it
                 try:
-                    mended = mend(access, transaction, segment, fetch)
+                    size = mend(access, transaction, segment, fetch)
                 except (Unmended, IntegrityError, SegmentMissing) as error:
                     if isinstance(error, Unmended):
                         reasons[segment.name] = str(error)
@@ -196,7 +194,7 @@ def _mend(
                 transaction.check_space()
                 transaction.commit()
             healed.unreadable += count
-            healed.bytes += mended.bytes
+            healed.bytes += size
     return reasons
 
 
@@ -240,17 +238,16 @@ def _changed(dataset: Dataset, seqs: Sequence[int]) -> set[int]:
     """
     found: set[int] = set()
     for access in dataset._access.archives.all():
-        with access.current().index.snapshot() as snapshot:
-            of_segment: dict[int, list[int]] = {}
-            for rows in changes.data_of(snapshot, seqs):
-                for row in rows:
-                    of_segment.setdefault(row[1], []).append(row[-1])
-            for id_, some in of_segment.items():
-                format = access.format(snapshot.segment(id_).format)
+        changed: dict[int, bool] = {}
+        for snapshot, row in rows_in(access, seqs):
+            if row[1] not in changed:
+                format = access.format(snapshot.segment(row[1]).format)
+                changed[row[1]] = False
                 if format.has_checksums and not format.is_dir:
                     with contextlib.suppress(SegmentMissing, SegmentCorrupt):
-                        if access.current().reader.has_changed(snapshot, id_):
-                            found.update(some)
+                        changed[row[1]] = access.current().reader.has_changed(snapshot, row[1])
+            if changed[row[1]]:
+                found.add(row[-1])
     return found
 
 
@@ -282,7 +279,7 @@ def _store(dataset: Dataset, access: Access, group: Group, kind: Kind, healed: H
     """Store data of one format in the source, or in an archive of it; return how many. What it refuses is left."""
     left: set[int] = set()
     while True:
-        some = _without(group, left)
+        some = group.without(left)
         if not some.seqs:
             return 0
         commit = partial(_commit, dataset, access, some, kind, healed)
@@ -299,7 +296,7 @@ def _store(dataset: Dataset, access: Access, group: Group, kind: Kind, healed: H
             if len(some.seqs) > 1:
                 half = len(some.seqs) // 2
                 parts = {*some.seqs[:half]}, {*some.seqs[half:]}
-                return sum(_store(dataset, access, _without(some, part), kind, healed) for part in parts)
+                return sum(_store(dataset, access, some.without(part), kind, healed) for part in parts)
             healed.leave([(some.seqs[0], error.message)])
             return 0
 
@@ -355,12 +352,6 @@ def _check_same(transaction: Transaction, seqs: Sequence[int], batch: Batch) -> 
     other = [seq for seq, reftime in zip(seqs, batch.reftimes, strict=True) if known.get(seq) != reftime]
     if other:
         raise _Refused([(seq, "the copy has another reftime") for seq in other])
-
-
-def _without(group: Group, left: set[int]) -> Group:
-    kept = [place for place, seq in enumerate(group.seqs) if seq not in left]
-    columns = [[column[place] for place in kept if column] for column in (group.payloads, group.beside)]
-    return Group(group.format, [group.seqs[place] for place in kept], *columns)
 
 
 def _settle(replicated: Replica, dataset: Dataset) -> None:

@@ -25,12 +25,13 @@ from uuid import uuid4
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import SegmentCorrupt, SegmentMissing, StateError, command
-from ondisk.index import Segment, changes, replica, segment_rows
+from ondisk.index import Segment, replica, segment_rows
 from ondisk.index.changes import OWN
 from ondisk.index.replica import LOST, Comparison, Difference, Followed, Mode
 from ondisk.index.transaction import Transaction
 from ondisk.replication.apply import Applied, apply
 from ondisk.replication.compare import WANTED, Differences, Differs, OnRange, Situation, compared, situation
+from ondisk.replication.contents import rows_in
 from ondisk.replication.mend import Unmended, damaged_segments, mend
 from ondisk.replication.records import Records
 from ondisk.replication.replica import ANSWER_BYTES, Replica, check_follows
@@ -265,11 +266,11 @@ class _Steps:
         """
         try:
             with self._changing(opened) as transaction:
-                mended = mend(opened, transaction, segment, self._copies)
+                size = mend(opened, transaction, segment, self._copies)
                 transaction.check_space()
                 transaction.commit()
             self._result.fetched += count
-            self._result.bytes += mended.bytes
+            self._result.bytes += size
         except (Unmended, SegmentCorrupt, SegmentMissing):
             if self._has_copies(opened, segment):
                 with self._changing(opened) as transaction:
@@ -285,10 +286,9 @@ class _Steps:
             self._result.missing += count
             self._result.unmended.append(f"{opened.prefix}{segment.name}")
         for some in self._found.of(Differs.DAMAGED):
-            with opened.current().index.snapshot() as snapshot:
-                rows = (row for rows in changes.data_of(snapshot, [each.seq for each in some]) for row in rows)
-                done = [row[-1] for row in rows if snapshot.segment(row[1]).name == segment.name]
-            self._found.drop(done, Differs.DAMAGED)
+            rows = rows_in(opened, [each.seq for each in some])
+            left = [row[-1] for snapshot, row in rows if snapshot.segment(row[1]).name == segment.name]
+            self._found.drop(left, Differs.DAMAGED)
 
     def _has_copies(self, opened: Access, segment: Segment) -> bool:
         """Return whether the source has all data of a segment, and a run that continues this one compares them."""

@@ -494,11 +494,9 @@ def check_follows(records: Records, now: Followed) -> None:
         TokenForeign: they are of another dataset.
         IntegrityError: the replica has them.
     """
-    columns = [*(group.seqs for group in records.groups), [seq for seq, _, _ in records.deletions],
-               [seq for seq, _ in records.unreadable]]  # fmt: skip
     if records.token.dataset != now.uuid:
         message = f"the source is {records.token.dataset} now, and the replica follows {now.uuid}"
         raise TokenForeign(message, hint="Check the path or address of the source.")
-    if records.token.offset < now.offset or any(column[0] <= now.offset for column in columns if column):
+    if records.token.offset < now.offset or any(column[0] <= now.offset for column in records.numbers):
         hint = "Compare the versions of ondisk on both sides."
         raise IntegrityError(f"the source has sent changes up to {now.offset}, which it had sent before", hint=hint)
