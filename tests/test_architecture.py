@@ -227,7 +227,6 @@ TESTED_ELSEWHERE = {
     "matcher/parsing.py": "matcher/test_parser.py",
     "matcher/tree.py": "matcher/test_parser.py",
     "matcher/values.py": "matcher/test_fields.py",
-    "replication/http_client.py": "replication/test_http_source.py",
     "replication/wire.py": "replication/test_http_source.py",
     "segment.py": "segments/test_concat.py",
     "table_options.py": "tables/test_csv_input.py",

@@ -22,13 +22,12 @@ from typing import Self
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.layout import CONFIG, read_config
+from ondisk.dataset.layout import CONFIG, check_apart, read_config
 from ondisk.errors import (
     ConfigError,
     DatasetExists,
     DatasetNotFound,
     IntegrityError,
-    InvalidInput,
     OndiskError,
     StateError,
     TokenExpired,
@@ -135,7 +134,7 @@ class Replica:
         with ExitStack() as stack:
             followed = stack.enter_context(source_of(source)) if isinstance(source, str | os.PathLike) else source
             if isinstance(followed, PathSource):
-                _check_apart(path, followed.path)
+                check_apart("replica", path, "source", followed.path)
             dataset = stack.enter_context(dataset_of(path, followed))
             check_replica(dataset)
             opened = cls(dataset, followed)
@@ -423,20 +422,6 @@ def _found(path: str | os.PathLike[str], source: Source) -> Dataset:
         first = replicate_command(source, path, "--create")
         error.hint = f"Check the path, and whether its disk is mounted. To make a new replica there: {first}"
         raise
-
-
-def _check_apart(path: str | os.PathLike[str], source: str | os.PathLike[str]) -> None:
-    """Raise unless a replica and its source are in different directories, none inside of the other.
-
-    Raises:
-        InvalidInput: they are not.
-    """
-    mine, theirs = os.path.realpath(path), os.path.realpath(source)
-    common = os.path.commonpath((mine, theirs))
-    if common in (mine, theirs):
-        where = "is" if mine == theirs else "is inside of" if common == theirs else "contains"
-        hint = "Choose another directory for the replica, on another disk if possible."
-        raise InvalidInput(f"the replica {mine} {where} its source {theirs}", hint=hint)
 
 
 def promote(path: str | os.PathLike[str]) -> Dataset:
