@@ -12,7 +12,6 @@ from datetime import datetime
 from ondisk.backup.point import (
     DATASET,
     SEGMENTS,
-    USABLE,
     Part,
     Point,
     Problem,
@@ -25,7 +24,7 @@ from ondisk.backup.segment_copies import Counts, SegmentCopies
 from ondisk.backup.target import Target
 from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.away import away_in
-from ondisk.dataset.layout import CONFIG, untrusted
+from ondisk.dataset.layout import CONFIG
 from ondisk.errors import DiskFull, IntegrityError, InvalidInput, LockError, shown
 from ondisk.filesystem import Directory
 from ondisk.formats.diskqueue.state import NAME as STATE
@@ -105,8 +104,7 @@ def backup(
     """
     if keep is not None and (type(keep) is not int or keep < 1):
         raise InvalidInput(f"keep must be a whole number of 1 or more, not {shown(keep)}")
-    if access.needs_check():
-        raise untrusted(access.path)
+    access.check_trusted()
     with access.current().index.snapshot() as snapshot:
         uuids = [snapshot.dataset()["uuid"], *segment_rows.former_uuids(snapshot)]
     with Target.writing(path, access.path, uuids, create=create) as target:
@@ -182,23 +180,10 @@ def _part(
     target: Target, opened: Opened, snapshot: Snapshot, copies: Iterator[SegmentCopy], files: dict[str, bytes]
 ) -> Part:
     """Write the part of the point that was begun: the index, the copies of its segments, and the other files."""
-    segments = incomplete = count = total = 0
-
-    def counted() -> Iterator[SegmentCopy]:
-        nonlocal segments, incomplete, count, total
-        for each in copies:
-            segments += 1
-            if each.kept in USABLE:
-                count += each.count
-            else:
-                incomplete += 1
-            total += each.total
-            yield each
-
     with target.part(DATASET) as folder:
         _copy_index(folder, opened.index.directory, snapshot)
         with folder.create_file(SEGMENTS) as file:
-            write_lines(file, counted())
+            counts = write_lines(file, copies)
             file.sync()
         for path, content in files.items():
             with folder.create_file(path) as file:
@@ -206,7 +191,7 @@ def _part(
                 file.sync()
             folder.sync(path.rpartition("/")[0])
         sizes = {path: measured(folder.open_to_read(path)) for path in (INDEX, SEGMENTS, *files)}
-    return Part(DATASET, "", snapshot.dataset()["uuid"], segments, incomplete, count, total, sizes)
+    return Part(DATASET, "", snapshot.dataset()["uuid"], *counts, sizes)
 
 
 def _copy_index(folder: Directory, source: Directory, snapshot: Snapshot) -> None:

@@ -15,6 +15,7 @@ from ondisk.dataset.layout import (
     check_takes_data,
     last_generation,
     space_of_replica,
+    untrusted,
 )
 from ondisk.dataset.read import DatasetReader
 from ondisk.errors import (
@@ -209,10 +210,14 @@ class Access:
         """Return whether the index may not know all data: it was lost or exchanged, or the sentinel exists."""
         return self.current().index.missing or self.has_sentinel() or self._exchanged() is not None
 
-    def has_foreign_index(self) -> bool:
-        """Return whether the index is that of another dataset."""
-        found = self._exchanged()
-        return found is not None and found.is_foreign
+    def check_trusted(self) -> None:
+        """Raise unless the index knows all data.
+
+        Raises:
+            NeedsCheck: it was lost or exchanged, or the sentinel exists.
+        """
+        if self.needs_check():
+            raise untrusted(self.path)
 
     def _exchanged(self) -> Exchanged | None:
         """Return how the index was exchanged for another one or for an older state of it, or None."""

@@ -12,7 +12,6 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult
 from ondisk.dataset.away import away_segments
 from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
-from ondisk.dataset.layout import untrusted
 from ondisk.dataset.query import Match, Query
 from ondisk.dataset.sequence import Roll, not_stored
 from ondisk.datum import FieldType, restored
@@ -171,8 +170,7 @@ class _Commit:
             raise StateError(f"{access.path} was configured again after the data were staged", hint=_AGAIN)
         removed = 0
         if overwrite is not None:
-            if access.needs_check():  # data that are not in the index would come back, beside what replaces them
-                raise untrusted(access.path)
+            access.check_trusted()  # data that are not in the index would come back, beside what replaces them
             removed = transaction.delete(Query(overwrite).tree(access.current().index))
         with contextlib.closing(Incoming(transaction, paths)) as incoming:
             result = self._store(incoming, on_duplicate)

@@ -27,7 +27,7 @@ from ondisk.errors import (
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.index import Segment, segment_rows
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.inspect import UNREAD, Inspection, check_trusted
+from ondisk.maintenance.inspect import UNREAD, Inspection
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.moved import recognised
@@ -99,7 +99,7 @@ def planned(access: Access, names: Iterable[str], verb: str) -> list[Done]:
         As these, if they are certain to: `error.context["report"]` contains the segments that would be moved before it.
     """
     with _reporting(access) as done:
-        check_trusted(access)
+        access.check_trusted()
         before = _known_before(access)
         for name in names if verb == "archive" else map(_archived_name, names):
             target = LAST + name if verb == "archive" else inner_of(name)
@@ -285,7 +285,7 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
     """Move one segment, in one commit."""
     directory = access.directory
     with access.transaction(verb) as transaction:
-        check_trusted(access)
+        access.check_trusted()
         _check_there(access, name, target)
         diagnosis, segment = _movable(access, name, before)
         _check_whole(access, target)

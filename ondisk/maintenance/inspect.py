@@ -10,7 +10,6 @@ from ondisk import step
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.away import away_in, missing
-from ondisk.dataset.layout import untrusted
 from ondisk.dataset.position import (
     astray,
     begun_again,
@@ -216,12 +215,6 @@ def not_rewritten(directory: Directory, name: str) -> StateError:
     hint = f"To have its data, import the queue into another dataset with {how}."
     path = directory.path / name
     return StateError(f"{path} cannot be read in place, and is not rewritten: {UNREAD}", hint=hint, segment=name)
-
-
-def check_trusted(access: Access) -> None:
-    """Raise `NeedsCheck` if the index may not know all data."""
-    if access.needs_check():
-        raise untrusted(access.path)
 
 
 def places_away(access: Access) -> Iterator[Diagnosis]:

@@ -6,7 +6,7 @@ from ondisk.dataset.access import Access
 from ondisk.errors import StateError, command
 from ondisk.index import Copies
 from ondisk.maintenance.concat_segments import COPIES
-from ondisk.maintenance.inspect import Inspection, check_trusted
+from ondisk.maintenance.inspect import Inspection
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.states import State
 from ondisk.segments import quarantine
@@ -28,7 +28,7 @@ def renew(access: Access, name: str) -> None:
     Locks: the writers' lock, which the append takes again afterwards.
     """
     with access.transaction("rewrite") as transaction:
-        check_trusted(access)
+        access.check_trusted()
         with access.current().index.snapshot() as snapshot:
             segment = snapshot.segment_named(name)
             if segment is None:

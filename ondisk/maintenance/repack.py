@@ -18,7 +18,7 @@ from ondisk.maintenance import abandoned_jobs, quarantine, replaced
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import UNMOVABLE, archived, recount
 from ondisk.maintenance.fix import compared_again
-from ondisk.maintenance.inspect import Inspection, check_trusted, places_away
+from ondisk.maintenance.inspect import Inspection, places_away
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.promised import moved_position, promised
@@ -78,7 +78,7 @@ def repack(
         is full, the rows of a segment to delete are removed in several commits, and a crash between them leaves some.
     Locks: the writers' lock, once for each segment. Readers do not wait.
     """
-    check_trusted(access)
+    access.check_trusted()
     ages = Ages.of(access, now, by_age=by_age)
     report = Report(str(access.path))
     errors: list[OndiskError] = []
@@ -110,7 +110,7 @@ def planned(access: Access, *, by_age: bool = False, rewrite: bool = False, seco
 
     The arguments and the errors are those of `repack`; the report is that of a check.
     """
-    check_trusted(access)
+    access.check_trusted()
     ages = State.DELETE_AGE if by_age else State.OK
     try:
         return promised(access, "repack", rewrite=rewrite, second_copies=second_copies).released(ages)
@@ -236,7 +236,7 @@ class _Damaged(Exception):
 def _repacked(inspection: Inspection, name: str, written: Written | None, old_files: list[ReadableFile]) -> Done:
     access = inspection.access
     with access.transaction("repack") as transaction:
-        check_trusted(access)
+        access.check_trusted()
         with access.current().index.snapshot() as snapshot:
             segment = snapshot.segment_named(name)
             if segment is not None:
@@ -285,7 +285,7 @@ def _removed_in_steps(inspection: Inspection, name: str) -> tuple[Diagnosis | No
     """
     access, removed, some = inspection.access, 0, _SOME
     with access.locked("repack"):
-        check_trusted(access)
+        access.check_trusted()
         with access.current().index.snapshot() as snapshot:
             diagnosis, known = inspection.examine(snapshot, name)
         if diagnosis is None or known is None or not diagnosis.state & _DROPPED or State.CORRUPTED in diagnosis.state:

@@ -23,7 +23,6 @@ from ondisk.errors import DatumNotFound, InvalidInput, StateError, command
 from ondisk.formats.diskqueue.state import VERSION, State
 from ondisk.index import Copies, Segment, segment_rows
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.inspect import check_trusted
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.states import Diagnosis
 from ondisk.maintenance.states import State as Is
@@ -101,7 +100,7 @@ def access_to(dataset: Dataset) -> Access:
     if not access.config.is_sequence:
         hint = 'Only a dataset with step = "sequence" has an order of the queue.'
         raise InvalidInput(f"{dataset.path} is not a queue", hint=hint)
-    check_trusted(access)
+    access.check_trusted()
     check_consumable(access)
     return access
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import insert
-from ondisk.dataset.layout import untrusted
 from ondisk.errors import IntegrityError
 from ondisk.formats import Batch
 from ondisk.index import replica
@@ -85,8 +84,7 @@ def apply(
     Locks: the writers' lock.
     """
     with access.transaction("replicate") as transaction:
-        if access.needs_check():
-            raise untrusted(access.path)
+        access.check_trusted()
         if replica.followed(transaction) != before:
             return None
         change = _Change(access, transaction)
@@ -200,9 +198,7 @@ class _Change:
         if not here:
             return group
         self.done.present += len(here)
-        kept = [place for place, seq in enumerate(group.seqs) if seq not in here]
-        columns = [[column[place] for place in kept if column] for column in (group.payloads, group.beside)]
-        return Group(group.format, [group.seqs[place] for place in kept], *columns)
+        return group.without(here)
 
     def _refuse(self, batch: Batch) -> None:
         """Refuse data that are too old or too large for the replica."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import NamedTuple
 
 from ondisk.dataset.access import Access, Opened
 from ondisk.errors import InvalidInput, OndiskError, shown
 from ondisk.index import Row, Snapshot, changes
 from ondisk.replication import feed
-from ondisk.replication.feed import Broken, Kind, Parts
-from ondisk.replication.merge import Run, Stream, first_of, merged
+from ondisk.replication.feed import Broken, Kind, Part
+from ondisk.replication.merge import Run, first_of
 from ondisk.replication.records import HIGHEST, packed
 
 DIGEST = 16
@@ -68,6 +67,11 @@ class Contents:
         """Return whether both are the same data, and all of them can be read."""
         return (self.last, self.digest, self.unreadable, other.unreadable) == (other.last, other.digest, 0, 0)
 
+    @property
+    def data(self) -> Iterable[tuple[int, int, bytes | None]]:
+        """Number, reftime and digest of each."""
+        return self.entries
+
 
 @dataclass(frozen=True, slots=True)
 class Removed:
@@ -76,7 +80,7 @@ class Removed:
     Attributes:
         expired: the number up to which not all deletions are known any more.
         is_partial: the dataset does not know of all data that it has lost which they are: it is a replica, or has lost
-            an archive.
+            rows of its index.
         notes: of each datum whose removal is noted: its number, the number of the removal, and why it is gone.
     """
 
@@ -89,16 +93,13 @@ def contents_of(access: Access, first: int, last: int, *, listed: bool) -> Conte
     """Return digests of data; see `Source.contents`. The numbers may also be those of a replica."""
     if type(first) is not int or type(last) is not int or not 1 <= first <= last < 2 * HIGHEST:
         raise InvalidInput(f"{shown(first)} to {shown(last)} is not a range of numbers", hint="Numbers begin with 1.")
-    with feed.parts_of(access) as parts:
-        uuid = parts[-1][1].dataset()["uuid"]
-        streams = [
-            Stream(part, changes.data_between(snapshot, first - 1, last, whole=False), is_new=True)
-            for part, (_, snapshot) in enumerate(parts)
-        ]
-        runs, is_all = first_of(merged(streams, access.path), RANGE_BYTES)
+    with feed.reading(access) as part:
+        uuid = part[1].dataset()["uuid"]
+        found = changes.data_between(part[1], first - 1, last, whole=False)
+        runs, is_all = first_of(feed.runs_of(found), RANGE_BYTES)
         if not is_all:
             last = runs[-1].seqs[-1]
-        entries = [*_entries(parts, runs)]
+        entries = [*_entries(part, runs)]
     whole = [each for each in entries if each.digest]
     digest = hashlib.sha256(packed(each.seq for each in whole))
     digest.update(b"".join(each.digest for each in whole))
@@ -111,73 +112,54 @@ def removed_of(access: Access, seqs: Sequence[int]) -> Removed:
     if len(seqs) > MOST_REMOVED or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
         raise InvalidInput(f"removed takes up to {MOST_REMOVED} numbers of data")
     found: dict[int, tuple[int, int, Kind]] = {}
-    with feed.parts_of(access) as parts:
-        main = parts[-1][1]
-        expired, is_partial = changes.expired(main), access.config.replica or changes.has_unnamed_losses(main)
-        for _, snapshot in parts:
-            for number, target, why in changes.deletions_of(snapshot, seqs):
-                if target not in found or found[target][1] < number:
-                    found[target] = target, number, feed.kind_of(why)
+    with feed.reading(access) as (_, snapshot):
+        expired, is_partial = changes.expired(snapshot), access.config.replica or changes.has_unnamed_losses(snapshot)
+        for number, target, why in changes.deletions_of(snapshot, seqs):
+            if target not in found or found[target][1] < number:
+                found[target] = target, number, feed.kind_of(why)
     return Removed(expired, is_partial, sorted(found.values()))
 
 
-def listed(read: Callable[[int, int], Contents], first: int, last: int) -> Iterator[Entry]:
-    """Yield all data in a range of numbers.
-
-    Args:
-        read: returns the data of some of them, listed.
-    """
-    while first <= last:
-        found = read(first, last)
-        yield from found.entries
-        first = found.last + 1
+def rows_in(access: Access, seqs: Sequence[int]) -> Iterator[tuple[Snapshot, Row]]:
+    """Yield the rows of the data with some numbers that one index has; see `changes.data_of`."""
+    with access.current().index.snapshot() as snapshot:
+        for rows in changes.data_of(snapshot, seqs):
+            yield from ((snapshot, row) for row in rows)
 
 
-def before(access: Access, seqs: Sequence[int], reftime: int) -> set[int]:
-    """Return those of some data, by their numbers, that are older than a time."""
-    with feed.parts_of(access) as parts:
-        found = (row for _, snapshot in parts for some in changes.data_of(snapshot, seqs) for row in some)
-        return {row[-1] for row in found if row[0] < reftime}
+def reftimes_at(access: Access, seqs: Sequence[int]) -> Iterator[tuple[int, int, None]]:
+    """Yield number and reftime of some data of a dataset, in place of entries without digests."""
+    return ((row[-1], row[0], None) for _, row in rows_in(access, seqs))
 
 
 def entries_at(access: Access, seqs: Sequence[int]) -> Iterator[Entry]:
     """Yield some data of a dataset, by their numbers, which ascend."""
     for begin in range(0, len(seqs), _TOGETHER):
-        with feed.parts_of(access) as parts:
+        with feed.reading(access) as part:
             some = seqs[begin : begin + _TOGETHER]
-            streams = [
-                Stream(part, changes.data_of(snapshot, some), is_new=True) for part, (_, snapshot) in enumerate(parts)
-            ]
-            yield from _entries(parts, merged(streams, access.path))
+            yield from _entries(part, feed.runs_of(changes.data_of(part[1], some)))
 
 
 def errors_at(access: Access, seqs: Sequence[int]) -> dict[int, OndiskError]:
     """Return why some data of a dataset cannot be read, by their numbers, which ascend."""
-    with feed.parts_of(access) as parts:
-        streams = [
-            Stream(part, changes.data_of(snapshot, seqs), is_new=True) for part, (_, snapshot) in enumerate(parts)
-        ]
-        read = _read(parts, merged(streams, access.path))
+    with feed.reading(access) as part:
+        read = _read(part, feed.runs_of(changes.data_of(part[1], seqs)))
         return {some[0][-1]: found.error for some, found in read if isinstance(found, Broken)}
 
 
-def _entries(parts: Parts, runs: Iterable[Run]) -> Iterator[Entry]:
-    for some, found in _read(parts, runs):
+def _entries(part: Part, runs: Iterable[Run]) -> Iterator[Entry]:
+    for some, found in _read(part, runs):
         if isinstance(found, Broken):
             yield Entry(some[0][-1], some[0][0], b"")
         else:
             yield from (Entry(row[-1], row[0], digest) for row, digest in zip(some, found, strict=True))
 
 
-def _read(parts: Parts, runs: Iterable[Run]) -> Iterator[tuple[Sequence[Row], list[bytes] | Broken]]:
+def _read(part: Part, runs: Iterable[Run]) -> Iterator[tuple[Sequence[Row], list[bytes] | Broken]]:
     """Yield some rows and their digests; or one, and why it cannot be read."""
-    for part, together in groupby(runs, key=lambda run: run.part):
-        opened, snapshot = parts[part]
-
-        def digests(rows: Sequence[Row], opened: Opened = opened, snapshot: Snapshot = snapshot) -> list[bytes]:
-            return [*_digests(opened, snapshot, rows)]
-
-        yield from feed.read_some(opened, snapshot, [row for run in together for row in run.rows], digests)
+    opened, snapshot = part
+    rows = [row for run in runs for row in run.rows]
+    return feed.read_some(opened, snapshot, rows, lambda each: [*_digests(opened, snapshot, each)])
 
 
 def _digests(opened: Opened, snapshot: Snapshot, rows: Sequence[Row]) -> Iterator[bytes]:

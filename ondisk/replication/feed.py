@@ -19,7 +19,6 @@ from itertools import groupby
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from ondisk.dataset.access import Access, Opened
-from ondisk.dataset.layout import untrusted
 from ondisk.datum import Datum
 from ondisk.errors import (
     AuthenticationFailed,
@@ -41,8 +40,8 @@ from ondisk.replication.token import NO_COMPARISON, Token
 
 MAX_BYTES = 1024 * 1024
 _T = TypeVar("_T")
-Parts: TypeAlias = Sequence[tuple[Opened, Snapshot]]
-"""The indices of a dataset's archives, then that of the dataset."""
+Part: TypeAlias = tuple[Opened, Snapshot]
+"""An index, and the state of it that is read."""
 _UNDECRYPTED = (AuthenticationFailed, KeyMissing)
 _SAMPLE = 1000  # numbers that are looked up to estimate the lag
 _REMEDY = "Begin without a token: the answers then contain all data, also those that you have."
@@ -118,17 +117,17 @@ class Broken(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The changes of one answer, as the indices of the dataset and its archives have them.
+    """The changes of one answer.
 
     Attributes:
-        parts: these indices; open until the end of the block in which they were chosen.
+        part: the index, open until the end of the block in which they were chosen.
         runs: these changes, in the order of their numbers.
         token: covers these changes, too.
         lag: what is left.
         sessions: those that gave out the numbers after the token before, up to the new one: first number, id.
     """
 
-    parts: Parts
+    part: Part
     runs: Sequence[Run]
     token: Token
     lag: Lag
@@ -137,8 +136,8 @@ class Chosen(NamedTuple):
 
 def read(access: Access, token: Token | None, max_bytes: int) -> Answer:
     """Return changes after a token; see `Dataset.changes`."""
-    with chosen(access, token, max_bytes, whole=True) as (parts, runs, reached, lag, _):
-        return Answer([*_read(parts, runs)], reached, lag)
+    with chosen(access, token, max_bytes, whole=True) as (part, runs, reached, lag, _):
+        return Answer([*_read(part, runs)], reached, lag)
 
 
 @contextlib.contextmanager
@@ -150,35 +149,30 @@ def chosen(access: Access, token: Token | None, max_bytes: int, *, whole: bool) 
     """
     if type(max_bytes) is not int or max_bytes < 1:
         raise InvalidInput(f"max_bytes must be a whole number of 1 or more, not {shown(max_bytes)}")
-    if access.needs_check():
-        raise untrusted(access.path)
-    with access.current().index.snapshot() as main:
-        begin, last = _begin(main, token, access)
-        reached = _passed(main, begin, last) if begin.offset == last else None
-    if reached is not None:
-        yield Chosen([], [], reached, Lag(0, 0))
-        return
-    with parts_of(access) as parts:
-        main = parts[-1][1]
-        begin, last = _begin(main, token, access)
-        runs, is_all = first_of(merged(_streams(parts, begin, last, whole=whole), access.path), max_bytes)
-        new = _passed(main, begin, last if is_all else runs[-1].seqs[-1])
-        sessions = changes.sessions_between(main, begin.offset, max(new.offset, new.index_start))
-        yield Chosen(parts, runs, new, _lag(parts, new.offset, last), sessions)
+    with reading(access) as (opened, snapshot):
+        begin, last = _begin(snapshot, token, access)
+        runs, is_all = first_of(_merged(snapshot, begin, last, whole=whole), max_bytes)
+        new = _passed(snapshot, begin, last if is_all else runs[-1].seqs[-1])
+        sessions = changes.sessions_between(snapshot, begin.offset, max(new.offset, new.index_start))
+        yield Chosen((opened, snapshot), runs, new, _lag(snapshot, new.offset, last), sessions)
 
 
 @contextlib.contextmanager
-def parts_of(access: Access) -> Iterator[Parts]:
+def reading(access: Access) -> Iterator[Part]:
     """Open the index of a dataset for the length of the block.
 
     Raises:
         NeedsCheck: the index was lost and may not know all data.
     """
-    if access.needs_check():
-        raise untrusted(access.path)
+    access.check_trusted()
     opened = access.current()
     with opened.index.snapshot() as snapshot:
-        yield [(opened, snapshot)]
+        yield opened, snapshot
+
+
+def runs_of(rows: Iterator[list[Row]]) -> Iterator[Run]:
+    """Yield the runs of data, whose rows come in the order of their numbers."""
+    return (Run(True, some) for some in rows)
 
 
 def _begin(main: Snapshot, token: Token | None, access: Access) -> tuple[Token, int]:
@@ -222,14 +216,15 @@ def _passed(main: Snapshot, begin: Token, reached: int) -> Token:
     return Token(begin.dataset, changes.session_at(main, max(reached, index_start)), reached, index_start)
 
 
-def _streams(parts: Parts, begin: Token, last: int, *, whole: bool) -> Iterator[Stream]:
-    """Yield the new data and the deletions of each index after a token, up to a number."""
+def _merged(snapshot: Snapshot, begin: Token, last: int, *, whole: bool) -> Iterator[Run]:
+    """Yield the new data and the deletions after a token, up to a number."""
     first = max(begin.offset, begin.index_start)
     # A replica may have followed further before it was restored, and replicas of it have data that it has not now.
     up_to = begin.offset if whole or not begin.offset else changes.OWN
-    for part, (_, snapshot) in enumerate(parts):
-        yield Stream(part, changes.data_between(snapshot, begin.offset, last, whole=whole), is_new=True)
-        yield Stream(part, changes.deletions_between(snapshot, first, last, up_to), is_new=False)
+    return merged(
+        Stream(changes.data_between(snapshot, begin.offset, last, whole=whole), is_new=True),
+        Stream(changes.deletions_between(snapshot, first, last, up_to), is_new=False),
+    )
 
 
 def read_some(
@@ -321,22 +316,22 @@ def last_change(snapshot: Snapshot) -> int:
     state, followed = snapshot.dataset(), replica.followed(snapshot)
     if followed is None or followed.replica != state["uuid"]:
         return int(state["seq"])
-    if followed.key:
+    if followed.comparison is not None:
         hint = "Run `ondisk replicate SOURCE REPLICA --reconcile --yes` for it."
         raise StateError(f"the comparison of replica {state['uuid']} with its source is not complete", hint=hint)
     return followed.offset
 
 
-def _read(parts: Parts, runs: Iterable[Run]) -> Iterator[Change]:
+def _read(part: Part, runs: Iterable[Run]) -> Iterator[Change]:
+    opened, snapshot = part
+
+    def data(rows: Sequence[Row]) -> list[Datum]:
+        return [datum for some in opened.reader.rows(snapshot, [row[:-1] for row in rows]) for datum in some]
+
     for run in runs:
         if not run.is_new:
             yield from (Change(seq, kind, target=target) for seq, target, kind in deletions_in(run))
             continue
-        opened, snapshot = parts[run.part]
-
-        def data(rows: Sequence[Row], opened: Opened = opened, snapshot: Snapshot = snapshot) -> list[Datum]:
-            return [datum for some in opened.reader.rows(snapshot, [row[:-1] for row in rows]) for datum in some]
-
         for some, result in read_some(opened, snapshot, run.rows, data):
             if isinstance(result, Broken):
                 yield Change(some[0][-1], Kind.UNREADABLE, error=result.error)
@@ -344,10 +339,9 @@ def _read(parts: Parts, runs: Iterable[Run]) -> Iterator[Change]:
                 yield from (Change(row[-1], Kind.APPENDED, datum) for row, datum in zip(some, result, strict=True))
 
 
-def _lag(parts: Parts, reached: int, last: int) -> Lag:
-    size = 0
-    for _, snapshot in parts if reached < last else ():
-        where = snapshot.where(Everything())
-        step, data = changes.sample(snapshot, where.sql, where.values, reached, last, _SAMPLE)
-        size += step * sum(each for _, each in data)
-    return Lag(last - reached, size)
+def _lag(snapshot: Snapshot, reached: int, last: int) -> Lag:
+    if reached == last:
+        return Lag(0, 0)
+    where = snapshot.where(Everything())
+    step, data = changes.sample(snapshot, where.sql, where.values, reached, last, _SAMPLE)
+    return Lag(last - reached, step * sum(each for _, each in data))

@@ -1,4 +1,4 @@
-"""Merge the changes of several indices into the order of their numbers, many at a time."""
+"""Merge new data and deletions into the order of their numbers, many at a time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from ondisk.errors import StateError
 from ondisk.index import Row
 
 OVERHEAD = 64
@@ -17,16 +16,14 @@ _SIZE = 3  # where a row has the size of its datum
 
 
 class Run(NamedTuple):
-    """Changes of one kind in one index, in the order of their numbers.
+    """Changes of one kind, in the order of their numbers.
 
     Attributes:
-        part: the index.
         is_new: new data; else deletions.
         rows: of data: reftime, segment, offset, size, … and the number at the end. Of deletions: number, number of the
             datum, why.
     """
 
-    part: int
     is_new: bool
     rows: Sequence[Row]
 
@@ -38,7 +35,7 @@ class Run(NamedTuple):
 
 
 class Stream:
-    """The changes of one kind in one index.
+    """The changes of one kind.
 
     Args:
         chunks: their rows in the order of their numbers, some at a time; see `Run`.
@@ -47,8 +44,7 @@ class Stream:
         head: the number of the next change; None at the end.
     """
 
-    def __init__(self, part: int, chunks: Iterator[list[Row]], *, is_new: bool) -> None:
-        self.part = part
+    def __init__(self, chunks: Iterator[list[Row]], *, is_new: bool) -> None:
         self.is_new = is_new
         self.head: int | None = None
         self._chunks = chunks
@@ -57,11 +53,6 @@ class Stream:
         self._at = 0
         self._pass(0)
 
-    @property
-    def row(self) -> Row:
-        """The row of the next change."""
-        return self._rows[self._at]
-
     def take(self, bound: int | None) -> Run:
         """Return the next changes: at least one, and only those with numbers below a bound if there is one."""
         end = len(self._rows)
@@ -69,11 +60,7 @@ class Stream:
             end = bisect_left(self._rows, bound, self._at, key=self._number)
         taken = self._rows[self._at : end] if self._at or end < len(self._rows) else self._rows
         self._pass(end - self._at)
-        return Run(self.part, self.is_new, taken)
-
-    def skip(self) -> None:
-        """Skip the next change."""
-        self._pass(1)
+        return Run(self.is_new, taken)
 
     def _pass(self, count: int) -> None:
         self._at += count
@@ -82,28 +69,11 @@ class Stream:
         self.head = self._number(self._rows[self._at]) if self._rows else None
 
 
-def merged(streams: Iterable[Stream], path: object) -> Iterator[Run]:
-    """Yield changes in the order of their numbers, each once: an archive notes a deletion under the dataset's number.
-
-    Args:
-        path: of the dataset, for messages.
-
-    Raises:
-        StateError: two changes have the same number.
-    """
-    live = [stream for stream in streams if stream.head is not None]
-    while live:
+def merged(*streams: Stream) -> Iterator[Run]:
+    """Yield changes in the order of their numbers; no two have the same."""
+    while live := [stream for stream in streams if stream.head is not None]:
         first = min(live, key=_head)
-        bound = min((_head(stream) for stream in live if stream is not first), default=None)
-        if bound is not None and bound == first.head:
-            other = next(stream for stream in live if stream is not first and stream.head == bound)
-            if first.is_new or other.is_new or first.row[1] != other.row[1]:
-                message = f"{path}: two changes have the number {bound}: an archive is of another dataset"
-                raise StateError(message, hint="Move it out of `.archive`, and append its data.", path=str(path))
-            other.skip()
-        else:
-            yield first.take(bound)
-        live = [stream for stream in live if stream.head is not None]
+        yield first.take(min((_head(stream) for stream in live if stream is not first), default=None))
 
 
 def first_of(runs: Iterable[Run], max_bytes: int) -> tuple[list[Run], bool]:

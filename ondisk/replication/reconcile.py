@@ -1,4 +1,4 @@
-"""Reconcile a replica with its source: compare all data, and fetch what is missing, when a token is of no use.
+"""Reconcile a replica with its source: make what differs equal, when a token is of no use.
 
     expired    The source has forgotten deletions. Numbers still mean the same data: the numbers that exist on both
                sides are compared, range by range. What the source has deleted is deleted here; what it has lost or
@@ -10,39 +10,30 @@
                and what differs is fetched again. Later changes are left to a pull.
 
 Nothing that is equal is fetched. What a step removes or replaces stays in quarantine, with its whole segment. While a
-comparison runs, it is recorded in the token, so no pull can run. Its fields then mean:
-
-    offset, session    where pulls continue afterwards
-    key                the mode
-    index_start        numbers up to this one are done; in the mode `expired` it stays 0
-
-Each step is a commit, and another run finds what is left to do.
+comparison runs, it is recorded beside the token, so no pull can run. Each step is a commit, and another run finds what
+is left to do.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import dataclass, field
 from functools import partial
 from uuid import uuid4
 
 from ondisk.dataset.access import Access
-from ondisk.errors import SegmentCorrupt, SegmentMissing, StateError, TokenExpired, TokenForeign, command
-from ondisk.index import Segment, changes, replica, segment_rows
+from ondisk.errors import SegmentCorrupt, SegmentMissing, StateError, command
+from ondisk.index import Segment, replica, segment_rows
 from ondisk.index.changes import OWN
-from ondisk.index.replica import LOST, Difference, Followed
+from ondisk.index.replica import LOST, Comparison, Difference, Followed, Mode
 from ondisk.index.transaction import Transaction
-from ondisk.replication import compare
 from ondisk.replication.apply import Applied, apply
-from ondisk.replication.compare import OnRange
-from ondisk.replication.compared import MISSING, NEITHER, ONLY, Compared, Fate
-from ondisk.replication.contents import Entry
+from ondisk.replication.compare import WANTED, Differences, Differs, OnRange, Situation, compared, situation
+from ondisk.replication.contents import rows_in
 from ondisk.replication.mend import Unmended, damaged_segments, mend
 from ondisk.replication.records import Records
 from ondisk.replication.replica import ANSWER_BYTES, Replica, check_follows
-from ondisk.replication.token import NO_COMPARISON, Token
 from ondisk.segments import generations, quarantine
 from ondisk.segments.facts import SAME_BYTES
 from ondisk.step import days_ago
@@ -50,36 +41,11 @@ from ondisk.step import days_ago
 _WHY = "some of its data are deleted here, or the source has others in their place"
 _TOGETHER = 1_000  # data that are requested at once
 _SHOWN = 100
-
-
-class Mode(Enum):
-    """How data are compared. While a comparison runs, it is the `key` of the token."""
-
-    NUMBERS = b"numbers"
-    CONTENTS = b"contents"
-    FOREIGN = b"foreign"
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """The relation between a replica and its source.
-
-    Attributes:
-        uuid: of the source.
-        last, session: the last change of the source, and who made it.
-        offset: the last change that the replica has applied.
-        mode: how to compare them.
-        is_begun: an earlier comparison has begun, and is not complete.
-        before: the source and the token in the replica's index; None if it follows nobody.
-    """
-
-    uuid: str
-    last: int
-    session: int
-    offset: int
-    mode: Mode
-    is_begun: bool
-    before: Followed | None
+_DELETED = (Differs.DELETED, Differs.GONE)
+_EXTRA = (Differs.EXTRA, Differs.UNKNOWN)
+_KEPT = (Differs.LOST, Differs.AGED, Differs.UNREADABLE)
+_NO_COPY = (*_DELETED, *_EXTRA, *_KEPT, Differs.PENDING, Differs.CHANGED, Differs.NEITHER)
+"""The data of which the source has no copy, or one with other bytes."""
 
 
 @dataclass(slots=True)
@@ -122,38 +88,7 @@ class Reconciled:
     @property
     def has_work(self) -> bool:
         """Whether a dry run has found anything to do."""
-        return self.mode != "valid" or self.fetched + self.renumbered + self.deleted + self.replaced > 0
-
-
-_NAMES = {Mode.NUMBERS: "expired", Mode.CONTENTS: "valid", Mode.FOREIGN: "foreign"}
-
-
-def situation(replicated: Replica) -> Situation:
-    """Return the relation between a replica and its source.
-
-    Raises:
-        NeedsCheck: one of the two indices may not know all data.
-        StateError: an archive of the source is away; see `Dataset.changes`.
-    """
-    access = replicated.dataset._access
-    access.archives.check_trusted()
-    source, now = replicated.source, replicated.followed
-    about = source.describe()
-    with access.current().index.snapshot() as snapshot:
-        mine = snapshot.dataset()["uuid"]
-    new = Situation(about.uuid, about.seq, about.session, 0, Mode.FOREIGN, is_begun=False, before=now)
-    if now is None or now.replica != mine or now.uuid != about.uuid:
-        return replace(new, is_begun=now is not None and now.replica == mine and now.key != b"")
-    mode, is_begun = Mode(now.key) if now.key else Mode.CONTENTS, now.key != b""
-    try:
-        source.changes(Token(now.uuid, now.session, now.offset) if now.offset else None, 1)
-    except TokenForeign:
-        return replace(new, is_begun=is_begun)
-    except TokenExpired:
-        if is_begun:  # deletions since it began were forgotten: it begins again
-            return replace(new, mode=mode, before=now)
-        return replace(new, offset=now.offset, mode=Mode.NUMBERS)
-    return replace(new, offset=now.offset, mode=mode, is_begun=is_begun)
+        return self.mode != Mode.VALID or self.fetched + self.renumbered + self.deleted + self.replaced > 0
 
 
 def reconcile(
@@ -189,102 +124,67 @@ def reconcile(
         message = f"{path}: the source may be another dataset, so nobody can say yet what only the replica has"
         hint = "Run it without --delete-extra, and look at the data that it lists. Then run it with --delete-extra."
         raise StateError(message, hint=hint)
-    resumes = now.is_begun and now.before is not None and now.before.uuid == now.uuid and now.offset > 0
-    is_valid = now.mode is Mode.CONTENTS and now.offset > 0
-    last, session = now.last, now.session
+    first, last, session = 1, now.last, now.session
+    resumes = now.is_begun and now.offset > 0
+    is_valid = now.mode is Mode.VALID and now.offset > 0
     if now.before is not None and (resumes or is_valid):
         last, session = now.offset, now.before.session
-    first = max(0, now.before.index_start) + 1 if resumes and now.before else 1
-    with Compared() as found:
-        _compare(replicated, now, first, last, found, on_range, dry_run=not yes)
+        if now.before.comparison is not None:
+            first = now.before.comparison.done + 1
+    age = replicated.dataset.config.delete_age
+    # A dry run must not promise to fetch a datum that the source cannot read.
+    with compared(replicated, now.uuid, now.mode, first, last, on_range, is_exact=not yes) as found:
+        found.pair()
+        if age is not None:
+            found.settle_old(days_ago(age))
         _check_readable(replicated.dataset._access, now, found)
-        if delete_extra:
-            found.decide_all(_EXTRA, Fate.UNWANTED)
-        result = _planned(now, last, found)
+        unwanted = _DELETED + _EXTRA * delete_extra
+        result = _planned(now, last, found, unwanted)
         if yes:
             step = _Steps(replicated, now, last, session, found, result)
             if not resumes:
                 step.begin()
-            step.run(expires=resumes or not is_valid or _must_expire(found))
+            changed = found.count(*unwanted, Differs.CHANGED, Differs.MOVED, Differs.MISSING, Differs.UNREAD)
+            # Of mended data, replicas of this one have the same number, or request them again.
+            step.run(unwanted, expires=resumes or not is_valid or changed > 0)
     return result
 
 
-def _compare(
-    replicated: Replica, now: Situation, first: int, last: int, found: Compared, on_range: OnRange, *, dry_run: bool
-) -> None:
-    """Find what differs, and what becomes of it."""
-    access, source = replicated.dataset._access, replicated.source
-    if now.mode is Mode.NUMBERS:
-        compare.by_numbers(access, source, now.uuid, last, found, on_range)
-        compare.decide(access, source, found, OWN)
-        # Without a digest, the dry run would promise to fetch a datum that the source cannot read.
-        compare.add_digests(access, source, now.uuid, last, found, also_alone=dry_run)
-    else:
-        compare.by_contents(access, source, now.uuid, first, last, found, on_range)
-        compare.add_others(access, last if now.mode is Mode.FOREIGN else OWN - 1, found)
-        if now.mode is Mode.CONTENTS:
-            compare.decide(access, source, found, last)
-    found.match()
-    if (age := replicated.dataset.config.delete_age) is not None:
-        old = f"{MISSING} AND seq NOT IN (SELECT seq FROM mine) AND reftime < {days_ago(age)}"
-        if now.mode is Mode.NUMBERS:  # an entry without a digest has no reftime either
-            old += f" AND NOT {_UNREAD}"
-        for some in found.of("theirs", old):
-            found.drop("theirs", [entry.seq for entry in some])
-
-
-def _must_expire(found: Compared) -> bool:
-    """Return whether replicas of this one would miss a change that the comparison makes.
-
-    Mended data are no such change: these replicas have them under the same numbers, or request them again.
-    """
-    changed = f"({_DELETED}) OR {_REPLACED} OR (fate = {Fate.APART:d} AND seq < {OWN})"
-    new = f"{MISSING} AND seq NOT IN (SELECT seq FROM mine)"
-    return any((found.count("mine", changed), found.count("theirs", new), found.count("pair")))
-
-
-def _check_readable(access: Access, now: Situation, found: Compared) -> None:
+def _check_readable(access: Access, now: Situation, found: Differences) -> None:
     """Raise if a damaged segment can neither be mended nor be fetched again.
 
     Raises:
         SegmentMissing, SegmentCorrupt: see `reconcile`.
     """
     is_foreign = now.mode is Mode.FOREIGN
-    for opened in access.archives.all():
-        for segment, count in damaged_segments(opened, found.of("mine", "digest = x''" if is_foreign else _DAMAGED)):
-            reader = opened.current().reader
-            with opened.current().index.snapshot() as snapshot:
+    damaged = Differs.EXTRA if is_foreign else Differs.DAMAGED
+    entries = ([each for each in some if not each.digest] for some in found.of(damaged))
+    for segment, count in damaged_segments(access, entries):
+        reader = access.current().reader
+        with access.current().index.snapshot() as snapshot:
+            try:
+                reader.file_of(segment)
+            except SegmentCorrupt:
+                if is_foreign or count < sum(map(len, _seqs_of(access, segment))):
+                    raise
+                continue
+            if is_foreign:
                 try:
-                    reader.file_of(segment)
-                except SegmentCorrupt:
-                    if is_foreign or count < sum(map(len, _seqs_of(opened, segment))):
-                        raise
-                    continue
-                if is_foreign:
-                    try:
-                        reader.check_whole(snapshot, segment.id)
-                    except SegmentCorrupt as error:
-                        name = f"{opened.prefix}{segment.name}"
-                        hint = f"Run {command('fix', access.path, '--salvage', name, '--yes')}, then this again."
-                        raise SegmentCorrupt(error.message, hint=hint, segment=name) from error
+                    reader.check_whole(snapshot, segment.id)
+                except SegmentCorrupt as error:
+                    hint = f"Run {command('fix', access.path, '--salvage', segment.name, '--yes')}, then this again."
+                    raise SegmentCorrupt(error.message, hint=hint, segment=segment.name) from error
 
 
-_DAMAGED = f"fate = {Fate.DAMAGED:d} AND seq IN (SELECT seq FROM theirs)"
-_UNREAD = "digest = x''"
-_REPLACED = f"fate = {Fate.REPLACED:d}"
-_DELETED = f"{ONLY} AND fate IN ({Fate.DELETED:d}, {Fate.GONE:d}, {Fate.UNWANTED:d})"
-_EXTRA = f"{ONLY} AND fate IN ({Fate.APART:d}, {Fate.UNKNOWN:d})"
-
-
-def _planned(now: Situation, last: int, found: Compared) -> Reconciled:
-    stays = f"fate IN ({Fate.LOST:d}, {Fate.AGED:d}, {Fate.UNREADABLE:d})"
-    result = Reconciled(now.uuid, _NAMES[now.mode], offset=last)
-    result.fetched, result.renumbered = found.count("theirs", f"{MISSING} AND NOT {_UNREAD}"), found.count("pair")
-    result.deleted, result.extra = found.count("mine", _DELETED), found.count("mine", _EXTRA)
-    result.kept, result.replaced = found.count("mine", stays), found.count("mine", _REPLACED)
-    result.missing = found.count("mine", NEITHER) + found.count("theirs", f"{MISSING} AND {_UNREAD}")
-    for listed, which in ((result.deletions, _DELETED), (result.extras, _EXTRA)):
-        listed += [(each.seq, each.reftime) for each in next(found.of("mine", which), [])[:_SHOWN]]
+def _planned(now: Situation, last: int, found: Differences, unwanted: Sequence[Differs]) -> Reconciled:
+    kept = [kind for kind in _EXTRA if kind not in unwanted]
+    result = Reconciled(now.uuid, now.mode.value, offset=last)
+    result.fetched = found.count(*WANTED) - found.count(Differs.UNREAD)
+    result.renumbered, result.replaced = found.count(Differs.MOVED), found.count(Differs.CHANGED)
+    result.deleted, result.extra = found.count(*unwanted), found.count(*kept)
+    result.kept, result.missing = found.count(*_KEPT), found.count(Differs.NEITHER, Differs.UNREAD)
+    for shown, which in ((result.deletions, unwanted), (result.extras, kept)):
+        shown += [(each.seq, each.reftime) for each in next(found.of(*which), [])[:_SHOWN]]
     return result
 
 
@@ -297,7 +197,7 @@ class _Steps:
         now: Situation,
         last: int,
         session: int,
-        found: Compared,
+        found: Differences,
         result: Reconciled,
     ) -> None:
         self._replica = replicated
@@ -307,45 +207,46 @@ class _Steps:
         self._uuid, self._last, self._session = now.uuid, last, session
         self._found, self._result = found, result
         self._now = now.before
-        self._kept: set[tuple[str, int]] = set()
+        self._kept: set[int] = set()  # ids of segments
 
     def begin(self) -> None:
         """Record that the comparison has begun. Pulls wait until it is complete."""
         host, port = self._source.address
         forget = self._mode is Mode.FOREIGN
 
-        def begun(transaction: Transaction, is_main: bool) -> None:
+        def begun(transaction: Transaction) -> None:
             if forget:  # the noted numbers now mean other data
-                replica.forget_history(transaction, also_sessions=is_main)
-            if is_main:
-                mine = transaction.uuid
-                bytes_read = 0 if self._now is None else self._now.bytes_read
-                replica.follow(transaction, Followed(self._uuid, mine, self._session, self._last, 0, self._mode.value,
-                                                     host, port, bytes_read))  # fmt: skip
+                replica.forget_history(transaction)
+            bytes_read = 0 if self._now is None else self._now.bytes_read
+            replica.follow(transaction, Followed(self._uuid, transaction.uuid, self._session, self._last, -1,
+                                                 Comparison(self._mode), host, port, bytes_read))  # fmt: skip
 
-        self._in_each_index(begun, only_main=not forget)
+        self._change(begun)
 
-    def run(self, *, expires: bool) -> None:
+    def run(self, unwanted: Sequence[Differs], *, expires: bool) -> None:
         """Do what is left, and end the comparison.
 
         Args:
+            unwanted: which data of the replica are deleted.
             expires: the tokens of the replica's own replicas expire.
         """
         found = self._found
-        for some in found.of("mine", f"fate = {Fate.APART:d} AND seq < {OWN}"):
-            self._each([entry.seq for entry in some], self._set_apart)
+        if self._mode is Mode.FOREIGN:
+            for entries in found.of(Differs.EXTRA):
+                self._each([entry.seq for entry in entries if entry.seq < OWN], self._set_apart)
+            for pairs in found.pairs():
+                self._each([here for _, here in pairs if here < OWN], self._set_apart)
         for pairs in found.pairs():
             self._place(pairs)
-        self._result.fetched, self._result.missing = 0, found.count("mine", NEITHER)
-        for opened in self._access.archives.all():
-            for segment, count in damaged_segments(opened, found.of("mine", _DAMAGED)):
-                self._mend(opened, segment, count)
-        for some in found.of("mine", f"({_DELETED}) OR {_REPLACED} OR {_DAMAGED}"):
+        self._result.fetched, self._result.missing = 0, found.count(Differs.NEITHER)
+        for segment, count in damaged_segments(self._access, found.of(Differs.DAMAGED)):
+            self._mend(segment, count)
+        for some in found.of(*unwanted, Differs.CHANGED, Differs.DAMAGED):
             self._each([entry.seq for entry in some], lambda transaction, here: transaction.drop_rows(here))
         self._fetch()
         self._end(expires=expires)
 
-    def _mend(self, opened: Access, segment: Segment, count: int) -> None:
+    def _mend(self, segment: Segment, count: int) -> None:
         """Replace the data of a segment in which some bytes have changed.
 
         If it cannot be mended, and the source has all its data, the segment is removed, and its data are fetched.
@@ -357,54 +258,54 @@ class _Steps:
 
         Locks: the replica's writers' lock, also while the data of the segment are fetched.
         """
+        access = self._access
         try:
-            with self._changing(opened) as transaction:
-                mended = mend(opened, transaction, segment, self._copies)
+            with self._changing() as transaction:
+                size = mend(access, transaction, segment, self._copies)
                 transaction.check_space()
                 transaction.commit()
             self._result.fetched += count
-            self._result.bytes += mended.bytes
+            self._result.bytes += size
         except (Unmended, SegmentCorrupt, SegmentMissing):
-            if self._has_copies(opened, segment):
-                with self._changing(opened) as transaction:
-                    for seqs in _seqs_of(opened, segment):
-                        self._found.add("theirs", (Entry(seq, 0, b"") for seq in seqs))
+            if self._has_copies(segment):
+                with self._changing() as transaction:
+                    for seqs in _seqs_of(access, segment):
+                        self._found.miss(seqs, Differs.DAMAGED)
                     # `_fetch` counts all its data again, and only the damaged ones are to be counted.
                     self._result.fetched += count - transaction.sums_of(segment)[0]
-                    self._remove(opened, transaction, segment)
+                    self._remove(transaction, segment)
                     transaction.commit()
                 return
-            if opened.format(segment.format).has_checksums:
+            if access.format(segment.format).has_checksums:
                 return
             self._result.missing += count
-            self._result.unmended.append(f"{opened.prefix}{segment.name}")
-        for some in self._found.of("mine", _DAMAGED):
-            with opened.current().index.snapshot() as snapshot:
-                rows = (row for rows in changes.data_of(snapshot, [each.seq for each in some]) for row in rows)
-                done = [row[-1] for row in rows if snapshot.segment(row[1]).name == segment.name]
-            self._found.drop("mine", done)
-            self._found.drop("theirs", done)
+            self._result.unmended.append(segment.name)
+        for some in self._found.of(Differs.DAMAGED):
+            rows = rows_in(access, [each.seq for each in some])
+            left = [row[-1] for snapshot, row in rows if snapshot.segment(row[1]).name == segment.name]
+            self._found.drop(left, Differs.DAMAGED)
 
-    def _has_copies(self, opened: Access, segment: Segment) -> bool:
+    def _has_copies(self, segment: Segment) -> bool:
         """Return whether the source has all data of a segment, and a run that continues this one compares them."""
         assert self._now is not None
-        begin, others = self._now.index_start, f"NOT ({_DAMAGED})"
-        chunks = _seqs_of(opened, segment)
-        return not any(seqs[0] <= begin or self._found.has("mine", seqs, others) for seqs in chunks)
+        assert self._now.comparison is not None
+        done, chunks = self._now.comparison.done, _seqs_of(self._access, segment)
+        return not any(seqs[0] <= done or self._found.has(seqs, *_NO_COPY) for seqs in chunks)
 
-    def _remove(self, opened: Access, transaction: Transaction, segment: Segment) -> None:
+    def _remove(self, transaction: Transaction, segment: Segment) -> None:
         """Remove a segment and its data: nobody knows which are damaged. Its file goes to quarantine."""
-        directory, name, committed = opened.directory, segment.name, opened.committed(segment)
+        access = self._access
+        directory, name, committed = access.directory, segment.name, access.committed(segment)
         generations.complete(directory, name, segment.id, committed)
-        opened.clean_up_later(name)
+        access.clean_up_later(name)
         file = directory.open_to_read(name)
         if committed.seen_in(file, file.stat()) in SAME_BYTES:
-            self._keep(opened, [segment])
+            self._keep([segment])
             generations.move_old(directory, name, segment.id, committed)
             transaction.on_rollback(lambda: generations.complete(directory, name, segment.id, committed))
         else:
             quarantine.keep(directory, name, verb="replicate", why=f"it is another file; {_WHY}")
-        transaction.remove(segment, moved=True)
+        transaction.remove(segment)
 
     def _copies(self, seqs: Sequence[int]) -> Records:
         """Return data of the source, as `Source.fetch`."""
@@ -414,41 +315,42 @@ class _Steps:
         check_follows(records, self._now._replace(offset=asked[0] - 1))
         return records
 
-    def _keep(self, opened: Access, segments: Iterable[Segment]) -> None:
+    def _keep(self, segments: Iterable[Segment]) -> None:
         """Link segments into quarantine before data of them are removed or replaced, each once."""
         for segment in segments:
-            if (opened.prefix, segment.id) not in self._kept:
-                self._kept.add((opened.prefix, segment.id))
+            if segment.id not in self._kept:
+                self._kept.add(segment.id)
                 with contextlib.suppress(FileNotFoundError):  # it is missing
-                    quarantine.link(opened.directory, segment.name, verb="replicate", why=_WHY)
+                    quarantine.link(self._access.directory, segment.name, verb="replicate", why=_WHY)
 
     def _set_apart(self, transaction: Transaction, here: list[int]) -> None:
         numbers = replica.set_apart(transaction, here)
-        transaction.after_commit(partial(self._found.moved, numbers))
+        transaction.after_commit(partial(self._found.move, numbers))
 
     def _place(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Give data the numbers that they have at the source."""
         new = {mine: theirs for theirs, mine in pairs}
-        left = {*new}
+        left = {**new}
 
         def place(transaction: Transaction, here: list[int]) -> None:
             replica.renumber(transaction, [(new[seq], seq) for seq in here])
             transaction.advance_seq(max(new[seq] for seq in here))
-            left.difference_update(here)
+            for seq in here:
+                del left[seq]
 
         self._each([*new], place)
-        self._found.unpair(left)  # maintenance has removed them meanwhile: they are fetched
+        self._found.miss(left.values(), Differs.MOVED)  # maintenance has removed them meanwhile: they are fetched
 
     def _fetch(self) -> None:
         result, now = self._result, self._now
         assert now is not None
-        for some in self._found.of("theirs", MISSING):
+        for some in self._found.of(*WANTED):
             seqs = [entry.seq for entry in some]
             while seqs:
                 asked, records = seqs[:_TOGETHER], self._copies(seqs)
                 reached = min(records.token.offset, asked[-1])
-                done = now.index_start if self._mode is Mode.NUMBERS else reached
-                after = now._replace(index_start=done, bytes_read=now.bytes_read + records.size)
+                done = 0 if self._mode is Mode.EXPIRED else reached
+                after = now._replace(comparison=Comparison(self._mode, done), bytes_read=now.bytes_read + records.size)
                 applied = self._apply(records, now, after, asked)
                 result.fetched += applied.stored
                 result.replaced += applied.deleted
@@ -460,7 +362,7 @@ class _Steps:
 
     def _apply(self, records: Records, now: Followed, after: Followed, asked: Sequence[int]) -> Applied:
         def keep(transaction: Transaction, _applied: Applied) -> None:
-            self._keep(self._access, transaction.deleted_from())
+            self._keep(transaction.deleted_from())
 
         applied = self._replica._renewing(partial(apply, self._access, records, now, after, asked, keep))
         if applied is None:
@@ -474,73 +376,47 @@ class _Steps:
             expires: the tokens of the replica's own replicas expire.
         """
         is_foreign = self._mode is Mode.FOREIGN
-        lost = [entry.seq for some in self._found.of("mine", f"fate = {Fate.LOST:d}") for entry in some]
+        lost = [entry.seq for some in self._found.of(Differs.LOST) for entry in some]
         uuid = str(uuid4()) if is_foreign else None
 
-        def end(transaction: Transaction, is_main: bool) -> None:
+        def end(transaction: Transaction) -> None:
             assert self._now is not None
             replica.settle_lost(transaction)
             replica.differ(transaction, [Difference(seq, LOST, "the source has lost it") for seq in lost])
             if uuid is not None:
                 transaction.identify_as(uuid, seq=self._last)
-            after = self._now._replace(index_start=NO_COMPARISON, key=b"", replica=uuid or self._now.replica)
+            after = self._now._replace(comparison=None, replica=uuid or self._now.replica)
             replica.follow(transaction, after)
             if expires and uuid is None:
                 transaction.expire_tokens()
 
-        with self._access.locked("replicate"):
-            if is_foreign:
-                self._renew_archives()
-            self._in_each_index(end, only_main=True)
-            self._access.archives.record.update()
-
-    def _renew_archives(self) -> None:
-        """Assign new UUIDs to the archives, and lower their counters to the number after which pulls continue.
-
-        An older state of an archive has other numbers, and must not pass for this one. And an archive treats deletions
-        up to its counter as done: the numbers of the former source may have been higher.
-
-        Durability: a commit of the dataset, then one of each archive. After a crash, the comparison is not complete.
-        """
-        access, archives = self._access, self._access.archives
-        with self._changing(access) as transaction:  # else lower counters look like those of older states
-            for known in archives.record.all():
-                transaction.know_archive(known._replace(seq=min(known.seq, self._last)))
-            transaction.commit()
-        for archive in archives.online():
-            with self._changing(archive) as transaction:
-                transaction.identify_as(str(uuid4()), seq=self._last)
-                transaction.commit()
+        self._change(end)
 
     def _each(self, seqs: Sequence[int], do: Callable[[Transaction, list[int]], None]) -> None:
-        """Change the data with some numbers in the indices that have them."""
+        """Change the data with some numbers that the replica has."""
+        if not seqs:
+            return
 
-        def change(transaction: Transaction, is_main: bool) -> None:
+        def change(transaction: Transaction) -> None:
             if here := sorted(replica.present(transaction, sorted(seqs))):
                 do(transaction, here)
 
-        self._in_each_index(change)
+        self._change(change)
 
-    def _in_each_index(self, change: Callable[[Transaction, bool], None], *, only_main: bool = False) -> None:
-        """Change the index of the dataset, then those of its archives, each in one commit."""
-        access = self._access
-        with access.locked("replicate"):
-            access.archives.complete_deletes()
-            for opened in access.archives.all():
-                if only_main and opened is not access:
-                    continue
-                with self._changing(opened) as transaction:
-                    change(transaction, opened is access)
-                    self._keep(opened, transaction.deleted_from())
-                    transaction.check_space()
-                    transaction.commit()
+    def _change(self, change: Callable[[Transaction], None]) -> None:
+        """Change the index in one commit."""
+        with self._changing() as transaction:
+            change(transaction)
+            self._keep(transaction.deleted_from())
+            transaction.check_space()
+            transaction.commit()
         self._now = self._replica.followed
 
     @contextlib.contextmanager
-    def _changing(self, opened: Access) -> Iterator[Transaction]:
-        """Hold the locks and a transaction of one index, for the length of the block."""
-        with self._access.locked("replicate"), opened.transaction("replicate") as transaction:
-            if opened is self._access and replica.followed(transaction) != self._now:
+    def _changing(self) -> Iterator[Transaction]:
+        """Hold the lock and a transaction of the index, for the length of the block."""
+        with self._access.transaction("replicate") as transaction:
+            if replica.followed(transaction) != self._now:
                 raise self._busy()
             yield transaction
 
@@ -549,8 +425,8 @@ class _Steps:
         return StateError(f"{self._access.path}: another process pulls or compares it", hint=hint)
 
 
-def _seqs_of(opened: Access, segment: Segment) -> Iterator[list[int]]:
+def _seqs_of(access: Access, segment: Segment) -> Iterator[list[int]]:
     """Yield the numbers of a segment's data, ascending, some at a time."""
-    with opened.current().index.snapshot() as snapshot:
+    with access.current().index.snapshot() as snapshot:
         for rows in segment_rows.in_order_of_seq(snapshot, segment):
             yield [seq for seq, _ in rows]

@@ -10,18 +10,17 @@ import os
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Protocol, Self
 
-from ondisk.dataset.access import Access, Opened
+from ondisk.dataset.access import Access
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import untrusted
 from ondisk.errors import InvalidInput, StateError, command, shown
-from ondisk.index import Row, Snapshot, changes
+from ondisk.index import changes
 from ondisk.replication import feed
 from ondisk.replication.contents import Contents, Removed, contents_of, removed_of
-from ondisk.replication.feed import MAX_BYTES, Broken, Lag, Parts
-from ondisk.replication.merge import Run, Stream, first_of, merged
+from ondisk.replication.feed import MAX_BYTES, Broken, Lag, Part
+from ondisk.replication.merge import Run, first_of
 from ondisk.replication.records import HIGHEST, Group, Records, packed
 from ondisk.replication.token import Token
 
@@ -69,6 +68,15 @@ class Numbers:
     count: int
     digest: bytes
     seqs: Sequence[int] = ()
+
+    def equals(self, other: Numbers) -> bool:
+        """Return whether both are the same numbers."""
+        return (self.last, self.digest) == (other.last, other.digest)
+
+    @property
+    def data(self) -> Iterable[tuple[int, int, bytes | None]]:
+        """The numbers, in place of entries: nothing else of the data is known."""
+        return ((seq, 0, None) for seq in self.seqs)
 
 
 class Source(Protocol):
@@ -214,8 +222,8 @@ def described(access: Access) -> Description:
 
 def records(access: Access, token: Token | None, max_bytes: int) -> Records:
     """Return changes after a token; see `Dataset.changes`."""
-    with feed.chosen(access, token, max_bytes, whole=False) as (parts, runs, reached, lag, sessions):
-        groups, unreadable = _read(parts, runs)
+    with feed.chosen(access, token, max_bytes, whole=False) as (part, runs, reached, lag, sessions):
+        groups, unreadable = _read(part, runs)
         deletions = [each for run in runs if not run.is_new for each in feed.deletions_in(run)]
     return Records(reached, lag, groups, deletions, unreadable, sessions)
 
@@ -224,14 +232,10 @@ def numbers(access: Access, first: int, last: int, *, listed: bool) -> Numbers:
     """Return the numbers of the data that exist; see `Source.seqs`."""
     if type(first) is not int or type(last) is not int or not 1 <= first <= last < HIGHEST:
         raise InvalidInput(f"{shown(first)} to {shown(last)} is not a range of numbers", hint="Numbers begin with 1.")
-    with feed.parts_of(access) as parts:
-        uuid = parts[-1][1].dataset()["uuid"]
-        streams = [
-            Stream(part, changes.numbers_between(snapshot, first - 1, last), is_new=True)
-            for part, (_, snapshot) in enumerate(parts)
-        ]
+    with feed.reading(access) as (_, snapshot):
+        uuid = snapshot.dataset()["uuid"]
         digest, count, seqs = hashlib.sha256(), 0, array("q")
-        for run in merged(streams, access.path):
+        for run in feed.runs_of(changes.numbers_between(snapshot, first - 1, last)):
             some = run.seqs
             digest.update(packed(some))
             count += len(some)
@@ -248,39 +252,31 @@ def fetched(access: Access, seqs: Sequence[int], max_bytes: int) -> Records:
     if len(seqs) > MOST_SEQS or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
         hint = f"Fetch at most {MOST_SEQS} data at once."
         raise InvalidInput(f"fetch takes up to {MOST_SEQS} numbers of data", hint=hint)
-    with feed.parts_of(access) as parts:
-        main = parts[-1][1]
-        feed.last_change(main)  # raises during a comparison, when data are gone that will return
-        streams = [
-            Stream(part, changes.data_of(snapshot, seqs), is_new=True) for part, (_, snapshot) in enumerate(parts)
-        ]
-        runs, is_all = first_of(merged(streams, access.path), max_bytes)
-        groups, unreadable = _read(parts, runs)
+    with feed.reading(access) as part:
+        snapshot = part[1]
+        feed.last_change(snapshot)  # raises during a comparison, when data are gone that will return
+        runs, is_all = first_of(feed.runs_of(changes.data_of(snapshot, seqs)), max_bytes)
+        groups, unreadable = _read(part, runs)
         reached = max(seqs, default=0) if is_all else runs[-1].seqs[-1]
-        token = Token(main.dataset()["uuid"], changes.session_at(main, reached), reached)
+        token = Token(snapshot.dataset()["uuid"], changes.session_at(snapshot, reached), reached)
     return Records(token, Lag(0, 0), groups, (), unreadable)
 
 
-def _read(parts: Parts, runs: Iterable[Run]) -> tuple[list[Group], list[tuple[int, str]]]:
+def _read(part: Part, runs: Iterable[Run]) -> tuple[list[Group], list[tuple[int, str]]]:
     """Read the data of some changes: those that can be read, by format, and why others cannot."""
     columns: dict[tuple[str, bool], tuple[list[int], list[bytes], list[bytes]]] = {}
     unreadable: list[tuple[int, str]] = []
-    for part, together in groupby((run for run in runs if run.is_new), key=lambda run: run.part):
-        opened, snapshot = parts[part]
-
-        def exported(rows: Sequence[Row], opened: Opened = opened, snapshot: Snapshot = snapshot) -> list[_Data]:
-            return [*opened.reader.exported(snapshot, rows)]
-
-        rows = [row for run in together for row in run.rows]
-        for some, result in feed.read_some(opened, snapshot, rows, exported):
-            if isinstance(result, Broken):
-                unreadable.append((some[0][-1], result.error.message))
-                continue
-            at = 0
-            for format, payloads, beside in result:
-                seqs, own, others = columns.setdefault((format, len(beside) > 0), ([], [], []))
-                seqs += [row[-1] for row in some[at : at + len(payloads)]]
-                own += payloads
-                others += beside
-                at += len(payloads)
+    opened, snapshot = part
+    rows = [row for run in runs if run.is_new for row in run.rows]
+    for some, result in feed.read_some(opened, snapshot, rows, lambda each: [*opened.reader.exported(snapshot, each)]):
+        if isinstance(result, Broken):
+            unreadable.append((some[0][-1], result.error.message))
+            continue
+        at = 0
+        for format, payloads, beside in result:
+            seqs, own, others = columns.setdefault((format, len(beside) > 0), ([], [], []))
+            seqs += [row[-1] for row in some[at : at + len(payloads)]]
+            own += payloads
+            others += beside
+            at += len(payloads)
     return [Group(format, *each) for (format, _), each in columns.items()], unreadable

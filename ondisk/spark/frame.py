@@ -10,7 +10,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.layout import untrusted
 from ondisk.dataset.query import Match, Query, Reading
 from ondisk.errors import InvalidInput, shown
 from ondisk.matcher import Everything
@@ -53,8 +52,7 @@ def index_frame(
         hint = f"Write {re.split(', *', columns)}."
         raise InvalidInput(f"columns is a list of names, not {shown(columns)}", hint=hint)
     needed = choice({OPTION: needed})
-    if access.needs_check():
-        raise untrusted(access.path)
+    access.check_trusted()
     current = access.current()
     schema = schema_of(current.index.config, columns, data=data)
     names = schema.fieldNames()

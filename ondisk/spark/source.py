@@ -20,7 +20,6 @@ from pyspark.sql.types import StructType
 from ondisk.config import DatasetConfig
 from ondisk.dataset import merged_paths
 from ondisk.dataset.access import Access
-from ondisk.dataset.layout import untrusted
 from ondisk.dataset.merged import named
 from ondisk.dataset.query import Query, Reading
 from ondisk.errors import InvalidInput, OndiskError, shown
@@ -215,8 +214,7 @@ def plan(
         NeedsCheck: the index was lost and may not know all data; a worker cannot warn the user.
         SegmentMissing: data that may match are away, and are read.
     """
-    if access.needs_check():
-        raise untrusted(access.path)
+    access.check_trusted()
     opened, query = access.current(), Query(tree, complete=needed == ALL)
     query.check(opened.index)
     with Reading(opened, query, with_data=data) as (_, snapshot, each):

@@ -27,7 +27,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from ondisk.dataset.access import Opened
-from ondisk.dataset.layout import untrusted
 from ondisk.dataset.query import Query, Reading
 from ondisk.errors import InvalidInput, MatchError, TokenExpired, shown
 from ondisk.index import Snapshot, changes
@@ -238,8 +237,7 @@ def _dataset_state(path: str, tree: Expression, needed: str = ALL, *, data: bool
         data: they are read.
     """
     with opened(path, connect) as access:
-        if access.needs_check():
-            raise untrusted(access.path)
+        access.check_trusted()
         current, query = access.current(), Query(tree, complete=needed == ALL)
         query.check(current.index)
         with Reading(current, query, with_data=data) as (_, snapshot, resolved):

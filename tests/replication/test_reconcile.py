@@ -19,7 +19,7 @@ from ondisk.index.changes import OWN
 from ondisk.index.replica import differences, set_apart
 from ondisk.replication.feed import Kind
 from ondisk.replication.heal import heal
-from ondisk.replication.reconcile import Mode, Reconciled, reconcile
+from ondisk.replication.reconcile import Reconciled, reconcile
 from ondisk.replication.replica import Replica
 from ondisk.replication.source import PathSource
 from ondisk.replication.verify import Verified, verify
@@ -524,7 +524,7 @@ def test_during_a_comparison_a_replica_of_the_replica_does_not_forget_what_it_la
         assert replica.pull().missing == 2
     rot(path / FIRST, b'"text":"7.5"', b'"text":"2.5"')
     with ondisk.open(path) as replica, replica._access.transaction("replicate") as transaction:
-        transaction.connection.execute("UPDATE source SET key = ?", (Mode.CONTENTS.value,))  # as if it were killed
+        transaction.connection.execute("UPDATE source SET key = ?", (b"contents",))  # as if it were killed
         transaction.drop_rows([1, 2])
         transaction.commit()
     with Replica.open(last, path) as replica:
