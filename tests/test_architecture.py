@@ -228,6 +228,7 @@ TESTED_ELSEWHERE = {
     "table_options.py": "tables/test_csv_input.py",
     "server/answers.py": "server/test_app.py",
     "server/asked.py": "server/test_app.py",
+    "server/limits.py": "server/test_docs.py",
     "segments/concat_reader.py": "segments/test_concat.py",
     "segments/dir_reader.py": "segments/test_dir.py",
     "segments/dir_writer.py": "segments/test_dir.py",

@@ -46,7 +46,7 @@ from ondisk.pipeline.report import PipelineReport
 from ondisk.pipeline.restored import Lacking, Note, lacking_of
 from ondisk.pipeline.route import read_again
 from ondisk.pipeline.task import NAMED, ImportOptions, InputFile
-from ondisk.staging.jobs import STAGED, remove
+from ondisk.staging.jobs import STAGED, remove_all
 from ondisk.staging.stage import FinishedStage, Stage
 
 if TYPE_CHECKING:
@@ -404,9 +404,7 @@ class Pipeline:
             return
         for dataset in self._datasets:
             with open_directory(dataset.path) as directory:
-                for name in directory.names(STAGED):
-                    if name.startswith(self._own):
-                        remove(directory, name)
+                remove_all(directory, self._own)
 
     def _commit(
         self, job: str, done: Sequence[tuple[InputFile, dict[str, Any]]], filters: _Filters, only: int | None

@@ -28,7 +28,7 @@ from ondisk.formats.base import BATCH_SIZE, Readable
 from ondisk.pipeline.config import plain
 from ondisk.pipeline.route import Division, Route, Share
 from ondisk.segment import Damage
-from ondisk.staging.jobs import STAGED
+from ondisk.staging.jobs import job_of
 from ondisk.staging.stage import Stage
 
 CHANGED = "it changed after the run found it"
@@ -119,7 +119,7 @@ def import_file(access: Access, name: str, staged: str, option: str) -> dict[str
         staged: names the job and the stage.
         option: `ImportOptions`, as JSON.
     """
-    job, _, number = staged.removeprefix(f"{STAGED}/").replace("/", "-").rpartition("-")
+    job, _, number = job_of(staged).rpartition("-")
     try:
         return {"job": job, **_stage(InputFile(*json.loads(name)), option, job, number)}
     except _Postponed as error:

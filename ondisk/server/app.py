@@ -45,7 +45,8 @@ from ondisk.replication.wire import RECORDS, Structure, digest, to_json
 from ondisk.server.answers import Body, Json, Refused, Stream, Work, doubts_of, error_as_json, of_error
 from ondisk.server.asked import ChangesAsked, DataAsked, FetchAsked, QueryAsked, SeqsAsked, SummaryAsked
 from ondisk.server.datasets import Served, is_readable
-from ondisk.server.door import Door, Limits
+from ondisk.server.door import Door
+from ondisk.server.limits import Limits
 from ondisk.server.metrics import Counts, metrics
 from ondisk.server.stored import Stored, of_datum, of_segment
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 from ondisk.dataset.query import SHOWN
@@ -55,15 +56,9 @@ def _names(key: str, value: Any) -> list[str] | None:
     return value
 
 
-def _style(key: str, value: Any) -> str:
-    if value not in STYLES:
-        raise InvalidInput(f"{key} must be one of {', '.join(STYLES)}, not {shown(value)}")
-    return str(value)
-
-
-def _damaged(key: str, value: Any) -> str:
-    if value not in ("raise", "skip"):
-        raise InvalidInput(f"{key} must be one of raise, skip, not {shown(value)}")
+def _one_of(choices: Sequence[str], key: str, value: Any) -> str:
+    if value not in choices:
+        raise InvalidInput(f"{key} must be one of {', '.join(choices)}, not {shown(value)}")
     return str(value)
 
 
@@ -138,8 +133,8 @@ class QueryAsked(_Asked):
         "sort": _text,
         "limit": _limit,
         "fields": _names,
-        "style": _style,
-        "damaged": _damaged,
+        "style": partial(_one_of, STYLES),
+        "damaged": partial(_one_of, ("raise", "skip")),
     }
 
     def __post_init__(self) -> None:

@@ -8,13 +8,13 @@ import ipaddress
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ondisk.errors import ConfigError, InvalidInput, LimitExceeded, LockError, OndiskError, shown
 from ondisk.server.answers import Refused, of_error
+from ondisk.server.limits import Limits
 from ondisk.server.metrics import Counts
 
 _LOG = logging.getLogger("ondisk.server")
@@ -23,35 +23,6 @@ _TOKEN = "Send the header `Authorization: Bearer TOKEN`; `ondisk replicate` has 
 
 OPEN = frozenset({"/health"})
 """Paths that need no token."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a server accepts.
-
-    Attributes:
-        connections: at a time; others are closed at once.
-        head: bytes of the first line and the headers of a request.
-        body: bytes of the body of a request.
-        requests: that are answered at a time; each may hold a snapshot and a thread.
-        patience: seconds for which a request waits for one of these to end.
-        receiving: seconds for the body of a request.
-        idle: seconds for the head of a request, from the beginning of the connection or the end of the last answer.
-        stalled: seconds in which a connection must take a part of an answer: some 512 KiB.
-        duration: seconds for an answer.
-        grace: seconds for the rest of the answers when the server ends.
-    """
-
-    connections: int = 256
-    head: int = 16 * 1024
-    body: int = 1024 * 1024
-    requests: int = 16
-    patience: float = 10
-    receiving: float = 30
-    idle: float = 60
-    stalled: float = 60
-    duration: float = 3600
-    grace: float = 5
 
 
 class _Gone(Exception):

@@ -33,7 +33,7 @@ from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import Diagnosis
 from ondisk.segment import Damage, End, Facts
 from ondisk.segments.dir import files_of
-from ondisk.staging.jobs import STAGED, remove, staged
+from ondisk.staging.jobs import STAGED, remove_all, staged
 from ondisk.staging.rows import StagedFile
 from ondisk.staging.stage import FinishedStage
 from ondisk.workers.work import Answer, WorkLost, answered, process, spread
@@ -128,9 +128,7 @@ def append_files(
                 )
         finally:
             found.close()
-            for name in directory.names(STAGED):
-                if name.startswith(job):
-                    remove(directory, name)
+            remove_all(directory, job)
 
 
 def imports(spark: SparkSession) -> Tasks:

@@ -104,3 +104,15 @@ def remove(directory: Directory, job: str) -> None:
         names = sorted(directory.names(folder), key=lambda each: each == LOCK)
         directory.discard(*(f"{folder}/{name}" for name in names))
         directory.remove_directory(folder)
+
+
+def remove_all(directory: Directory, begin: str) -> None:
+    """Remove the jobs whose names begin so."""
+    for name in directory.names(STAGED):
+        if name.startswith(begin):
+            remove(directory, name)
+
+
+def job_of(name: str) -> str:
+    """Return a name for the job of one process that stages files with names that begin so, below `STAGED`."""
+    return name.removeprefix(f"{STAGED}/").replace("/", "-")

@@ -25,7 +25,7 @@ from ondisk.formats.base import BATCH_SIZE
 from ondisk.maintenance.check import wrong_with
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.scanned import Scanned
-from ondisk.staging.jobs import STAGED
+from ondisk.staging.jobs import job_of
 from ondisk.staging.stage import Stage
 
 
@@ -68,7 +68,7 @@ def answers(verb: str, path: str, staged: str, option: str, names: Iterable[str]
 
 def append(access: Access, path: str, staged: str, format: str) -> dict[str, Any]:
     """Stage the data of a file, as a job of its own."""
-    job = staged.removeprefix(f"{STAGED}/").replace("/", "-")
+    job = job_of(staged)
     result = AppendResult()
     with (
         parsed(access, path, format or None, BATCH_SIZE) as (chosen, batches),

@@ -10,7 +10,7 @@ from test_readme import ROOT, begin, blocks, check_console, check_python, place 
 from ondisk.dataset.dataset import Dataset
 from ondisk.spark import SETTINGS
 from ondisk.spark.source import STREAM_OPTIONS
-from ondisk.spark.write import OPTION as CONSTRAINT
+from ondisk.spark.write import CHECKED as CONSTRAINT
 from ondisk.spark.write import OPTIONS as WRITE_OPTIONS
 
 PAGES = ["docs/spark.md", "docs/spark-reference.md", "docs/spark-reasons.md"]
