@@ -19,7 +19,7 @@ from kit import EVERY_TYPE, DatasetMachine, machine_for
 
 import ondisk
 from ondisk import Dataset, DatasetConfig, Datum
-from ondisk.errors import InvalidInput, NeedsCheck, StateError, TokenExpired, TokenForeign
+from ondisk.errors import InvalidInput, NeedsCheck, TokenExpired, TokenForeign
 from ondisk.replication.feed import Change, Kind
 from ondisk.replication.token import Token
 
@@ -35,7 +35,6 @@ class Follower:
         self.token: Token | None = None
         self.data: dict[int, tuple[Any, str]] = {}
         self.last = 0
-        self.archives: set[str] = set()
 
     def follow(self, dataset: Dataset, max_bytes: int = 1024 * 1024, answers: int = 1_000_000) -> list[Change]:
         """Read up to some answers, and return their changes."""
@@ -109,25 +108,16 @@ class FollowedMachine(DatasetMachine):
     def _follow(self, follower: Follower, max_bytes: int = 1024 * 1024, answers: int = 1_000_000) -> None:
         if self.model.lost:
             return
-        archives = self._archives()
         try:
             follower.follow(self.dataset, max_bytes, answers)
         except TokenForeign:  # the index was rebuilt
             assert follower.token is not None
             assert follower.token.dataset != self.dataset.info()["uuid"]
             self._begin_again(follower, max_bytes, answers)
-        except TokenExpired:  # a process was killed before it recorded an archive in the dataset's index
-            assert not archives <= follower.archives
-            self._begin_again(follower, max_bytes, answers)
-        follower.archives = archives
 
     def _begin_again(self, follower: Follower, max_bytes: int, answers: int) -> None:
         follower.__init__()  # type: ignore[misc]
         self._follow(follower, max_bytes, answers)
-
-    def _archives(self) -> set[str]:
-        """Return the UUIDs of the archives' indices."""
-        return {state_of(each.current().index)[0] for each in self.dataset._access.archives.online()}
 
 
 CONFIGS: list[dict[str, Any]] = [
@@ -273,58 +263,14 @@ def archived(dataset) -> Follower:
     return follower
 
 
-def test_an_archive_that_is_away_and_has_changes_that_the_token_lacks_is_an_error(dataset, archived):
+def test_data_in_an_archive_that_is_away_are_unreadable_and_nobody_waits_for_them(dataset, archived):
     place = dataset.path / ".archive/last"
     place.rename(dataset.path / "elsewhere")
-    with pytest.raises(StateError, match="missing"):
-        archived.follow(dataset)
+    dataset.append([datum(3, 3)])
+    assert kinds(dataset.changes(archived.token).changes) == [(Kind.UNREADABLE, None), (Kind.APPENDED, None)]
     (dataset.path / "elsewhere").rename(place)
     archived.follow(dataset)
     archived.check(dataset)
-    place.rename(dataset.path / "elsewhere")
-    assert archived.follow(dataset) == []
-    dataset.append([datum(3, 3)])
-    assert len(archived.follow(dataset)) == 1  # the archive has nothing that the token lacks
-    with pytest.raises(StateError):
-        dataset.changes()
-
-
-def test_an_idle_poll_opens_no_archive(dataset, archived):
-    archived.follow(dataset)
-    with ondisk.open(dataset.path, read_only=True) as reader:
-        (dataset.path / ".archive/last/index.sqlite").write_bytes(b"damaged")
-        assert archived.follow(reader) == []
-
-
-def test_an_archive_with_a_new_index_expires_tokens(dataset, archived):
-    archived.follow(dataset)
-    dataset.close()
-    for index in (dataset.path / ".archive/last").glob("index.sqlite*"):
-        index.unlink()
-    with ondisk.open(dataset.path) as again:
-        with pytest.raises(NeedsCheck):
-            again.changes()
-        again.fix()
-        with pytest.raises(TokenExpired):
-            again.changes(archived.token)
-        fresh = Follower()
-        fresh.follow(again)
-        fresh.check(again)
-
-
-def test_an_archive_of_another_dataset_expires_tokens_and_its_data_are_never_skipped(dataset, create):
-    dataset.append([datum(1, 1)])
-    token = dataset.changes()[1]
-    dataset.close()
-    other = create("other", fields=FIELDS)
-    other.append([datum(5, 1), datum(5, 2)])
-    other.close()
-    shutil.copytree(other.path, dataset.path / ".archive/other")
-    with ondisk.open(dataset.path) as again:
-        with pytest.raises(TokenExpired):
-            again.changes(token)
-        with pytest.raises(StateError, match="two changes have the number 1: an archive is of another dataset"):
-            again.changes()
 
 
 def test_lost_data_are_not_deletions(dataset):
@@ -482,7 +428,7 @@ def test_trimmed_deletions_expire_the_tokens_that_lack_them_and_no_others(trimme
         fresh.check(reader)
 
 
-def test_rows_of_data_and_deletions_of_archived_data_are_never_trimmed(create):
+def test_deletions_of_archived_data_are_trimmed_as_others_are(create):
     dataset = create(fields=FIELDS, deletions_kept=1)
     dataset.append([datum(1, a) for a in range(3)])
     dataset.archive(FIRST)
@@ -495,7 +441,7 @@ def test_rows_of_data_and_deletions_of_archived_data_are_never_trimmed(create):
         writer.append([datum(3, 1)])
         writer.repack()
         assert writer.summary().count == 3
-    assert behind_the_scenes(dataset, "SELECT datum FROM deletion") == [(1,)]
+    assert behind_the_scenes(dataset, "SELECT datum FROM deletion") == []
 
 
 def test_a_token_that_no_answer_had_is_foreign(dataset):

@@ -34,18 +34,6 @@ def test_a_promoted_replica_is_an_ordinary_dataset(source, path):
         assert [seq for seq, *_ in numbered(dataset)] == [2, 3]
 
 
-def test_archives_are_promoted_with_their_dataset(source, path):
-    source.append([datum(1, 1), datum(2, 1)])
-    pull(path, source)
-    with ondisk.open(path) as replica:
-        replica.archive(FIRST)
-    (path / ".archive/last").rename(path / ".archive/2026")
-    promote(path).close()
-    assert all("replica" not in each.read_text() for each in path.rglob("dataset.toml"))
-    with ondisk.open(path / ".archive/2026") as archive:
-        archive.append([datum(1, 3)])
-
-
 @pytest.mark.parametrize("has_mark", [True, False])
 def test_a_promotion_beside_a_reader_does_not_look_like_an_exchanged_index(source, path, has_mark):
     """The main file of the index has the former UUID until the reader ends."""

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from replicas import replica_of, rot
-from worlds import lose_index
 
 import ondisk
 from ondisk import Dataset, Datum
@@ -224,32 +223,17 @@ def test_archives_of_both_sides_are_compared(source, path, tmp_path):
         again.fix()
     done = mend(path, source.path)
     assert (done.mode, done.fetched, done.extra) == ("foreign", 2, 4), "two deleted data returned with the fix"
-    (path / ".archive/last").rename(tmp_path / "away")
-    with pytest.raises(StateError):
-        reconciled(path, source.path)
 
 
-@pytest.mark.parametrize("what", ["archive", "older archive", "index and segment"])
-def test_data_that_an_archive_of_the_source_has_lost_are_not_taken_for_deleted(source, path, tmp_path, what):
-    archive = source.path / ".archive/last"
+def test_data_that_an_archive_of_the_source_has_lost_are_not_taken_for_deleted(source, path):
     source.append(datum(day, a) for day in (1, 2, 3) for a in range(5))
-    source.archive(FIRST)
-    source.close()
-    shutil.copytree(archive, tmp_path / "older")
-    with ondisk.open(source.path) as again:
-        again.archive(SECOND)
-        again.delete("a: =4")
+    source.archive(FIRST, SECOND)
+    source.delete("a: =4")
     pull(path, source.path)
-    if what == "index and segment":
-        (archive / SECOND).unlink()
-        for file in archive.glob("index.sqlite*"):
-            file.unlink()
-    else:
-        shutil.rmtree(archive)
-        if what == "older archive":
-            shutil.copytree(tmp_path / "older", archive)
+    source.close()
+    shutil.rmtree(source.path / ".archive/last")
     with ondisk.open(source.path) as again:
-        again.fix(forget_archive=None if what == "index and segment" else "last")
+        again.fix(forget_place="last")
         again.fix(acknowledge=True)
         with again._access.transaction("repack") as transaction:
             transaction.expire_tokens()
@@ -331,44 +315,6 @@ def delete_everywhere(lower: Dataset, path: Path) -> None:
     assert content(path) == content(lower.path)
 
 
-def test_the_first_archive_of_the_source_may_be_made_meanwhile(source, path, monkeypatch):
-    """Between the commit of the archive and that of the dataset, only the archive says that it is there."""
-    source.append([datum(1, 1), datum(2, 1)])
-    pull(path, source.path)
-    found, real = [], AtomicChange.commit
-
-    def commit(self: AtomicChange) -> None:
-        real(self)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(AtomicChange, "commit", real)
-            found.append(verified(path, source.path).count)
-
-    monkeypatch.setattr(AtomicChange, "commit", commit)
-    source.archive(FIRST)
-    monkeypatch.undo()
-    assert found == [0] * len(found)
-    assert len(found) >= 2
-
-
-def test_data_of_an_archive_that_the_source_has_not_recorded_again_are_not_extra(source, path, tmp_path):
-    source.append([datum(1, 1), datum(2, 1)])
-    source.archive(FIRST)
-    pull(path, source.path)
-    source.close()
-    (source.path / ".archive/last").rename(tmp_path / "away")
-    with ondisk.open(source.path) as again:
-        again.fix(forget_archive="last")
-    (tmp_path / "away").rename(source.path / ".archive/last")
-    before = content(path)
-    with Replica.open(path, source.path) as replica, pytest.raises(StateError, match="has not recorded the archive"):
-        reconcile(replica, yes=True, delete_extra=True)
-    assert content(path) == before
-    ondisk.open(source.path).close()
-    with Replica.open(path, source.path) as replica:
-        assert reconcile(replica, yes=True, delete_extra=True).deleted == 0
-    assert content(path) == before == content(source.path)
-
-
 def test_deletions_reach_archived_data_after_the_source_became_one_with_lower_numbers(lower, path):
     assert mend(path, lower.path).mode == "foreign"
     delete_everywhere(lower, path)
@@ -411,16 +357,6 @@ def test_the_replica_of_a_replica_whose_source_has_lower_numbers_reconciles_once
         assert numbered(last) == numbered(lower.path)
 
 
-def test_a_copy_of_an_archive_is_still_one_after_the_archive_has_got_other_numbers(lower, path):
-    shutil.copytree(path / ".archive/last", path / ".archive/copy")
-    assert reconciled(path, lower.path).mode == "foreign"
-    assert content(path) == content(lower.path)
-    with ondisk.open(path) as replica:
-        [found] = [each for each in replica.check().segments if each.state.name != "OK"]
-        assert found.segment == ".archive/copy"
-    delete_everywhere(lower, path)
-
-
 def test_counters_are_lowered_beside_a_reader(lower, path):
     """The main files of the indices have the former counters until the reader ends."""
     with ondisk.open(path, read_only=True) as reading, reading.query() as query:
@@ -429,41 +365,6 @@ def test_counters_are_lowered_beside_a_reader(lower, path):
         assert content(path) == content(lower.path)
         assert are_ok(path)
     delete_everywhere(lower, path)
-
-
-@pytest.mark.check
-def test_an_archive_whose_index_is_lost_beside_a_reader_is_still_known(lower, path):
-    """It has had its new UUID only in the write-ahead log."""
-    with ondisk.open(path, read_only=True) as reading, reading.query() as query:
-        next(query)
-        assert reconciled(path, lower.path).mode == "foreign"
-    for each in ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm"):
-        (path / ".archive/last" / each).unlink(missing_ok=True)
-    with ondisk.open(path) as replica:
-        replica.fix()
-    assert are_ok(path)
-    assert content(path) == content(lower.path)
-
-
-@pytest.mark.parametrize("is_whole", [True, False])
-@pytest.mark.parametrize("is_lower", [True, False])
-def test_an_archive_with_the_numbers_of_the_former_source_is_noticed(source, lower, path, tmp_path, is_lower, is_whole):
-    """Also if its counters are the same: its numbers now belong to other data."""
-    if not is_lower:
-        source.close()
-        lose_index(source.path)
-        with ondisk.open(source.path) as again:
-            again.fix()
-    archive, older = path / ".archive/last", tmp_path / "older"
-    shutil.copytree(archive, older)
-    mend(path, lower.path if is_lower else source.path)
-    if is_whole:
-        shutil.rmtree(archive)
-        older.rename(archive)
-    else:
-        lose_index(archive)
-        shutil.copy(older / "index.sqlite", archive)
-    assert not are_ok(path)
 
 
 def test_a_replica_of_the_replica_notices(source, path, tmp_path):

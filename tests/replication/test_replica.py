@@ -127,7 +127,7 @@ def test_deletions_of_archived_data_are_applied(source, path):
     pull(path, source)
 
 
-def test_deletions_of_data_in_an_archive_that_is_away_wait_for_it(source, path, tmp_path):
+def test_deletions_reach_data_in_an_archive_that_is_away(source, path, tmp_path):
     source.append([datum(1, 1), datum(1, 2), datum(2, 1)])
     pull(path, source)
     with ondisk.open(path) as replica:
@@ -135,7 +135,7 @@ def test_deletions_of_data_in_an_archive_that_is_away_wait_for_it(source, path, 
     (path / ".archive/last").rename(tmp_path / "away")
     source.delete("a: =2")
     with Replica.open(path, source.path) as replica:
-        assert replica.pull().deleted == 0
+        assert replica.pull().deleted == 1
     (tmp_path / "away").rename(path / ".archive/last")
     pull(path, source)
 
@@ -151,33 +151,6 @@ def test_data_that_the_source_has_lost_are_kept_and_reported(source, path):
         assert [(each.seq, each.reason) for each in pulled.differences] == [(1, "the source has lost it")]
         assert replica.dataset.info()["count"] == 2
         assert replica.pull().kept == 1
-
-
-def test_an_archive_of_an_ordinary_dataset_is_not_used_in_a_replica(source, path, create, tmp_path):
-    """A deletion of the source would delete the datum with the same number in it, or not reach the replica's own."""
-    source.append([datum(1, 1), datum(2, 1)])
-    pull(path, source)
-    other = create("other", fields={"a": "integer"}, unique=["reftime", "a"])
-    for a in range(20):
-        other.append([datum(10, a)])
-    other.archive("2026/11-10.jsonl")
-    other.close()
-    (path / ".archive").mkdir()
-    strange = (other.path / ".archive/last").rename(path / ".archive/2020")
-    with ondisk.open(path) as replica:
-        replica.archive(FIRST)
-        (found,) = [each for each in replica.check().segments if each.state.name != "OK"]
-        assert found.segment == ".archive/2020"
-        with pytest.raises(StateError, match=r"2020 .* is of an ordinary dataset, and .* is a replica"):
-            replica.first("reftime: =2026-11-10")
-    source.delete("reftime: =2026-11-01")
-    with Replica.open(path, source.path) as replica:
-        assert replica.pull().deleted == 1
-        assert replica.dataset.count("reftime: =2026-11-01") == 0
-    with ondisk.open(strange) as archive:
-        assert archive.count() == 20
-    strange.rename(tmp_path / "away")
-    assert pull(path, source).deleted == 0
 
 
 def test_a_segment_with_last_copies_goes_to_quarantine_once(source, path):
@@ -599,23 +572,6 @@ def archived(source, path):
     return path / ".archive/last"
 
 
-def test_a_lost_index_of_the_archive_of_a_replica_is_compared_before_anything_is_deleted(source, path):
-    place = archived(source, path)
-    for each in place.glob("index.sqlite*"):
-        each.unlink()
-    source.delete("a: =2")
-    with Replica.open(path, source.path) as replica, pytest.raises(NeedsCheck):
-        replica.pull()
-    with ondisk.open(path) as dataset:
-        dataset.fix()
-    with Replica.open(path, source.path) as replica, pytest.raises(TokenForeign):
-        replica.pull()
-    with Replica.open(path, source.path) as replica:
-        reconcile(replica, yes=True)
-        replica.pull()
-        assert verify(replica).missing == 0
-
-
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_data_that_the_archive_of_a_replica_has_lost_are_fetched_again(source, path, is_killed, monkeypatch):
     place = archived(source, path)
@@ -636,7 +592,7 @@ def test_a_forgotten_archive_of_a_replica_is_compared(source, path):
     place = archived(source, path)
     shutil.rmtree(place)
     with ondisk.open(path) as dataset:
-        dataset.fix(forget_archive="last")
+        dataset.fix(forget_place="last")
     with Replica.open(path, source.path) as replica, pytest.raises(TokenForeign):
         replica.pull()
     with Replica.open(path, source.path) as replica:
@@ -648,7 +604,7 @@ def test_a_forgotten_archive_of_a_replica_is_compared(source, path):
 def test_an_archive_that_is_not_missing_cannot_be_forgotten_and_the_replica_goes_on(source, path):
     archived(source, path)
     with ondisk.open(path) as dataset, pytest.raises(NotFound):
-        dataset.fix(forget_archive="lats")
+        dataset.fix(forget_place="lats")
     source.append([datum(3, 1)])
     with Replica.open(path, source.path) as replica:
         assert replica.pull().stored == 1
