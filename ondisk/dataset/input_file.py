@@ -240,7 +240,7 @@ def _rows(
         StateError: pyarrow is not installed.
     """
     from ondisk.table_options import TableOptions
-    from ondisk.tables.installed import installed
+    from ondisk.tables import installed
 
     with installed():
         from ondisk.tables import arrow_files, arrow_in

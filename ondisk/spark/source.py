@@ -33,8 +33,8 @@ from ondisk.spark.log import LOGGER, print_lines
 from ondisk.spark.match_json import loads
 from ondisk.spark.plan import Joined, Limits, Partition, index_state, joined, partitions_of, size_of
 from ondisk.spark.read import opened, read_later
-from ondisk.tables.arrow_columns import Column
 from ondisk.tables.columns import DATA, united
+from ondisk.tables.index_to_arrow import Column
 
 OPTIONS = (
     "path",

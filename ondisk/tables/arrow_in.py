@@ -6,7 +6,7 @@
     data                                        the whole content: bytes, JSON, or a mapping
     data.temperature, and all others            keys of the content
 
-So a table that `ondisk.tables.arrow_out` made becomes the same data again. NULL is omitted.
+So a table that `ondisk.tables.arrow_output` made becomes the same data again. NULL is omitted.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ondisk.errors import InvalidInput, LimitExceeded, OndiskError, shown
 from ondisk.formats import Batch, Format
 from ondisk.table_options import REFTIME, TableOptions
 from ondisk.tables.ambiguous import Answers, decided, fields_of_series
-from ondisk.tables.arrow_columns import TYPES
-from ondisk.tables.arrow_data import ArrowToData, converted, distinct, plain
 from ondisk.tables.arrow_rows import RowsToData, with_refused
+from ondisk.tables.arrow_values import ArrowToData, converted, distinct, plain
 from ondisk.tables.batches import joined
 from ondisk.tables.columns import DATA, PLACE, index_columns
 from ondisk.tables.csv_input import field_name
+from ondisk.tables.index_to_arrow import TYPES
 from ondisk.tables.times import Times, Zone, of_reftime, of_value
 
 _Converted: TypeAlias = tuple[pa.Array, dict[int, str]]

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from ondisk.errors import InvalidInput
 from ondisk.json_shapes import dump, to_json
-from ondisk.tables.arrow_data import converted, distinct, json_of, plain
+from ondisk.tables.arrow_values import converted, distinct, json_of, plain
 
 _NEWLINE = pa.scalar("\n")
 _NOTHING = pa.scalar("")

@@ -13,8 +13,8 @@ from ondisk.datum import FieldType, from_microseconds, microseconds
 from ondisk.errors import InvalidInput
 from ondisk.formats import Batch, Format
 from ondisk.formats.base import TakesMembers
-from ondisk.tables.arrow_data import ArrowToData, distinct, values_of
 from ondisk.tables.arrow_json import members
+from ondisk.tables.arrow_values import ArrowToData, distinct, values_of
 
 EARLIEST, LATEST = (microseconds(time.replace(tzinfo=UTC)) for time in (datetime.min, datetime.max))
 """The years 1 to 9999, microseconds since 1970."""
@@ -26,7 +26,7 @@ class RowsToData:
     Args:
         time: the column of the reftime, a timestamp in microseconds, UTC.
         fields: name, type and column of metadata; None is the type of those that no field declares. The columns have
-            the types of fields in `ondisk.tables.arrow_columns`, or narrower ones.
+            the types of fields in `ondisk.tables.index_to_arrow`, or narrower ones.
         data: the column of the content, and what reads it; None if the data have none.
     """
 

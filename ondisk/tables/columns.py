@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain, islice, product
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
@@ -29,7 +29,9 @@ from ondisk.dataset.query import Query
 from ondisk.datum import CONTENT, METADATA, Datum, FieldType
 from ondisk.errors import InvalidInput, LimitExceeded, OndiskError, shown
 from ondisk.formats import find
+from ondisk.index import segment_rows
 from ondisk.step import Step
+from ondisk.table_options import REFTIME
 
 DATA = "data"
 DATASET = "dataset"
@@ -56,7 +58,14 @@ _KINDS = {
 }
 _NAMED, _LISTED = 20, 100  # columns in a message, and in its hint
 
-Source: TypeAlias = Literal["index", "metadata", "content", "data"]
+Source: TypeAlias = Literal["index", "field", "metadata", "content", "data"]
+_OF_INDEX: dict[str, Callable[[Datum], Any]] = {
+    "reftime": lambda datum: datum.reftime,
+    DATASET: lambda datum: datum.dataset,
+    "segment": lambda datum: datum._segment,
+    "offset": lambda datum: datum._place[2],
+    "size": lambda datum: datum._place[3],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +74,45 @@ class Chosen:
 
     Attributes:
         name: in the table.
-        source: what it shows.
-        key: the name of that: a column of the index, undeclared metadata, or a key of the content.
+        source: what it shows; "index" is the reftime, the dataset or a part of the location.
+        key: the name of that.
     """
 
     name: str
     source: Source
     key: str = ""
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether the index has it."""
+        return self.source in ("index", "field")
+
+    def values(self, data: Sequence[Datum]) -> list[Any]:
+        """Return the values of some data; None where one has none."""
+        key = self.key
+        if self.source == "data":
+            return [datum.data for datum in data]
+        if self.source == "content":
+            return [datum.data.get(key) if isinstance(datum.data, Mapping) else None for datum in data]
+        if self.source == "index":
+            return [*map(_OF_INDEX[key], data)]
+        return [datum.metadata.get(key) for datum in data]
+
+
+def config_of(dataset: Dataset | Merged) -> DatasetConfig:
+    """Return the configuration with the columns of a dataset, or of several that are read as one; see `united`."""
+    return united(dataset.configs) if isinstance(dataset, Merged) else dataset.config
+
+
+def formats_of(dataset: Dataset | Merged) -> set[str]:
+    """Return the formats that the data of a dataset have; those of the configurations of several."""
+    if isinstance(dataset, Merged):
+        return {config.format for config in dataset.configs.values()}
+    found = {dataset.config.format}
+    for access in (*dataset._access.archives.online(), dataset._access):
+        with access.current().index.snapshot() as snapshot:
+            found |= {*segment_rows.formats(snapshot)}
+    return found
 
 
 def united(configs: Mapping[str, DatasetConfig]) -> DatasetConfig:
@@ -128,7 +169,7 @@ def chosen(names: Any, config: DatasetConfig, *, several: bool = False) -> list[
 
 def _chosen(name: Any, config: DatasetConfig, known: Mapping[str, tuple[str | None, FieldType]]) -> Chosen:
     if name in known:
-        return Chosen(name, "index", name)
+        return _of_index(name, known[name][0])
     if name == DATA:
         return Chosen(name, "data")
     if isinstance(name, str) and name.startswith(CONTENT) and name != CONTENT:
@@ -140,6 +181,10 @@ def _chosen(name: Any, config: DatasetConfig, known: Mapping[str, tuple[str | No
         label = next(label for label, (field, _) in known.items() if field == key)
         raise InvalidInput(f"{shown(key)} is declared", hint=f"Write {label}.")
     raise InvalidInput(f"there is no column {shown(name)}", hint=_known(known))
+
+
+def _of_index(name: str, field: str | None) -> Chosen:
+    return Chosen(name, "index", name) if field in (None, REFTIME) else Chosen(name, "field", field)
 
 
 def _known(columns: Iterable[str]) -> str:
@@ -163,14 +208,14 @@ def ends(dataset: Dataset | Merged) -> list[Datum]:
     found: list[Datum] = []
     for each in islice(dataset._each(), _DATASETS) if isinstance(dataset, Merged) else [dataset]:
         access = each._access
-        found += ends_of(one.current() for one in (*access.archives.online(), access))
+        for one in (*access.archives.online(), access):
+            found += _ends_of(one.current())
     return found
 
 
-def ends_of(several: Iterable[Opened]) -> list[Datum]:
-    """Return data from both ends of a dataset and each of its archives; those that can be read."""
-    found: list[Datum] = []
-    for opened, sort in product(several, ("reftime", "-reftime")):
+def _ends_of(opened: Opened) -> Iterator[Datum]:
+    """Yield data from both ends of an index; those that can be read."""
+    for sort in ("reftime", "-reftime"):
         query = Query(sort=sort, limit=_EACH_END)
         how = query.tree(opened.index), query.order(opened.index), query.limit
         # A query that selects other data needs neither these nor their key.
@@ -179,8 +224,7 @@ def ends_of(several: Iterable[Opened]) -> list[Datum]:
             opened.index.snapshot() as snapshot,
             contextlib.closing(opened.reader.query(snapshot, *how, with_data=True)) as lists,
         ):
-            found += first_of(chain.from_iterable(lists), _EACH_END)
-    return found
+            yield from first_of(chain.from_iterable(lists), _EACH_END)
 
 
 def default_columns(
@@ -197,7 +241,8 @@ def default_columns(
     Raises:
         LimitExceeded: there would be more than `MOST_COLUMNS`.
     """
-    columns = [Chosen(name, "index", name) for name in index_columns(config, several=several) if name not in PLACE]
+    known = index_columns(config, several=several)
+    columns = [_of_index(name, field) for name, (field, _) in known.items() if name not in PLACE]
     if sample is None or (not sample and not ends and find(config.format).raw):
         return [*columns, Chosen(DATA, "data")]
     undeclared = keys_of(datum.metadata for datum in [*ends, *sample])

@@ -14,7 +14,7 @@ from ondisk.datum import FieldType
 from ondisk.errors import InvalidInput, LimitExceeded
 from ondisk.formats import Batch
 from ondisk.tables import arrow_in
-from ondisk.tables.arrow_columns import TYPES
+from ondisk.tables.index_to_arrow import TYPES
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 TIME = pa.timestamp("us", "UTC")

@@ -13,8 +13,8 @@ from ondisk import Datum
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType
 from ondisk.formats import find
-from ondisk.tables.arrow_data import ArrowToData
 from ondisk.tables.arrow_rows import RowsToData
+from ondisk.tables.arrow_values import ArrowToData
 
 TIME = pa.timestamp("us", "UTC")
 FIELDS = {"station": "integer", "level": "real", "name": "text", "made": "timestamp", "key": "bytes", "on": "boolean"}
