@@ -248,8 +248,6 @@ TESTED_ELSEWHERE = {
     "segments/metadata_file.py": "segments/test_dir.py",
     "segments/quarantine_items.py": "segments/test_quarantine.py",
     "tables/__init__.py": "tables/test_arrow_output.py",
-    "tables/arrow_json.py": "tables/test_arrow_rows.py",
-    "tables/batches.py": "tables/test_csv_input.py",
     "tables/columns.py": "tables/test_arrow_output.py",
     "tables/index_to_arrow.py": "tables/test_arrow_output.py",
     "testing/crashes.py": "maintenance/test_dir_segments_killed.py",

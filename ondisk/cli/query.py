@@ -208,7 +208,7 @@ def _write(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
     from ondisk.tables import installed
 
     with installed():
-        from ondisk.tables.arrow_write import write
+        from ondisk.tables.arrow_output import write
 
     form: Literal["parquet", "arrow"] = "arrow" if arguments.parquet is None else "parquet"
     file = getattr(arguments, form)

@@ -323,11 +323,13 @@ class Dataset(Queryable):
         from ondisk.tables import installed
 
         with installed():
-            from ondisk.tables import arrow_in
+            from ondisk.tables import arrow_input
 
         format = self._access.format(self.config.format)
         options = TableOptions(time, time_format, tz, ambiguous)
-        rows = arrow_in.batches(arrow_in.opened(table), self.config, format, options, checked_batch_size(batch_size))
+        rows = arrow_input.batches(
+            arrow_input.opened(table), self.config, format, options, checked_batch_size(batch_size)
+        )
         return self._append(rows, format, outcomes=outcomes)
 
     def append_queue(

@@ -7,12 +7,14 @@ other tables are made of data, one by one.
 from __future__ import annotations
 
 import contextlib
+import io
+import os
 import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, islice
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,11 +23,12 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Opened
 from ondisk.dataset.archives import Archives
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.merged import Merged
+from ondisk.dataset.output_file import output_file
 from ondisk.dataset.query import Query, Results, Snapshots
 from ondisk.dataset.skipped import Damaged, warn_of
 from ondisk.datum import Datum, FieldType
 from ondisk.errors import InvalidInput, shown
+from ondisk.filesystem import WritableFile
 from ondisk.formats import find
 from ondisk.index import Row, Snapshot
 from ondisk.index.snapshot import ROWS as LIST
@@ -50,9 +53,16 @@ from ondisk.tables.columns import (
 )
 from ondisk.tables.index_to_arrow import PLACE, ROWS, TYPES, RowsToArrow, all_columns, is_plain, with_data
 
+if TYPE_CHECKING:
+    from ondisk.dataset.merged import Merged
+
 Columns: TypeAlias = Iterable[str] | Mapping[str, Any] | pa.Schema | None
 """The columns of a table: names; or names and types, which are those of Arrow or of fields; None for everything."""
 
+Form: TypeAlias = Literal["parquet", "arrow"]
+
+# Readers read whole groups of rows of Parquet, and skip whole groups. Memory holds one.
+_GROUP_ROWS, _GROUP_BYTES = 1_000_000, 64 * 1024 * 1024
 _BINARY = DataToArrow(pa.binary())
 _BYTES = 16 * 1024 * 1024  # of data in a batch, or one datum
 
@@ -112,7 +122,7 @@ def _from_data(
     dataset: Dataset | Merged, query: Callable[[bool], Results[Datum]], columns: Columns, damaged: Damaged
 ) -> Iterator[Any]:
     """Yield the schema of a table, then its batches. The query begins before the schema, with its first datum."""
-    config, several = config_of(dataset), isinstance(dataset, Merged)
+    config, several = config_of(dataset), not isinstance(dataset, Dataset)
     names, types = _given(columns)
     wanted = None if names is None else chosen(names, config, several=several)
     is_sampled = wanted is None or any(not each.is_indexed and each.name not in types for each in wanted)
@@ -357,3 +367,85 @@ def to_pandas(reader: pa.RecordBatchReader) -> Any:
                 hint = "Write to_arrow(…).read_all().to_pandas(types_mapper=pandas.ArrowDtype)."
                 raise InvalidInput(problem, hint=hint)
     return table.to_pandas()
+
+
+def write(reader: pa.RecordBatchReader, path: str | os.PathLike[str], form: Form, *, overwrite: bool = False) -> int:
+    """Write a table to a file, and return its number of rows.
+
+    Args:
+        overwrite: replace the file if it exists.
+
+    Raises:
+        AlreadyExists, InvalidInput, NotFound, DiskFull, StorageError: as `output_file`.
+        Also what reading the table raises; then there is no new file.
+
+    Durability: as `output_file`.
+    """
+    with output_file(path, overwrite=overwrite) as file:
+        return (_parquet if form == "parquet" else _arrow)(reader, _Sink(file))
+
+
+def _parquet(reader: pa.RecordBatchReader, sink: _Sink) -> int:
+    import pyarrow.parquet as pq  # here, as it takes as long as all of pyarrow
+
+    count = 0
+    with _closing(pq.ParquetWriter(sink, reader.schema)) as writer:
+        for table in _groups(reader):
+            writer.write_table(table, row_group_size=_GROUP_ROWS)
+            count += table.num_rows
+    return count
+
+
+def _arrow(reader: pa.RecordBatchReader, sink: _Sink) -> int:
+    count = 0
+    with _closing(pa.ipc.new_file(sink, reader.schema)) as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+            count += batch.num_rows
+    return count
+
+
+@contextlib.contextmanager
+def _closing(writer: Any) -> Iterator[Any]:
+    """Close a writer, which writes the end of its file, unless there was an error: then that is what is reported."""
+    try:
+        yield writer
+    except BaseException:
+        with contextlib.suppress(Exception):
+            writer.close()
+        raise
+    writer.close()
+
+
+def _groups(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """Yield batches as tables of about the size of a group of rows."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in reader:
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+class _Sink(io.RawIOBase):
+    """A file that pyarrow writes to. To close it does nothing: the caller syncs the file, then closes it."""
+
+    def __init__(self, file: WritableFile) -> None:
+        self._file = file
+        self._position = 0
+
+    def write(self, content: Any) -> int:
+        view = memoryview(content).cast("B")
+        self._file.write(self._position, view)
+        self._position += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        return self._position
+
+    def writable(self) -> bool:
+        return True

@@ -1,4 +1,4 @@
-"""Data as a column of Arrow: bytes, JSON, or values of a type; and back."""
+"""Data as a column of Arrow: bytes, JSON, or values of a type; and back, also as JSON without an object for each."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, NoReturn, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ondisk.config import MAX_DEPTH
 from ondisk.datum import is_unicode, microseconds
@@ -33,6 +34,8 @@ _SAME = {
 }
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
 types = pa.types
+_NEWLINE = pa.scalar("\n")
+_NOTHING = pa.scalar("")
 
 
 class DataToArrow:
@@ -267,27 +270,33 @@ class ArrowToData:
 
     def read(self, column: pa.Array) -> tuple[list[Any], dict[int, str]]:
         """Return the data, and position → reason of those that cannot be read; None is in their places."""
-        if self.keys is not None:
-            return _mappings(column, self.keys)
-        return converted(column, self._convert)
+        if not self.keys:
+            return converted(column, self._convert)
+        data, refused = mappings([*zip(self.keys, column.flatten(), strict=True)])
+        if column.null_count:
+            data = [
+                each if is_valid else None for each, is_valid in zip(data, column.is_valid().to_pylist(), strict=True)
+            ]
+        return data, refused
 
 
-def _mappings(column: pa.Array, keys: Sequence[str]) -> tuple[list[Any], dict[int, str]]:
-    """Return structs as mappings without the keys that are NULL."""
+def mappings(columns: Sequence[tuple[str, pa.Array]]) -> tuple[list[Any], dict[int, str]]:
+    """Return rows as mappings without the keys that are NULL, and position → reason of those that cannot be read.
+
+    Args:
+        columns: keys, and their values; at least one.
+    """
     refused: dict[int, str] = {}
     values = []
-    for key, array in zip(keys, column.flatten(), strict=True):
+    for key, array in columns:
         found, wrong = values_of(array, f"data.{key}")
         values.append(found)
         refused |= wrong
-    if not values:
-        return [{} for _ in range(len(column))], refused
-    data: list[Any] = [
+    keys = [key for key, _ in columns]
+    data = [
         {key: value for key, value in zip(keys, row, strict=True) if value is not None}
         for row in zip(*values, strict=True)
     ]
-    if column.null_count:
-        data = [each if is_there else None for each, is_there in zip(data, column.is_valid().to_pylist(), strict=True)]
     return data, refused
 
 
@@ -404,7 +413,57 @@ def _same(value: Any) -> Any:
     return value
 
 
-def json_of(values: Sequence[Any]) -> list[bytes]:
+def _json_of(values: Sequence[Any]) -> list[bytes]:
     """Return values that are not nested as JSON."""
     texts = _written(values)
     return [dump(to_json(each, _DEPTH)) for each in values] if texts is None else texts
+
+
+def members(columns: Sequence[tuple[str, pa.Array]], count: int, depth: int) -> tuple[list[bytes], dict[int, str]]:
+    """Return rows as the members of JSON objects, each with a comma before it: `,"wind":3.4,"note":"gusty"`.
+
+    What is NULL is omitted.
+
+    Args:
+        columns: keys, and their values.
+        count: of rows.
+        depth: levels of nesting that are allowed in a value.
+
+    Returns:
+        The texts of the rows, and row → reason of those that cannot be written.
+
+    Raises:
+        InvalidInput: values of a column cannot be written.
+    """
+    refused: dict[int, str] = {}
+    pieces = []
+    for key, array in columns:
+        begin = pa.scalar(f",{dump(key).decode()}:")
+        pieces.append(pc.binary_join_element_wise(begin, _texts(key, array, depth, refused), _NOTHING))
+    if not pieces or not count:
+        return [b""] * count, refused
+    lines = pc.binary_join_element_wise(*pieces, _NEWLINE, _NOTHING, null_handling="replace", null_replacement="")
+    return lines.buffers()[2].to_pybytes().split(b"\n")[:count], refused
+
+
+def _texts(key: str, array: pa.Array, depth: int, refused: dict[int, str]) -> pa.Array:
+    """Return the values of a column as JSON; add those that cannot be written to `refused`."""
+    convert = plain(array.type, f"data.{key}")
+    if types.is_nested(array.type):
+        values, wrong = converted(array, convert)
+        texts: list[bytes | None] = []
+        for place, value in enumerate(values):
+            text = None
+            try:
+                text = None if value is None else dump(to_json(value, depth))
+            except InvalidInput as error:
+                wrong[place] = f"data.{key}: {error.message}"
+            texts.append(text)
+        refused |= wrong
+        return pa.array(texts, pa.string())
+    dictionary, indices = distinct(array)
+    values, wrong = converted(dictionary, convert)
+    if wrong:
+        places = enumerate(indices.to_pylist())
+        refused |= {place: f"data.{key}: {wrong[each]}" for place, each in places if each in wrong}
+    return pa.array(_json_of(values), pa.string()).take(indices)

@@ -28,10 +28,9 @@ from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
 from ondisk.table_options import BLANKS, INFER, POINT, REFTIME, TableArguments, TableOptions
 from ondisk.tables import csv_input
-from ondisk.tables.ambiguous import of_one_series
-from ondisk.tables.csv_input import check_names, field_name
-from ondisk.tables.csv_lines import InUtf8
-from ondisk.tables.csv_reader import CsvRecords
+from ondisk.tables.columns import field_name
+from ondisk.tables.csv_reader import CsvRecords, InUtf8
+from ondisk.tables.table_input import decided, of_one_series
 from ondisk.tables.times import Times, Zone
 from ondisk.tables.values import SIGNS, Cells, Signs, are_numbers, doubt, number_or_text
 
@@ -187,7 +186,7 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     names = header[:-1] if is_ended else header
     if not options.header and found.rows and _is_data(names, found.rows[0]):
         raise InvalidInput(csv_input.IS_DATA, hint=csv_input.NAME_THEM)
-    check_names(names)
+    csv_input.check_header(names, options)
     if not options.header and (units := csv_input.line_of_units(found, _has_values)) is not None:
         options = replace(options, header=names, skip_lines=units)
         later = {line: reason for line, reason in found.refused.items() if line > units}
@@ -197,7 +196,7 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
 
     def refused(config: DatasetConfig, options: TableOptions) -> dict[int, str]:
         columns = csv_input.Columns(header, config, find(config.format)(config), options)
-        return dict(columns.encode(*next(columns.decided(_kept_in(records, following), options))).refused)
+        return dict(columns.encode(*next(decided(_kept_in(records, following), columns, options))).refused)
 
     at = {line: place for place, line in enumerate(sorted([*found.lines, *found.refused]))}
     misfits = {

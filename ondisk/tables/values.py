@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN, FieldType, Value, from_microseconds
 from ondisk.errors import InvalidInput, shown
 from ondisk.table_options import COMMA, DECIMALS, NULLS, POINT, THOUSANDS
-from ondisk.tables.times import Times
+from ondisk.tables.times import Times, timestamp
 
 _CACHED, _LONG = 50_000, 64
 _FIRST = 1000  # cells of a column of which all texts are looked at
@@ -412,11 +412,9 @@ def _bytes(text: str) -> bytes:
 
 
 def _timestamp(text: str, times: Times, iso: Times) -> Value:
-    found = times[text]
+    found = timestamp(text, times, iso)
     if isinstance(found, str):
-        if isinstance(also := iso[text], str):
-            raise InvalidInput(found)
-        found = also
+        raise InvalidInput(found)
     return from_microseconds(found)
 
 

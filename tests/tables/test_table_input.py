@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 import ondisk
 from ondisk.table_options import TableOptions
-from ondisk.tables import ambiguous, csv_reader, proposal
-from ondisk.tables.ambiguous import decided, of_one_series, switches
+from ondisk.tables import csv_reader, proposal
+from ondisk.tables import table_input as ambiguous
 from ondisk.tables.proposal import proposed
+from ondisk.tables.table_input import decided, of_one_series, switches
 from ondisk.tables.times import Times, Zone
 
 ROME = ZoneInfo("Europe/Rome")

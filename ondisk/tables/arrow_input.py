@@ -7,12 +7,18 @@
     data.temperature, and all others            keys of the content
 
 So a table that `ondisk.tables.arrow_output` made becomes the same data again. NULL is omitted.
+
+Files of Parquet and Arrow, with Feather of version 2, are recognised by their first bytes. They are read in bounded
+memory, whatever they say about themselves: columns that are far larger than their bytes in the file, and texts that
+many rows share, are found before memory is allocated for them.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -20,32 +26,45 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import CONTENT, METADATA, FieldType
+from ondisk.datum import METADATA, FieldType, from_microseconds, microseconds
 from ondisk.errors import InvalidInput, LimitExceeded, OndiskError, shown
 from ondisk.formats import Batch, Format
+from ondisk.formats.base import TakesMembers
 from ondisk.table_options import REFTIME, TableOptions
-from ondisk.tables.ambiguous import Answers, decided, fields_of_series
-from ondisk.tables.arrow_rows import RowsToData, with_refused
-from ondisk.tables.arrow_values import ArrowToData, converted, distinct, plain
-from ondisk.tables.batches import joined
-from ondisk.tables.columns import DATA, PLACE, index_columns
-from ondisk.tables.csv_input import field_name
+from ondisk.tables.arrow_values import ArrowToData, converted, distinct, mappings, members, plain, values_of
+from ondisk.tables.columns import DATA, check_names, no_column, roles_of
 from ondisk.tables.index_to_arrow import TYPES
-from ondisk.tables.times import Times, Zone, of_reftime, of_value
+from ondisk.tables.table_input import Answers, decided, encoded, joined, numbered
+from ondisk.tables.times import Zone, of_reftime, of_value, readers, timestamp
 
 _Converted: TypeAlias = tuple[pa.Array, dict[int, str]]
 _Convert: TypeAlias = Callable[[pa.Array], _Converted]
 
 _MOMENT, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
+_EARLIEST, _LATEST = (microseconds(time.replace(tzinfo=UTC)) for time in (datetime.min, datetime.max))
 _TOGETHER = 65_536  # rows
 _DECODED = 64 * 1024 * 1024  # bytes of rows that are decoded together, or one row
-_RATIO, _POINTER = 16, 8  # of what a nested column needs to its bytes; bytes of a NULL in a list of Python
-_NAMED = 20  # columns in a message
+_NESTED_RATIO, _POINTER = 16, 8  # of what a nested column needs to its bytes; bytes of a NULL in a list of Python
+# Of what a file says about a column of a group of rows.
+_LARGE, _RATIO = 256 * 1024 * 1024, 1_000  # bytes; more than this many times its bytes in the file
+_TEXTS, _PARTS = 64 * 1024 * 1024, 1_000_000  # bytes of a text, and entries of a list, in the description
+_SHARED = 1024 * 1024 * 1024  # bytes of a column, if each row had all of its distinct texts
 types = pa.types
 _BYTES = (
     *(types.is_string, types.is_large_string, types.is_string_view),
     *(types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table in a file: its schema, and its rows, which can be read once."""
+
+    schema: pa.Schema
+    rows: Iterator[pa.RecordBatch]
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.rows
 
 
 def opened(source: object) -> pa.RecordBatchReader:
@@ -84,8 +103,77 @@ def errors_of(name: str) -> Iterator[None]:
         raise InvalidInput(f"{name} cannot be read: {reason}", hint="Is it whole? Write it again.") from error
 
 
+def of_file(file: Any) -> Table:
+    """Return the table in a file.
+
+    Args:
+        file: a file object of bytes that can seek.
+
+    Raises:
+        InvalidInput: it is not a file of Parquet or Arrow, or is damaged.
+        LimitExceeded: it says that a column is far larger than the file.
+    """
+    file.seek(0)
+    head = file.read(8)
+    file.seek(0)
+    with errors_of("the file"):
+        if head.startswith(b"PAR1"):
+            return _parquet(file)
+        if head.startswith(b"ARROW1"):
+            found = pa.ipc.open_file(file)
+            return Table(found.schema, (found.get_batch(number) for number in range(found.num_record_batches)))
+        if head.startswith(b"\xff\xff\xff\xff"):
+            reader = pa.ipc.open_stream(file)
+            return Table(reader.schema, iter(reader))
+    if head.startswith(b"FEA1"):
+        hint = "Write it again with version=2, or as Parquet."
+        raise InvalidInput("the file is of Feather, version 1, which is not read", hint=hint)
+    raise InvalidInput("it is not a file of Parquet or Arrow", hint="Choose another --format, or none.")
+
+
+def _parquet(file: Any) -> Table:
+    import pyarrow.parquet as pq  # here, as it takes as long as all of pyarrow
+
+    limits = {"thrift_string_size_limit": _TEXTS, "thrift_container_size_limit": _PARTS}
+    found = pq.ParquetFile(file, pre_buffer=False, **limits)
+    largest = _checked(found.metadata)
+    weight = 1 + sum(row_bytes for row_bytes, _ in largest.values())
+    count = int(max(1, min(_TOGETHER, _DECODED // weight)))
+    shared = [path for path, (_, most) in largest.items() if most * count > _SHARED]
+    if shared:  # rows may share texts: read these only once
+        file.seek(0)
+        found = pq.ParquetFile(file, pre_buffer=False, read_dictionary=shared, **limits)
+    return Table(found.schema_arrow, found.iter_batches(batch_size=count))
+
+
+def _checked(metadata: Any) -> dict[str, tuple[float, int]]:
+    """Check what a file of Parquet says about its columns.
+
+    Returns:
+        Path of a column → bytes of a row, and the most bytes that one row can have.
+
+    Raises:
+        LimitExceeded: a column is far larger than its bytes in the file.
+    """
+    largest: dict[str, tuple[float, int]] = {}
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for place in range(group.num_columns):
+            column = group.column(place)
+            stored, size = column.total_compressed_size, column.total_uncompressed_size
+            if size > _LARGE and size > _RATIO * max(stored, 1):
+                problem = f"the file says that {column.path_in_schema} has {size} bytes, in {stored} bytes of the file"
+                hint = "Is it the right file? If so, write it again without compression."
+                raise LimitExceeded(problem, hint=hint)
+            is_text = column.physical_type in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+            each, most = largest.get(column.path_in_schema, (0.0, 0))
+            row = max(size, 0) / max(group.num_rows, 1)
+            largest[column.path_in_schema] = max(each, row), max(most, size) if is_text else most
+    return largest
+
+
 def batches(
-    reader: pa.RecordBatchReader,
+    reader: pa.RecordBatchReader | Table,
     config: DatasetConfig,
     format: Format,
     options: TableOptions,
@@ -95,7 +183,6 @@ def batches(
     """Return the rows of a table as data, in batches of at most `batch_size` data or `BATCH_BYTES`.
 
     Args:
-        reader: has a `schema`, and yields batches of rows.
         format: encodes the data.
         name: of the table, for errors.
 
@@ -107,27 +194,25 @@ def batches(
     with errors_of(name):  # names of columns may be other than UTF-8
         table = TableToData(reader.schema, config, format, options)
     pieces = decided(_pieces(reader, config.max_datum_size, batch_size), table, options)
-    return joined(_parsed(pieces, table, format, name), batch_size)
+    return joined(_parsed(pieces, table, name), batch_size)
 
 
-def _pieces(reader: pa.RecordBatchReader, longest: int, batch_size: int) -> Iterator[pa.RecordBatch]:
+def _pieces(reader: Iterable[pa.RecordBatch], longest: int, batch_size: int) -> Iterator[pa.RecordBatch]:
     for rows in reader:
         rows.validate(full=True)  # what a hostile table says about its own memory
         yield from _slices(rows, longest, batch_size)
 
 
-def _parsed(
-    pieces: Iterator[tuple[pa.RecordBatch, Answers]], table: TableToData, format: Format, name: str
-) -> Iterator[Batch]:
+def _parsed(pieces: Iterator[tuple[pa.RecordBatch, Answers]], table: TableToData, name: str) -> Iterator[Batch]:
     before = 0
     while True:
         with errors_of(name):
             if (piece := next(pieces, None)) is None:
                 return
-            batch = table.encode(*piece, format)
-        batch.refused = [(place, f"row {before + place + 1}: {reason}") for place, reason in batch.refused]
-        before += piece[0].num_rows
-        yield batch
+            batch = table.encode(*piece)
+        count = piece[0].num_rows
+        yield numbered(batch, range(before + 1, before + count + 1), {}, "row")
+        before += count
 
 
 def _slices(rows: pa.RecordBatch, longest: int, batch_size: int) -> Iterator[pa.RecordBatch]:
@@ -146,7 +231,7 @@ def _slices(rows: pa.RecordBatch, longest: int, batch_size: int) -> Iterator[pa.
             if most > longest:
                 problem = f"column {shown(name)} has a value of {most} bytes, more than max_datum_size, {longest}"
                 raise LimitExceeded(problem, hint="Is it the right file? If so, raise max_datum_size in dataset.toml.")
-        elif types.is_nested(column.type) and size > max(_DECODED, _RATIO * column.nbytes):
+        elif types.is_nested(column.type) and size > max(_DECODED, _NESTED_RATIO * column.nbytes):
             problem = (
                 f"column {shown(name)} has {column.nbytes} bytes in the table, and would need {size} when it is read"
             )
@@ -174,120 +259,140 @@ def _decoded_size(column: pa.Array) -> int:
 
 
 class TableToData:
-    """Turns the rows of tables with one schema into data.
+    """Turns the rows of tables with one schema into data of a format.
 
     Args:
         schema: names and types of the columns.
-        format: of the dataset.
 
     Raises:
         InvalidInput: a column does not exist, or has a type that cannot be stored.
     """
 
     def __init__(self, schema: pa.Schema, config: DatasetConfig, format: Format, options: TableOptions) -> None:
-        _check_names(schema.names)
+        self._format = format
+        names, kinds = schema.names, dict(zip(schema.names, schema.types, strict=True))
+        check_names(names)
         self._time = time = REFTIME if options.time is None else options.time
-        if time not in schema.names:
-            raise _no_time(time, schema)
+        if time not in names:
+            raise no_column(time, names, _hint(schema))
         self._zone = None if options.tz is None else Zone(options.tz)
-        self._times = Times(options.time_format, self._zone)
-        labels = {label: name for label, (name, _) in index_columns(config).items() if label not in PLACE}
-        self._converts: list[tuple[str, _Convert]] = []
-        fields: dict[str, tuple[FieldType | None, str]] = {}
-        self._content: dict[str, str] = {}
-        whole: str | None = None
-        for column in schema:
-            name, kind = column.name, column.type
-            field = labels.get(name) or field_name(name)
-            if name == time:
-                self._converts.append((name, self._moment(name, kind)))
-            elif name.startswith(METADATA) and name.removeprefix(METADATA) not in ("", *config.fields):
-                self._claim(fields, name.removeprefix(METADATA), name)
-                fields[name.removeprefix(METADATA)] = (None, name)
-                self._converts.append((name, self._value(name, kind)))
-            elif name == DATA:
-                whole = name
-                self._converts.append((name, self._value(name, kind)))
-            elif field in config.fields and not name.startswith(CONTENT):
-                self._claim(fields, field, name)
-                fields[field] = (config.fields[field], name)
-                self._converts.append((name, self._field(name, kind, config.fields[field])))
-            else:
-                key = name.removeprefix(CONTENT) or name
-                self._claim(self._content, key, name)
-                self._content[key] = name
-                self._converts.append((name, self._value(name, kind)))
-        if REFTIME in self._content:
-            hint = f"Rename it, or remove it; the reftime is {shown(time)}."
-            raise InvalidInput(f"a column of the content cannot be called {REFTIME}", hint=hint)
-        if whole is not None and self._content:
-            hint = "Drop one of them."
-            raise InvalidInput(
-                f"{DATA} is the whole content, and {next(iter(self._content.values()))} a part", hint=hint
-            )
+        self._times, self._iso = readers(options)
+        undeclared = [name for name in names if _is_undeclared(name, config) and name != time]
+        whole = DATA if DATA in names and time != DATA else None
+        special = {*undeclared, whole}
+        roles = roles_of([name for name in names if name not in special], time, config)
+        first = next(iter(roles.content.values()), None)
+        if whole is not None and first is not None:
+            raise InvalidInput(f"{DATA} is the whole content, and {first} a part", hint="Drop one of them.")
         if format.raw and whole is None:
-            others = f"; {shown(next(iter(self._content.values())))} cannot be stored" if self._content else ""
+            others = f"; {shown(first)} cannot be stored" if first is not None else ""
             problem = f"the column {DATA} is missing, the bytes of {format.name}{others}"
             raise InvalidInput(problem, hint='Rename the column of the bytes; or use format = "seg" or "jsonl".')
-        data = None
-        if whole is not None:
-            data = whole, ArrowToData(_normal(schema.field(whole).type), is_raw=format.raw)
-        elif self._content:
-            kinds = [(key, self._stored(schema.field(name).type)) for key, name in self._content.items()]
-            data = DATA, ArrowToData(pa.struct(kinds), is_raw=False)
-        self._series = [fields[name][1] for name in fields_of_series(config) if name in fields]
-        named = [(name, kind, label) for name, (kind, label) in fields.items()]
-        self._rows = RowsToData(time, named, data)
-
-    @staticmethod
-    def _claim(taken: Mapping[str, Any], key: str, name: str) -> None:
-        if key in taken:
-            raise InvalidInput(f"two columns are {shown(key)}, one of them {shown(name)}", hint="Rename one of them.")
+        self._converts: dict[str, _Convert] = {time: self._moment(time, kinds[time], self._times.__getitem__)}
+        for field, name in roles.fields.items():
+            self._converts[name] = self._field(name, kinds[name], config.fields[field])
+        for name in [*undeclared, *roles.content.values(), *([] if whole is None else [whole])]:
+            self._converts[name] = self._value(name, kinds[name])
+        self._content = roles.content
+        self._whole = None if whole is None else ArrowToData(_normal(kinds[whole]), is_raw=format.raw)
+        self._series = roles.series(config)
+        self._metadata: list[tuple[str, FieldType | None, str]] = [
+            *((field, config.fields[field], name) for field, name in roles.fields.items()),
+            *((name.removeprefix(METADATA), None, name) for name in undeclared),
+        ]
 
     def times(self, rows: pa.RecordBatch) -> list[int | str | None]:
-        """Return the time of each row, or why it has none; None for NULL."""
-        found, wrong = dict(self._converts)[self._time](rows.column(self._time))
+        found, wrong = self._converts[self._time](rows.column(self._time))
         return [wrong.get(place, time) for place, time in enumerate(found.cast(pa.int64()).to_pylist())]
 
     def series(self, rows: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
-        """Return the values of each row that distinguish the series."""
         columns = [converted(_decoded(rows.column(name)), None)[0] for name in self._series]
         return zip(*columns, strict=True) if columns else [()] * rows.num_rows
 
     def size(self, rows: pa.RecordBatch) -> int:
-        """Return the bytes of rows."""
         return int(rows.nbytes)
 
-    def encode(self, rows: pa.RecordBatch, answers: Answers, format: Format) -> Batch:
-        """Return rows as data of a format; refuse those that cannot be stored.
+    def encode(self, rows: pa.RecordBatch, answers: Answers) -> Batch:
+        try:
+            return self._encoded(rows, answers)
+        except UnicodeDecodeError as error:  # a string of Spark may contain any bytes
+            raise InvalidInput(f"a string is not UTF-8: {error}", hint="Remove or correct it.") from None
+
+    def _encoded(self, rows: pa.RecordBatch, answers: Answers) -> Batch:
+        times = self.times(rows)
+        for place, answer in answers.items():
+            times[place] = answer
+        refused = self._without_time(times)
+        arrays: dict[str, pa.Array] = {}
+        for name, convert in self._converts.items():
+            arrays[name], wrong = convert(rows.column(name)) if name != self._time else (None, {})
+            for place, reason in wrong.items():
+                refused.setdefault(place, f"column {shown(name)}: {reason}")
+        metadata, wrong = self._metadata_of(arrays, rows.num_rows)
+        data, also, encode = self._content_of(arrays, rows.num_rows)
+        return encoded((times, metadata, data), also | wrong | refused, encode)
+
+    def _without_time(self, times: Sequence[int | str | None]) -> dict[int, str]:
+        """Return place → reason of rows without a reftime that Python has."""
+        if {*map(type, times)} <= {int} and (not times or (min(times) >= _EARLIEST and max(times) <= _LATEST)):  # type: ignore[type-var, operator]
+            return {}
+        refused: dict[int, str] = {}
+        for place, time in enumerate(times):
+            if isinstance(time, str):
+                refused[place] = f"column {shown(self._time)}: {of_reftime(time)}"
+            elif time is None:
+                refused[place] = f"{self._time} is NULL"
+            elif not _EARLIEST <= time <= _LATEST:
+                refused[place] = _outside(self._time, time)
+        return refused
+
+    def _metadata_of(self, arrays: Mapping[str, pa.Array], count: int) -> tuple[list[dict[str, Any]], dict[int, str]]:
+        """Return the metadata of rows, and place → reason of those with wrong ones; equal ones share a mapping."""
+        refused: dict[int, str] = {}
+        combined: list[tuple[Any, ...]] = [()]
+        codes: pa.Array | None = None
+        for name, kind, column in self._metadata:
+            if kind is None:
+                values, wrong = values_of(arrays[column], name)
+                refused |= {place: f"{name}: {reason}" for place, reason in wrong.items()}
+                indices = pa.array(range(count), pa.int64())
+            else:
+                values, indices, wrong = _distinct_of(arrays[column], kind, name)
+                refused |= wrong
+            if codes is not None:
+                indices = pc.add(pc.multiply(codes, pa.scalar(len(values), pa.int64())), indices)
+            found = indices.dictionary_encode()
+            pairs = (divmod(each, len(values)) for each in found.dictionary.to_pylist())
+            combined = [(*combined[before], values[each]) for before, each in pairs]
+            codes = found.indices.cast(pa.int64())
+        names = [name for name, _, _ in self._metadata]
+        made = [
+            {name: value for name, value in zip(names, each, strict=True) if value is not None} for each in combined
+        ]
+        return made * count if codes is None else [*map(made.__getitem__, codes.to_pylist())], refused
+
+    def _content_of(
+        self, arrays: Mapping[str, pa.Array], count: int
+    ) -> tuple[Sequence[Any], dict[int, str], Callable[..., Batch]]:
+        """Return the content of rows, place → reason of those that have a wrong one, and what encodes it."""
+        format = self._format
+        named = [(key, arrays[name]) for key, name in self._content.items()]
+        if self._whole is not None and self._whole.keys is not None:
+            named = [*zip(self._whole.keys, arrays[DATA].flatten(), strict=True)]
+        if named and isinstance(format, TakesMembers) and format.takes_members([key for key, _ in named]):
+            return *members(named, count, format.config.max_depth - 1), format.encode_members
+        if self._whole is not None:
+            return *self._whole.read(arrays[DATA]), format.encode_columns
+        if named:
+            return *mappings(named), format.encode_columns
+        return [None] * count, {}, format.encode_columns
+
+    def _moment(self, name: str, kind: pa.DataType, read: Callable[[str], int | str]) -> _Convert:
+        """Return a function that makes a column a timestamp in microseconds, UTC.
 
         Args:
-            answers: what is decided about times that occur twice.
-
-        Raises:
-            InvalidInput: a string is not UTF-8.
+            read: as in `_of_distinct`, for texts.
         """
-        refused: dict[int, str] = {}
-        arrays: dict[str, pa.Array] = {}
-        for name, convert in self._converts:
-            arrays[name], wrong = convert(rows.column(name))
-            if answers and name == self._time:
-                arrays[name], wrong = _answered(arrays[name], wrong, answers)
-            for place, reason in wrong.items():
-                why = of_reftime(reason) if name == self._time else reason
-                refused.setdefault(place, f"column {shown(name)}: {why}")
-        if self._content:
-            content = [arrays.pop(name) for name in self._content.values()]
-            arrays[DATA] = pa.StructArray.from_arrays(content, names=[*self._content])
-        table = pa.RecordBatch.from_pydict(arrays)
-        if not refused:
-            return self._rows.encode(table, format)
-        kept = [place for place in range(rows.num_rows) if place not in refused]
-        batch = self._rows.encode(table.take(pa.array(kept, pa.int64())), format) if kept else Batch()
-        return with_refused(batch, kept, refused)
-
-    def _moment(self, name: str, kind: pa.DataType) -> _Convert:
-        """Return a function that makes a column a timestamp in microseconds, UTC."""
         value = kind.value_type if types.is_dictionary(kind) else kind
         if types.is_timestamp(value) and value.tz is not None:
             return _moments
@@ -297,7 +402,7 @@ class TableToData:
                 raise InvalidInput(f"the times of the column {shown(name)} have no zone", hint=hint)
             return partial(_local, zone=self._zone)
         if types.is_string(_normal(value)):
-            return lambda array: _of_distinct(_decoded(array), self._times.__getitem__)
+            return lambda array: _of_distinct(_decoded(array), read)
         if types.is_null(value):
             return lambda array: (pa.nulls(len(array), _MOMENT), {})
         hint = "Cast it to a timestamp, or name another column as time (--time)."
@@ -306,7 +411,7 @@ class TableToData:
     def _field(self, name: str, kind: pa.DataType, field: FieldType) -> _Convert:
         """Return a function that converts a column to the type of a field."""
         if field is FieldType.TIMESTAMP:
-            return self._moment(name, kind)
+            return self._moment(name, kind, partial(timestamp, times=self._times, others=self._iso))
         value = _normal(kind)
         target = TYPES[field]
         is_number = types.is_integer(value) or types.is_floating(value)
@@ -419,18 +524,6 @@ def _of_distinct(array: pa.Array, read: Callable[[Any], int | str]) -> _Converte
     return moments.take(indices).cast(_MOMENT), {place: wrong[index] for place, index in places if index in wrong}
 
 
-def _answered(array: pa.Array, refused: dict[int, str], answers: Answers) -> _Converted:
-    """Return moments with those that were decided for local times that occur twice."""
-    moments = array.cast(pa.int64()).to_pylist()
-    for place, answer in answers.items():
-        if isinstance(answer, int):
-            moments[place] = answer
-            del refused[place]
-        else:
-            refused[place] = answer
-    return pa.array(moments, pa.int64()).cast(_MOMENT), refused
-
-
 def _iso(array: pa.Array) -> _Converted:
     """Return dates, times of day and times without a zone as ISO 8601 text."""
     array = _decoded(array)
@@ -457,19 +550,36 @@ def _shown(array: pa.Array, place: int) -> str:
     return shown(value.isoformat() if hasattr(value, "isoformat") else value)
 
 
-def _check_names(names: list[str]) -> None:
-    """Raise unless each column has a name of its own."""
-    places: dict[str, int] = {}
-    for place, name in enumerate(names, 1):
-        if name in places:
-            problem = f"two columns have the name {shown(name)}: {places[name]} and {place}"
-            raise InvalidInput(problem, hint="Rename one of them.")
-        places[name] = place
+def _distinct_of(column: pa.Array, kind: FieldType, name: str) -> tuple[list[Any], pa.Array, dict[int, str]]:
+    """Return the distinct values of a field, the position of each row's value, and place → reason of wrong ones.
+
+    The value of NULL is None.
+    """
+    is_time = kind is FieldType.TIMESTAMP
+    dictionary, indices = distinct(column.cast(pa.int64()) if is_time else column)
+    values: list[Any] = dictionary.to_pylist()
+    wrong: dict[int, str] = {}
+    if is_time:
+        wrong = {at: _outside(name, each) for at, each in enumerate(values) if not _EARLIEST <= each <= _LATEST}
+        values = [None if at in wrong else from_microseconds(each) for at, each in enumerate(values)]
+    refused = {place: wrong[at] for place, at in enumerate(indices.to_pylist()) if at in wrong} if wrong else {}
+    indices = indices.cast(pa.int64())
+    if indices.null_count:
+        values, indices = [*values, None], indices.fill_null(len(values))
+    return values, indices, refused
 
 
-def _no_time(wanted: str, schema: pa.Schema) -> InvalidInput:
-    listed = ", ".join(map(shown, schema.names[:_NAMED])) + ", …" * (len(schema.names) > _NAMED)
+def _outside(name: str, time: int) -> str:
+    return f"{name} is {time} µs from 1970, which is outside the years 1 to 9999"
+
+
+def _is_undeclared(name: str, config: DatasetConfig) -> bool:
+    """Return whether a column is metadata that no field declares."""
+    return name.startswith(METADATA) and name.removeprefix(METADATA) not in ("", *config.fields)
+
+
+def _hint(schema: pa.Schema) -> str:
+    """Return what to do about a table without the column of the reftime."""
     times = [each.name for each in schema if types.is_timestamp(each.type) or types.is_date(each.type)]
     which = f": {shown(times[0])}" if len(times) == 1 else ""
-    hint = f"Pass the name of the column with the time as time (--time){which}."
-    return InvalidInput(f"there is no column {shown(wanted)}; the columns are {listed}", hint=hint)
+    return f"Pass the name of the column with the time as time (--time){which}."
