@@ -31,7 +31,7 @@ from ondisk.errors import InvalidInput, LimitExceeded, OndiskError, shown
 from ondisk.formats import Batch, Format
 from ondisk.formats.base import TakesMembers
 from ondisk.table_options import REFTIME, TableOptions
-from ondisk.tables.arrow_values import ArrowToData, converted, distinct, mappings, members, plain, values_of
+from ondisk.tables.arrow_values import ArrowToData, converted, distinct, mappings, members, plain, read
 from ondisk.tables.columns import DATA, check_names, no_column, roles_of
 from ondisk.tables.index_to_arrow import TYPES
 from ondisk.tables.table_input import Answers, decided, encoded, joined, numbered
@@ -342,8 +342,11 @@ class TableToData:
                 refused[place] = f"column {shown(self._time)}: {of_reftime(time)}"
             elif time is None:
                 refused[place] = f"{self._time} is NULL"
-            elif not _EARLIEST <= time <= _LATEST:
-                refused[place] = _outside(self._time, time)
+            else:
+                try:
+                    _time_of(self._time, time)
+                except InvalidInput as error:
+                    refused[place] = error.message
         return refused
 
     def _metadata_of(self, arrays: Mapping[str, pa.Array], count: int) -> tuple[list[dict[str, Any]], dict[int, str]]:
@@ -352,19 +355,19 @@ class TableToData:
         combined: list[tuple[Any, ...]] = [()]
         codes: pa.Array | None = None
         for name, kind, column in self._metadata:
-            if kind is None:
-                values, wrong = values_of(arrays[column], name)
-                refused |= {place: f"{name}: {reason}" for place, reason in wrong.items()}
-                indices = pa.array(range(count), pa.int64())
+            array = arrays[column]
+            if kind is FieldType.TIMESTAMP:
+                found = read(array.cast(pa.int64()), partial(_time_of, name))
             else:
-                values, indices, wrong = _distinct_of(arrays[column], kind, name)
-                refused |= wrong
+                found = read(array, plain(array.type, name) if kind is None else None)
+            refused |= found.refused
+            values, indices = [*found.values, None], found.indices.cast(pa.int64()).fill_null(len(found.values))
             if codes is not None:
                 indices = pc.add(pc.multiply(codes, pa.scalar(len(values), pa.int64())), indices)
-            found = indices.dictionary_encode()
-            pairs = (divmod(each, len(values)) for each in found.dictionary.to_pylist())
+            distinct = indices.dictionary_encode()
+            pairs = (divmod(each, len(values)) for each in distinct.dictionary.to_pylist())
             combined = [(*combined[before], values[each]) for before, each in pairs]
-            codes = found.indices.cast(pa.int64())
+            codes = distinct.indices.cast(pa.int64())
         names = [name for name, _, _ in self._metadata]
         made = [
             {name: value for name, value in zip(names, each, strict=True) if value is not None} for each in combined
@@ -387,11 +390,11 @@ class TableToData:
             return *mappings(named), format.encode_columns
         return [None] * count, {}, format.encode_columns
 
-    def _moment(self, name: str, kind: pa.DataType, read: Callable[[str], int | str]) -> _Convert:
+    def _moment(self, name: str, kind: pa.DataType, moment_of: Callable[[str], int | str]) -> _Convert:
         """Return a function that makes a column a timestamp in microseconds, UTC.
 
         Args:
-            read: as in `_of_distinct`, for texts.
+            moment_of: as in `_of_distinct`, for texts.
         """
         value = kind.value_type if types.is_dictionary(kind) else kind
         if types.is_timestamp(value) and value.tz is not None:
@@ -402,7 +405,7 @@ class TableToData:
                 raise InvalidInput(f"the times of the column {shown(name)} have no zone", hint=hint)
             return partial(_local, zone=self._zone)
         if types.is_string(_normal(value)):
-            return lambda array: _of_distinct(_decoded(array), read)
+            return lambda array: _of_distinct(_decoded(array), moment_of)
         if types.is_null(value):
             return lambda array: (pa.nulls(len(array), _MOMENT), {})
         hint = "Cast it to a timestamp, or name another column as time (--time)."
@@ -510,14 +513,14 @@ def _local(array: pa.Array, zone: Zone) -> _Converted:
     return moments, {place: of_value(_shown(array, place), why) for place, why in wrong.items()} | refused
 
 
-def _of_distinct(array: pa.Array, read: Callable[[Any], int | str]) -> _Converted:
+def _of_distinct(array: pa.Array, moment_of: Callable[[Any], int | str]) -> _Converted:
     """Return the moments of values.
 
     Args:
-        read: returns the moment of a value, or why it has none.
+        moment_of: returns the moment of a value, or why it has none.
     """
     dictionary, indices = distinct(array)
-    found = [*map(read, dictionary.to_pylist())]
+    found = [*map(moment_of, dictionary.to_pylist())]
     wrong = {index: why for index, why in enumerate(found) if isinstance(why, str)}
     moments = pa.array([None if isinstance(each, str) else each for each in found], pa.int64())
     places = enumerate(indices.to_pylist() if wrong else ())
@@ -550,27 +553,11 @@ def _shown(array: pa.Array, place: int) -> str:
     return shown(value.isoformat() if hasattr(value, "isoformat") else value)
 
 
-def _distinct_of(column: pa.Array, kind: FieldType, name: str) -> tuple[list[Any], pa.Array, dict[int, str]]:
-    """Return the distinct values of a field, the position of each row's value, and place → reason of wrong ones.
-
-    The value of NULL is None.
-    """
-    is_time = kind is FieldType.TIMESTAMP
-    dictionary, indices = distinct(column.cast(pa.int64()) if is_time else column)
-    values: list[Any] = dictionary.to_pylist()
-    wrong: dict[int, str] = {}
-    if is_time:
-        wrong = {at: _outside(name, each) for at, each in enumerate(values) if not _EARLIEST <= each <= _LATEST}
-        values = [None if at in wrong else from_microseconds(each) for at, each in enumerate(values)]
-    refused = {place: wrong[at] for place, at in enumerate(indices.to_pylist()) if at in wrong} if wrong else {}
-    indices = indices.cast(pa.int64())
-    if indices.null_count:
-        values, indices = [*values, None], indices.fill_null(len(values))
-    return values, indices, refused
-
-
-def _outside(name: str, time: int) -> str:
-    return f"{name} is {time} µs from 1970, which is outside the years 1 to 9999"
+def _time_of(name: str, count: int) -> datetime:
+    """Return the time that a column has in a row, from its microseconds since 1970."""
+    if not _EARLIEST <= count <= _LATEST:
+        raise InvalidInput(f"{name} is {count} µs from 1970, which is outside the years 1 to 9999")
+    return from_microseconds(count)
 
 
 def _is_undeclared(name: str, config: DatasetConfig) -> bool:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +16,7 @@ from ondisk.datum import is_unicode, microseconds
 from ondisk.errors import InvalidInput
 from ondisk.json_shapes import dump, format_time, from_json, parse_time, to_json
 
-_Convert: TypeAlias = Callable[[Any], Any]
+Convert: TypeAlias = Callable[[Any], Any]
 _DEPTH = MAX_DEPTH + 2
 _MARK = os.urandom(16).hex()  # unpredictable, so no datum contains it
 _BETWEEN = f',"{_MARK}",'.encode()
@@ -110,7 +110,7 @@ def sampled(values: Sequence[Any]) -> pa.DataType:
     return _TIME if found == {datetime} else pa.string()
 
 
-def _each(convert: _Convert, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _each(convert: Convert, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     converted = []
     for position, each in enumerate(values):
         try:
@@ -121,7 +121,7 @@ def _each(convert: _Convert, values: Sequence[Any], kind: pa.DataType) -> pa.Arr
     return pa.array(converted, kind)
 
 
-def _top(kind: pa.DataType) -> _Convert:
+def _top(kind: pa.DataType) -> Convert:
     if types.is_binary(kind):
         return lambda data: data if type(data) is bytes else _json(data)
     if types.is_string(kind):
@@ -159,14 +159,14 @@ def _json(value: Any) -> bytes:
     return dump(to_json(value, _DEPTH))
 
 
-def _converter(kind: pa.DataType, name: str) -> _Convert:
+def _converter(kind: pa.DataType, name: str) -> Convert:
     """Return a function that turns values of a datum into values of a type; None stays None."""
     is_mapping = types.is_struct(kind) or types.is_map(kind)
     convert = _of_mapping(kind, name) if is_mapping else _of_value(kind, name)
     return lambda value: None if value is None else convert(value)
 
 
-def _of_mapping(kind: pa.DataType, name: str) -> _Convert:
+def _of_mapping(kind: pa.DataType, name: str) -> Convert:
     if types.is_struct(kind):
         inner = {each.name: _converter(each.type, f"{name}.{each.name}") for each in kind}
 
@@ -186,7 +186,7 @@ def _of_mapping(kind: pa.DataType, name: str) -> _Convert:
     return pairs
 
 
-def _of_value(kind: pa.DataType, name: str) -> _Convert:
+def _of_value(kind: pa.DataType, name: str) -> Convert:
     if types.is_list(kind) or types.is_large_list(kind):
         of_item = _converter(kind.value_type, f"{name}[]")
 
@@ -257,7 +257,7 @@ class ArrowToData:
     """
 
     def __init__(self, kind: pa.DataType, *, is_raw: bool) -> None:
-        self._convert: _Convert | None = None
+        self._convert: Convert | None = None
         self.keys: list[str] | None = None
         if types.is_string(kind):
             self._convert = str.encode if is_raw else _from_json
@@ -289,9 +289,9 @@ def mappings(columns: Sequence[tuple[str, pa.Array]]) -> tuple[list[Any], dict[i
     refused: dict[int, str] = {}
     values = []
     for key, array in columns:
-        found, wrong = values_of(array, f"data.{key}")
-        values.append(found)
-        refused |= wrong
+        found = read(array, plain(array.type, f"data.{key}"))
+        values.append(found.each())
+        refused |= found.refused
     keys = [key for key, _ in columns]
     data = [
         {key: value for key, value in zip(keys, row, strict=True) if value is not None}
@@ -300,20 +300,38 @@ def mappings(columns: Sequence[tuple[str, pa.Array]]) -> tuple[list[Any], dict[i
     return data, refused
 
 
-def values_of(array: pa.Array, name: str) -> tuple[list[Any], dict[int, str]]:
-    """Return a column as values of a datum, and position → reason of those that cannot be one.
+class Read(NamedTuple):
+    """The values of a column.
 
-    Equal values are one object. NULL is None.
+    Attributes:
+        values: of a datum; distinct ones unless they are nested.
+        indices: the position of each row's value; NULL for NULL.
+        refused: row → why its value cannot be read; it is None.
     """
-    convert = plain(array.type, name)
+
+    values: list[Any]
+    indices: pa.Array
+    refused: dict[int, str]
+
+    def each(self) -> list[Any]:
+        """Return the value of each row; equal values are one object. NULL is None."""
+        values = [*self.values, None]
+        return [*map(values.__getitem__, self.indices.fill_null(len(self.values)).to_pylist())]
+
+
+def read(array: pa.Array, convert: Convert | None) -> Read:
+    """Return a column as values of a datum.
+
+    Args:
+        convert: returns what a value becomes, or raises InvalidInput; None if values need no change.
+    """
     if types.is_nested(array.type):
-        return converted(array, convert)
+        values, wrong = converted(array, convert)
+        return Read(values, pa.array(range(len(array)), pa.int64()), wrong)
     dictionary, indices = distinct(array)
-    found, wrong = converted(dictionary, convert)
-    found.append(None)  # for NULL
-    places: list[int] = indices.fill_null(len(dictionary)).to_pylist()
-    refused = {place: wrong[each] for place, each in enumerate(places) if each in wrong} if wrong else {}
-    return list(map(found.__getitem__, places)), refused
+    values, wrong = converted(dictionary, convert)
+    refused = {place: wrong[at] for place, at in enumerate(indices.to_pylist()) if at in wrong} if wrong else {}
+    return Read(values, indices, refused)
 
 
 def distinct(array: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -325,7 +343,7 @@ def distinct(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     return encoded.dictionary, encoded.indices
 
 
-def converted(array: pa.Array, convert: _Convert | None) -> tuple[list[Any], dict[int, str]]:
+def converted(array: pa.Array, convert: Convert | None) -> tuple[list[Any], dict[int, str]]:
     """Return the values of a column, and position → reason of those that cannot be converted; None is in their places.
 
     Raises:
@@ -375,7 +393,7 @@ def _refuse_constant(word: str) -> NoReturn:
     raise InvalidInput(f'data: {word} is not JSON; write {{"$float": …}}')
 
 
-def plain(kind: pa.DataType, name: str) -> _Convert | None:
+def plain(kind: pa.DataType, name: str) -> Convert | None:
     """Return a function that turns values of Arrow into values of a datum; None if they need no change.
 
     Raises:
@@ -413,12 +431,6 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _json_of(values: Sequence[Any]) -> list[bytes]:
-    """Return values that are not nested as JSON."""
-    texts = _written(values)
-    return [dump(to_json(each, _DEPTH)) for each in values] if texts is None else texts
-
-
 def members(columns: Sequence[tuple[str, pa.Array]], count: int, depth: int) -> tuple[list[bytes], dict[int, str]]:
     """Return rows as the members of JSON objects, each with a comma before it: `,"wind":3.4,"note":"gusty"`.
 
@@ -448,22 +460,17 @@ def members(columns: Sequence[tuple[str, pa.Array]], count: int, depth: int) -> 
 
 def _texts(key: str, array: pa.Array, depth: int, refused: dict[int, str]) -> pa.Array:
     """Return the values of a column as JSON; add those that cannot be written to `refused`."""
-    convert = plain(array.type, f"data.{key}")
-    if types.is_nested(array.type):
-        values, wrong = converted(array, convert)
-        texts: list[bytes | None] = []
+    values, indices, wrong = read(array, plain(array.type, f"data.{key}"))
+    is_nested = types.is_nested(array.type)
+    texts: Sequence[bytes | None] | None = None if is_nested else _written(values)
+    if texts is None:
+        texts = []
         for place, value in enumerate(values):
             text = None
             try:
-                text = None if value is None else dump(to_json(value, depth))
+                text = None if value is None else dump(to_json(value, depth if is_nested else _DEPTH))
             except InvalidInput as error:
-                wrong[place] = f"data.{key}: {error.message}"
+                wrong[place] = error.message
             texts.append(text)
-        refused |= wrong
-        return pa.array(texts, pa.string())
-    dictionary, indices = distinct(array)
-    values, wrong = converted(dictionary, convert)
-    if wrong:
-        places = enumerate(indices.to_pylist())
-        refused |= {place: f"data.{key}: {wrong[each]}" for place, each in places if each in wrong}
-    return pa.array(_json_of(values), pa.string()).take(indices)
+    refused |= {place: f"data.{key}: {why}" for place, why in wrong.items()}
+    return pa.array(texts, pa.string()).take(indices)
