@@ -20,28 +20,44 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from operator import methodcaller
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import METADATA, FieldType, from_microseconds, microseconds
+from ondisk.datum import INTEGER_MAX, INTEGER_MIN, METADATA, FieldType, from_microseconds, microseconds
 from ondisk.errors import InvalidInput, LimitExceeded, OndiskError, shown
 from ondisk.formats import Batch, Format
 from ondisk.formats.base import TakesMembers
+from ondisk.json_shapes import format_time
 from ondisk.table_options import REFTIME, TableOptions
-from ondisk.tables.arrow_values import ArrowToData, converted, distinct, mappings, members, plain, read
+from ondisk.tables.arrow_values import (
+    EXACT,
+    ArrowToData,
+    Read,
+    converted,
+    distinct,
+    mappings,
+    members,
+    of_distinct,
+    parts_of,
+    plain,
+    read,
+)
 from ondisk.tables.columns import DATA, check_names, no_column, roles_of
 from ondisk.tables.index_to_arrow import TYPES
 from ondisk.tables.table_input import Answers, decided, encoded, joined, numbered
 from ondisk.tables.times import Zone, of_reftime, of_value, readers, timestamp
 
-_Converted: TypeAlias = tuple[pa.Array, dict[int, str]]
-_Convert: TypeAlias = Callable[[pa.Array], _Converted]
+_Reader: TypeAlias = Callable[[pa.Array], Read]
+_Moments: TypeAlias = Callable[[pa.Array], list[int | str | None]]
+"""Returns the moment of each row in microseconds since 1970, or why it has none; None for NULL."""
 
 _MOMENT, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 _EARLIEST, _LATEST = (microseconds(time.replace(tzinfo=UTC)) for time in (datetime.min, datetime.max))
+_UNITS = {"s": 1_000_000, "ms": 1000}  # microseconds
 _TOGETHER = 65_536  # rows
 _DECODED = 64 * 1024 * 1024  # bytes of rows that are decoded together, or one row
 _NESTED_RATIO, _POINTER = 16, 8  # of what a nested column needs to its bytes; bytes of a NULL in a list of Python
@@ -288,22 +304,20 @@ class TableToData:
             others = f"; {shown(first)} cannot be stored" if first is not None else ""
             problem = f"the column {DATA} is missing, the bytes of {format.name}{others}"
             raise InvalidInput(problem, hint='Rename the column of the bytes; or use format = "seg" or "jsonl".')
-        self._converts: dict[str, _Convert] = {time: self._moment(time, kinds[time], self._times.__getitem__)}
+        self._moments = self._moments_of(time, kinds[time], self._times.__getitem__)
+        self._readers: dict[str, _Reader] = {}
         for field, name in roles.fields.items():
-            self._converts[name] = self._field(name, kinds[name], config.fields[field])
-        for name in [*undeclared, *roles.content.values(), *([] if whole is None else [whole])]:
-            self._converts[name] = self._value(name, kinds[name])
+            self._readers[name] = self._field(name, kinds[name], config.fields[field])
+        for name in [*undeclared, *roles.content.values()]:
+            self._readers[name] = self._value(name, kinds[name])
         self._content = roles.content
-        self._whole = None if whole is None else ArrowToData(_normal(kinds[whole]), is_raw=format.raw)
+        self._kind = None if whole is None else _normal(kinds[whole])
+        self._whole = None if whole is None else ArrowToData(self._kind, is_raw=format.raw)
         self._series = roles.series(config)
-        self._metadata: list[tuple[str, FieldType | None, str]] = [
-            *((field, config.fields[field], name) for field, name in roles.fields.items()),
-            *((name.removeprefix(METADATA), None, name) for name in undeclared),
-        ]
+        self._metadata = [*roles.fields.items(), *((name.removeprefix(METADATA), name) for name in undeclared)]
 
     def times(self, rows: pa.RecordBatch) -> list[int | str | None]:
-        found, wrong = self._converts[self._time](rows.column(self._time))
-        return [wrong.get(place, time) for place, time in enumerate(found.cast(pa.int64()).to_pylist())]
+        return self._moments(_decoded(rows.column(self._time)))
 
     def series(self, rows: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
         columns = [converted(_decoded(rows.column(name)), None)[0] for name in self._series]
@@ -323,14 +337,14 @@ class TableToData:
         for place, answer in answers.items():
             times[place] = answer
         refused = self._without_time(times)
-        arrays: dict[str, pa.Array] = {}
-        for name, convert in self._converts.items():
-            arrays[name], wrong = convert(rows.column(name)) if name != self._time else (None, {})
-            for place, reason in wrong.items():
+        columns: dict[str, Read] = {}
+        for name, reader in self._readers.items():
+            columns[name] = found = reader(_decoded(rows.column(name)))
+            for place, reason in found.refused.items():
                 refused.setdefault(place, f"column {shown(name)}: {reason}")
-        metadata, wrong = self._metadata_of(arrays, rows.num_rows)
-        data, also, encode = self._content_of(arrays, rows.num_rows)
-        return encoded((times, metadata, data), also | wrong | refused, encode)
+        metadata = self._metadata_of(columns, rows.num_rows)
+        data, wrong, encode = self._content_of(rows, columns)
+        return encoded((times, metadata, data), wrong | refused, encode)
 
     def _without_time(self, times: Sequence[int | str | None]) -> dict[int, str]:
         """Return place → reason of rows without a reftime that Python has."""
@@ -342,105 +356,84 @@ class TableToData:
                 refused[place] = f"column {shown(self._time)}: {of_reftime(time)}"
             elif time is None:
                 refused[place] = f"{self._time} is NULL"
-            else:
-                try:
-                    _time_of(self._time, time)
-                except InvalidInput as error:
-                    refused[place] = error.message
+            elif why := _outside(time):
+                refused[place] = f"{self._time} is {why}"
         return refused
 
-    def _metadata_of(self, arrays: Mapping[str, pa.Array], count: int) -> tuple[list[dict[str, Any]], dict[int, str]]:
-        """Return the metadata of rows, and place → reason of those with wrong ones; equal ones share a mapping."""
-        refused: dict[int, str] = {}
+    def _metadata_of(self, columns: Mapping[str, Read], count: int) -> list[dict[str, Any]]:
+        """Return the metadata of rows; equal ones share a mapping."""
         combined: list[tuple[Any, ...]] = [()]
-        codes: pa.Array | None = None
-        for name, kind, column in self._metadata:
-            array = arrays[column]
-            if kind is FieldType.TIMESTAMP:
-                found = read(array.cast(pa.int64()), partial(_time_of, name))
-            else:
-                found = read(array, plain(array.type, name) if kind is None else None)
-            refused |= found.refused
+        codes = pa.repeat(pa.scalar(0, pa.int64()), count)
+        for _, name in self._metadata:
+            found = columns[name]
             values, indices = [*found.values, None], found.indices.cast(pa.int64()).fill_null(len(found.values))
-            if codes is not None:
-                indices = pc.add(pc.multiply(codes, pa.scalar(len(values), pa.int64())), indices)
-            distinct = indices.dictionary_encode()
-            pairs = (divmod(each, len(values)) for each in distinct.dictionary.to_pylist())
+            both = pc.add(pc.multiply(codes, pa.scalar(len(values), pa.int64())), indices).dictionary_encode()
+            pairs = (divmod(each, len(values)) for each in both.dictionary.to_pylist())
             combined = [(*combined[before], values[each]) for before, each in pairs]
-            codes = distinct.indices.cast(pa.int64())
-        names = [name for name, _, _ in self._metadata]
-        made = [
-            {name: value for name, value in zip(names, each, strict=True) if value is not None} for each in combined
-        ]
-        return made * count if codes is None else [*map(made.__getitem__, codes.to_pylist())], refused
+            codes = both.indices.cast(pa.int64())
+        rows = (zip(self._metadata, each, strict=True) for each in combined)
+        made = [{key: value for (key, _), value in row if value is not None} for row in rows]
+        return [*map(made.__getitem__, codes.to_pylist())]
 
     def _content_of(
-        self, arrays: Mapping[str, pa.Array], count: int
+        self, rows: pa.RecordBatch, columns: Mapping[str, Read]
     ) -> tuple[Sequence[Any], dict[int, str], Callable[..., Batch]]:
-        """Return the content of rows, place → reason of those that have a wrong one, and what encodes it."""
-        format = self._format
-        named = [(key, arrays[name]) for key, name in self._content.items()]
-        if self._whole is not None and self._whole.keys is not None:
-            named = [*zip(self._whole.keys, arrays[DATA].flatten(), strict=True)]
-        if named and isinstance(format, TakesMembers) and format.takes_members([key for key, _ in named]):
-            return *members(named, count, format.config.max_depth - 1), format.encode_members
+        """Return the content of rows, row → reason of those that have a wrong one, and what encodes it."""
+        format, parts, whole = self._format, [(key, columns[name]) for key, name in self._content.items()], None
         if self._whole is not None:
-            return *self._whole.read(arrays[DATA]), format.encode_columns
-        if named:
-            return *mappings(named), format.encode_columns
-        return [None] * count, {}, format.encode_columns
+            whole = _decoded(rows.column(DATA)).cast(self._kind, safe=False)
+            parts = parts_of(whole) if self._whole.keys else []
+        if parts and isinstance(format, TakesMembers) and format.takes_members([key for key, _ in parts]):
+            return *members(parts, rows.num_rows, format.config.max_depth - 1), format.encode_members
+        if self._whole is not None:
+            return *self._whole.read(whole), format.encode_columns
+        if parts:
+            return *mappings(parts), format.encode_columns
+        return [None] * rows.num_rows, {}, format.encode_columns
 
-    def _moment(self, name: str, kind: pa.DataType, moment_of: Callable[[str], int | str]) -> _Convert:
-        """Return a function that makes a column a timestamp in microseconds, UTC.
+    def _moments_of(self, name: str, kind: pa.DataType, moment_of: Callable[[str], int | str]) -> _Moments:
+        """Return a function that reads the times of a column.
 
         Args:
-            moment_of: as in `_of_distinct`, for texts.
+            moment_of: returns the moment of a text, or why it has none.
         """
-        value = kind.value_type if types.is_dictionary(kind) else kind
-        if types.is_timestamp(value) and value.tz is not None:
-            return _moments
-        if types.is_timestamp(value) or types.is_date(value):
-            if self._zone is None:
-                hint = "Pass their zone as tz (--tz), such as UTC or Europe/Rome."
-                raise InvalidInput(f"the times of the column {shown(name)} have no zone", hint=hint)
-            return partial(_local, zone=self._zone)
-        if types.is_string(_normal(value)):
-            return lambda array: _of_distinct(_decoded(array), moment_of)
-        if types.is_null(value):
-            return lambda array: (pa.nulls(len(array), _MOMENT), {})
-        hint = "Cast it to a timestamp, or name another column as time (--time)."
-        raise InvalidInput(f"the column {shown(name)} is {kind}, not a time", hint=hint)
-
-    def _field(self, name: str, kind: pa.DataType, field: FieldType) -> _Convert:
-        """Return a function that converts a column to the type of a field."""
-        if field is FieldType.TIMESTAMP:
-            return self._moment(name, kind, partial(timestamp, times=self._times, others=self._iso))
         value = _normal(kind)
-        target = TYPES[field]
-        is_number = types.is_integer(value) or types.is_floating(value)
-        if value == target or types.is_null(value) or (field in (FieldType.INTEGER, FieldType.REAL) and is_number):
-            return partial(_cast, target=target, what=f"not {field}")
+        if types.is_string(value):
+            return lambda array: [text if text is None else moment_of(text) for text in array.to_pylist()]
+        if types.is_null(value):
+            return lambda array: [None] * len(array)
+        if not types.is_timestamp(value) and not types.is_date(value):
+            hint = "Cast it to a timestamp, or name another column as time (--time)."
+            raise InvalidInput(f"the column {shown(name)} is {kind}, not a time", hint=hint)
+        if types.is_timestamp(value) and value.tz is not None:
+            return _microseconds
+        if self._zone is None:
+            hint = "Pass their zone as tz (--tz), such as UTC or Europe/Rome."
+            raise InvalidInput(f"the times of the column {shown(name)} have no zone", hint=hint)
+        return partial(_local, zone=self._zone)
+
+    def _field(self, name: str, kind: pa.DataType, field: FieldType) -> _Reader:
+        """Return a function that reads a column as a field."""
+        if field is FieldType.TIMESTAMP:
+            moment_of = partial(timestamp, times=self._times, others=self._iso)
+            return partial(_read_times, moments_of=self._moments_of(name, kind, moment_of), time_of=from_microseconds)
+        value, target = _normal(kind), TYPES[field]
+        if value == target or types.is_null(value):
+            return lambda array: read(array.cast(target), None)
+        if field in _NUMBERS and (types.is_integer(value) or types.is_floating(value)):
+            return lambda array: read(array, _NUMBERS[field])
         hint = f"Cast it to {target}."
         raise InvalidInput(f"the column {shown(name)} is {kind}, the field is declared {field}", hint=hint)
 
-    def _stored(self, kind: pa.DataType) -> pa.DataType:
-        """Return the type of a column of content after its conversion."""
-        normal = _normal(kind)
-        if types.is_timestamp(normal) and normal.tz is None:
-            return _MOMENT if self._zone is not None else pa.string()
-        return pa.string() if types.is_date(normal) or types.is_time(normal) else normal
-
-    def _value(self, name: str, kind: pa.DataType) -> _Convert:
-        """Return a function that makes a column one of content, or of undeclared metadata."""
-        normal = _normal(kind)
-        plain(self._stored(kind), name)
-        if types.is_timestamp(normal):
-            if normal.tz is not None:
-                return _moments
-            return _iso if self._zone is None else partial(_local, zone=self._zone)
-        if types.is_date(normal) or types.is_time(normal):
-            return _iso
-        return partial(_cast, target=normal, what=f"not {normal}")
+    def _value(self, name: str, kind: pa.DataType) -> _Reader:
+        """Return a function that reads a column of the content, or of undeclared metadata."""
+        value = _normal(kind)
+        if types.is_timestamp(value) and (value.tz is not None or self._zone is not None):
+            return partial(_read_times, moments_of=self._moments_of(name, kind, str), time_of=format_time)
+        if types.is_timestamp(value) or types.is_date(value) or types.is_time(value):
+            return lambda array: read(_without_nanoseconds(array), methodcaller("isoformat"))
+        convert = plain(value, name)
+        return lambda array: read(array.cast(value, safe=False), convert)
 
 
 def _normal(kind: pa.DataType) -> pa.DataType:
@@ -470,94 +463,72 @@ def _decoded(array: pa.Array) -> pa.Array:
     return array.dictionary_decode() if types.is_dictionary(array.type) else array
 
 
-def _cast(array: pa.Array, target: pa.DataType, what: str) -> _Converted:
-    """Return a column as another type; refuse values that it does not have."""
-    array = _decoded(array)
-    if array.type == target:
-        return array, {}
-    if types.is_nested(target):
-        return array.cast(target, safe=False), {}
-    found, wrong = _cast_each(array, target, 0)
-    return found, {place: f"{_shown(array, place)} is {what}" for place in wrong}
+def _without_nanoseconds(array: pa.Array) -> pa.Array:
+    """Return times without the digits that times of Python do not have."""
+    is_fine = types.is_timestamp(array.type) and array.type.unit == "ns"
+    return array.cast(pa.timestamp("us", array.type.tz), safe=False) if is_fine else array
 
 
-def _cast_each(array: pa.Array, target: pa.DataType, begin: int) -> tuple[pa.Array, list[int]]:
-    """Return a column as another type, with NULL for values that it does not have, and the positions of these."""
-    try:
-        return array.cast(target), []
-    except pa.ArrowInvalid:
-        if len(array) == 1:
-            return pa.nulls(1, target), [begin]
-    half = len(array) // 2
-    first, wrong = _cast_each(array[:half], target, begin)
-    second, more = _cast_each(array[half:], target, begin + half)
-    return pa.concat_arrays([first, second]), wrong + more
+def _microseconds(array: pa.Array) -> list[Any]:
+    """Return the microseconds since 1970 of timestamps and dates, also of those that are far away."""
+    kind = array.type
+    counts = _without_nanoseconds(array).cast(pa.int32() if types.is_date32(kind) else pa.int64()).to_pylist()
+    unit = 24 * 3600 * 10**6 if types.is_date32(kind) else _UNITS.get(getattr(kind, "unit", "ms"), 1)
+    return counts if unit == 1 else [None if each is None else each * unit for each in counts]
 
 
-def _moments(array: pa.Array) -> _Converted:
-    """Return timestamps in microseconds, UTC; finer digits are cut off."""
-    array = _decoded(array)
-    return _microseconds(array, _MOMENT)
-
-
-def _microseconds(array: pa.Array, target: pa.DataType) -> _Converted:
-    if types.is_timestamp(array.type) and array.type.unit in ("ns", "us"):
-        return array.cast(pa.timestamp("us", array.type.tz), safe=False).cast(target), {}
-    return _cast(array, target, "outside the years 1 to 9999")
-
-
-def _local(array: pa.Array, zone: Zone) -> _Converted:
+def _local(array: pa.Array, zone: Zone) -> list[int | str | None]:
     """Return the moments of times without a zone, and of dates: their first moment."""
-    local, refused = _microseconds(_decoded(array), _LOCAL)
-    moments, wrong = _of_distinct(local.cast(pa.int64()), zone.utc)
-    return moments, {place: of_value(_shown(array, place), why) for place, why in wrong.items()} | refused
-
-
-def _of_distinct(array: pa.Array, moment_of: Callable[[Any], int | str]) -> _Converted:
-    """Return the moments of values.
-
-    Args:
-        moment_of: returns the moment of a value, or why it has none.
-    """
-    dictionary, indices = distinct(array)
-    found = [*map(moment_of, dictionary.to_pylist())]
-    wrong = {index: why for index, why in enumerate(found) if isinstance(why, str)}
-    moments = pa.array([None if isinstance(each, str) else each for each in found], pa.int64())
-    places = enumerate(indices.to_pylist() if wrong else ())
-    return moments.take(indices).cast(_MOMENT), {place: wrong[index] for place, index in places if index in wrong}
-
-
-def _iso(array: pa.Array) -> _Converted:
-    """Return dates, times of day and times without a zone as ISO 8601 text."""
-    array = _decoded(array)
-    refused: dict[int, str] = {}
-    if types.is_timestamp(array.type):
-        array, refused = _microseconds(array, _LOCAL)
-    texts: list[str | None] = []
-    for place in range(len(array)):
-        try:
-            value = array[place].as_py()
-        except (OverflowError, ValueError):
-            refused[place] = "it is outside the years 1 to 9999"
-            value = None
-        texts.append(None if value is None else value.isoformat())
-    return pa.array(texts, pa.string()), refused
+    found: list[int | str | None] = []
+    for place, local in enumerate(_microseconds(array)):
+        moment = None if local is None else zone.utc(local)
+        found.append(of_value(_shown(array, place), moment) if isinstance(moment, str) else moment)
+    return found
 
 
 def _shown(array: pa.Array, place: int) -> str:
-    """Return a value for a message."""
+    """Return a time for a message."""
     try:
-        value = array[place].as_py()
+        return shown(array[place].as_py().isoformat())
     except (OverflowError, ValueError):
         return "a time"
-    return shown(value.isoformat() if hasattr(value, "isoformat") else value)
 
 
-def _time_of(name: str, count: int) -> datetime:
-    """Return the time that a column has in a row, from its microseconds since 1970."""
-    if not _EARLIEST <= count <= _LATEST:
-        raise InvalidInput(f"{name} is {count} µs from 1970, which is outside the years 1 to 9999")
-    return from_microseconds(count)
+def _read_times(array: pa.Array, moments_of: _Moments, time_of: Callable[[int], Any]) -> Read:
+    """Return a column of times.
+
+    Args:
+        time_of: returns the value of a datum for a moment.
+    """
+    dictionary, indices = distinct(array)
+    values, wrong = list[Any](), dict[int, str]()
+    for place, moment in enumerate(moments_of(dictionary)):
+        if why := moment if isinstance(moment, str) else _outside(moment):
+            wrong[place] = why
+        values.append(time_of(moment) if isinstance(moment, int) and not why else None)
+    return of_distinct(values, wrong, indices)
+
+
+def _outside(moment: int | None) -> str:
+    """Return why a moment is not one of Python, or an empty text."""
+    if moment is None or _EARLIEST <= moment <= _LATEST:
+        return ""
+    return f"{moment} µs from 1970, which is outside the years 1 to 9999"
+
+
+def _integer(value: float) -> int:
+    if not (type(value) is int or value.is_integer()) or not INTEGER_MIN <= value <= INTEGER_MAX:
+        raise InvalidInput(f"{shown(value)} is not integer")
+    return int(value)
+
+
+def _real(value: float) -> float:
+    if type(value) is int and not -EXACT <= value <= EXACT:
+        raise InvalidInput(f"{shown(value)} is not real")
+    return float(value)
+
+
+_NUMBERS: dict[FieldType, Callable[[Any], Any]] = {FieldType.INTEGER: _integer, FieldType.REAL: _real}
 
 
 def _is_undeclared(name: str, config: DatasetConfig) -> bool:

@@ -15,6 +15,7 @@ from ondisk.config import MAX_DEPTH
 from ondisk.datum import is_unicode, microseconds
 from ondisk.errors import InvalidInput
 from ondisk.json_shapes import dump, format_time, from_json, parse_time, to_json
+from ondisk.tables.columns import DATA
 
 Convert: TypeAlias = Callable[[Any], Any]
 _DEPTH = MAX_DEPTH + 2
@@ -263,7 +264,7 @@ class ArrowToData:
             self._convert = str.encode if is_raw else _from_json
         elif (types.is_struct(kind) or types.is_map(kind)) and not is_raw:
             self._convert = plain(kind, "data")
-            self.keys = [each.name for each in kind] if types.is_struct(kind) else None
+            self.keys = kind.names if types.is_struct(kind) else None
         elif not types.is_binary(kind) and not types.is_null(kind):
             hint = "Write it as binary, or as a string." if is_raw else "Write it as a struct, or as a string of JSON."
             raise InvalidInput(f"the column data cannot be {kind}", hint=hint)
@@ -272,31 +273,30 @@ class ArrowToData:
         """Return the data, and position → reason of those that cannot be read; None is in their places."""
         if not self.keys:
             return converted(column, self._convert)
-        data, refused = mappings([*zip(self.keys, column.flatten(), strict=True)])
+        data, refused = mappings(parts_of(column))
         if column.null_count:
-            data = [
-                each if is_valid else None for each, is_valid in zip(data, column.is_valid().to_pylist(), strict=True)
-            ]
+            is_valid = column.is_valid().to_pylist()
+            data = [each if is_there else None for each, is_there in zip(data, is_valid, strict=True)]
         return data, refused
 
 
-def mappings(columns: Sequence[tuple[str, pa.Array]]) -> tuple[list[Any], dict[int, str]]:
-    """Return rows as mappings without the keys that are NULL, and position → reason of those that cannot be read.
+def parts_of(column: pa.Array) -> list[tuple[str, Read]]:
+    """Return the keys and the values of structs."""
+    named = zip(column.type.names, column.flatten(), strict=True)
+    return [(key, read(array, plain(array.type, f"{DATA}.{key}"))) for key, array in named]
+
+
+def mappings(columns: Sequence[tuple[str, Read]]) -> tuple[list[Any], dict[int, str]]:
+    """Return rows as mappings without the keys that are NULL, and row → reason of those that cannot be read.
 
     Args:
         columns: keys, and their values; at least one.
     """
-    refused: dict[int, str] = {}
-    values = []
-    for key, array in columns:
-        found = read(array, plain(array.type, f"data.{key}"))
-        values.append(found.each())
+    keys, refused = [key for key, _ in columns], dict[int, str]()
+    for _, found in columns:
         refused |= found.refused
-    keys = [key for key, _ in columns]
-    data = [
-        {key: value for key, value in zip(keys, row, strict=True) if value is not None}
-        for row in zip(*values, strict=True)
-    ]
+    rows = zip(*(found.each() for _, found in columns), strict=True)
+    data = [{key: value for key, value in zip(keys, row, strict=True) if value is not None} for row in rows]
     return data, refused
 
 
@@ -306,12 +306,14 @@ class Read(NamedTuple):
     Attributes:
         values: of a datum; distinct ones unless they are nested.
         indices: the position of each row's value; NULL for NULL.
-        refused: row → why its value cannot be read; it is None.
+        refused: row → why its value cannot be read.
+        is_nested: values are lists or mappings.
     """
 
     values: list[Any]
     indices: pa.Array
     refused: dict[int, str]
+    is_nested: bool = False
 
     def each(self) -> list[Any]:
         """Return the value of each row; equal values are one object. NULL is None."""
@@ -326,12 +328,16 @@ def read(array: pa.Array, convert: Convert | None) -> Read:
         convert: returns what a value becomes, or raises InvalidInput; None if values need no change.
     """
     if types.is_nested(array.type):
-        values, wrong = converted(array, convert)
-        return Read(values, pa.array(range(len(array)), pa.int64()), wrong)
+        values, refused = converted(array, convert)
+        return Read(values, pa.array(range(len(array)), pa.int64()), refused, is_nested=True)
     dictionary, indices = distinct(array)
-    values, wrong = converted(dictionary, convert)
-    refused = {place: wrong[at] for place, at in enumerate(indices.to_pylist()) if at in wrong} if wrong else {}
-    return Read(values, indices, refused)
+    return of_distinct(*converted(dictionary, convert), indices)
+
+
+def of_distinct(values: list[Any], wrong: Mapping[int, str], indices: pa.Array) -> Read:
+    """Return a column whose distinct values were read; some are wrong: position → reason."""
+    places = enumerate(indices.to_pylist() if wrong else ())
+    return Read(values, indices, {place: wrong[at] for place, at in places if at in wrong})
 
 
 def distinct(array: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -431,46 +437,38 @@ def _same(value: Any) -> Any:
     return value
 
 
-def members(columns: Sequence[tuple[str, pa.Array]], count: int, depth: int) -> tuple[list[bytes], dict[int, str]]:
+def members(columns: Sequence[tuple[str, Read]], count: int, depth: int) -> tuple[list[bytes], dict[int, str]]:
     """Return rows as the members of JSON objects, each with a comma before it: `,"wind":3.4,"note":"gusty"`.
 
-    What is NULL is omitted.
+    What is NULL is omitted. Equal values are written once.
 
     Args:
-        columns: keys, and their values.
+        columns: keys, and their values; at least one.
         count: of rows.
         depth: levels of nesting that are allowed in a value.
 
     Returns:
         The texts of the rows, and row → reason of those that cannot be written.
-
-    Raises:
-        InvalidInput: values of a column cannot be written.
     """
     refused: dict[int, str] = {}
     pieces = []
-    for key, array in columns:
-        begin = pa.scalar(f",{dump(key).decode()}:")
-        pieces.append(pc.binary_join_element_wise(begin, _texts(key, array, depth, refused), _NOTHING))
-    if not pieces or not count:
-        return [b""] * count, refused
+    for key, found in columns:
+        refused |= found.refused
+        texts = pa.array(_texts(key, found, depth, refused), pa.string()).take(found.indices)
+        pieces.append(pc.binary_join_element_wise(pa.scalar(f",{dump(key).decode()}:"), texts, _NOTHING))
     lines = pc.binary_join_element_wise(*pieces, _NEWLINE, _NOTHING, null_handling="replace", null_replacement="")
     return lines.buffers()[2].to_pybytes().split(b"\n")[:count], refused
 
 
-def _texts(key: str, array: pa.Array, depth: int, refused: dict[int, str]) -> pa.Array:
-    """Return the values of a column as JSON; add those that cannot be written to `refused`."""
-    values, indices, wrong = read(array, plain(array.type, f"data.{key}"))
-    is_nested = types.is_nested(array.type)
-    texts: Sequence[bytes | None] | None = None if is_nested else _written(values)
-    if texts is None:
-        texts = []
-        for place, value in enumerate(values):
-            text = None
-            try:
-                text = None if value is None else dump(to_json(value, depth if is_nested else _DEPTH))
-            except InvalidInput as error:
-                wrong[place] = error.message
-            texts.append(text)
-    refused |= {place: f"data.{key}: {why}" for place, why in wrong.items()}
-    return pa.array(texts, pa.string()).take(indices)
+def _texts(key: str, found: Read, depth: int, refused: dict[int, str]) -> Sequence[bytes | None]:
+    """Return the values of a column as JSON; add the rows of those that nest too deep to `refused`."""
+    if not found.is_nested:
+        texts = _written(found.values)
+        return [dump(to_json(each, _DEPTH)) for each in found.values] if texts is None else texts
+    nested: list[bytes | None] = [None] * len(found.values)
+    for place, value in enumerate(found.values):
+        try:
+            nested[place] = None if value is None else dump(to_json(value, depth))
+        except InvalidInput as error:
+            refused[place] = f"{DATA}.{key}: {error.message}"
+    return nested
