@@ -314,7 +314,7 @@ def _rows(
         if not has_data:
             yield table.batch(indexed(raw))
             continue
-        for some, data in with_data(raw, _BINARY, opened.reader, snapshot, in_order=True):
+        for some, data in with_data(raw, _BINARY, opened.reader, snapshot):
             yield table.batch({**indexed(some), DATA: data})
 
 

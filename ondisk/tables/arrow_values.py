@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ EXACT = 2**53
 """Up to this, reals can be all integers."""
 
 # The types of Python whose values become values of a type of Arrow as they are.
-_SAME = {
+_SAME: dict[pa.DataType, set[type]] = {
     pa.int64(): {int, type(None)},
     pa.float64(): {float, type(None)},
     pa.bool_(): {bool, type(None)},
@@ -37,38 +38,6 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 types = pa.types
 _NEWLINE = pa.scalar("\n")
 _NOTHING = pa.scalar("")
-
-
-class DataToArrow:
-    """Turns data of a dataset into a column of Arrow.
-
-    The type binary holds the data if they are bytes, else their JSON; string holds their JSON; a struct or a map holds
-    values of data that are mappings. A key that a datum lacks is NULL; a value of another type is an error.
-
-    Attributes:
-        is_binary: the column holds bytes unchanged.
-
-    Raises:
-        InvalidInput: data cannot become this type.
-    """
-
-    def __init__(self, kind: pa.DataType) -> None:
-        self._convert = _top(kind)
-        self.is_binary = types.is_binary(kind)
-        self._is_json = types.is_binary(kind) or types.is_string(kind)
-        self._kind = kind
-
-    def make(self, data: Sequence[Any]) -> pa.Array:
-        """Return the column.
-
-        Raises:
-            InvalidInput: a datum has another type; the error's context contains its `position`.
-        """
-        if self.is_binary and set(map(type, data)) == {bytes}:
-            return pa.array(data, self._kind)
-        if self._is_json and (texts := _plain_json(data)) is not None:
-            return pa.array(texts, self._kind)
-        return _each(self._convert, data, self._kind)
 
 
 class ValuesToArrow:
@@ -92,11 +61,46 @@ class ValuesToArrow:
             InvalidInput: a value has another type; the error's context contains its `position`.
         """
         if {*map(type, values)} <= self._same:
-            try:
+            with contextlib.suppress(OverflowError, UnicodeEncodeError):  # not 64 bits, or not Unicode
                 return pa.array(values, self._kind)
-            except (OverflowError, UnicodeEncodeError):  # not 64 bits, or not Unicode
-                pass
-        return _each(self._convert, values, self._kind)
+        found = []
+        for position, each in enumerate(values):
+            try:
+                found.append(self._convert(each))
+            except InvalidInput as error:
+                error.context["position"] = position
+                raise
+        return pa.array(found, self._kind)
+
+
+class DataToArrow(ValuesToArrow):
+    """Turns data of a dataset into a column of Arrow.
+
+    The type binary holds the data if they are bytes, else their JSON; string holds their JSON; a struct or a map holds
+    values of data that are mappings. A key that a datum lacks is NULL; a value of another type is an error.
+
+    Attributes:
+        is_binary: the column holds bytes unchanged.
+
+    Raises:
+        InvalidInput: data cannot become this type.
+    """
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self.is_binary = types.is_binary(kind)
+        self._is_json = self.is_binary or types.is_string(kind)
+        if not (self._is_json or types.is_struct(kind) or types.is_map(kind)):
+            hint = "Use binary, string, or a struct such as struct<wind: double, note: string>."
+            raise InvalidInput(f"the column data cannot be {kind}", hint=hint)
+        super().__init__(kind, DATA)
+        if self._is_json:  # of a text, too, and of None
+            self._convert = lambda data: data if self.is_binary and type(data) is bytes else _json(data)
+            self._same = {bytes} if self.is_binary else set()
+
+    def make(self, values: Sequence[Any]) -> pa.Array:
+        if self._is_json and (texts := _plain_json(values)) is not None:
+            return pa.array(texts, self._kind)
+        return super().make(values)
 
 
 def sampled(values: Sequence[Any]) -> pa.DataType:
@@ -109,28 +113,6 @@ def sampled(values: Sequence[Any]) -> pa.DataType:
     if found == {int, float}:
         return pa.float64() if all(type(each) is not int or _is_real(each) for each in values) else pa.string()
     return _TIME if found == {datetime} else pa.string()
-
-
-def _each(convert: Convert, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    converted = []
-    for position, each in enumerate(values):
-        try:
-            converted.append(convert(each))
-        except InvalidInput as error:
-            error.context["position"] = position
-            raise
-    return pa.array(converted, kind)
-
-
-def _top(kind: pa.DataType) -> Convert:
-    if types.is_binary(kind):
-        return lambda data: data if type(data) is bytes else _json(data)
-    if types.is_string(kind):
-        return lambda data: _json(data).decode()
-    if types.is_struct(kind) or types.is_map(kind):
-        return _converter(kind, "data")
-    hint = "Use binary, string, or a struct such as struct<wind: double, note: string>."
-    raise InvalidInput(f"the column data cannot be {kind}", hint=hint)
 
 
 def _plain_json(data: Sequence[Any]) -> list[bytes] | None:

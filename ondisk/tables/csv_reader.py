@@ -127,9 +127,6 @@ def _parsed(text: str, line: int, delimiter: str, *, is_last: bool) -> tuple[Csv
         line: the number of the first one.
         is_last: nothing follows.
     """
-    if '"' not in text and text.count("\r") == text.count("\r\n"):
-        rows = [*_plain(text, line, delimiter)]
-        return _without_blank(rows, range(line, line + len(rows)), {}), "", line + text.count("\n")
     rows, lines, refused = list[list[str]](), list[int](), dict[int, str]()
     reader = csv.reader(StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
     begin = 0  # the number of lines before the record that is read
@@ -182,15 +179,6 @@ def _has_long_cell(text: str, delimiter: str) -> bool:
             return True
         begin = last + 1
     return False
-
-
-def _plain(text: str, line: int, delimiter: str) -> Iterator[list[str]]:
-    """Yield the records of lines without quotes; each line is one."""
-    reader = csv.reader(StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
-    try:
-        yield from reader
-    except csv.Error:  # nothing else can be wrong with them
-        raise _too_long(line + reader.line_num - 1, _long_cell()) from None
 
 
 def _without_blank(rows: Sequence[Sequence[str]], lines: Sequence[int], refused: dict[int, str]) -> CsvRecords:

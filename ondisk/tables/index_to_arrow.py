@@ -182,13 +182,12 @@ def is_plain(column: DataToArrow, reader: DatasetReader, snapshot: Snapshot) -> 
 
 
 def with_data(
-    rows: pa.RecordBatch, column: DataToArrow, reader: DatasetReader, snapshot: Snapshot, *, in_order: bool = False
+    rows: pa.RecordBatch, column: DataToArrow, reader: DatasetReader, snapshot: Snapshot
 ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
-    """Yield rows with their data, in batches of limited size.
+    """Yield rows with their data, in their order, in batches of limited size.
 
     Args:
         rows: their columns begin with c0, c1, c2: segment, offset and size; then c3, reftime, unless `is_plain`.
-        in_order: keep the order of the rows; else they come in the order of their data on disk.
 
     Raises:
         SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: data are not on disk as the index says.
@@ -196,12 +195,6 @@ def with_data(
 
     Cost: 0.05 µs for a datum, beside reading its bytes; 100 times as much if it must be decoded.
     """
-    if not in_order:
-        if not _in_order(rows):
-            rows = rows.sort_by(_PLACE)
-        for some in _cut(rows):
-            yield some, _data_of(some, column, reader, snapshot)
-        return
     for some in _cut(rows):
         if _in_order(some):
             yield some, _data_of(some, column, reader, snapshot)
