@@ -11,7 +11,7 @@ import shlex
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, compress, starmap
+from itertools import chain, starmap
 from typing import Any
 
 from ondisk.config import DatasetConfig
@@ -235,12 +235,14 @@ class Columns:
     def _encoded(self, times: list[int], metadata: list[Mapping[str, Any]], *cells: Sequence[str]) -> Batch:
         """Return rows that all have a time and metadata."""
         batch = None
+        columns = [[*map(each.__getitem__, cells[each.place])] for each in self._content]
         if self._joining is not None:
-            columns = [[*map(each.parts.__getitem__, cells[each.place])] for each in self._content]
             with contextlib.suppress(InvalidInput):
                 batch = self._joining.encode_parts(times, metadata, columns)
+            if batch is None:  # one of them cannot be stored
+                columns = [[*map(self._cells.value, cells[each.place])] for each in self._content]
         if batch is None:
-            batch = self._format.encode_columns(times, metadata, self._content_of(cells, len(times)))
+            batch = self._format.encode_columns(times, metadata, self._content_of(columns, len(times)))
         for each in self._content:
             each.add(cells[each.place])
         return batch
@@ -250,18 +252,16 @@ class Columns:
             return [self._metadata[()]] * count
         return [*map(self._metadata.__getitem__, zip(*(cells[place] for place in self._fields), strict=True))]
 
-    def _content_of(self, cells: Sequence[Sequence[str]], count: int) -> list[dict[str, Any]]:
+    def _content_of(self, values: Sequence[Sequence[Any]], count: int) -> list[dict[str, Any]]:
         if not self._content:
             return [{} for _ in range(count)]
         keys = self._keys
-        values = [[*map(each.values.__getitem__, cells[each.place])] for each in self._content]
-        data = [dict(zip(keys, row, strict=True)) for row in zip(*values, strict=True)]
-        lacking = {
-            place for column in values if None in column for place in compress(range(count), map(_is_none, column))
-        }
-        for place in lacking:
-            data[place] = {key: value for key, value in data[place].items() if value is not None}
-        return data
+        return [
+            dict(zip(keys, row, strict=True))
+            if None not in row
+            else {key: value for key, value in zip(keys, row, strict=True) if value is not None}
+            for row in zip(*values, strict=True)
+        ]
 
 
 def _option(name: str, texts: Sequence[str]) -> str:
@@ -297,10 +297,6 @@ def misfit(row: Sequence[str], names: Sequence[str], is_ended: bool) -> str:
     else:
         why = f"{shown(names[count])} has no cell" if count < wanted else "no delimiter is at its end"
     return f"{count} cell{'s' * (count != 1)} instead of {wanted + is_ended * (count <= wanted)}: {why}"
-
-
-def _is_none(value: object) -> bool:
-    return value is None
 
 
 def check_header(names: Sequence[str], options: TableOptions) -> None:
