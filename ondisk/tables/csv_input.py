@@ -198,7 +198,7 @@ class Columns:
 
     def series(self, records: CsvRecords) -> Iterable[tuple[str, ...]]:
         cells, _ = self._cells_of(records)
-        return zip(*(cells[place] for place in self._series or [self._time]), strict=True)
+        return zip(*(cells[place] for place in self._series), strict=True) if self._series else [()] * len(cells[0])
 
     def size(self, records: CsvRecords) -> int:
         return sum(sum(map(len, cells)) for cells in records.columns or records.rows)

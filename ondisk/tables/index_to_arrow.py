@@ -34,10 +34,10 @@ TYPES: dict[FieldType, pa.DataType] = {
 PLACE = ("datum.segment", "datum.offset", "datum.size")
 """The first columns of each row of the index when the data are read, too."""
 
-_KEPT = 100_000  # values
 ROWS = 16_384
 """Maximum number of rows of a batch."""
 
+_KEPT = 100_000  # values
 _BYTES = 16 * 1024 * 1024  # of data in a batch, or one datum
 _GAPS = 256 * 1024  # bytes between data that are read with them: costs less than another read
 _PLACE = [(name, "ascending") for name in ("c0", "c1", "c2")]

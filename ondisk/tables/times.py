@@ -93,7 +93,6 @@ class Zone:
     """
 
     def __init__(self, name: str) -> None:
-        self.name = name
         self._zone = zone_of(name)
         self._days = _Days(self._zone)
 
