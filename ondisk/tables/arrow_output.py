@@ -328,11 +328,15 @@ def _packed(lists: Iterator[list[Row]], kinds: Sequence[pa.DataType], snapshot: 
     """
     row = "".join("d" if kind == pa.float64() else "q" for kind in kinds)
     names = [f"c{number}" for number in range(len(kinds))]
-    while some := [*islice(lists, ROWS // LIST)]:
+
+    def pack(rows: list[Row]) -> bytes:
         try:
-            words = array("q", b"".join([_packer(row, len(rows))(*chain.from_iterable(rows)) for rows in some]))
+            return _packer(row, len(rows))(*chain.from_iterable(rows))
         except struct.error as error:
             raise snapshot.corrupt(f"a value of a row has another type: {error}") from None
+
+    while pieces := [pack(rows) for rows in islice(lists, ROWS // LIST)]:  # frees the rows at once
+        words = array("q", b"".join(pieces))
         columns = [words[number :: len(kinds)] for number in range(len(kinds))]
         arrays = [
             pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
