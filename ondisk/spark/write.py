@@ -36,7 +36,7 @@ from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import check_takes_data, open_directory, read_config
 from ondisk.datum import CONTENT
 from ondisk.errors import DatasetNotFound, InvalidInput
-from ondisk.formats import Batch, find
+from ondisk.formats import Batch, Format, find
 from ondisk.formats.base import BATCH_BYTES, BATCH_SIZE
 from ondisk.index.import_log import Mark
 from ondisk.index.transaction import Transaction
@@ -115,7 +115,7 @@ class _Stager:
         with _directory_of(self._path) as directory, Stage(directory, self._config, self._job, _name(context)) as stage:
             whole, size = Batch(), 0
             for rows in chain([first], iterator):
-                batch = self._rows.encode(rows)
+                batch = self._rows.encode(rows, format)
                 self._check(batch)
                 whole.extend(batch)
                 size += sum(map(len, batch.payloads))
@@ -253,9 +253,9 @@ class _Rows:
             raise InvalidInput(f"the column {REFTIME} is missing", hint="Every datum needs it.")
         self._table = TableToData(pa.schema(columns), config, find(config.format)(config), TableOptions())
 
-    def encode(self, rows: pa.RecordBatch) -> Batch:
-        """Return rows as data of the dataset's format."""
-        return self._table.encode(rows.rename_columns(self._names), {})
+    def encode(self, rows: pa.RecordBatch, format: Format) -> Batch:
+        """Return rows as data of a format."""
+        return self._table.encode(rows.rename_columns(self._names), {}, format)
 
 
 def _type_of(field: StructField) -> pa.DataType:

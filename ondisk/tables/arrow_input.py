@@ -210,7 +210,7 @@ def batches(
     with errors_of(name):  # names of columns may be other than UTF-8
         table = TableToData(reader.schema, config, format, options)
     pieces = decided(_pieces(reader, config.max_datum_size, batch_size), table, options)
-    return joined(_parsed(pieces, table, name), batch_size)
+    return joined(_parsed(pieces, table, format, name), batch_size)
 
 
 def _pieces(reader: Iterable[pa.RecordBatch], longest: int, batch_size: int) -> Iterator[pa.RecordBatch]:
@@ -219,13 +219,15 @@ def _pieces(reader: Iterable[pa.RecordBatch], longest: int, batch_size: int) -> 
         yield from _slices(rows, longest, batch_size)
 
 
-def _parsed(pieces: Iterator[tuple[pa.RecordBatch, Answers]], table: TableToData, name: str) -> Iterator[Batch]:
+def _parsed(
+    pieces: Iterator[tuple[pa.RecordBatch, Answers]], table: TableToData, format: Format, name: str
+) -> Iterator[Batch]:
     before = 0
     while True:
         with errors_of(name):
             if (piece := next(pieces, None)) is None:
                 return
-            batch = table.encode(*piece)
+            batch = table.encode(*piece, format)
         count = piece[0].num_rows
         yield numbered(batch, range(before + 1, before + count + 1), {}, "row")
         before += count
@@ -275,17 +277,17 @@ def _decoded_size(column: pa.Array) -> int:
 
 
 class TableToData:
-    """Turns the rows of tables with one schema into data of a format.
+    """Turns the rows of tables with one schema into data. It is sent to processes of Spark, so it holds no format.
 
     Args:
         schema: names and types of the columns.
+        format: of the dataset.
 
     Raises:
         InvalidInput: a column does not exist, or has a type that cannot be stored.
     """
 
     def __init__(self, schema: pa.Schema, config: DatasetConfig, format: Format, options: TableOptions) -> None:
-        self._format = format
         names, kinds = schema.names, dict(zip(schema.names, schema.types, strict=True))
         check_names(names)
         self._time = time = REFTIME if options.time is None else options.time
@@ -326,13 +328,21 @@ class TableToData:
     def size(self, rows: pa.RecordBatch) -> int:
         return int(rows.nbytes)
 
-    def encode(self, rows: pa.RecordBatch, answers: Answers) -> Batch:
+    def encode(self, rows: pa.RecordBatch, answers: Answers, format: Format) -> Batch:
+        """Return rows as data of a format; refuse those that cannot be stored.
+
+        Args:
+            answers: what is decided about times that occur twice.
+
+        Raises:
+            InvalidInput: a string is not UTF-8.
+        """
         try:
-            return self._encoded(rows, answers)
+            return self._encoded(rows, answers, format)
         except UnicodeDecodeError as error:  # a string of Spark may contain any bytes
             raise InvalidInput(f"a string is not UTF-8: {error}", hint="Remove or correct it.") from None
 
-    def _encoded(self, rows: pa.RecordBatch, answers: Answers) -> Batch:
+    def _encoded(self, rows: pa.RecordBatch, answers: Answers, format: Format) -> Batch:
         times = self.times(rows)
         for place, answer in answers.items():
             times[place] = answer
@@ -343,7 +353,7 @@ class TableToData:
             for place, reason in found.refused.items():
                 refused.setdefault(place, f"column {shown(name)}: {reason}")
         metadata = self._metadata_of(columns, rows.num_rows)
-        data, wrong, encode = self._content_of(rows, columns)
+        data, wrong, encode = self._content_of(rows, columns, format)
         return encoded((times, metadata, data), wrong | refused, encode)
 
     def _without_time(self, times: Sequence[int | str | None]) -> dict[int, str]:
@@ -376,10 +386,10 @@ class TableToData:
         return [*map(made.__getitem__, codes.to_pylist())]
 
     def _content_of(
-        self, rows: pa.RecordBatch, columns: Mapping[str, Read]
+        self, rows: pa.RecordBatch, columns: Mapping[str, Read], format: Format
     ) -> tuple[Sequence[Any], dict[int, str], Callable[..., Batch]]:
         """Return the content of rows, row → reason of those that have a wrong one, and what encodes it."""
-        format, parts, whole = self._format, [(key, columns[name]) for key, name in self._content.items()], None
+        parts, whole = [(key, columns[name]) for key, name in self._content.items()], None
         if self._whole is not None:
             whole = _decoded(rows.column(DATA)).cast(self._kind, safe=False)
             parts = parts_of(whole) if self._whole.keys else []
