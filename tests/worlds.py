@@ -23,7 +23,7 @@ import pytest
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.archives import DatasetAccess
+from ondisk.dataset.access import Access
 from ondisk.dataset.layout import CONFIG, SENTINEL, read_config
 from ondisk.errors import IntegrityError, NotFound, StorageError
 from ondisk.filesystem import Directory, WritersLock
@@ -46,10 +46,10 @@ def lose_index(path: Path) -> None:
 
 
 @contextmanager
-def access_to(path: Path) -> Iterator[DatasetAccess]:
+def access_to(path: Path) -> Iterator[Access]:
     """Open the dataset at a path as `Dataset` does, for tests of what is below `Dataset`."""
     directory = Directory.open(path)
-    with closing(DatasetAccess(directory, read_config(directory), read_only=False)) as access:
+    with closing(Access(directory, read_config(directory), read_only=False)) as access:
         yield access
 
 
