@@ -304,15 +304,10 @@ def _planned(
     for name in leave_out:
         _plan_left_out(dataset, before, found.get(name), name)
     out = [found.pop(name) for name in leave_out if name in found]
-    for name in forget:
-        migration.forgotten[name] = _lost(dataset, known, found, name)
+    judged = _judged(dataset, before, found, known)
+    migration.forgotten = {name: _lost(dataset, known, found, judged, name) for name in forget}
     known = [each for each in known if each.name not in forget]
-    former |= {name: each.former for name, each in found.items()}
-    states = old_archives.identified({name: each.state for name, each in found.items()}, known, former)
-    faults = old_archives.faults(known, states, main, former)
-    if dataset.config.replica and before.follows():
-        ordinary = [name for name, each in found.items() if not read_config(each.dataset.directory).replica]
-        faults = dict.fromkeys(ordinary, Fault.ORDINARY) | faults
+    states, faults = _judged(dataset, before, found, known)
     summaries = old_archives.summaries(directory)
     here = {state[0] for state in (*states.values(), *(each.state for each in out))}
     for record in () if is_new else old_archives.away(known, here, summaries):
@@ -367,9 +362,9 @@ def _plan_left_out(dataset: _Dataset, before: Old, archive: _Archive | None, nam
         NotFound, AlreadyExists, StateError: that is not possible.
     """
     path = dataset.directory.path.resolve()
-    target = path.with_name(f"{path.name}-{name}")
+    target = path.parent / f"{path.name}-{name}"
     with Directory.above(path) as parent:
-        there = parent.inode(target.name) if "/" not in name else None
+        there = None if "/" in name else parent.inode(target.name)
         if archive is None:
             if there is None or parent.inode(f"{target.name}/{CONFIG}") is None:
                 raise NotFound(
@@ -393,23 +388,44 @@ def _plan_left_out(dataset: _Dataset, before: Old, archive: _Archive | None, nam
     dataset.migration.left_out[name] = str(target)
 
 
-def _lost(dataset: _Dataset, known: Iterable[Known], found: Mapping[str, _Archive], name: str) -> int:
-    """Return how many data are lost with an archive that is gone; an older state of it may be there.
+def _judged(
+    dataset: _Dataset, before: Old, found: Mapping[str, _Archive], known: Iterable[Known]
+) -> tuple[dict[str, State], dict[str, Fault]]:
+    """Return the states of archives, with the UUIDs that the dataset knows; and why queries did not read some."""
+    former = {"": before.former(), **{name: each.former for name, each in found.items()}}
+    states = old_archives.identified({name: each.state for name, each in found.items()}, known, former)
+    faults = old_archives.faults(known, states, before.state(), former)
+    if dataset.config.replica and before.follows():
+        ordinary = [name for name, each in found.items() if not read_config(each.dataset.directory).replica]
+        faults = dict.fromkeys(ordinary, Fault.ORDINARY) | faults
+    return states, faults
+
+
+def _lost(
+    dataset: _Dataset,
+    known: Iterable[Known],
+    found: Mapping[str, _Archive],
+    judged: tuple[Mapping[str, State], Mapping[str, Fault]],
+    name: str,
+) -> int:
+    """Return how many data are lost with an archive that is gone. An older state of it may be there: that is used.
 
     Raises:
         NotFound: the dataset does not miss an archive of this name.
     """
-    uuids = {each.state[0] for each in found.values() if each.name != name}
-    records = [each for each in known if each.name == name and each.uuid not in uuids]
+    states, faults = judged
+    there = {state[0] for at, state in states.items() if faults.get(at) is not Fault.OLDER}
+    records = {each.uuid: each for each in known if each.name == name and each.uuid not in there}
     if not records:
         path = dataset.directory.path
         hint = f"After the migration, {command('fix', path, '--forget', name, '--yes')} forgets a place."
         raise NotFound(f"{path} misses no archive {name!r}", hint=hint)
-    here = 0
-    if name in found:
-        with old(found[name].dataset.directory, found[name].dataset.config) as index:
-            here = index.count() if index is not None and found[name].state[0] in {each.uuid for each in records} else 0
-    return max(0, sum(each.count for each in records) - here)
+    lost = sum(each.count for each in records.values())
+    for at, state in states.items():
+        if state[0] in records:
+            with old(found[at].dataset.directory, found[at].dataset.config) as index:
+                lost -= 0 if index is None else index.count()
+    return max(0, lost)
 
 
 def _away(dataset: _Dataset, record: Known) -> StateError:

@@ -315,14 +315,14 @@ def _untrusted(directory: Directory, state: State | None) -> str | None:
         return f"it has no {CONFIG}"
     if directory.inode(SENTINEL) is not None:
         return "its index was lost, and may not know all data"
-    if directory.inode(NEXT) is not None:
-        return f"{NEXT} waits to replace its index"
     if Tide(directory).exchanged(lambda: state) is not None:
         return "its index was exchanged for an older one, or for another one"
     return None
 
 
 def _left_behind(archive: Directory) -> str | None:
+    if archive.inode(NEXT) is not None:
+        return f"{NEXT} waits to replace its index"
     for name, generations in left_behind(archive).items():
         return f"an interrupted change, or a query that runs, needs the generation {generations[0]} of {name}"
     for parent in parents(archive):
