@@ -105,28 +105,30 @@ class TakeOver:
         selected = ", ".join(self._columns.of_table["datum"])
         for rows in _batches(archive, f"SELECT {selected} FROM datum ORDER BY seq"):
             numbers = json.dumps([row[0] for row in rows])
-            sql = f"SELECT seq, reftime, segment FROM datum WHERE seq IN ({_TOGETHER})"
-            there = {seq: (reftime, self._names.get(id_)) for seq, reftime, id_ in self._rows(sql, (numbers,))}
+            there = {
+                row[0]: row
+                for row in self._rows(f"SELECT {selected} FROM datum WHERE seq IN ({_TOGETHER})", (numbers,))
+            }
             gone = {seq for (seq,) in self._rows(f"SELECT number FROM gone WHERE number IN ({_TOGETHER})", (numbers,))}
             ids = self._ids(archive, dict.fromkeys(row[at] for row in rows for at in interned))
             kept = []
-            for seq, reftime, segment, *rest in rows:
+            for seq, reftime, segment, offset, size, *fields in rows:
                 if segment not in new:
                     raise damaged(self._directory, f": it has data of a segment {segment} that it does not know")
+                row = [seq, reftime, new[segment], offset, size, *fields]
+                for at in interned:
+                    row[at] = ids[row[at]]
                 if seq in deleted:
                     taken.deleted += 1
-                    self._leave_out(new[segment], 1, rest[1])
+                    self._leave_out(row[2], 1, size)
                     continue
-                if there.get(seq) == (reftime, names[segment]):
+                if seq in there and self._is_same(there[seq], row, names[segment]):
                     taken.twice += 1
-                    self._leave_out(new[segment], 1, rest[1], Copies.SOME)
+                    self._leave_out(row[2], 1, size, Copies.SOME)
                     continue
                 if seq in there or seq in gone:
                     taken.renumbered += 1
-                    seq = self._next_seq(place)
-                row = [seq, reftime, new[segment], *rest]
-                for at in interned:
-                    row[at] = ids[row[at]]
+                    row[0] = self._next_seq(place)
                 kept.append(row)
             self._insert_many("datum", kept)
         self._count += taken.count - taken.deleted - taken.twice
@@ -244,6 +246,10 @@ class TakeOver:
         self._connection.executemany(intern, ((value,) for _, value in values))
         find = "SELECT id FROM value WHERE value = ?"
         return {0: 0} | {id_: self._rows(find, (value,))[0][0] for id_, value in values}
+
+    def _is_same(self, mine: Sequence[Any], row: Sequence[Any], segment: str) -> bool:
+        """Return whether a row is that of the same datum, which is in a segment of the same name."""
+        return self._names.get(mine[2]) == segment and (mine[1], *mine[4:]) == (row[1], *row[4:])
 
     def _next_seq(self, place: str) -> int:
         if self._config.replica:

@@ -60,7 +60,7 @@ from ondisk.segments.concat_reader import ConcatReader
 from ondisk.segments.dir_reader import DirReader
 from ondisk.segments.facts import Committed
 from ondisk.segments.places import Identity
-from ondisk.step import ARCHIVE
+from ondisk.step import ARCHIVE, LAST
 
 _NAMED = 100
 
@@ -381,8 +381,10 @@ def _plan_left_out(dataset: _Dataset, before: Old, archive: _Archive | None, nam
     old_archives.check_settled(archive.dataset.directory, archive.state)
     with old(archive.dataset.directory, archive.dataset.config) as index:
         assert index is not None
-        shared = old_archives.in_both(before.connection, index.connection)
-        if shared or old_archives.present_among(index.connection, archive.deleted):
+        is_last = archive.dataset.prefix == LAST  # only there segments are moved
+        if (is_last and old_archives.in_both(before.connection, index.connection)) or old_archives.present_among(
+            index.connection, archive.deleted
+        ):
             hint = f"Run {command('maintain', path)} of the previous version of ondisk, then migrate."
             raise StateError(f"{archive.dataset.directory.path} lacks changes of the dataset", hint=hint)
     dataset.migration.left_out[name] = str(target)
