@@ -468,13 +468,13 @@ def _migrate(dataset: _Dataset, archives: Mapping[str, Directory], leave_out: se
             _plan(dataset, before)
             migration.archives = [archive.dataset.migration for archive in plan.taken]
             if migration.changes_index:
-                for archive in plan.taken:
-                    move_log(archive.dataset.directory, config.lock_timeout)
                 new = stack.enter_context(_beside(directory, before.connection))
                 _build(dataset, before, new, _fill)
                 _check_data(dataset, before, new)
                 uuid = _take_over(dataset, new, plan, _fill, _beside)
                 new.finish(config)
+                for archive in plan.taken:
+                    move_log(archive.dataset.directory, config.lock_timeout)
                 if migration.revision[0] != REVISION:
                     migration.backup = back_up(directory, before.connection, f"{INDEX}.before-{REVISION}")
         if migration.changes_index:
