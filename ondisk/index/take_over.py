@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ondisk.config import DatasetConfig
-from ondisk.errors import StateError
+from ondisk.errors import StateError, command
 from ondisk.filesystem import Directory
 from ondisk.formats import extent
 from ondisk.index.changes import OWN, begin_session_at
@@ -253,7 +253,8 @@ class TakeOver:
 
     def _next_seq(self, place: str) -> int:
         if self._config.replica:
-            hint = "`--leave-out` makes the archive a dataset of its own."
+            leave_out = command("migrate", self._directory.path, "--leave-out", place.split("/")[1])
+            hint = f"{leave_out} makes the archive a dataset of its own."
             raise StateError(
                 f"{self._directory.path / place} has data with numbers that the source has used", hint=hint
             )

@@ -173,6 +173,35 @@ def test_of_data_with_the_same_unique_values_one_counts(tmp_path: Path, replace:
         assert [each.metadata["value"] for each in dataset.query()] == [*kept, 7]
 
 
+def test_a_replica_waits_for_the_deletions_of_its_source(tmp_path: Path) -> None:
+    path = old("twice-yes", tmp_path)
+    for each in (path, path / ".archive/2024"):
+        (each / "dataset.toml").write_text("replica = true\n" + (each / "dataset.toml").read_text())
+    before = sql(path, "SELECT seq FROM dataset"), sql(path, "SELECT * FROM deletion")
+    done = ondisk.migrate(path)
+    assert sum(done.superseded.values()) == 2
+    assert (sql(path, "SELECT seq FROM dataset"), sql(path, "SELECT * FROM deletion")) == before
+    assert sql(path, "SELECT kind, count(*) FROM difference GROUP BY kind") == [(0, 2)], "it may ask for them again"
+
+
+def test_a_replica_cannot_give_data_other_numbers(tmp_path: Path) -> None:
+    path = old("foreign", tmp_path)
+    for each in (path, *(path / ".archive").iterdir()):
+        (each / "dataset.toml").write_text("replica = true\n" + (each / "dataset.toml").read_text())
+    error = refused(path, match="has data with numbers that the source has used")
+    assert "--leave-out old" in str(error.hint)
+
+
+def test_tokens_expire_if_the_dataset_did_not_know_an_archive(tmp_path: Path) -> None:
+    for name in ("known", "unknown"):
+        path = old("archived", tmp_path / name)
+        if name == "unknown":
+            change(path, "DELETE FROM archive WHERE name = '2024'")
+        migrated(path)
+        ((expired, seq),) = sql(path, "SELECT expired, seq FROM dataset")
+        assert expired == (seq if name == "unknown" else 0)
+
+
 def test_a_foreign_dataset_that_was_put_in_gets_other_numbers(tmp_path: Path) -> None:
     path = old("foreign", tmp_path)
     uuid = sql(path, "SELECT uuid FROM dataset")
@@ -209,6 +238,13 @@ def test_a_datum_that_both_have_after_an_interrupted_move_counts_once(tmp_path: 
     done = migrated(path)
     assert [each.taken.twice for each in done.archives if each.taken] == [4]
     assert unordered(answers(path)) == unordered(EXPECTED["interrupted"])
+    with ondisk.open(path) as dataset:
+        dataset.fix()
+        dataset.repack(second_copies=True)
+        assert data_of(answers(path)) == data_of(EXPECTED["interrupted"])
+        dataset.archive("2026/11-20.jsonl")
+        assert dataset.check(accurate=True).is_clean
+    assert data_of(answers(path)) == data_of(EXPECTED["interrupted"])
 
 
 def test_a_deletion_that_an_archive_has_not_carried_out_is_carried_out(tmp_path: Path) -> None:
