@@ -7,11 +7,11 @@ import json
 import os
 import shutil
 import sqlite3
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from revision_5 import EXPECTED, old
 from sums import wrong_sums
 from worlds import sql
 
@@ -27,29 +27,6 @@ from ondisk.maintenance.states import State
 from ondisk.segments import places
 from ondisk.step import Interval
 from ondisk.testing import crashes
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "revision-5"
-EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
-
-
-def old(name: str, tmp_path: Path) -> Path:
-    """Put a dataset of revision 5 on the disk."""
-    with tarfile.open(GOLDEN / "datasets.tar.xz") as tar:
-        members = [each for each in tar.getmembers() if each.name == name or each.name.startswith(f"{name}/")]
-        tar.extractall(tmp_path, members, filter="data")
-    path = tmp_path / name
-    for text in path.rglob("index.sql"):
-        with contextlib.closing(sqlite3.connect(text.parent / INDEX)) as index:
-            index.executescript(text.read_text())
-            index.execute("PRAGMA journal_mode=wal")
-            for (segment,) in index.execute("SELECT name FROM segment").fetchall():
-                if (text.parent / segment).exists():
-                    found = (text.parent / segment).stat()
-                    facts = found.st_ino, found.st_mtime_ns, segment
-                    index.execute("UPDATE segment SET inode = ?, mtime = ? WHERE name = ?", facts)
-            index.commit()
-        text.unlink()
-    return path
 
 
 def answers(path: Path) -> list[list[Any]]:
