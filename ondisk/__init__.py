@@ -117,11 +117,13 @@ def adopt(
     return adopt(path, config, dry_run=dry_run, progress=progress)
 
 
-def migrate(path: str | os.PathLike[str], *, dry_run: bool = False) -> Migration:
+def migrate(
+    path: str | os.PathLike[str], *, leave_out: Iterable[str] = (), forget: Iterable[str] = (), dry_run: bool = False
+) -> Migration:
     """Update a dataset's index to this version of ondisk and to `dataset.toml`; see `maintenance.migrate`."""
     from ondisk.maintenance.migrate import migrate
 
-    return migrate(path, dry_run=dry_run)
+    return migrate(path, leave_out=leave_out, forget=forget, dry_run=dry_run)
 
 
 def rebuild(path: str | os.PathLike[str], *, dry_run: bool = False) -> Report:

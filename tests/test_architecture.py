@@ -208,6 +208,7 @@ TESTED_ELSEWHERE = {
     "maintenance/kinds.py": "maintenance/test_matrix.py",
     "maintenance/rescan.py": "maintenance/test_fix.py",
     "maintenance/renew.py": "dataset/test_encryption.py",
+    "index/take_over.py": "maintenance/test_old_archives.py",
     "maintenance/rewrite.py": "maintenance/test_repack.py",
     "maintenance/segment_kind.py": "maintenance/test_matrix.py",
     "maintenance/single_copies.py": "maintenance/test_second_copy.py",

@@ -247,7 +247,7 @@ class JsonOutput:
             _print(
                 {
                     "dataset": each.dataset,
-                    "needed": each.changes_index,
+                    "needed": each.is_needed or each.taken is not None,
                     "done": each.done,
                     "revision": list(each.revision),
                     "added": each.added,
@@ -264,6 +264,15 @@ class JsonOutput:
                         for offender in each.offenders
                     ],
                     "backup": each.backup or "",
+                    "taken": None
+                    if each.taken is None
+                    else _values(each.taken, "count", "renumbered", "twice", "deleted"),
+                    "superseded": each.superseded,
+                    "left_alone": each.left_alone,
+                    "left_out": each.left_out,
+                    "forgotten": each.forgotten,
+                    "offline": each.offline,
+                    "unfinished": each.unfinished,
                 }
             )
 

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ondisk import json_shapes
@@ -322,11 +322,9 @@ class TextOutput:
 
     def migrated(self, migration: Migration) -> None:
         for each in (*migration.archives, migration):
-            if not each.changes_index:
-                _print(f"{printable(each.dataset)}: nothing to do")
-                continue
-            _print(f"{printable(each.dataset)}: " + ("migrated" if each.done else "to be migrated"))
-            _print("\n".join(f"  {line}" for line in _changes(each)))
+            _print(f"{printable(each.dataset)}: {_migrated(each)}")
+            for line in chain(_changes(each), _archives(each)):
+                _print(f"  {printable(line)}")
             for offender in each.offenders:
                 at = offender.location
                 values = "".join(f"  {name}={_shown(value)}" for name, value in offender.values.items())
@@ -411,6 +409,39 @@ def _changes(migration: Migration) -> Iterator[str]:
         yield f"the metadata of {counted(migration.count, 'datum')} are read from the segments"
     if migration.backup:
         yield f"the old index is kept in {migration.backup}"
+
+
+def _migrated(migration: Migration) -> str:
+    """Return what a migration did with a dataset or an archive, in short."""
+    if migration.taken is not None:
+        count = counted(migration.taken.count, "datum")
+        return f"{count} taken over" if migration.done else f"{count} to be taken over"
+    if not migration.is_needed:
+        return "nothing to do"
+    return "migrated" if migration.done else "to be migrated"
+
+
+def _archives(migration: Migration) -> Iterator[str]:
+    """Yield a line for each thing that becomes of the data of archives."""
+    if (taken := migration.taken) is not None:
+        if taken.renumbered:
+            yield f"{counted(taken.renumbered, 'datum', 'has')} another number now: theirs are taken"
+        if taken.twice:
+            yield f"{counted(taken.twice, 'datum')} of an interrupted move, which the dataset has, too, count once"
+        if taken.deleted:
+            yield f"{counted(taken.deleted, 'datum')} that the dataset has deleted do not return"
+    for segment, count in migration.superseded.items():
+        yield f"{counted(count, 'datum')} in {segment} do not count: another datum has the same unique values"
+    for name, why in migration.left_alone.items():
+        yield f"the archive {name} is left alone: {why}"
+    for name, path in migration.left_out.items():
+        yield f"the archive {name} is a dataset of its own: {path}"
+    for name, count in migration.forgotten.items():
+        yield f"{counted(count, 'datum')} of the archive {name} count as lost"
+    for name, count in migration.offline.items():
+        yield f"the archive {name} with {counted(count, 'datum')} is offline; migrate again when it returns"
+    for name in migration.unfinished:
+        yield f"the archive {name} was taken over; its files get other names"
 
 
 def _first(line: Callable[[Diagnosis | Done], str], segments: Sequence[Diagnosis | Done]) -> Iterator[str]:

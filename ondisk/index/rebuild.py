@@ -38,8 +38,9 @@ from ondisk.index.migrations import upgrade
 from ondisk.index.sums import Sums
 from ondisk.index.swap import swap_in
 from ondisk.index.tables import DIALECT, Tables
-from ondisk.index.tide import Exchanged, Recorded, TideMark
+from ondisk.index.tide import Exchanged, Recorded, State, TideMark
 from ondisk.segment import Facts
+from ondisk.step import Interval
 
 _BACKUP = ".index.sqlite.before"
 
@@ -70,6 +71,34 @@ class Old:
         """Return how many data there are."""
         (count,) = self.connection.execute("SELECT count(*) FROM datum").fetchone()
         return int(count)
+
+    def state(self) -> State:
+        """Return its UUID, and the last numbers that it has given out."""
+        uuid, seq, generation = self.connection.execute("SELECT uuid, seq, generation FROM dataset").fetchone()
+        return str(uuid), int(seq), int(generation)
+
+    def former(self) -> list[str]:
+        """Return the UUIDs that it had before, and those of archives whose rows it has taken over."""
+        if self.revision < "0004":
+            return []
+        table = "former" if self.revision >= "0006" else "archive WHERE name = ''"
+        return [uuid for (uuid,) in self.connection.execute(f"SELECT uuid FROM {table}")]
+
+    def follows(self) -> bool:
+        """Return whether it is that of a replica that follows its source."""
+        return self.revision >= "0004" and self.connection.execute("SELECT 1 FROM source").fetchone() is not None
+
+    def segments_in(self, place: str) -> bool:
+        """Return whether it has segments in a place of the archive; "": any segments."""
+        sql = "SELECT 1 FROM segment WHERE substr(name, 1, length(?1)) = ?1 LIMIT 1"
+        return self.connection.execute(sql, (place,)).fetchone() is not None
+
+    def extent_of(self, place: str) -> tuple[int, Interval | None]:
+        """Return the count of the data in a place of the archive, and their interval; None without segments."""
+        totals = 'ifnull(sum(summed), 0), min("begin"), max("end")'
+        sql = f"SELECT {totals} FROM segment WHERE substr(name, 1, length(?1)) = ?1"
+        count, begin, end = self.connection.execute(sql, (place,)).fetchone()
+        return count, None if begin is None else Interval(begin, end)
 
 
 @contextlib.contextmanager
@@ -121,6 +150,15 @@ class Rebuilt:
         """Copy an index."""
         return cls(directory, copied.copy(directory, source, NEW))
 
+    @classmethod
+    def aside(cls, directory: Directory, source: sqlite3.Connection) -> Rebuilt:
+        """Copy an index to a file without a name in TMPDIR, for a dry run; `close` removes it."""
+        connection = sqlite3.connect("", isolation_level=None)
+        source.backup(connection)
+        for setting in ("trusted_schema=OFF", "synchronous=OFF", "journal_mode=OFF"):
+            connection.execute(f"PRAGMA {setting}").fetchone()
+        return cls(directory, connection)
+
     @property
     def is_there(self) -> bool:
         """Whether it has not replaced the old index yet."""
@@ -147,12 +185,21 @@ class Rebuilt:
         """
         execute = self.connection.execute
         execute("BEGIN")
-        for kind, name, _ in self._objects():
-            execute(f'DROP {kind} "{name}"')
+        self.drop_objects()
         execute("ALTER TABLE datum RENAME TO before")
         execute(str(CreateTable(Tables(config).datum).compile(dialect=DIALECT)))
         names = ", ".join(["seq", "reftime", "segment", '"offset"', "size", *(f'"f_{name}"' for name in kept)])
         execute(f"INSERT INTO datum ({names}) SELECT {names} FROM before ORDER BY seq")
+
+    def drop_objects(self) -> None:
+        """Drop the indices and the view, which `finish` creates again."""
+        for kind, name, _ in self._objects():
+            self.connection.execute(f'DROP {kind} "{name}"')
+
+    def forget_sums(self, before: DatasetConfig, now: DatasetConfig) -> None:
+        """Let no segment have sums if those of another configuration count other fields."""
+        if (before.fields, before.index) != (now.fields, now.index):
+            self.connection.execute("UPDATE segment SET summed = NULL")
 
     def longest(self) -> int:
         """Return the size of the largest datum."""
@@ -191,7 +238,7 @@ class Rebuilt:
         self.connection.execute("COMMIT")
 
     def finish(self, config: DatasetConfig) -> None:
-        """Create the indices and the view of a configuration, drop others, make all sums, and sync the file."""
+        """Create the indices and the view of a configuration, drop others, make missing sums, and sync the file."""
         execute = self.connection.execute
         execute("BEGIN")
         wanted = list(Tables(config).field_statements())
@@ -204,7 +251,7 @@ class Rebuilt:
         for statement in wanted:
             if statement not in there:
                 execute(statement)
-        Sums(self.connection, Columns(config)).count_all()
+        Sums(self.connection, Columns(config)).count_missing()
         execute("UPDATE dataset SET config = ?", (dump(config),))
         execute("COMMIT")
         mode = "delete" if self.directory.is_network() else "wal"

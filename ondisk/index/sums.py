@@ -10,6 +10,7 @@ A field with more than `MOST` values in a segment and day is not counted there: 
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -124,12 +125,17 @@ class Sums:
         self.clear(segment)
         self.add_rows(select, (segment,))
 
-    def count_all(self) -> None:
-        """Replace all sums by those of the rows."""
-        for statement in ("DELETE FROM day_sum", "DELETE FROM value_count", "UPDATE segment SET summed = 0"):
-            self._connection.execute(statement)
-        self.add_rows("SELECT seq FROM datum")
-        self.save()
+    def count_missing(self) -> None:
+        """Make the sums of the segments that have none."""
+        missing = [id_ for (id_,) in self._connection.execute("SELECT id FROM segment WHERE summed IS NULL")]
+        if missing:
+            for segment in missing:
+                self._delete_sums(segment)
+            self._connection.execute("UPDATE segment SET summed = 0 WHERE summed IS NULL")
+            self.add_rows(
+                "SELECT seq FROM datum WHERE segment IN (SELECT value FROM json_each(?))", (json.dumps(missing),)
+            )
+            self.save()
 
     def save(self) -> None:
         """Write the sums. Call it when all rows are as they will be committed."""

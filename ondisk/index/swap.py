@@ -42,7 +42,7 @@ from ondisk.index.connection import (
 )
 
 _POLL = 0.01  # seconds
-_LOGS = [INDEX + suffix for suffix in ("-journal", "-wal", "-shm")]
+LOGS = [INDEX + suffix for suffix in ("-journal", "-wal", "-shm")]
 
 
 def has_other_names(directory: Directory) -> bool:
@@ -65,7 +65,7 @@ def swap_in(directory: Directory, timeout: float, *, with_log: bool = True, kept
     """
     with _exclusive(directory, timeout):
         if with_log:
-            _move_log(directory, timeout)
+            move_log(directory, timeout)
         if kept_as is not None:
             for suffix in ("", "-journal", "-wal"):
                 if directory.inode(INDEX + suffix) is not None:
@@ -152,17 +152,22 @@ def remove(directory: Directory, timeout: float) -> None:
     Durability: syncs the directory.
     """
     with _exclusive(directory, timeout):
-        directory.discard(INDEX, *_LOGS)
+        directory.discard(INDEX, *LOGS)
         directory.sync()
 
 
 def _replace(directory: Directory) -> None:
-    directory.discard(*_LOGS)
+    directory.discard(*LOGS)
     directory.sync()  # else a power cut could keep the rename and lose an unlink
     directory.rename(NEXT, INDEX)
 
 
-def _move_log(directory: Directory, timeout: float) -> None:
+def move_log(directory: Directory, timeout: float) -> None:
+    """Move the committed pages from the write-ahead log into the main file of the index.
+
+    Raises:
+        LockError: a query read an older state than the last commit, for longer than the timeout.
+    """
     connection = connect_to_write(directory)
     try:
         with sqlite_errors(directory):

@@ -2,34 +2,65 @@
 
 Segments contain the metadata of every datum, so the values of a newly declared field are read from them. Segments are
 not changed.
+
+Until revision 5 each archive had an index of its own, see `ondisk.maintenance.old_archives`. Their rows are taken over
+into the one index of the dataset:
+
+    1. copy the index of the dataset, and upgrade the copy
+    2. for each archive: copy its index, upgrade the copy, take its rows over, remove the copy
+    3. compare the counts, and let the copy replace the index of the dataset
+    4. write the identity of each place; give the files of each archive other names, its index last
+
+A migration that was killed after 3 is finished by the next one: the UUID of each archive is in the table `former`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from itertools import chain
+from itertools import count as counting
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 from ondisk.config import MAX_DEPTH, DatasetConfig
 from ondisk.dataset.exchanged import settle_next
-from ondisk.dataset.layout import ARCHIVE, CONFIG, open_directory, read_config
+from ondisk.dataset.layout import CONFIG, open_directory, read_config
 from ondisk.datum import FieldType, Location, Value
-from ondisk.errors import ConfigError, DuplicateDatum, LockError, ReadOnly, SegmentMissing, StorageError
+from ondisk.errors import (
+    AlreadyExists,
+    ConfigError,
+    DuplicateDatum,
+    LockError,
+    NotFound,
+    ReadOnly,
+    SegmentMissing,
+    StateError,
+    StorageError,
+    command,
+)
 from ondisk.filesystem import Directory, ReadableFile, WritersLock
 from ondisk.formats import find
 from ondisk.index import INDEX, Index
 from ondisk.index.columns import REVISION
 from ondisk.index.rebuild import Old, Place, Rebuilt, back_up, clear, in_conflict, old
-from ondisk.index.swap import swap_in
+from ondisk.index.swap import LOGS, move_log, swap_in
+from ondisk.index.take_over import Taken, TakeOver
+from ondisk.index.tide import TIDE, State, announce
+from ondisk.maintenance import old_archives
 from ondisk.maintenance.check import reason_at
 from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.old_archives import Fault, Known
 from ondisk.segment import Facts, ScanResult
+from ondisk.segments import places
 from ondisk.segments.concat_reader import ConcatReader
 from ondisk.segments.dir_reader import DirReader
 from ondisk.segments.facts import Committed
+from ondisk.segments.places import Identity
+from ondisk.step import ARCHIVE, LAST
 
 _NAMED = 100
 
@@ -51,7 +82,7 @@ class Offender:
 
 @dataclass(slots=True)
 class Migration:
-    """What a migration did, or would do, with one dataset or archive.
+    """What a migration did, or would do, with a dataset, or with an archive that it takes over.
 
     Attributes:
         dataset: its path.
@@ -60,11 +91,20 @@ class Migration:
         retyped: field → its type before and after.
         unique, index: these keys before and after.
         count: data whose metadata are read from the segments.
-        offenders: the first 100 data that do not allow it; after a dry run those that the index alone shows.
+        offenders: the first 100 data that do not allow it; after a dry run those that the index alone shows. In an
+            archive they allow it: fields that they have with another type, or that cannot be read, are missing.
         offending: how many such data there are.
         backup: the file with the old index, if the revision changed.
         done: whether it was done.
-        archives: the same for each archive.
+        archives: the archives that are taken over into the index of the dataset.
+        taken: of an archive: what becomes of its data; None for the dataset.
+        superseded: segment → how many of its data do not count any more, since another datum has the same unique
+            values. Their bytes stay until `repack --second-copies`.
+        left_alone: archives that queries did not read: name → why. They stay as they are.
+        left_out: archives that become datasets of their own: name → path.
+        forgotten: archives that are gone: name → how many data count as lost.
+        offline: archives of which only a summary is there: name → how many data it counts.
+        unfinished: archives that were taken over by a migration that was killed before it had renamed their files.
     """
 
     dataset: str
@@ -80,22 +120,34 @@ class Migration:
     backup: str | None = None
     done: bool = False
     archives: list[Migration] = field(default_factory=list)
+    taken: Taken | None = None
+    superseded: dict[str, int] = field(default_factory=dict)
+    left_alone: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    forgotten: dict[str, int] = field(default_factory=dict)
+    offline: dict[str, int] = field(default_factory=dict)
+    unfinished: list[str] = field(default_factory=list)
 
     @property
     def is_needed(self) -> bool:
         """Whether there is, or was, anything to do."""
-        return self.changes_index or any(each.is_needed for each in self.archives)
+        return self.changes_index or bool(self.left_out or self.offline or self.unfinished)
 
     @property
     def changes_index(self) -> bool:
-        """Whether its own index changes."""
+        """Whether its index changes."""
         pairs = (self.revision, self.unique, self.index)
-        return self.changes_fields or any(before != after for before, after in pairs)
+        return self.changes_fields or bool(self.archives) or any(before != after for before, after in pairs)
 
     @property
     def changes_fields(self) -> bool:
         """Whether the columns for its fields change."""
         return bool(self.added or self.dropped or self.retyped)
+
+    @property
+    def has_findings(self) -> bool:
+        """Whether somebody has to look at what became of the archives."""
+        return bool(self.superseded or self.left_alone or any(each.offending for each in self.archives))
 
     def add(self, offender: Offender) -> None:
         """Add a datum that does not allow it."""
@@ -104,11 +156,21 @@ class Migration:
             self.offenders.append(offender)
 
 
-def migrate(path: str | os.PathLike[str], *, dry_run: bool = False) -> Migration:
-    """Change the index of a dataset, and of its archives, to the newest revision and to the present `dataset.toml`.
+def migrate(
+    path: str | os.PathLike[str],
+    *,
+    leave_out: Iterable[str] = (),
+    forget: Iterable[str] = (),
+    dry_run: bool = False,
+) -> Migration:
+    """Change the index of a dataset to the newest revision and to the present `dataset.toml`, and take over the indices
+    of its archives, which had their own until revision 5.
 
     Args:
-        dry_run: only report what there is to do; writes nothing, and needs no permission to write.
+        leave_out: archives that become datasets of their own: `.archive/NAME` moves to `DATASET-NAME`, beside.
+        forget: archives that are gone for good; their data count as lost.
+        dry_run: only report what there is to do; writes nothing, and needs no permission to write. If there are
+            archives to take over, it needs the space of the new index in TMPDIR.
 
     Raises:
         DatasetNotFound: the path contains no dataset.
@@ -117,131 +179,424 @@ def migrate(path: str | os.PathLike[str], *, dry_run: bool = False) -> Migration
             are not of the configured type.
         DuplicateDatum: data have the same values of the fields of `unique`.
             An error about data has `context["migration"]`, with these data; nothing was changed.
+        StateError: an archive is neither there nor offline; or has something unfinished, which needs the previous
+            version of ondisk; or it cannot be left out.
+        InvalidInput: the summary of an archive that is offline cannot be read.
+        NotFound: no archive to leave out or to forget has this name.
+        AlreadyExists: there is something where an archive that is left out would be.
         VersionTooNew: a newer ondisk made the index.
         IndexCorrupt: it is damaged.
         ReadOnly: this user has no permission to write.
         LockError: others wrote, or read an older state of the index, for longer than `lock_timeout`.
         DiskFull: there is no space for a second index; nothing was changed.
 
-    Durability: all new indices are built beside the old ones and synced. If the revision changes, the old index is
-        copied to `index.sqlite.before-REVISION` and synced. Then each new index replaces the old one by a rename, those
-        of archives first. After a crash at any moment, each index is the old or the new one, complete, and another
-        migration continues.
+    Durability: the new index is built beside the old one and synced. If the revision changes, the old index is copied
+        to `index.sqlite.before-REVISION` and synced. Then the new index replaces the old one by a rename. After a crash
+        at any moment, it is the old or the new one, complete, and another migration continues.
     Locks: the writers' lock, and those of the archives. Running queries keep the index that they began with.
-    Cost: the space of a second index, and of a third if the revision changes. With new fields or types, all segments
-        are read once.
+    Cost: the space of a second index, and of a third if the revision changes; beside the index of each archive, that of
+        a copy. With new fields or types, all segments are read once.
     """
-    with open_directory(path) as directory:
+    leave_out, forget = {*leave_out}, {*forget}
+    with open_directory(path) as directory, contextlib.ExitStack() as stack:
         config = read_config(directory)
+        find(config.format)(config)
+        dataset = _Dataset(directory, "", config, Migration(str(directory.path)))
+        archives = stack.enter_context(old_archives.opened(directory))
         if dry_run:
-            with _datasets(directory, config) as datasets:
-                return _reported(datasets)
+            with old(directory, config) as before:
+                plan = _planned(dataset, before, archives, leave_out, forget)
+                if before is not None:
+                    _report(dataset, before, plan)
+            return dataset.migration
         if not directory.is_writable():
             hint = "Migrate as a user with that permission."
             raise ReadOnly(f"this user has no permission to write to {directory.path}", hint=hint)
-        with WritersLock(directory, config.lock_timeout).hold("migrate"), contextlib.ExitStack() as stack:
-            datasets = stack.enter_context(_datasets(directory, config))
-            for dataset in datasets:
-                if dataset.directory is not directory:
-                    stack.enter_context(WritersLock(dataset.directory, config.lock_timeout).hold("migrate"))
-                settle_next(dataset.directory, config.lock_timeout)
-                clear(dataset.directory)
-            return _migrated(datasets)
+        for each in (directory, *archives.values()):
+            stack.enter_context(WritersLock(each, config.lock_timeout).hold("migrate"))
+            clear(each)
+        settle_next(directory, config.lock_timeout)
+        _migrate(dataset, archives, leave_out, forget)
+    for place in dataset.migration.left_out.values():
+        migrate(place)
+    return dataset.migration
 
 
 @dataclass(slots=True)
 class _Dataset:
-    """A dataset or an archive to migrate.
+    """A dataset, or an archive to take over.
 
     Attributes:
-        prefix: what precedes the names of its segments in reports.
+        prefix: what precedes the names of its segments in reports: `.archive/NAME/`.
         config: the configuration after the migration.
-        is_configured: whether its `dataset.toml` already contains that configuration.
     """
 
     directory: Directory
     prefix: str
     config: DatasetConfig
-    is_configured: bool
     migration: Migration
 
 
-@contextlib.contextmanager
-def _datasets(directory: Directory, config: DatasetConfig) -> Iterator[list[_Dataset]]:
-    """Open the archives of a dataset; yield a list of them, with the dataset itself at the end."""
-    find(config.format)(config)
+Fill: TypeAlias = Callable[[_Dataset, Rebuilt], None]
+"""Gives new fields their values."""
+
+
+class _Archive(NamedTuple):
+    """An archive with an index of its own.
+
+    Attributes:
+        state: of its index.
+        former: the UUIDs that its index had before.
+        deleted: the numbers of its data that the dataset has deleted, and it may not have.
+        is_known: the dataset has recorded it.
+    """
+
+    name: str
+    dataset: _Dataset
+    state: State
+    former: list[str]
+    deleted: set[int]
+    is_known: bool = False
+
+
+class _Plan(NamedTuple):
+    """What becomes of the archives.
+
+    Attributes:
+        taken: they are taken over.
+        unfinished: they were taken over; their files need other names.
+        left: what remains known of archives that are not there, or are left alone, by name.
+        has_left_out: data that the dataset had are in a dataset of their own now.
+    """
+
+    taken: list[_Archive]
+    unfinished: list[_Archive]
+    left: dict[str, Identity]
+    has_left_out: bool = False
+
+
+def _planned(
+    dataset: _Dataset, before: Old | None, archives: Mapping[str, Directory], leave_out: set[str], forget: set[str]
+) -> _Plan:
+    """Decide what becomes of each archive, and note it in the report.
+
+    Args:
+        before: the index of the dataset; None if it is lost.
+        archives: the folders with files of archives, by name.
+
+    Raises:
+        StateError, NotFound, AlreadyExists, InvalidInput: as `migrate`.
+    """
+    directory, migration = dataset.directory, dataset.migration
+    if before is None:
+        if archives:
+            old_archives.check_trusted(directory, None)
+        return _Plan([], [], {})
+    main, former = before.state(), {"": before.former()}
+    is_new = before.revision == REVISION
+    known = old_archives.left_in(directory) if is_new else old_archives.recorded_in(before.connection)
+    found = {name: _archive(dataset, name, folder, before) for name, folder in archives.items()}
+    unfinished = [each for each in found.values() if each.state[0] in former[""] and _is_taken(before, each)]
+    migration.unfinished = [each.name for each in unfinished]
+    found = {name: each for name, each in found.items() if each not in unfinished}
+    for each in found.values():
+        old_archives.check_trusted(each.dataset.directory, each.state)
+    for name in leave_out:
+        _plan_left_out(dataset, before, found.get(name), name)
+    out = [found.pop(name) for name in leave_out if name in found]
+    judged = _judged(dataset, before, found, known)
+    migration.forgotten = {name: _lost(dataset, known, found, judged, name) for name in forget}
+    known = [each for each in known if each.name not in forget]
+    states, faults = _judged(dataset, before, found, known)
+    summaries = old_archives.summaries(directory)
+    here = {state[0] for state in (*states.values(), *(each.state for each in out))}
+    for record in () if is_new else old_archives.away(known, here, summaries):
+        raise _away(dataset, record)
+    taken, uuids = [], {each.uuid for each in known}
+    for name, each in found.items():
+        if name in faults:
+            migration.left_alone[name] = str(faults[name])
+        elif before.segments_in(each.dataset.prefix):
+            migration.left_alone[name] = "the index of the dataset has segments in its folder already"
+        else:
+            old_archives.check_settled(each.dataset.directory, each.state)
+            taken.append(each._replace(is_known=states[name][0] in uuids))
+    if taken or out:
+        old_archives.check_trusted(directory, main)
+    migration.offline = {name: summary.count for name, summary in summaries.items()}
+    left = {}
+    for name in () if is_new else (*summaries, *(name for name, fault in faults.items() if fault is Fault.OLDER)):
+        uuid = states[name][0] if name in states else None
+        of_name = next((each for each in known if each.uuid == uuid or each.name == name), None)
+        left[name] = old_archives.identity_of(of_name, summaries.get(name))
+    return _Plan(taken, unfinished, left, bool(out))
+
+
+def _archive(dataset: _Dataset, name: str, folder: Directory, before: Old) -> _Archive:
+    """Read what is needed of an archive to decide what becomes of it."""
+    config = dataset.config
+    if folder.regular_file(CONFIG) is not None:
+        own = read_config(folder)
+        config = config._replace(step=own.step, segment_size=config.segment_size if own.is_sequence else None)
+    part = _Dataset(folder, f"{ARCHIVE}/{name}/", config, Migration(str(folder.path), taken=Taken()))
+    with old(folder, config) as index:
+        if index is None:
+            old_archives.check_trusted(folder, None)
+        assert index is not None
+        state, former = index.state(), index.former()
+    return _Archive(name, part, state, former, old_archives.deleted_from(before.connection, name, state))
+
+
+def _is_taken(before: Old, archive: _Archive) -> bool:
+    """Return whether the index of the dataset has the segments of an archive, or that has none."""
+    if before.segments_in(archive.dataset.prefix):
+        return True
+    with old(archive.dataset.directory, archive.dataset.config) as index:
+        return index is not None and not index.segments_in("")
+
+
+def _plan_left_out(dataset: _Dataset, before: Old, archive: _Archive | None, name: str) -> None:
+    """Note in the report where an archive goes that becomes a dataset of its own.
+
+    Raises:
+        NotFound, AlreadyExists, StateError: that is not possible.
+    """
+    path = dataset.directory.path.resolve()
+    target = path.parent / f"{path.name}-{name}"
+    with Directory.above(path) as parent:
+        there = None if "/" in name else parent.inode(target.name)
+        if archive is None:
+            if there is None or parent.inode(f"{target.name}/{CONFIG}") is None:
+                raise NotFound(
+                    f"{path} has no archive {name!r} with an index of its own", hint=f"See {path / ARCHIVE}."
+                )
+            if migrate(target, dry_run=True).is_needed:  # a migration was killed
+                dataset.migration.left_out[name] = str(target)
+            return
+        if there is not None:
+            raise AlreadyExists(f"{target} exists, where the archive would become a dataset", hint="Rename it.")
+        if parent.device != archive.dataset.directory.device:
+            hint = f"Move it there yourself: `mv {path / ARCHIVE / name} {target}`; then {command('migrate', path)}."
+            raise StateError(f"{archive.dataset.directory.path} is on another filesystem than {parent.path}", hint=hint)
+    old_archives.check_settled(archive.dataset.directory, archive.state)
+    with old(archive.dataset.directory, archive.dataset.config) as index:
+        assert index is not None
+        is_last = archive.dataset.prefix == LAST  # only there segments are moved
+        if (is_last and old_archives.in_both(before.connection, index.connection)) or old_archives.present_among(
+            index.connection, archive.deleted
+        ):
+            hint = f"Run {command('maintain', path)} of the previous version of ondisk, then migrate."
+            raise StateError(f"{archive.dataset.directory.path} lacks changes of the dataset", hint=hint)
+    dataset.migration.left_out[name] = str(target)
+
+
+def _judged(
+    dataset: _Dataset, before: Old, found: Mapping[str, _Archive], known: Iterable[Known]
+) -> tuple[dict[str, State], dict[str, Fault]]:
+    """Return the states of archives, with the UUIDs that the dataset knows; and why queries did not read some."""
+    former = {"": before.former(), **{name: each.former for name, each in found.items()}}
+    states = old_archives.identified({name: each.state for name, each in found.items()}, known, former)
+    faults = old_archives.faults(known, states, before.state(), former)
+    if dataset.config.replica and before.follows():
+        ordinary = [name for name, each in found.items() if not read_config(each.dataset.directory).replica]
+        faults = dict.fromkeys(ordinary, Fault.ORDINARY) | faults
+    return states, faults
+
+
+def _lost(
+    dataset: _Dataset,
+    known: Iterable[Known],
+    found: Mapping[str, _Archive],
+    judged: tuple[Mapping[str, State], Mapping[str, Fault]],
+    name: str,
+) -> int:
+    """Return how many data are lost with an archive that is gone. An older state of it may be there: that is used.
+
+    Raises:
+        NotFound: the dataset does not miss an archive of this name.
+    """
+    states, faults = judged
+    there = {state[0] for at, state in states.items() if faults.get(at) is not Fault.OLDER}
+    records = {each.uuid: each for each in known if each.name == name and each.uuid not in there}
+    if not records:
+        path = dataset.directory.path
+        hint = f"After the migration, {command('fix', path, '--forget', name, '--yes')} forgets a place."
+        raise NotFound(f"{path} misses no archive {name!r}", hint=hint)
+    lost = sum(each.count for each in records.values())
+    for at, state in states.items():
+        if state[0] in records:
+            with old(found[at].dataset.directory, found[at].dataset.config) as index:
+                lost -= 0 if index is None else index.count()
+    return max(0, lost)
+
+
+def _away(dataset: _Dataset, record: Known) -> StateError:
+    path = dataset.directory.path
+    forget = command("migrate", path, "--forget", record.name, "--yes")
+    hint = f"Mount its disk, or move it back. If it is gone for good, {forget} counts its {record.count} data as lost."
+    return StateError(f"the archive {path / ARCHIVE / record.name} is missing; nothing was changed", hint=hint)
+
+
+def _report(dataset: _Dataset, before: Old, plan: _Plan) -> None:
+    """Note in the report what there is to do; the segments are not read."""
+    _plan(dataset, before)
+    if _shows_conflicts(before.config, dataset.config):
+        _find_conflicts(dataset, before.connection)
+    for archive in plan.taken:
+        with old(archive.dataset.directory, archive.dataset.config) as index:
+            assert index is not None
+            _plan(archive.dataset, index)
+    dataset.migration.archives = [archive.dataset.migration for archive in plan.taken]
+    if plan.taken and not dataset.migration.offending:
+        with contextlib.closing(Rebuilt.aside(dataset.directory, before.connection)) as new:
+            _build(dataset, before, new, _leave_missing)
+            _take_over(dataset, new, plan, _leave_missing, lambda *of: contextlib.closing(Rebuilt.aside(*of)))
+
+
+def _leave_missing(dataset: _Dataset, new: Rebuilt) -> None:
+    """Read no segment: the new fields have no values."""
+
+
+def _migrate(dataset: _Dataset, archives: Mapping[str, Directory], leave_out: set[str], forget: set[str]) -> None:
+    """Build the new index; if the data allow it, replace the old one. Then rename the files of the archives."""
+    directory, config, migration = dataset.directory, dataset.config, dataset.migration
     with contextlib.ExitStack() as stack:
-        datasets = []
-        for place in _archives(directory):
-            archive = stack.enter_context(directory.inside(place))
-            own = read_config(archive)
-            size = config.segment_size if own.is_sequence else None
-            wanted = config._replace(step=own.step, segment_size=size)
-            datasets.append(_Dataset(archive, f"{place}/", wanted, own == wanted, Migration(str(archive.path))))
-        datasets.append(_Dataset(directory, "", config, True, Migration(str(directory.path))))
-        yield datasets
-
-
-def _archives(directory: Directory) -> Iterator[str]:
-    if directory.inode(ARCHIVE) is None:
-        return
-    for entry in directory.entries(ARCHIVE):
-        place = f"{ARCHIVE}/{entry.name}"
-        # Its configuration is created last: without one it is not yet an archive.
-        if entry.kind == "directory" and directory.regular_file(f"{place}/{CONFIG}") is not None:
-            yield place
-
-
-def _reported(datasets: list[_Dataset]) -> Migration:
-    """Return what there is to do."""
-    for dataset in datasets:
-        with old(dataset.directory, dataset.config) as before:
+        with old(directory, config) as before:
+            plan = _planned(dataset, before, archives, leave_out, forget)
             if before is None:
-                continue
+                return
             _plan(dataset, before)
-            if _shows_conflicts(before.config, dataset.config):
-                _find_conflicts(dataset, before.connection)
-    return _result(datasets)
+            migration.archives = [archive.dataset.migration for archive in plan.taken]
+            if migration.changes_index:
+                new = stack.enter_context(_beside(directory, before.connection))
+                _build(dataset, before, new, _fill)
+                _check_data(dataset, before, new)
+                uuid = _take_over(dataset, new, plan, _fill, _beside)
+                new.finish(config)
+                for archive in plan.taken:
+                    move_log(archive.dataset.directory, config.lock_timeout)
+                if migration.revision[0] != REVISION:
+                    migration.backup = back_up(directory, before.connection, f"{INDEX}.before-{REVISION}")
+        if migration.changes_index:
+            _swap_in(dataset, new, plan, uuid)
+    for archive in (*plan.taken, *plan.unfinished):
+        _identify(dataset, archive)
+        _retire(archive.dataset.directory, config.lock_timeout)
+        archive.dataset.migration.done = True
+    for name in migration.offline:
+        _rename(directory, f"{ARCHIVE}/{name}{old_archives.SUMMARY}")
+    for name, path in migration.left_out.items():
+        if name in archives:
+            with Directory.above(path) as parent:
+                parent.rename(f"{directory.path.resolve().name}/{ARCHIVE}/{name}", Path(path).name)
+    migration.done = migration.is_needed
 
 
-def _migrated(datasets: list[_Dataset]) -> Migration:
-    """Build all new indices; if data allow each of them, replace the old ones."""
-    built: list[tuple[_Dataset, Rebuilt]] = []
+@contextlib.contextmanager
+def _beside(directory: Directory, source: Any) -> Iterator[Rebuilt]:
+    """Copy an index to a file beside it for the length of the block."""
+    new = Rebuilt.begin(directory, source)
     try:
-        for dataset in datasets:
-            with old(dataset.directory, dataset.config) as before:
-                if before is not None:
-                    _plan(dataset, before)
-                    if dataset.migration.changes_index:
-                        new = Rebuilt.begin(dataset.directory, before.connection)
-                        built.append((dataset, new))
-                        _build(dataset, before, new)
-        for dataset, _ in built:
-            if dataset.migration.revision[0] != REVISION:
-                with old(dataset.directory, dataset.config) as before:
-                    assert before is not None
-                    name = f"{INDEX}.before-{REVISION}"
-                    dataset.migration.backup = back_up(dataset.directory, before.connection, name)
-        for dataset in datasets:
-            if not dataset.is_configured:
-                # First: after a crash here the index still differs, so the next migration continues.
-                dataset.directory.replace(CONFIG, dataset.config.to_toml().encode())
-            if dataset.migration.changes_index:
-                swap_in(dataset.directory, dataset.config.lock_timeout)
-                _open_once(dataset)
-                dataset.migration.done = True
+        yield new
     finally:
-        for dataset, new in built:
-            if new.is_there and dataset.migration.backup is not None:
-                dataset.directory.unlink(dataset.migration.backup)
-            new.discard()
-    return _result(datasets)
+        new.discard()
 
 
-def _result(datasets: list[_Dataset]) -> Migration:
-    *archives, migration = (dataset.migration for dataset in datasets)
-    migration.archives = archives
-    return migration
+def _swap_in(dataset: _Dataset, new: Rebuilt, plan: _Plan, uuid: str | None) -> None:
+    """Let the new index replace the old one."""
+    directory, migration = dataset.directory, dataset.migration
+    try:
+        for name, identity in plan.left.items():
+            places.write(directory, f"{ARCHIVE}/{name}/", identity, only_outside=True)
+        if uuid is not None:
+            announce(directory, uuid)
+        swap_in(directory, dataset.config.lock_timeout)
+    except BaseException:
+        if new.is_there:
+            for name in plan.left:
+                places.forget(directory, f"{ARCHIVE}/{name}/")
+            if migration.backup is not None:
+                directory.unlink(migration.backup)
+        raise
+    _open_once(dataset)
+
+
+def _take_over(
+    dataset: _Dataset,
+    new: Rebuilt,
+    plan: _Plan,
+    fill: Fill,
+    copy: Callable[[Directory, Any], contextlib.AbstractContextManager[Rebuilt]],
+) -> str | None:
+    """Take the rows of all archives over, and count those that are gone as lost; return the new UUID if there is one.
+
+    Args:
+        copy: copies the index of an archive for the length of a block.
+    """
+    migration = dataset.migration
+    if not (plan.taken or plan.has_left_out or migration.forgotten):
+        return None
+    new.connection.execute("BEGIN")
+    new.drop_objects()
+    all_data = TakeOver(dataset.directory, new.connection, dataset.config)
+    for archive in plan.taken:
+        all_data.start_after(archive.state[1])
+    unread = {*migration.added, *migration.retyped}
+    for archive in plan.taken:
+        part = archive.dataset
+        with old(part.directory, part.config) as before:
+            assert before is not None
+            _plan(part, before)
+            with copy(part.directory, before.connection) as copied:
+                _build(part, before, copied, fill)
+                part.migration.taken = all_data.take(
+                    copied.connection, part.prefix, archive.deleted, is_known=archive.is_known
+                )
+        unread |= {*part.migration.added, *part.migration.retyped}
+    if fill is _fill or unread.isdisjoint(dataset.config.unique):
+        migration.superseded = all_data.drop_duplicates()
+    all_data.count_lost(sum(migration.forgotten.values()))
+    if plan.has_left_out:
+        all_data.expire_tokens()
+    uuid = all_data.finish()
+    new.connection.execute("COMMIT")
+    return uuid
+
+
+def _identify(dataset: _Dataset, archive: _Archive) -> None:
+    """Write the identity of a place whose archive was taken over.
+
+    Its id is the UUID of the archive, unless ondisk has moved segments there since.
+    """
+    directory, place = dataset.directory, archive.dataset.prefix
+    with old(directory, dataset.config) as now:
+        assert now is not None
+        total, span = now.extent_of(place)
+        _, _, generation = now.state()
+    uuid = archive.state[0]
+    for name, each in places.places(directory).items():
+        if name != place and not each.is_ours and each.identity is not None and each.identity.id == uuid:
+            places.forget(directory, name)  # it was offline under another name
+    known = places.inner_ids(directory, [place]).get(place, uuid)
+    places.write(directory, place, Identity(known, generation, total).during(span))
+
+
+def _retire(archive: Directory, timeout: float) -> None:
+    """Give the files that made an archive a dataset other names; the index last, which says that it was taken over."""
+    move_log(archive, timeout)
+    for name in (TIDE, CONFIG):
+        if archive.regular_file(name) is not None:
+            _rename(archive, name)
+    archive.discard(*LOGS)
+    archive.sync()  # else a power cut could keep the rename and lose an unlink
+    _rename(archive, INDEX)
+
+
+def _rename(directory: Directory, name: str) -> None:
+    """Give a file the first free of the names `….before-REVISION`, `….before-REVISION.2` …"""
+    new = f"{name}.before-{REVISION}"
+    directory.rename(name, next(each for each in chain([new], map(f"{new}.{{}}".format, counting(2)))
+                                if directory.inode(each) is None))  # fmt: skip
 
 
 def _plan(dataset: _Dataset, before: Old) -> None:
@@ -274,22 +629,27 @@ def _shows_conflicts(was: DatasetConfig, now: DatasetConfig) -> bool:
     )
 
 
-def _build(dataset: _Dataset, before: Old, new: Rebuilt) -> None:
-    """Change the copy of the index to the new revision and configuration."""
+def _build(dataset: _Dataset, before: Old, new: Rebuilt, fill: Fill) -> None:
+    """Change the copy of an index to the new revision, and to the fields of the new configuration."""
     now, migration = dataset.config, dataset.migration
     new.upgrade(before.config)
     if migration.changes_fields:
         new.begin_fields(now, [name for name in now.fields if name not in {**migration.added, **migration.retyped}])
         if migration.count:
-            _fill(dataset, new)
+            fill(dataset, new)
         new.end_fields()
-        if migration.offending:
-            raise _refused(dataset, ConfigError, "data do not have the types in dataset.toml, or cannot be read")
+    new.forget_sums(before.config, now)
+
+
+def _check_data(dataset: _Dataset, before: Old, new: Rebuilt) -> None:
+    """Raise if the data of the dataset itself do not allow the new configuration."""
+    now, migration = dataset.config, dataset.migration
+    if migration.offending:
+        raise _refused(dataset, ConfigError, "data do not have the types in dataset.toml, or cannot be read")
     if before.config.unique != now.unique or migration.retyped.keys() & set(now.unique):
         _find_conflicts(dataset, new.connection)
         if migration.offending:
             raise _refused(dataset, DuplicateDatum, f"data have the same values of unique = {list(now.unique)!r}")
-    new.finish(now)
 
 
 def _refused(dataset: _Dataset, kind: type[ConfigError | DuplicateDatum], problem: str) -> ConfigError | DuplicateDatum:

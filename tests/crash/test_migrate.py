@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from revision_5 import EXPECTED, old
 
 import ondisk
 from ondisk.config import DatasetConfig
@@ -26,6 +27,7 @@ from .workload import CONFIGS, Append, Delete, Story, check_index, datum_of, lin
 pytestmark = needs_strace
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "revision-1"
+REVISIONS = {"revision 1": "0001", "revision 5": "0005"}
 STORY = Story([Append(random_lines(1, 40)), Delete(3)], [Append(())])
 
 
@@ -40,13 +42,17 @@ def configured(path: Path) -> None:
 
 
 def changed(path: Path, format: str) -> Path:
-    """Make a dataset whose index lacks a field that `dataset.toml` declares, with an archive of the same kind."""
-    for place in (path, path / ".archive" / "last"):
-        make(place, STORY, CONFIGS[format])
-        configured(place)
-        assert ondisk.migrate(place).done
+    """Make a dataset whose index lacks a field that `dataset.toml` declares."""
+    make(path, STORY, CONFIGS[format])
+    configured(path)
+    assert ondisk.migrate(path).done
     configured(path)
     return path
+
+
+def revision_5(path: Path, format: str) -> Path:
+    """Make a dataset with two archives that have their own indices."""
+    return old("archived", path.parent).rename(path)
 
 
 def revision_1(path: Path, format: str) -> Path:
@@ -60,7 +66,8 @@ def revision_1(path: Path, format: str) -> Path:
 
 
 def bench(tmp_path: Path, format: str) -> Bench:
-    template = (changed if format in CONFIGS else revision_1)(tmp_path / "template", format)
+    make_template = {"revision 1": revision_1, "revision 5": revision_5}.get(format, changed)
+    template = make_template(tmp_path / "template", format)
     return Bench(tmp_path / "runs", template, STORY.steps, target=workload.migrate)
 
 
@@ -71,7 +78,7 @@ def look(path: Path, format: str) -> Migration | None:
         with ondisk.open(path, read_only=True) as dataset:
             found = lines_of(dataset)
     except NeedsMigration:
-        assert plan.revision[0] == "0001"
+        assert plan.revision[0] == REVISIONS[format]
     else:
         assert found == end(format)
     return plan if plan.is_needed else None
@@ -81,12 +88,13 @@ def end(format: str) -> list[bytes]:
     """Return what a dataset holds before and after."""
     if format in CONFIGS:
         return STORY.end
+    if format == "revision 5":
+        return sorted(b'{"n":%d}' % values["value"] for _, values, _ in EXPECTED["archived"])
     return sorted(each["data"].encode() for each in json.loads((GOLDEN / "expected.json").read_text()))
 
 
 def check_migrated(run: Run, format: str) -> None:
-    """Each index is the old or the new one, whole; migrating again goes on; data come and go."""
-    places = [run.path, run.path / ".archive" / "last"] if format in CONFIGS else [run.path]
+    """The index is the old or the new one, whole; migrating again goes on; data come and go."""
     left = look(run.path, format)
     if run.acked:
         assert left is None
@@ -95,26 +103,23 @@ def check_migrated(run: Run, format: str) -> None:
         assert backups
     for backup in backups:
         with contextlib.closing(sqlite3.connect(backup)) as index:
-            assert index.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
+            assert index.execute("SELECT version_num FROM alembic_version").fetchall() == [(REVISIONS[format],)]
             assert index.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     again = ondisk.migrate(run.path)
     assert left is not None or not again.is_needed
-    for place in places:
-        assert look(place, format) is None
-        check_index(place)
-        with ondisk.open(place) as dataset:
-            assert not dataset.needs_check
-            dataset.append([datum_of(LATER, dataset.config.format)])
-            assert (
-                len(list(dataset.query()))
-                == dataset.summary().count
-                == (len(STORY.end) if format in CONFIGS else 7) + 1
-            )
-        check_index(place)
+    assert look(run.path, format) is None
+    check_index(run.path)
+    with ondisk.open(run.path) as dataset:
+        assert not dataset.needs_check
+        dataset.append([datum_of(LATER, dataset.config.format)])
+        assert len(list(dataset.query())) == dataset.summary().count == len(end(format)) + 1
+    check_index(run.path)
+    for place in (run.path, *run.path.glob(".archive/*/")):
         assert [each.name for each in place.iterdir() if each.name.startswith((".index", ".dataset"))] == []
+    assert [*run.path.glob(".archive/*/index.sqlite")] == []
 
 
-@pytest.mark.parametrize("format", ["seg lz4", "vm2", "revision 1"])
+@pytest.mark.parametrize("format", ["seg lz4", "vm2", "revision 1", "revision 5"])
 def test_all_new_names_are_after_syncs(format: str, tmp_path: Path) -> None:
     assert check_order(bench(tmp_path, format).recorded().calls) >= 2
 
@@ -130,13 +135,13 @@ def test_after_a_kill_the_index_gets_its_name_behind_the_removal_of_the_old_log(
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("format", ["seg lz4", "revision 1"])
+@pytest.mark.parametrize("format", ["seg lz4", "revision 1", "revision 5"])
 def test_killed_anywhere_a_migration_leaves_the_old_index_or_the_new(format: str, room: Path, sweep: Sweep) -> None:
     sweep(bench(room, format).killed(), lambda run: check_migrated(run, format))
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("format", ["seg lz4", "vm2", "revision 1"])
+@pytest.mark.parametrize("format", ["seg lz4", "vm2", "revision 1", "revision 5"])
 def test_killed_at_a_few_points_a_migration_leaves_the_old_index_or_the_new(
     format: str, tmp_path: Path, sweep: Sweep
 ) -> None:
@@ -153,7 +158,7 @@ _FAILURES = [
 @pytest.mark.parametrize(
     ("format", "call", "error", "codes"),
     # Only an index of another revision is kept, under a second name.
-    [*(("seg lz4", *each) for each in _FAILURES), *(("revision 1", *each) for each in _FAILURES),
+    [*((format, *each) for format in ("seg lz4", "revision 1", "revision 5") for each in _FAILURES),
      ("revision 1", "linkat", "ENOSPC", (51,))],
 )  # fmt: skip
 def test_a_disk_that_fails_is_reported_and_the_migration_can_be_tried_again(

@@ -106,8 +106,8 @@ def test_an_upgraded_index_has_the_schema_of_a_created_one(config):
         "deletion",
         "session",
         "done",
-        "archive",
-        "archived_deletion",
+        "former",
+        "moved",
         "source",
         "difference",
         "datum",
@@ -224,7 +224,7 @@ def found(dataset: ondisk.Dataset, match: str | None = None) -> list[dict[str, A
 def test_an_index_of_revision_1_is_left_alone_until_it_is_upgraded(old):
     before = (old / INDEX).read_bytes()
     for read_only in (True, False):
-        with pytest.raises(NeedsMigration, match="has revision 0001, this ondisk needs 0005"):
+        with pytest.raises(NeedsMigration, match="has revision 0001, this ondisk needs 0006"):
             ondisk.open(old, read_only)
     assert (old / INDEX).read_bytes() == before
 

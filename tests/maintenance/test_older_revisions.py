@@ -72,8 +72,9 @@ def left(dataset: ondisk.Dataset, **options: bool) -> list[tuple[str, State]]:
     return [(each.segment, each.state) for each in dataset.check(**options) if each.state]
 
 
-def seqs(path: Path) -> list[list[tuple[int]]]:
-    return [sql(part, "SELECT seq FROM datum ORDER BY seq") for part in parts(path)]
+def seqs(path: Path) -> list[tuple[int]]:
+    found = [sql(part, "SELECT seq FROM datum") for part in parts(path) if (part / INDEX).exists()]
+    return sorted(each for part in found for each in part)
 
 
 def test_files_as_recorded_are_trusted_and_get_their_facts(before: Path) -> None:
@@ -81,7 +82,7 @@ def test_files_as_recorded_are_trusted_and_get_their_facts(before: Path) -> None
     restore_mtimes(before)
     numbers = seqs(before)
     done = ondisk.migrate(before)
-    assert done.revision == ("0003", "0005")
+    assert done.revision == ("0003", "0006")
     dirty = [(f"2026/11-21.{name}", State.DIRTY)]
     with ondisk.open(before) as dataset:
         assert not dataset.needs_check
@@ -120,8 +121,7 @@ def test_files_that_were_copied_are_answered_and_one_fix_makes_them_ok(before: P
         assert [each for each in found if each in EXPECTED[name]] == EXPECTED[name]
         returned = [each for each in found if each not in EXPECTED[name]]
         assert [each["reftime"] for each in returned] == ["2026-11-21T01:00:00+00:00"], "what was deleted, and is there"
-        for one, other in zip(numbers, seqs(before), strict=True):
-            assert set(one) <= set(other), "each datum keeps its number"
+        assert {*numbers} <= {*seqs(before)}, "each datum keeps its number"
         assert sql(before, "SELECT 1 FROM deletion WHERE forgotten") == []
         assert [*dataset.quarantine] == []
         assert dataset.info()["lost"] == 0
@@ -146,10 +146,9 @@ def test_an_index_of_revision_4_gets_its_sums_without_reading_a_segment(tmp_path
     path = copied("revision-4", "vm2", tmp_path)
     for file in path.rglob("*.vm2"):
         file.rename(tmp_path / file.name)
-    assert ondisk.migrate(path).revision == ("0004", "0005")
-    for part in parts(path):
-        assert wrong_sums(part) == []
-        assert sql(part, "SELECT count(*) FROM segment WHERE summed IS NULL") == [(0,)]
+    assert ondisk.migrate(path).revision == ("0004", "0006")
+    assert wrong_sums(path) == []
+    assert sql(path, "SELECT count(*) FROM segment WHERE summed IS NULL") == [(0,)]
     with ondisk.open(path, read_only=True) as dataset:
         expected = json.loads((GOLDEN / "revision-4" / "expected.json").read_text())["vm2"]
         assert dataset.summary().count == len(expected) == 11
