@@ -5,10 +5,12 @@ And of one that waits to replace the index, see `ondisk.index.swap`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 
 from ondisk.dataset.layout import EXCHANGED_TEXT, SENTINEL
+from ondisk.errors import StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import find, is_dir
 from ondisk.index import INDEX
@@ -20,6 +22,7 @@ from ondisk.segments import quarantine
 from ondisk.segments.dir import seen_in
 from ondisk.segments.facts import NO_TAIL, Committed, Seen
 from ondisk.segments.generations import hidden
+from ondisk.segments.places import twins
 
 _FOREIGN = "it was in the place of the dataset's index: that of another dataset, or one from before the last exchange"
 _OTHER = (Seen.OTHER, Seen.UNKNOWN)
@@ -80,7 +83,18 @@ def _renewed(directory: Directory, recorded: Recorded) -> Recorded | None:
         return recorded
     if directory.stat(hidden(name, recorded.generation)) is not None:
         return None  # these rows are about the hidden file, and that at the name has newer data
+    for twin in twins(directory, name):
+        if _has_bytes(directory, twin, committed):
+            return recorded._replace(name=twin)  # it was archived since, and the file at the name has late data
     return recorded._replace(size=min(recorded.size, found.st_size), facts=Facts(tail=NO_TAIL))
+
+
+def _has_bytes(directory: Directory, name: str, committed: Committed) -> bool:
+    with contextlib.suppress(FileNotFoundError, StorageError):
+        file = directory.open_to_read(name)
+        seen = committed.seen_in(file, file.stat())
+        return seen is Seen.UNTOUCHED or (seen is Seen.SAME_TAIL and committed.is_whole_in(file) is True)
+    return False
 
 
 def _has_changed_dir(directory: Directory, recorded: Recorded, found: os.stat_result) -> bool:

@@ -420,16 +420,7 @@ def _forget(copy: sqlite3.Connection, renewed: Callable[[Recorded], Recorded | N
     for table in ("datum", "block", "day_sum", "value_count", "segment"):
         column = "id" if table == "segment" else "segment"
         copy.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (forgotten,))
-    update = (
-        "UPDATE segment SET size = ?, length = iif(compressed, length, ?), mtime = ?, inode = ?, tail = ?, checksum = ?"
-        " WHERE id = ?"
-    )
-    copy.executemany(
-        update,
-        [
-            (now.size, now.size, now.facts.mtime, now.facts.inode, now.facts.tail, now.facts.checksum, now.generation)
-            for _, now in changed
-            if now is not None
-        ],
-    )
+    sets = "name = ?, size = ?, length = iif(compressed, length, ?), mtime = ?, inode = ?, tail = ?, checksum = ?"
+    rows = [(now.name, now.size, now.size, *now.facts, now.generation) for _, now in changed if now is not None]
+    copy.executemany(f"UPDATE OR IGNORE segment SET {sets} WHERE id = ?", rows)
     return int(found)

@@ -241,15 +241,9 @@ def former_uuids(snapshot: Snapshot) -> list[str]:
     return [uuid for (uuid,) in snapshot.fetch("SELECT uuid FROM former")]
 
 
-def unaccounted(snapshot: Snapshot) -> tuple[int, int]:
-    """Return how many numbers belong to changes that were not found again since an older index was put back.
-
-    Returns:
-        The last number of the older index, and how many of those after it; (0, 0) for none.
-    """
-    sql = "SELECT ifnull(min(seq), 0), ifnull(sum(count), 0) FROM former WHERE count > 0"
-    first, count = snapshot.fetch(sql)[0]
-    return first, count
+def unaccounted(snapshot: Snapshot) -> int:
+    """Return how many numbers belong to changes that were not found again since an older index was put back."""
+    return int(snapshot.fetch("SELECT ifnull(sum(count), 0) FROM former WHERE count > 0")[0][0])
 
 
 def in_place(snapshot: Snapshot, place: str) -> list[Segment]:
@@ -292,11 +286,6 @@ def moved(snapshot: Snapshot) -> list[tuple[int, str, str, int, Facts]]:
     """Return generation, name, format, size and facts of what was moved to another folder and may have its old name."""
     sql = "SELECT generation, name, format, size, mtime, inode, tail, checksum FROM moved"
     return [(*row[:4], Facts(*row[4:])) for row in snapshot.fetch(sql)]
-
-
-def count_after(snapshot: Snapshot, seq: int) -> int:
-    """Return how many data have a higher number than `seq`."""
-    return int(snapshot.fetch("SELECT count(*) FROM datum WHERE seq > ?", (seq,))[0][0])
 
 
 def second_copies(snapshot: Snapshot) -> set[str]:

@@ -255,21 +255,18 @@ def _unaccounted(access: Access, report: Report) -> Iterator[Done]:
     Not while anything may still be found: in a damaged segment, or in a segment or a folder that is away.
     """
     with access.current().index.snapshot() as snapshot:
-        seq, count = segment_rows.unaccounted(snapshot)
-        found = segment_rows.count_after(snapshot, seq)
+        lost = segment_rows.unaccounted(snapshot)
     is_open = report.needs_check or any(
         State.CORRUPTED in each.state or (State.MISSING in each.state and each.action is None) for each in report
     )
-    if not count or is_open or unread(access.directory):
+    if not lost or is_open or unread(access.directory):
         return
-    lost = max(0, count - found)
     with access.transaction("fix") as transaction:
         transaction.account_for()
         transaction.count_lost(lost)
         transaction.commit()
-    if lost:
-        reason = f"an older index was restored; up to {counted(lost, 'later change', 'is')} lost (data or deletions)"
-        yield Done(INDEX, State.MISSING, (f"{reason}; {_LOST}",), "forget", 0, lost)
+    reason = f"an older index was restored; up to {counted(lost, 'later change', 'is')} lost (data or deletions)"
+    yield Done(INDEX, State.MISSING, (f"{reason}; {_LOST}",), "forget", 0, lost)
 
 
 def _restore_generations(access: Access) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ondisk.dataset.access import Access
+from ondisk.datum import INTEGER_MAX
 from ondisk.errors import StorageError
 from ondisk.formats import is_dir
 from ondisk.index import Segment, segment_rows
@@ -21,7 +22,7 @@ from ondisk.segments import places
 from ondisk.segments.dir import seen_in
 from ondisk.segments.facts import SAME_BYTES, Seen, facts_of
 from ondisk.segments.generations import hidden
-from ondisk.step import interval_of, place_of
+from ondisk.step import Interval, interval_of, place_of
 
 _FOLLOW = "follow"
 
@@ -68,25 +69,30 @@ def renamed_places(access: Access) -> Iterator[tuple[str, str]]:
 
 
 def moved_segments(access: Access) -> list[Moved]:
-    """Return the segments whose file is missing, and is at another name that no segment has, as its facts show.
+    """Return the segments whose file is at another name that no segment has, as its facts show.
 
-    None for which there are several such names.
+    At their own name is nothing, or another file. None for which there are several such names.
     """
     directory = access.directory
     with access.current().index.snapshot() as snapshot:
         known = {each.name: each for each, *_ in segment_rows.all_segments(snapshot)}
         away = places.unread(directory)
-        missing = [
+        gone = [
             each
             for name, each in known.items()
-            if place_of(name) not in away
-            and all(directory.stat(place) is None for place in (name, hidden(name, each.id)))
-            and segment_rows.count_of(snapshot, each)
+            if place_of(name) not in away and _is_gone(access, each) and segment_rows.count_of(snapshot, each)
         ]
-    if not missing:
+    if not gone:
         return []
-    unknown = [name for name, _ in found_segments(directory, access.config) if name not in known]
-    candidates = {each: [name for name in unknown if _is_moved(access, each, name)] for each in missing}
+    unknown: dict[Interval | None, list[str]] = {}
+    for name, _ in found_segments(directory, access.config):
+        if name not in known:
+            unknown.setdefault(interval_of(name, access.config.step), []).append(name)
+    candidates = {
+        each: [name for name in unknown.get(interval, ()) if _is_moved(access, each, name)]
+        for each in gone
+        if (interval := interval_of(each.name, access.config.step)) is not None
+    }
     taken = [name for names in candidates.values() for name in names]
     return [
         Moved(segment, names[0])
@@ -95,13 +101,22 @@ def moved_segments(access: Access) -> list[Moved]:
     ]
 
 
-def _is_moved(access: Access, segment: Segment, name: str) -> bool:
-    """Return whether the file at a name is that of a missing segment."""
-    if name.rpartition(".")[2] != segment.name.rpartition(".")[2]:
+def _is_gone(access: Access, segment: Segment) -> bool:
+    """Return whether nothing is at the names of a segment, or a file that cannot be it: with another inode and tail."""
+    directory = access.directory
+    if directory.stat(hidden(segment.name, segment.id)) is not None:
         return False
-    step = access.config.step
-    mine, there = interval_of(segment.name, step), interval_of(name, step)
-    if mine is None or mine != there:
+    found = directory.stat(segment.name)
+    if found is None or is_dir(segment.format) or found.st_ino & INTEGER_MAX == segment.facts.inode:
+        return found is None
+    with contextlib.suppress(FileNotFoundError, StorageError):
+        return access.committed(segment).seen_in(directory.open_to_read(segment.name), found) is Seen.OTHER
+    return False
+
+
+def _is_moved(access: Access, segment: Segment, name: str) -> bool:
+    """Return whether the file at a name, of the same interval, is that of a segment."""
+    if name.rpartition(".")[2] != segment.name.rpartition(".")[2]:
         return False
     if access.config.is_sequence and not place_of(name) and not place_of(segment.name):  # Beats uses numbers again
         return False

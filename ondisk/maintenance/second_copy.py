@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
 
 from ondisk.dataset.access import Access
 from ondisk.errors import StorageError
@@ -20,19 +19,10 @@ from ondisk.index import Copies, Segment, Snapshot, segment_rows
 from ondisk.segments import dir
 from ondisk.segments.dir import METADATA, NEW_METADATA, MetadataFile
 from ondisk.segments.generations import hidden
-from ondisk.segments.places import places
-from ondisk.step import inner_of
+from ondisk.segments.places import twins
 
 _CHUNK = 1024 * 1024  # bytes that are compared together
 _OWN = {METADATA, NEW_METADATA, dir.SEQUENCE}
-
-
-def twins(directory: Directory, name: str) -> Iterator[str]:
-    """Yield the names that a segment would have in the other places, if these are there."""
-    inner = inner_of(name)
-    for place in ("", *(each.name for each in places(directory).values() if each.why_away is None)):
-        if f"{place}{inner}" != name:
-            yield f"{place}{inner}"
 
 
 def copy_of(access: Access, name: str) -> str | None:

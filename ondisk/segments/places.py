@@ -133,6 +133,14 @@ def outside(name: str) -> str:
     return f"{name.removesuffix('/')}{PLACE}"
 
 
+def twins(directory: Directory, segment: str) -> Iterator[str]:
+    """Yield the names that a segment would have in the other places, if these are there: the dataset's own first."""
+    inner = inner_of(segment)
+    for place in ("", *(each.name for each in places(directory).values() if each.why_away is None)):
+        if f"{place}{inner}" != segment:
+            yield f"{place}{inner}"
+
+
 def unread(directory: Directory) -> dict[str, Place]:
     """Return the places that are away or offline, by name."""
     return {name: each for name, each in places(directory).items() if each.why_away is not None}

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import resource
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -985,7 +986,8 @@ def test_an_append_changes_no_index_that_has_other_names(create):
 
 
 @pytest.mark.parametrize("format", ["jsonl", "seg", "blob"])
-def test_who_appends_what_only_a_missing_archived_segment_had_is_reported_so(create, format):
+@pytest.mark.parametrize("accident", ["no folder", "an empty mount point", "another folder"])
+def test_a_duplicate_of_a_datum_in_an_archive_that_is_away_is_refused(create, tmp_path, format, accident):
     dataset = create("weather", step="daily", unique=["reftime"], format=format)
     payload = b"one" if format == "blob" else {"n": 1}
     old, new = Datum(T, data=payload), Datum(T.replace(day=21), data=payload)
@@ -993,28 +995,35 @@ def test_who_appends_what_only_a_missing_archived_segment_had_is_reported_so(cre
     (name,) = (f"2026/{each}" for each in names(dataset.path / "2026"))
     dataset.archive(name)
     assert counts(dataset.append([old])) == (0, 1, 0, 0)
-    archived = dataset.path / ".archive/last" / name
-    archived.rename(archived.with_name("elsewhere"))
+    place = dataset.path / ".archive/last"
+    place.rename(tmp_path / "elsewhere")
+    if accident != "no folder":
+        place.mkdir()
+    if accident == "another folder":
+        (place / ".place").write_text((tmp_path / "elsewhere/.place").read_text().replace('"id": "', '"id": "0'))
     result = dataset.append([new, old, new, Datum(T.replace(day=22), data=payload)], outcomes=True)
     assert counts(result) == (2, 1, 0, 1)
     assert [each.status for each in result.outcomes] == ["imported", "refused", "duplicate", "imported"]
     [(position, reason)] = result.refusals
     assert position == 1
-    assert "the archived segment" in reason
+    assert ".archive/last is away" in reason
     assert "fix" in reason
-    archived.with_name("elsewhere").rename(archived)
+    if accident != "no folder":
+        shutil.rmtree(place)
+    (tmp_path / "elsewhere").rename(place)
     assert counts(dataset.append([old])) == (0, 1, 0, 0)
 
 
-@pytest.mark.parametrize("accident", [lambda path: path.write_bytes(b""), lambda path: path.unlink() or path.mkdir(),
-                                      lambda path: path.unlink() or path.symlink_to("/nowhere")])  # fmt: skip
-def test_what_is_in_the_place_of_an_archived_segment_is_not_taken_for_it(create, accident):
-    dataset = create("weather", step="daily", unique=["reftime"])
+@pytest.mark.parametrize(("replace", "expected"), [("no", (0, 1, 0, 0)), ("yes", (0, 0, 1, 0))])
+def test_a_duplicate_of_a_datum_in_an_offline_archive_is_skipped_or_replaces_it(create, replace, expected):
+    dataset = create(unique=["reftime"], replace=replace)
     dataset.append([Datum(T, data={"n": 1})])
-    (name,) = (f"2026/{each}" for each in names(dataset.path / "2026"))
-    dataset.archive(name)
-    accident(dataset.path / ".archive/last" / name)
-    assert counts(dataset.append([Datum(T, data={"n": 1})])) == (0, 0, 0, 1)
+    dataset.archive("2026/11-20.jsonl")
+    dataset.rename_archive("last", "tape")
+    dataset.set_offline("tape")
+    shutil.rmtree(dataset.path / ".archive/tape")
+    assert counts(dataset.append([Datum(T, data={"n": 2})])) == expected
+    assert dataset.summary().count == 1
 
 
 def test_the_first_file_in_another_format_is_noted_unless_that_format_was_given(create, tmp_path):

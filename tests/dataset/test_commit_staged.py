@@ -18,7 +18,7 @@ from staging.stages import CONFIG, FORMATS, check_sound, commit, counts, stage
 from worlds import content, datum, fail, lose_index, sql
 
 import ondisk
-from ondisk.errors import DiskFull, DuplicateDatum, DurabilityLost, InvalidInput, NeedsCheck, SegmentMissing
+from ondisk.errors import DiskFull, DuplicateDatum, DurabilityLost, NeedsCheck, SegmentMissing
 from ondisk.filesystem import Directory
 from ondisk.formats import find
 from ondisk.index.transaction import Transaction
@@ -262,14 +262,15 @@ def test_data_of_the_archive_are_duplicates_and_can_be_replaced_and_overwritten(
         check_sound(dataset)
 
 
-def test_nothing_is_stored_if_the_archived_segment_of_a_duplicate_is_not_on_disk(create):
+def test_nothing_is_stored_if_the_archive_of_a_duplicate_is_away(create):
     dataset = create(**CONFIG, format="jsonl")
     dataset.append([datum(0), datum(30)])
     dataset.archive("2026/11-20.jsonl")
-    (dataset.path / ".archive/last/2026/11-20.jsonl").rename(dataset.path.parent / "away")
-    with pytest.raises(SegmentMissing, match=r"nothing was stored: the archived segment .* not on disk"):
+    (dataset.path / ".archive/last").rename(dataset.path.parent / "away")
+    with pytest.raises(SegmentMissing, match=r"nothing was stored: .*\.archive/last.* is away: .*not mounted"):
         commit(dataset, [datum(0), datum(31)])
     assert [each.reftime for each in dataset.query("reftime: >=2026-11-21")] == [datum(30).reftime]
+    assert counts(commit(dataset, [datum(31)])) == (1, 0, 0)
 
 
 @pytest.mark.check
@@ -312,18 +313,20 @@ def test_what_keeps_duplicates_from_being_taken_keeps_the_rest_from_being_stored
     assert counts(commit(dataset, [datum(1)])) == (1, 0, 0)
 
 
-def test_archives_of_people_are_not_overwritten(create):
+def test_data_of_every_archive_are_overwritten_in_the_same_commit_also_of_one_that_is_away(create):
     dataset = create(**CONFIG, format="jsonl")
     dataset.append([datum(0), datum(30)])
     dataset.archive("2026/11-20.jsonl")
-    dataset.close()
-    (dataset.path / ".archive/last").rename(dataset.path / ".archive/old")
-    with ondisk.open(dataset.path) as dataset:
-        with pytest.raises(InvalidInput, match=r"1 matching data are in the archive .*old and cannot be replaced"):
-            commit(dataset, [datum(0, value=5)], overwrite="")
-        assert dataset.summary().count == 2
-        assert counts(commit(dataset, [datum(3)], overwrite="reftime: =2026-11-21")) == (1, 0, 0)
-        assert dataset.summary().count == 2
+    dataset.rename_archive("last", "old")
+    assert counts(commit(dataset, [datum(0, value=5)], overwrite="")) == (1, 0, 0)
+    assert [each.data["value"] for each in dataset.query()] == [5]
+    dataset.repack()
+    dataset.archive("2026/11-20.jsonl")
+    (dataset.path / ".archive/last").rename(dataset.path.parent / "away")
+    assert counts(commit(dataset, [datum(0, value=6)], overwrite="")) == (1, 0, 0)
+    (dataset.path.parent / "away").rename(dataset.path / ".archive/last")
+    assert [each.data["value"] for each in dataset.query()] == [6]
+    check_sound(dataset)
 
 
 def test_what_a_lost_index_does_not_know_is_not_overwritten(create):

@@ -26,7 +26,6 @@ KINDS = {
     "blob": {"format": "blob"},
 }
 FIELDS = {"area": "text"}
-LAST = ".archive/last"
 
 
 def datum(number: int, format: str) -> Datum:
@@ -71,10 +70,10 @@ class Case:
         with ondisk.open(self.path) as dataset:
             dataset.archive(f"{day}.{self.format}")
 
-    def back_up(self, place: str = "") -> Path:
-        """Copy an index."""
+    def back_up(self) -> Path:
+        """Copy the index."""
         copy = self.path.parent / "old.sqlite"
-        with closing(sqlite3.connect(self.path / place / INDEX)) as source, closing(sqlite3.connect(copy)) as target:
+        with closing(sqlite3.connect(self.path / INDEX)) as source, closing(sqlite3.connect(copy)) as target:
             source.backup(target)
         return copy
 
@@ -147,18 +146,6 @@ def test_the_index_of_another_dataset_loses_nothing(tmp_path, kind, order):
     put(other.back_up(), case.path, with_log=True)
     check_whole(case, [*range(14)], order)
     assert other.numbers() == [number for number in range(12) if number != 3]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("is_foreign", [False, True])
-def test_an_exchanged_index_of_the_archive_loses_nothing(tmp_path, kind, is_foreign):
-    case = Case(tmp_path / "dataset", kind)
-    case.repack()
-    case.archive("2026/11-20")
-    copy = Case(tmp_path / "other", kind).back_up() if is_foreign else case.back_up(LAST)
-    case.archive("2026/11-21")
-    put(copy, case.path / LAST, with_log=True)
-    check_whole(case, [*range(12)], fix_first)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "blob"])

@@ -15,7 +15,7 @@ from worlds import sql
 import ondisk
 from ondisk import Datum, Group
 from ondisk.datum import from_microseconds, microseconds
-from ondisk.errors import ArchiveOffline, IndexCorrupt, InvalidInput, MatchError
+from ondisk.errors import IndexCorrupt, InvalidInput, MatchError
 from ondisk.index.groups import Begins
 from ondisk.local_time import zone_of
 
@@ -114,12 +114,15 @@ def test_archives_are_counted_with_the_dataset_in_one_order(weather):
     assert {by: [*weather.summary_by(by, min_max="level")] for by in expected} == expected
 
 
-def test_an_archive_that_is_offline_is_named_in_a_warning(weather):
+def test_an_archive_that_is_offline_or_away_is_counted(weather):
     days = [*weather.summary_by("day")]
-    (weather.path / ".archive").mkdir()
-    (weather.path / ".archive/2025.summary").write_text("{}")
-    with pytest.warns(ArchiveOffline, match="the archive '2025' is offline and was not counted"):
-        assert [*weather.summary_by("day")] == days
+    weather.archive("2026/11.jsonl")
+    weather.rename_archive("last", "tape")
+    weather.set_offline("tape")
+    (weather.path / ".archive/tape").rename(weather.path.parent / "tape")
+    assert [*weather.summary_by("day")] == days
+    weather.set_online("tape")
+    assert [*weather.summary_by("day")] == days
 
 
 def test_a_summary_is_of_one_state_and_can_be_closed(weather):

@@ -245,14 +245,14 @@ def test_data_of_archives_are_in_the_same_order(three):
 def test_an_offline_archive_is_warned_of_and_its_dataset_is_not_excluded(three, tmp_path):
     with ondisk.open(three[1]) as dataset:
         dataset.archive("2026/11-21.jsonl")
-    shutil.move(f"{three[1]}/.archive/last", tmp_path / "away")
-    Path(f"{three[1]}/.archive/last.summary").write_text(
-        '{"count":12,"size":1,"begin":"2026-11-21T00:00:00Z","end":"2026-11-21T11:00:00Z","fields":{},"last_change":12}'
-    )
+        dataset.rename_archive("last", "tape")
+        dataset.set_offline("tape")
+    shutil.move(f"{three[1]}/.archive/tape", tmp_path / "tape")
     with ondisk.merged(three) as merged:
-        with pytest.warns(ArchiveOffline, match="2025: the archive 'last' is offline"):
-            assert len([*merged.query("reftime: =2026-11-20")]) == 12
-        assert merged.doubts() == [f"{three[1]}: the archive 'last' is offline and was not queried"]
+        with pytest.warns(ArchiveOffline, match="2025: .archive/tape/ is offline; its data were left out"):
+            assert len([*merged.query("reftime: <2026-11-22")]) == 12
+        assert len([*merged.query("reftime: =2026-11-20")]) == 12
+        assert merged.doubts() == [f"{three[1]}: .archive/tape/ is offline; its data were left out"]
         assert merged.doubts(offline=False) == []
         assert merged.count() == 36
 

@@ -37,9 +37,9 @@ def test_that_the_disk_is_full_for_the_new_index_is_not_taken_for_the_end_of_a_t
 
 def test_a_row_that_the_new_index_refuses_keeps_no_other_from_it(both):
     source, index = both
-    source.execute("DROP TABLE archive")
-    source.execute("CREATE TABLE archive (uuid, name, seq, generation, count)")
-    source.executemany("INSERT INTO archive VALUES (?, 'n', ?, 0, 0)", [("a", 1), ("b", "text"), ("c", None), ("d", 2)])
+    source.execute("DROP TABLE former")
+    source.execute("CREATE TABLE former (uuid, seq, count)")
+    source.executemany("INSERT INTO former VALUES (?, ?, 0)", [("a", 1), ("b", "text"), ("c", None), ("d", 2)])
     _copy_tables(source, index, Columns(CONFIG))
-    assert index.execute("SELECT uuid FROM archive ORDER BY uuid").fetchall() == [("a",), ("d",)]
+    assert index.execute("SELECT uuid FROM former ORDER BY uuid").fetchall() == [("a",), ("d",)]
     assert index.execute("SELECT count(*) FROM done").fetchone() == (999,)

@@ -79,8 +79,8 @@ def test_every_table_is_strict(made):
         if row[2] == "table" and not row[1].startswith("sqlite_")
     }
     assert strict.pop("alembic_version") == 0
-    names = ["dataset", "segment", "block", "datum", "value", "deletion", "done", "archive", "archived_deletion",
-             "session", "source", "difference", "day_sum", "value_count"]  # fmt: skip
+    names = ["dataset", "segment", "block", "datum", "value", "deletion", "done", "former", "moved", "session",
+             "source", "difference", "day_sum", "value_count"]  # fmt: skip
     assert strict == dict.fromkeys(names, 1)
 
 

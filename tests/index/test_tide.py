@@ -220,14 +220,6 @@ def test_an_older_main_file_below_a_log_that_waits_is_noticed(path, tmp_path):
     assert needs_check(tmp_path / "killed")
 
 
-def test_an_archive_has_its_own_mark(tmp_path):
-    with ondisk.create(tmp_path / "dataset", {**CONFIG, "archive_age": 1}) as dataset:
-        dataset.append([Datum(START.replace(year=2001), {"station": 1}, {"n": 1})])
-        dataset.repack()
-    archive = tmp_path / "dataset/.archive/last"
-    assert mark_of(archive).uuid == uuid_of(archive) != uuid_of(tmp_path / "dataset")
-
-
 # What says nothing
 
 
@@ -456,20 +448,6 @@ def test_each_index_of_another_dataset_is_kept_and_reported(path, other):
     check_all(path, range(30))
 
 
-def test_the_index_of_an_archive_is_watched_too(tmp_path, other):
-    path = tmp_path / "dataset"
-    with ondisk.create(path, {**CONFIG, "archive_age": 1}) as dataset:
-        dataset.append([Datum(START.replace(year=2001), {"station": 1}, {"n": 1})])
-        dataset.repack()
-    archive = path / ".archive/last"
-    put_back(copied(other), archive, "mv without log")
-    assert needs_check(path)
-    fix(path)
-    assert not needs_check(path)
-    assert numbers(path) == [1]
-    assert not needs_check(archive)
-
-
 # A lost index
 
 
@@ -578,13 +556,13 @@ def test_a_kill_at_any_call_of_a_migration_is_no_alarm(path):
 
 
 def test_an_index_that_was_lost_may_have_had_each_uuid_of_the_mark(path):
-    """Also the one that it had only in its write-ahead log: an archive is recognised by it."""
+    """Also the one that it had only in its write-ahead log: an index that is put back is recognised by it."""
     had, announced = uuid_of(path), "b" * 36
     with Directory.open(path) as directory:
         announce(directory, announced)
     lose_index(path)
     fix(path)
-    assert {each for (each,) in sql(path, "SELECT uuid FROM archive WHERE name = ''")} == {had, announced}
+    assert {each for (each,) in sql(path, "SELECT uuid FROM former")} == {had, announced}
 
 
 def test_a_new_uuid_is_announced_before_it_appears(path):

@@ -391,13 +391,6 @@ def test_after_a_commit_what_waits_for_it_is_done_in_order_and_nothing_is_undone
     assert len(stored(index)) == 1
 
 
-def test_numbers_begin_above_those_given_out_elsewhere(index):
-    with Transaction(index, seq_elsewhere=lambda: 41) as transaction:
-        assert transaction.take_seqs(2) == range(42, 44)
-    with Transaction(index, seq_elsewhere=lambda: pytest.fail("no number is taken")):
-        pass
-
-
 def test_an_index_without_its_row_is_damaged(index):
     index.writer().execute("DELETE FROM dataset")
     with pytest.raises(IndexCorrupt, match="has 0 rows"), Transaction(index):
