@@ -127,13 +127,12 @@ def killed_delete(at: float) -> Callable[[Victim], None]:
 def killed_with_index_lost(
     prepare: Callable[[Victim], None], verb: Verb, at: float, before: str = ""
 ) -> Callable[..., None]:
-    """Kill a verb, and lose the index of the dataset and its archive: what was acknowledged before is all there."""
+    """Kill a verb, and lose the index: what was acknowledged before is all there."""
 
     def happen(victim: Victim) -> None:
         prepare(victim)
         kill(victim, verb, at, before)
-        for place in {"", victim.place, ".archive/last"}:
-            lose_index(victim.path / place)
+        lose_index(victim.path)
         victim.revives = True
 
     return happen
@@ -195,10 +194,10 @@ def killed_fix(at: float) -> Callable[[Victim], None]:
     """Kill the fix that rebuilds a lost index, and lose that, too."""
 
     def happen(victim: Victim) -> None:
-        lose_index(victim.here)
+        lose_index(victim.path)
         kill(victim, lambda each: each.fix(), at)
-        lose_index(victim.here)
-        (victim.here / "needs-check-do-not-pack").unlink(missing_ok=True)
+        lose_index(victim.path)
+        (victim.path / "needs-check-do-not-pack").unlink(missing_ok=True)
 
     return happen
 
