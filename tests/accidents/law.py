@@ -76,11 +76,10 @@ def check_law(victim: Victim) -> set[int]:
         codes.append(victim.codes.pop()[1])
     answer = check_query(victim)
     answered = {*answer.found} | _one_by_one(victim, answer)
-    missing = victim.given - victim.deleted - answered
+    missing = victim.given - victim.deleted - answered - victim.away
     on_disk = victim.on_disk(missing)
     lost = missing - on_disk
     said = f"after {victim.codes}"
-    lost -= victim.away
     assert lost <= victim.destroyed, f"lost {sorted(lost - victim.destroyed)}, {said}"
     counted = EXIT_DATA_SKIPPED in codes or reports(codes[-1])
     assert counted or lost <= victim.untraceable, f"nothing has counted {sorted(lost)}, {said}"
