@@ -36,9 +36,11 @@ from ondisk.index.index import has_long_log
 from ondisk.index.swap import has_other_names
 from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
 from ondisk.segments.facts import Committed
-from ondisk.segments.generations import generations_of, leave, left_behind, recover
+from ondisk.segments.generations import generations_of, hidden, leave, left_behind, recover
+from ondisk.step import inner_of
 
 if TYPE_CHECKING:
+    from ondisk.index import Snapshot
     from ondisk.index.transaction import Transaction
 
 _BY_USERS = ("append", "delete", "ack")
@@ -328,12 +330,12 @@ class Access:
         if self._exchanged() is not None or self._is_unusable():
             with self._lock.hold("open"):
                 self._current_to_write()
-        self._finish_moves()
+        self.finish_moves()
         self._clean_up_all()
         self._shrink_log()
 
-    def _finish_moves(self) -> None:
-        """Take their names away from segments that were moved to another folder before a crash."""
+    def finish_moves(self) -> None:
+        """Take their names away from segments that were moved to another folder; after a crash, or to forget them."""
         with self.current().index.snapshot() as snapshot:
             if not segment_rows.moved(snapshot):
                 return
@@ -344,6 +346,9 @@ class Access:
     def leave_moved(self, transaction: Transaction) -> int:
         """Take their names away from segments that were moved, and forget them with the commit of the transaction.
 
+        If the file in the other folder is gone, somebody has moved it back by hand, or its disk is away: the one with
+        the old name stays.
+
         Returns:
             How many they are.
         """
@@ -351,15 +356,25 @@ class Access:
 
         with self.current().index.snapshot() as snapshot:
             left = segment_rows.moved(snapshot)
-            known = {name for _, name, *_ in left if snapshot.segment_named(name) is not None}
+            stay = {name for _, name, *_ in left if self._is_back(snapshot, name)}
         for generation, name, format, size, facts in left:
-            if name in known:  # it was moved back: then the file with this name may be a link to the same bytes
+            if name in stay:
                 continue
             committed = Committed(size, facts, self.format(format).mutable)
             (leave_folder if is_dir(format) else leave)(self.directory, name, generation, committed)
             self.clean_up_later(name)
         transaction.forget_moved(generation for generation, *_ in left)
         return len(left)
+
+    def _is_back(self, snapshot: Snapshot, name: str) -> bool:
+        """Return whether a segment that was moved has its old name again, or a file that may be all that is left."""
+        inner, places = inner_of(name), {"", *segment_rows.places(snapshot)}
+        known = {place + inner: snapshot.segment_named(place + inner) for place in places}
+        others = [each for each in known.values() if each is not None]
+        return known.get(name) is not None or any(
+            all(self.directory.stat(each) is None for each in (other.name, hidden(other.name, other.id)))
+            for other in others
+        )
 
     def shrink_index(self) -> None:
         """Give back the space of rows that were removed from the index.

@@ -14,7 +14,7 @@ from ondisk.config import DatasetConfig
 from ondisk.errors import ArchiveOffline, SegmentMissing, command
 from ondisk.filesystem import Directory
 from ondisk.index import Snapshot, segment_rows
-from ondisk.segments.places import Place, place, unread
+from ondisk.segments.places import Place, named, place
 from ondisk.step import ARCHIVE, LAST, Interval
 
 if TYPE_CHECKING:
@@ -35,6 +35,19 @@ def away_in(snapshot: Snapshot) -> Iterator[Place]:
     for name in segment_rows.places(snapshot):
         found = place(directory, name)
         if found.why_away is not None:
+            yield found
+
+
+def unknown_in(snapshot: Snapshot) -> Iterator[Place]:
+    """Yield the places that are away or offline, and whose data the index does not know, since it was lost.
+
+    Cost: that of `away_in`, and a list of the archive.
+    """
+    directory = snapshot.index.directory
+    known = {*segment_rows.places(snapshot)}
+    for name in named(directory) - known:
+        found = place(directory, name)
+        if found.why_away is not None and found.identity is not None and found.identity.count:
             yield found
 
 
@@ -60,8 +73,8 @@ def check_there(snapshot: Snapshot, interval: Interval, *, complete: bool) -> li
         SegmentMissing: a place with such data is away.
     """
     left_out = []
-    for found in away_in(snapshot):
-        if found.renamed is not None or not segment_rows.meets(snapshot, found.name, interval):
+    for found in (*away_in(snapshot), *unknown_in(snapshot)):
+        if found.renamed is not None or not _meets(snapshot, found, interval):
             continue
         if complete or not found.is_offline:
             raise missing(snapshot.index.directory, found)
@@ -69,6 +82,14 @@ def check_there(snapshot: Snapshot, interval: Interval, *, complete: bool) -> li
         path = snapshot.index.directory.path
         warnings.warn(f"{path}: {found.name} is offline; its data were left out", ArchiveOffline, stacklevel=3)
     return left_out
+
+
+def _meets(snapshot: Snapshot, found: Place, interval: Interval) -> bool:
+    """Return whether a place has data of an interval, as the index says, or else its identity."""
+    has_rows = bool(segment_rows.in_place(snapshot, found.name))
+    if has_rows or found.identity is None:
+        return segment_rows.meets(snapshot, found.name, interval)
+    return not (interval & Interval(found.identity.begin, found.identity.end)).is_empty
 
 
 def missing(directory: Directory, found: Place) -> SegmentMissing:
@@ -90,10 +111,10 @@ def doubts(snapshot: Snapshot, *, offline: bool) -> Iterator[str]:
     Args:
         offline: whether to report places that are offline.
     """
-    directory = snapshot.index.directory
-    known = {*segment_rows.places(snapshot)}
-    for name, found in unread(directory).items():
-        if name not in known and found.identity is not None and found.identity.count:
-            yield f"{directory.path}: the {found.identity.count} data in {name} are not in the index: {found.why_away}"
-        elif offline and found.is_offline and name in known:
-            yield f"{directory.path}: {name} is offline; its data were left out"
+    path = snapshot.index.directory.path
+    for found in unknown_in(snapshot):
+        assert found.identity is not None
+        yield f"{path}: the {found.identity.count} data in {found.name} are not in the index: {found.why_away}"
+    for found in away_in(snapshot):
+        if offline and found.is_offline:
+            yield f"{path}: {found.name} is offline; its data were left out"

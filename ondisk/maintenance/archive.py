@@ -145,8 +145,10 @@ def would_rename(access: Access, name: str, new: str) -> Done:
     """Return what `rename` would do; raise as it does."""
     old, to = f"{ARCHIVE}/{_folder(name)}/", f"{ARCHIVE}/{_folder(new)}/"
     found = places.place(access.directory, old)
+    with access.current().index.snapshot() as snapshot:
+        is_known = found.identity is not None or bool(segment_rows.in_place(snapshot, old))
     if found.why_away is not None:
-        raise _no_place(access, name) if found.identity is None else missing(access.directory, found)
+        raise missing(access.directory, found) if is_known else _no_place(access, name)
     with access.current().index.snapshot() as snapshot:
         is_taken = bool(segment_rows.in_place(snapshot, to))
     is_taken |= places.place(access.directory, to).identity is not None
@@ -316,6 +318,10 @@ def _reporting(access: Access) -> Iterator[list[Done]]:
     except OndiskError as error:
         error.context["report"] = Report(str(access.path), segments=[*done])
         raise
+    finally:
+        if any(each.action for each in done):
+            with contextlib.suppress(OndiskError):  # the next opening does it
+                access.finish_moves()
 
 
 def _archived_name(name: str) -> str:

@@ -90,6 +90,8 @@ class ConcatSegments(SegmentKind):
         return scan(name, format, source)
 
     def has_datum(self, access: Access, segment: Segment, offset: int) -> bool:
+        if all(access.directory.stat(each) is None for each in (segment.name, hidden(segment.name, segment.id))):
+            return False  # a reader might take a file of its name in another folder of the archive for it
         try:
             access.current().reader.file_of(segment)
         except (SegmentMissing, SegmentCorrupt):

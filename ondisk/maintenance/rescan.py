@@ -635,7 +635,8 @@ class Rescan:
 
     def _note(self, found: ScanResult | Batch) -> None:
         # A trusted index with rows of the segment knows all its data: a header that counts more is of a killed append.
-        if self._known is None or not self._known.count or self._access.needs_check():
+        # A second copy lacks only what the other one has.
+        if self._copied is None and (self._known is None or not self._known.count or self._access.needs_check()):
             self._missing += found.missing
         for damage in found.damage:
             self._damage.add(f"at {self._format.unit} {damage.offset}: {damage.reason}", damage.size)

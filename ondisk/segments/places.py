@@ -72,18 +72,22 @@ class Place(NamedTuple):
         return self.identity is not None and self.identity.is_offline
 
 
-def places(directory: Directory) -> dict[str, Place]:
-    """Return the places that there are, or that have an identity, by name."""
+def named(directory: Directory) -> set[str]:
+    """Return the names of the places that there are, or that have an identity."""
     if directory.inode(ARCHIVE) is None:
-        return {}
+        return set()
     names = set()
     for entry in directory.entries(ARCHIVE):
         if entry.kind == "directory" and not entry.name.startswith("."):
             names.add(entry.name)
         elif entry.name.endswith(PLACE) and entry.name != PLACE:
             names.add(entry.name.removesuffix(PLACE))
-    found = [place(directory, f"{ARCHIVE}/{name}/") for name in sorted(names)]
-    return {each.name: each for each in found}
+    return {f"{ARCHIVE}/{name}/" for name in names}
+
+
+def places(directory: Directory) -> dict[str, Place]:
+    """Return the places that there are, or that have an identity, by name."""
+    return {name: place(directory, name) for name in sorted(named(directory))}
 
 
 def place(directory: Directory, name: str) -> Place:

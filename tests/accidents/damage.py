@@ -39,7 +39,7 @@ def holed(punch: Callable[[Victim], None], *, lost: bool = False, rot: bool = Fa
         else:
             punch(victim)
         if lost:
-            lose_index(victim.here)
+            lose_index(victim.path)
 
     return happen
 
@@ -85,7 +85,7 @@ def _(victim: Victim) -> None:
 def _(victim: Victim) -> None:
     part = victim.part(SECOND)
     overwrite(part, 0, bytes(part.stat().st_size))
-    lose_index(victim.here)
+    lose_index(victim.path)
     victim.destroyed = {SECOND}
 
 
@@ -117,7 +117,7 @@ def _(victim: Victim) -> None:
 @accident("x-metadata-of-a-folder-lost-and-the-index", kinds=("blob",), answered=False, repack=31)
 def _(victim: Victim) -> None:
     (victim.file(A) / ".metadata").unlink()
-    lose_index(victim.here)
+    lose_index(victim.path)
 
 
 @accident("x-older-metadata-of-a-folder", kinds=("blob",), places=("dataset",), answered=False)
@@ -141,7 +141,7 @@ def cut(victim: Victim, *, lost: bool) -> None:
     victim.destroyed = victim.within(A, size - 8, size) | {last}
     os.truncate(victim.file(A), size - 8)
     if lost:
-        lose_index(victim.here)
+        lose_index(victim.path)
 
 
 @accident("13-cut", check=("CORRUPTED",), fix=9, repack=9, maintain=9, kinds=FILES, answered=False)
@@ -158,7 +158,7 @@ def _(victim: Victim) -> None:
 def _(victim: Victim) -> None:
     """What is left are whole frames: only the count in the header tells."""
     os.truncate(victim.file(A), after_first_half(victim))
-    lose_index(victim.here)
+    lose_index(victim.path)
     victim.destroyed = {number_of(A, 400), number_of(A, 600)}
 
 
@@ -173,7 +173,7 @@ def after_first_half(victim: Victim) -> int:
 def _(victim: Victim) -> None:
     """Nothing tells how much there was."""
     os.truncate(victim.file(A), 0)
-    lose_index(victim.here)
+    lose_index(victim.path)
     victim.destroyed = victim.untraceable = numbers_of(A)
 
 
@@ -186,7 +186,7 @@ def _(victim: Victim) -> None:
 @accident("x-header-lost-index-lost", kinds=SEGS, answered=False, repack=31)
 def _(victim: Victim) -> None:
     overwrite(victim.file(A), 0, bytes(4))
-    lose_index(victim.here)
+    lose_index(victim.path)
     victim.destroyed = numbers_of(A)
 
 
@@ -251,7 +251,7 @@ def _(victim: Victim) -> None:
 @accident("15-bit-flipped-index-lost", kinds=("lz4", "plain", "blob"), fix=8, repack=31, maintain=8)
 def _(victim: Victim) -> None:
     bit(victim)
-    lose_index(victim.here)
+    lose_index(victim.path)
 
 
 def bit(victim: Victim) -> None:
@@ -335,15 +335,15 @@ def rebuilt(victim: Victim) -> None:
 def _(victim: Victim) -> None:
     lose_half(victim)
     named = must_fail(victim)
-    assert f"{victim.here / 'index.sqlite'}" in str(named), f"the error does not name the damaged index: {named}"
+    assert f"{victim.path / 'index.sqlite'}" in str(named), f"the error does not name the damaged index: {named}"
 
 
 def lose_half(victim: Victim) -> None:
     """Zero the second half of the index, which has no log then."""
     victim.sql("PRAGMA wal_checkpoint(TRUNCATE)")
     for name in ("index.sqlite-wal", "index.sqlite-shm"):
-        (victim.here / name).unlink(missing_ok=True)
-    index = victim.here / "index.sqlite"
+        (victim.path / name).unlink(missing_ok=True)
+    index = victim.path / "index.sqlite"
     half = index.stat().st_size // 2
     overwrite(index, half, bytes(half))
 
@@ -365,7 +365,7 @@ def _(victim: Victim) -> None:
 @accident("26-length-damaged-index-lost", kinds=("plain",), fix=8, repack=31, maintain=8)
 def _(victim: Victim) -> None:
     length(victim)
-    lose_index(victim.here)
+    lose_index(victim.path)
 
 
 @accident("26-length-of-the-last-damaged", kinds=("plain",), fix=8, maintain=8, answered=False)
@@ -378,20 +378,20 @@ def _(victim: Victim) -> None:
 def _(victim: Victim) -> None:
     victim.destroyed = {number_of(A, 0), number_of(A, 200)}
     flip(victim.file(A), 12 + 7, bit=3)
-    lose_index(victim.here)
+    lose_index(victim.path)
 
 
 @accident("26-block-size-flipped-high-index-lost", kinds=("lz4",), fix=8, repack=31, maintain=8)
 def _(victim: Victim) -> None:
     victim.destroyed = {number_of(A, 0), number_of(A, 200)}
     flip(victim.file(A), 12 + 7 + 1, bit=6)
-    lose_index(victim.here)
+    lose_index(victim.path)
 
 
 def descriptor(place: int) -> Callable[[Victim], None]:
     def happen(victim: Victim) -> None:
         flip(victim.file(A), 12 + place)
-        lose_index(victim.here)
+        lose_index(victim.path)
 
     return happen
 

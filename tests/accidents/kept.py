@@ -67,15 +67,15 @@ def _(victim: Victim) -> None:
 def _(victim: Victim) -> None:
     """Nothing that is kept comes back, and nothing of it goes to quarantine."""
     keep(victim)
-    lose_index(victim.here)
+    lose_index(victim.path)
 
 
 @accident("x-kept-and-an-older-index", fix=None, repack=None, maintain=None, **KEEPS)
 def _(victim: Victim) -> None:
-    backup = victim.backup(victim.here)
+    backup = victim.backup(victim.path)
     keep(victim)
     victim.delete(number_of(B, 200))
-    put_index(backup, victim.here)
+    put_index(backup, victim.path)
     victim.revives = True
 
 

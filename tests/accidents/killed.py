@@ -12,10 +12,10 @@ from kit.crashes import CALLS, Killed, killed_at
 
 import ondisk
 
-from .law import must
+from .law import check_query, must
 from .table import accident
 from .tools import cp_p, lose_index
-from .victim import A, B, Victim, datum, number_of
+from .victim import ARCHIVED, A, B, Victim, datum, number_of, numbers_of
 
 BATCH = tuple(number_of(day, minute) for day in (5, 6, 7, 8) for minute in (0, 100))
 """The data of one batch, for four new segments."""
@@ -41,9 +41,30 @@ def kill(victim: Victim, verb: Verb, at: float, before: str = "") -> None:
         verb(victim)
 
 
+def beside(victim: Victim, verb: Verb, at: float, act: Verb) -> None:
+    """Let something happen at a part of a verb's way, as `kill` does, while the verb goes on."""
+    rehearsal = Victim(victim.path.parent / "rehearsal", victim.kind, victim.place)
+    cp_p(victim.path, rehearsal.path)
+    calls: list[str] = []
+    with recorded(calls):
+        verb(rehearsal)
+    made: list[str] = []
+
+    def happen() -> None:
+        if len(made) == int(at * (len(calls) - 1)) + 1:
+            act(victim)
+
+    with recorded(made, happen):
+        verb(victim)
+
+
 @contextlib.contextmanager
-def recorded(calls: list[str]) -> Iterator[None]:
-    """Write down the calls that `killed_at` counts."""
+def recorded(calls: list[str], before: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Write down the calls that `killed_at` counts.
+
+    Args:
+        before: called before each of them, after it was written down.
+    """
 
     def recording(name: str) -> Callable[..., Any]:
         function = getattr(os, name)
@@ -51,6 +72,7 @@ def recorded(calls: list[str]) -> Iterator[None]:
         def record(*arguments: Any, **options: Any) -> Any:
             if name != "open" or arguments[1] & os.O_CREAT:
                 calls.append(name)
+                before()
             return function(*arguments, **options)
 
         return record
@@ -90,6 +112,16 @@ def unarchive(*days: int) -> Verb:
     return run
 
 
+def rename(victim: Victim) -> None:
+    with ondisk.open(victim.path) as dataset:
+        dataset.rename_archive("last", "2024")
+
+
+def set_offline(victim: Victim) -> None:
+    with ondisk.open(victim.path) as dataset:
+        dataset.set_offline("2024")
+
+
 def delete(*numbers: int) -> Verb:
     def run(victim: Victim) -> None:
         with ondisk.open(victim.path) as dataset:
@@ -127,13 +159,12 @@ def killed_delete(at: float) -> Callable[[Victim], None]:
 def killed_with_index_lost(
     prepare: Callable[[Victim], None], verb: Verb, at: float, before: str = ""
 ) -> Callable[..., None]:
-    """Kill a verb, and lose the index of the dataset and its archive: what was acknowledged before is all there."""
+    """Kill a verb, and lose the index: what was acknowledged before is all there."""
 
     def happen(victim: Victim) -> None:
         prepare(victim)
         kill(victim, verb, at, before)
-        for place in {"", victim.place, ".archive/last"}:
-            lose_index(victim.path / place)
+        lose_index(victim.path)
         victim.revives = True
 
     return happen
@@ -191,14 +222,56 @@ for at in WAYS:
     )
 
 
+def killed_rename(at: float, *, is_lost: bool) -> Callable[[Victim], None]:
+    """Kill the rename of a folder of the archive. It is done in the end, or not; queries go on."""
+
+    def happen(victim: Victim) -> None:
+        kill(victim, rename, at)
+        if (victim.path / ".archive/2024").exists():
+            victim.place = ".archive/2024"
+        if is_lost:
+            lose_index(victim.path)
+        else:
+            assert {*check_query(victim, complete=True).found} == victim.given
+
+    return happen
+
+
+def killed_offline(at: float, *, is_lost: bool) -> Callable[[Victim], None]:
+    """Kill the verb that sets a folder of the archive offline. It is so in the end, or not, and can be ended."""
+
+    def happen(victim: Victim) -> None:
+        rename(victim)
+        victim.place = ".archive/2024"
+        kill(victim, set_offline, at)
+        if is_lost:
+            lose_index(victim.path)
+        victim.away = numbers_of(*ARCHIVED)
+        check_query(victim, complete=not is_lost)
+        victim.run("archive", "--online", "2024", "--yes")  # 10: it is not offline
+        victim.codes = [each for each in victim.codes if each != ("archive", 10)]
+        victim.away = set()
+
+    return happen
+
+
+for at in (0.0, *WAYS, 1.0):
+    for is_lost in (False, True):
+        columns: dict[str, Any] = {"fix": 0, "repack": 31, "maintain": 0} if is_lost else {"fix": 0, "maintain": 0}
+        columns |= {"places": ("archive",), "quiet": is_lost}
+        name = f"{at}-and-the-index-lost" if is_lost else f"{at}"
+        accident(f"20-rename-of-the-archive-killed-at-{name}", **columns)(killed_rename(at, is_lost=is_lost))
+        accident(f"20-set-offline-killed-at-{name}", **columns)(killed_offline(at, is_lost=is_lost))
+
+
 def killed_fix(at: float) -> Callable[[Victim], None]:
     """Kill the fix that rebuilds a lost index, and lose that, too."""
 
     def happen(victim: Victim) -> None:
-        lose_index(victim.here)
+        lose_index(victim.path)
         kill(victim, lambda each: each.fix(), at)
-        lose_index(victim.here)
-        (victim.here / "needs-check-do-not-pack").unlink(missing_ok=True)
+        lose_index(victim.path)
+        (victim.path / "needs-check-do-not-pack").unlink(missing_ok=True)
 
     return happen
 

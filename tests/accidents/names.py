@@ -1,20 +1,15 @@
-"""Accidents with names and places: renamed segments, disks that are not mounted, archives that are away, links."""
+"""Accidents with names: renamed segments, disks that are not mounted, links."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
 
-import ondisk
-from ondisk.datum import microseconds
-from ondisk.json_shapes import format_time
-
 from .law import check_law, must, must_fail
 from .table import accident
 from .tools import cp, cp_p, lose_index, mounted_over, mv, put_index, tool
-from .victim import ARCHIVED, FILES, A, B, Victim, number_of, numbers_of
+from .victim import FILES, A, B, Victim, number_of, numbers_of
 
 LATE = number_of(A, 650)
 
@@ -33,7 +28,7 @@ def _(victim: Victim) -> None:
 @accident("11-renamed-to-another-day-and-the-index-lost", repack=31, answered=False)
 def _(victim: Victim) -> None:
     mv(victim.file(A), victim.file(9))
-    lose_index(victim.here)
+    lose_index(victim.path)
 
 
 @accident("11-copied-to-another-day")
@@ -153,113 +148,6 @@ def _(victim: Victim) -> None:
     victim.destroyed = numbers_of(*victim.days_here)
 
 
-def archive_away(victim: Victim) -> None:
-    mv(victim.here, victim.path.parent / "away")
-    victim.destroyed = numbers_of(*ARCHIVED)
-
-
-def archive_back(victim: Victim) -> None:
-    """Put the archive back."""
-    if victim.here.exists():
-        shutil.rmtree(victim.here)
-    mv(victim.path.parent / "away", victim.here)
-    victim.maintain()
-    victim.destroyed = set()
-
-
-AWAY = {"places": ("archive",), "after": archive_back}
-
-
-@accident("12-archive-away", **AWAY)  # type: ignore[arg-type]
-def _(victim: Victim) -> None:
-    archive_away(victim)
-    must_fail(victim)
-
-
-@accident("12-archive-away-while-duplicates-are-appended", **AWAY)  # type: ignore[arg-type]
-def _(victim: Victim) -> None:
-    archive_away(victim)
-    victim.append(*numbers_of(A))
-    victim.maintain()
-    victim.run("archive", victim.name(A), "--yes")
-
-
-@accident("12-archive-empty-folder", **AWAY)  # type: ignore[arg-type]
-def _(victim: Victim) -> None:
-    archive_away(victim)
-    victim.here.mkdir()
-
-
-@accident("12-archive-not-mounted", places=("archive",), root=True)
-def _(victim: Victim) -> None:
-    with mounted_over(victim.path / ".archive"):
-        must_fail(victim)
-        victim.maintain()
-        victim.append(*numbers_of(A))
-        victim.maintain()
-
-
-@accident("12-archive-renamed", check=("",), fix=0, repack=0, maintain=0, places=("archive",))
-def _(victim: Victim) -> None:
-    mv(victim.here, victim.path / ".archive/2024")
-    victim.place = ".archive/2024"
-
-
-@accident("12-archive-renamed-and-appended-again", places=("archive",))
-def _(victim: Victim) -> None:
-    mv(victim.here, victim.path / ".archive/2024")
-    victim.append(LATE, number_of(5, 0))
-    victim.run("archive", victim.name(5), "--yes")
-
-
-def archive_online(victim: Victim) -> None:
-    mv(victim.path.parent / "away", victim.here)
-    (victim.path / ".archive/last.summary").unlink()
-    victim.maintain()
-    victim.destroyed = victim.untraceable = set()
-
-
-@accident("12-archive-offline-with-its-summary", fix=0, repack=0, maintain=0, places=("archive",), after=archive_online,
-          orders=("fix", "repack", "maintain"))  # fmt: skip
-def _(victim: Victim) -> None:
-    with ondisk.open(victim.here, read_only=True) as part:
-        summary = part.summary(values=None)
-    assert summary.begin is not None
-    assert summary.end is not None
-    fields = {
-        name: {"values": [{"value": value, "count": count} for value, count in each.values], "missing": each.missing}
-        | {"distinct": each.distinct, "min": each.min, "max": each.max}
-        for name, each in summary.fields.items()
-    }
-    span = {"begin": format_time(microseconds(summary.begin)), "end": format_time(microseconds(summary.end))}
-    mv(victim.here, victim.path.parent / "away")
-    text = json.dumps({"count": summary.count, "size": summary.size, **span, "fields": fields})
-    (victim.path / ".archive/last.summary").write_text(text)
-    victim.untraceable = numbers_of(*ARCHIVED)
-    victim.destroyed = numbers_of(*ARCHIVED)
-
-
-@accident("12-archive-twice-under-two-names", check=("UNALIGNED",), fix=9, repack=9, maintain=9, places=("archive",))
-def _(victim: Victim) -> None:
-    """A copy of the archive is left beside it."""
-    cp_p(victim.here, victim.path / ".archive/copy")
-
-
-def older_archive_used(victim: Victim) -> None:
-    """Use the older archive from now on, as the newer one is gone."""
-    must(8, victim.run("fix", "--forget-archive", "last", "--yes"))
-    victim.maintain()
-
-
-@accident("12-older-archive-put-back", check=("MISSING",), fix=9, repack=9, maintain=9, places=("archive",),
-          after=older_archive_used)  # fmt: skip
-def _(victim: Victim) -> None:
-    backup = victim.backup(victim.here)
-    must(0, victim.run("archive", victim.name(4), "--yes"))
-    mv(backup, victim.here)
-    victim.destroyed = numbers_of(4)
-
-
 def linked_elsewhere_back(victim: Victim) -> None:
     if victim.folder.is_symlink():
         victim.folder.unlink()
@@ -330,7 +218,7 @@ def _(victim: Victim) -> None:
         os.truncate(victim.file(last), size * 2 // 3)
     else:
         sorted(victim.file(last).glob("0*"))[-1].unlink()
-    lose_index(victim.here)
+    lose_index(victim.path)
 
 
 def hard_linked(victim: Victim, *, index: bool) -> Victim:
@@ -338,8 +226,7 @@ def hard_linked(victim: Victim, *, index: bool) -> Victim:
     copy = Victim(victim.path.parent / "copy", victim.kind, victim.place)
     tool("cp", "-al", victim.path, copy.path)
     if not index:
-        for place in {"", victim.place}:
-            put_index(victim.path / place, copy.path / place)
+        put_index(victim.path, copy.path)
     copy.given, copy.revives = {*victim.given}, victim.revives
     return copy
 

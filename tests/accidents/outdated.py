@@ -77,7 +77,7 @@ def _(victim: Victim) -> None:
     backup = victim.backup(victim.file(A))
     victim.delete(GONE)
     mv(backup, victim.file(A))
-    (victim.here / "needs-check-do-not-pack").touch()
+    (victim.path / "needs-check-do-not-pack").touch()
     victim.revives = True
 
 
@@ -185,17 +185,6 @@ def _(victim: Victim) -> None:
     put_index(victim.path.parent / "backup-of-index", victim.path)
 
 
-@accident("08-older-index-of-the-archive-and-an-archived-segment-removed", places=("archive",), fix=8, maintain=8)
-def _(victim: Victim) -> None:
-    backup = victim.path.parent / "backup-of-index"
-    backup.mkdir()
-    put_index(victim.here, backup)
-    victim.run("archive", victim.name(4), "--yes")
-    tool("rm", "-r", victim.file(4))
-    put_index(backup, victim.here)
-    victim.destroyed = numbers_of(4)
-
-
 @accident("08-older-index-then-append", quiet=True)
 def _(victim: Victim) -> None:
     old_index(victim, with_new_data)
@@ -235,18 +224,6 @@ def _(victim: Victim) -> None:
         cp(archived, victim.file(A))
 
     old_index(victim, then)
-    victim.outdated = True
-
-
-@accident("08-older-index-of-archive", places=("archive",))
-def _(victim: Victim) -> None:
-    backup = victim.path.parent / "backup-of-index"
-    backup.mkdir()
-    put_index(victim.here, backup)
-    victim.delete(GONE)
-    must(0, victim.repack())
-    put_index(backup, victim.here)
-    victim.revives = True
 
 
 @accident("08-only-the-main-file-of-an-older-index")
@@ -287,15 +264,15 @@ def _(victim: Victim) -> None:
 @accident("x-index-lost-log-stays", fix=0, repack=31, maintain=0)
 def _(victim: Victim) -> None:
     victim.delete(GONE)
-    (victim.here / "index.sqlite").unlink()
+    (victim.path / "index.sqlite").unlink()
     victim.revives = True
 
 
 @accident("x-sentinel-removed-by-hand", quiet=True)
 def _(victim: Victim) -> None:
-    lose_index(victim.here)
+    lose_index(victim.path)
     victim.append(number_of(D, 650))
-    (victim.here / "needs-check-do-not-pack").unlink(missing_ok=True)
+    (victim.path / "needs-check-do-not-pack").unlink(missing_ok=True)
 
 
 @accident("x-segments-copied-before-the-index", places=("dataset",), answered=False)

@@ -12,8 +12,8 @@ import ondisk
 
 from .law import must
 from .table import accident
-from .tools import cp, cp_p, lose_index, mv, overwrite, put_index, tool
-from .victim import ARCHIVED, FILES, LAST, LINES, A, B, C, Victim, number_of, numbers_of, payload, token, variant
+from .tools import cp, cp_p, lose_index, put_index, tool
+from .victim import ARCHIVED, FILES, LINES, A, B, C, Victim, number_of, numbers_of, payload, token, variant
 
 NEW_DAY = 9
 STRANGE = (number_of(NEW_DAY, 0), number_of(NEW_DAY, 200), number_of(NEW_DAY, 400))
@@ -115,108 +115,24 @@ def _(victim: Victim) -> None:
 @accident("06-stray-generation-and-the-index-lost", repack=31, kinds=FILES)
 def _(victim: Victim) -> None:
     stray(SIZES["larger"])(victim)
-    for each in victim.here.glob("index.sqlite*"):
+    for each in victim.path.glob("index.sqlite*"):
         each.unlink()
 
 
 @accident("09-index-of-another-dataset", repack=31)
 def _(victim: Victim) -> None:
-    put_index(victim.foreign(number_of(7, 0), number_of(7, 100)).path, victim.here)
+    put_index(victim.foreign(number_of(7, 0), number_of(7, 100)).path, victim.path)
 
 
 @accident("09-index-of-a-dataset-with-the-same-segments", repack=31)
 def _(victim: Victim) -> None:
     other = victim.foreign(*(number_of(day, minute) for day in ARCHIVED for minute in (100, 300, 500, 650)))
-    put_index(other.path, victim.here)
+    put_index(other.path, victim.path)
 
 
 @accident("09-index-of-an-empty-dataset", repack=31)
 def _(victim: Victim) -> None:
-    put_index(victim.foreign().path, victim.here)
-
-
-@accident("09-archive-of-another-dataset-put-in", places=("dataset",), quiet=True)
-def _(victim: Victim) -> None:
-    other = victim.foreign(number_of(7, 0), number_of(7, 100), number_of(8, 0))
-    must(0, other.run("archive", other.name(7), "--yes"))
-    cp_p(other.path / ".archive", victim.path / ".archive")
-    victim.maybe |= other.given
-    victim.kept += [
-        each.read_bytes() for each in victim.segments_on_disk() if LAST in str(each) and "03-0" in str(each)
-    ]
-
-
-def archive_of_another(victim: Victim) -> None:
-    """Put the archive of another dataset in the place of this one's, which goes to `away`."""
-    other = victim.foreign(number_of(7, 0), number_of(7, 100), number_of(8, 0))
-    must(0, other.run("archive", other.name(7), "--yes"))
-    mv(victim.here, victim.path.parent / "away")
-    cp_p(other.path / LAST, victim.here)
-    victim.maybe |= other.given
-    victim.destroyed = numbers_of(*ARCHIVED)
-
-
-def own_archive_back(victim: Victim) -> None:
-    """Everything is as before when the archive is there again, also after a maintain in between."""
-    shutil.rmtree(victim.here)
-    mv(victim.path.parent / "away", victim.here)
-    victim.maintain()
-    victim.destroyed = set()
-
-
-@accident("09-archive-replaced-by-that-of-another", places=("archive",), after=own_archive_back)
-def _(victim: Victim) -> None:
-    archive_of_another(victim)
-
-
-@accident("10-archived-moved-back-by-hand", places=("archive",), fix=0, repack=9, maintain=0)
-def _(victim: Victim) -> None:
-    mv(victim.file(A), victim.path / victim.name(A))
-
-
-@accident("10-archived-copied-back-by-hand", places=("archive",), fix=(0, 9), repack=9, maintain=0)
-def _(victim: Victim) -> None:
-    cp(victim.file(A), victim.path / victim.name(A))
-
-
-@accident("10-archived-copied-back-then-append", places=("archive",))
-def _(victim: Victim) -> None:
-    cp_p(victim.file(A), victim.path / victim.name(A))
-    victim.append(number_of(A, 650))
-
-
-@accident("10-moved-into-the-archive-by-hand", places=("archive",), fix=0, repack=9, maintain=0)
-def _(victim: Victim) -> None:
-    mv(victim.path / victim.name(4), victim.file(4))
-
-
-@accident("10-copied-into-the-archive-by-hand", places=("archive",), fix=(0, 9), repack=9, maintain=0)
-def _(victim: Victim) -> None:
-    cp(victim.path / victim.name(4), victim.file(4))
-
-
-@accident("x-copied-back-and-fixed-then-the-archived-removed", places=("archive",), fix=0, repack=9, maintain=0)
-def _(victim: Victim) -> None:
-    """When the fix compared them, the copy was a second one."""
-    cp(victim.file(A), victim.path / victim.name(A))
-    victim.fix()
-    remove(victim.file(A))
-
-
-@accident(
-    "x-copied-into-the-archive-and-fixed-then-the-other-removed", places=("archive",), fix=0, repack=9, maintain=0
-)
-def _(victim: Victim) -> None:
-    cp(victim.path / victim.name(4), victim.file(4))
-    victim.fix()
-    remove(victim.path / victim.name(4))
-
-
-@accident("x-copied-back-and-fixed-then-the-archived-overwritten", places=("archive",), kinds=FILES, answered=False)
-def _(victim: Victim) -> None:
-    cp(victim.file(A), victim.path / victim.name(A))
-    victim.fix()
-    overwrite(victim.file(A), victim.file(A).stat().st_size // 2, b"rotten")
+    put_index(victim.foreign().path, victim.path)
 
 
 @accident("x-copied-to-another-day-and-fixed-then-the-original-removed", answered=False)
@@ -230,24 +146,11 @@ def _(victim: Victim) -> None:
 def _(victim: Victim) -> None:
     """Read first, the copy would make the segment with the right name a second copy."""
     cp(victim.file(B), victim.file(A).with_name(f"02-28.{victim.extension}"))
-    lose_index(victim.here)
+    lose_index(victim.path)
 
 
 def remove(segment: Path) -> None:
     tool("rm", "-r", segment)
-
-
-@accident("10-moved-into-an-archive-that-is-none", places=("dataset",), answered=False)
-def _(victim: Victim) -> None:
-    """There is no archive yet: a folder of that name is made by hand."""
-    mv(victim.file(A), victim.path / LAST / victim.name(A))
-
-
-@accident("10-everything-swapped-with-the-archive", places=("archive",), fix=0, repack=9, maintain=0)
-def _(victim: Victim) -> None:
-    mv(victim.path / victim.name(4), victim.file(4))
-    for day in ARCHIVED:
-        mv(victim.file(day), victim.path / victim.name(day))
 
 
 @accident("14-zeros-unknown", check=("CORRUPTED",), fix=9, repack=9, maintain=9)
@@ -265,7 +168,7 @@ def _(victim: Victim) -> None:
 @accident("14-zeros-over-a-segment-and-the-index-lost", answered=False, kinds=FILES, repack=31)
 def _(victim: Victim) -> None:
     victim.file(A).write_bytes(bytes(49 * 1024))
-    for each in victim.here.glob("index.sqlite*"):
+    for each in victim.path.glob("index.sqlite*"):
         each.unlink()
     victim.kept.append(bytes(49 * 1024))
     victim.destroyed = numbers_of(A)
@@ -287,7 +190,7 @@ def _(victim: Victim) -> None:
 @accident("02-lines-inserted-and-sentinel", fix=(0, 9), repack=31, maintain=0, kinds=LINES, quiet=True)
 def _(victim: Victim) -> None:
     insert(victim)
-    (victim.here / "needs-check-do-not-pack").touch()
+    (victim.path / "needs-check-do-not-pack").touch()
 
 
 @accident("02-lines-inserted", check=("UNALIGNED",), fix=(0, 9), repack=9, maintain=0, kinds=LINES)
@@ -385,13 +288,13 @@ def _(victim: Victim) -> None:
 def _(victim: Victim) -> None:
     """Fix reads them first, so they count."""
     cp_p(others(victim).file(B), victim.file(B).with_name(f"02-29.{victim.extension}"))
-    lose_index(victim.here)
+    lose_index(victim.path)
 
 
 @accident("x-other-contents-under-the-name-after-and-the-index-lost", kinds=SOME, repack=31, **OTHER_CONTENTS)
 def _(victim: Victim) -> None:
     cp_p(others(victim).file(B), victim.file(NEW_DAY))
-    lose_index(victim.here)
+    lose_index(victim.path)
 
 
 @accident("x-other-contents-in-another-format", kinds=("vm2", "lz4", "blob"), **OTHER_CONTENTS)
@@ -402,7 +305,7 @@ def _(victim: Victim) -> None:
 @accident("x-other-contents-in-another-format-and-the-index-lost", kinds=("vm2", "lz4"), repack=31, **OTHER_CONTENTS)
 def _(victim: Victim) -> None:
     cp_p(others(victim, "jsonl").file(B), victim.file(B).with_suffix(".jsonl"))
-    lose_index(victim.here)
+    lose_index(victim.path)
 
 
 @accident("x-other-contents-inserted", kinds=LINES, **OTHER_CONTENTS)

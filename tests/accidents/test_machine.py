@@ -131,7 +131,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.indices)
     @rule(data=st.data())
     def restore_the_index(self, data: st.DataObject) -> None:
-        self.forgot = self.victim.outdated = True
+        self.forgot = True
         with self._accident():
             tools.put_index(data.draw(st.sampled_from(self.indices)), self.victim.path)
 

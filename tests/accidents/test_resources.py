@@ -57,7 +57,7 @@ def use(victim: Victim) -> None:
 
 UNREADABLE = {
     "segment": lambda victim: victim.file(A),
-    "index": lambda victim: victim.here / "index.sqlite",
+    "index": lambda victim: victim.path / "index.sqlite",
     "folder": lambda victim: victim.folder,
 }
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from . import damage, kept, killed, names, outdated, resources, strangers  # noqa: F401  # enter their accidents
+from . import damage, kept, killed, names, outdated, places, resources, strangers  # noqa: F401  # enter their accidents
 from .law import check_law, check_query
 from .table import Accident, Codes, cases
 from .victim import A, Victim, number_of

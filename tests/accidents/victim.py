@@ -122,13 +122,13 @@ class Victim:
         revives: deleted data may come back, as the bytes or the index are from before.
         destroyed: the numbers of data whose bytes the accident has destroyed.
         untraceable: of these, the numbers whose loss leaves no trace anywhere.
+        away: the numbers of data in a folder of the archive that is away or offline.
         variants: data that the accident has made out of others; they may be returned.
         acts: groups of data of which all or none must be there.
         kept: contents of files that must still be on disk.
+        stays: what nobody may touch, with what is in it, see `leave_alone`.
         codes: the exit codes of all commands, with their names.
         is_rot: no size, time or inode shows the accident: only reading finds it.
-        outdated: an older index is in use, and was not fixed: it may have data that are in an archive now. Then a query
-            returns them twice, with its warning.
     """
 
     def __init__(self, path: Path, kind: str, place: str = "") -> None:
@@ -141,12 +141,13 @@ class Victim:
         self.revives = False
         self.destroyed: set[int] = set()
         self.untraceable: set[int] = set()
+        self.away: set[int] = set()
         self.variants: list[Datum] = []
         self.acts: list[set[int]] = []
         self.kept: list[bytes] = []
+        self.stays: dict[Path, dict[str, bytes]] = {}
         self.codes: list[tuple[str, int]] = []
         self.is_rot = False
-        self.outdated = False
 
     @classmethod
     def make(cls, path: Path, kind: str, place: str = "", **config: Any) -> Victim:
@@ -171,7 +172,7 @@ class Victim:
 
     @property
     def here(self) -> Path:
-        """Where the accident happens: the dataset, or its archive."""
+        """Where the accident happens: the dataset, or a folder of its archive."""
         return self.path / self.place
 
     @property
@@ -205,8 +206,6 @@ class Victim:
         """Run a command on the dataset, as `ondisk` does, and return its exit code."""
         code = main([verb, str(self.path), *map(str, arguments)])
         self.codes.append((verb, code))
-        if verb in ("fix", "maintain") and code < 30:
-            self.outdated = False
         return code
 
     def fix(self) -> int:
@@ -306,6 +305,10 @@ class Victim:
             if shown and each.is_file() and "index.sqlite" not in each.name:
                 yield each
 
+    def leave_alone(self, *paths: Path) -> None:
+        """Let nobody touch a file or a folder from now on: a copy that people have made, or what is away."""
+        self.stays |= {path: tree(path) for path in paths}
+
     def payload(self, number: int) -> bytes:
         return payload(number, self.kind)
 
@@ -329,11 +332,12 @@ class Victim:
         return other
 
     def sql(self, statement: str, *values: Any) -> list[Any]:
-        """Execute a statement on the index where the accident happens."""
-        return sql(self.here, statement, *values)
+        """Execute a statement on the index."""
+        return sql(self.path, statement, *values)
 
     def generation(self, day: int) -> int:
-        return int(self.sql("SELECT id FROM segment WHERE name = ?", self.name(day))[0][0])
+        name = str(self.file(day).relative_to(self.path))
+        return int(self.sql("SELECT id FROM segment WHERE name = ?", name)[0][0])
 
     def rows(self, day: int) -> list[tuple[int, int, int]]:
         """Return the number, the offset and the size of the data of a segment, as the index says."""
@@ -351,6 +355,12 @@ class Victim:
             spans = {number: max(each for each in blocks if each[0] <= first)[1:] for number, first, _ in rows}
             rows = [(number, *span) for number, span in spans.items()]
         return {number for number, first, last in rows if first < end and begin < last}
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    """Return the files in a folder, or a file, with their contents."""
+    files = [path, *path.rglob("*")]
+    return {str(each.relative_to(path)): each.read_bytes() for each in files if each.is_file()}
 
 
 def _same(one: Datum, other: Datum) -> bool:

@@ -20,11 +20,12 @@ from ondisk.matcher import Expression, matches
 from ondisk.matcher.fields import Fields
 from ondisk.matcher.parser import parse
 from ondisk.matcher.sort import parse_sort
+from ondisk.step import LAST, in_order, inner_of, place_of
 
 Status: TypeAlias = Literal["imported", "duplicate", "replaced", "refused"]
 
-LAST = ".archive/last/"
-"""The prefix in the names of archived segments."""
+MAINTAINED = "", LAST
+"""The places in which a repack rewrites segments: the dataset's own folders, and the archive that it fills."""
 
 _CUT = {"year": 4, "month": 7, "day": 10, "hour": 13, "minute": 16}  # characters of an ISO time
 
@@ -39,7 +40,7 @@ class ModelRow:
         metadata: all its metadata, declared or not, as a query returns them.
         data: `Datum.data`, as a query returns it.
         given: the datum that was appended.
-        place: the prefix of its segment's name: the path of an archive, or empty for the dataset itself.
+        place: of its segment: `.archive/NAME/`, or empty for the dataset's own folders.
     """
 
     reftime: int
@@ -73,9 +74,8 @@ class Model:
 
     Attributes:
         rows: the data in the order of appending.
-        laid: segment → all data in its file, in order, including deleted and replaced data until a repack. Contains the
-            segments of the dataset and of the archive that repack fills.
-        lost: the dataset's own index was lost, or is not trusted: other bytes in its files may be data.
+        laid: segment → all data in its file, in order, including deleted and replaced data until a repack.
+        lost: the index was lost, or is not trusted: other bytes in the files may be data.
     """
 
     def __init__(self, config: DatasetConfig) -> None:
@@ -102,10 +102,8 @@ class Model:
         """Return the rows that match, in order."""
         rows = [row for row in self.rows if self._matches(row, match)]
         # Every sort is stable; equal rows stay in the order of appending.
-        rows.sort(key=lambda row: (row.reftime, _place(row)))
-        if sort is None:
-            rows.sort(key=_place)
-        else:
+        rows.sort(key=lambda row: row.reftime)
+        if sort is not None:
             order = parse_sort(sort, self.config.fields)
             for key in reversed(order.keys):
                 rows.sort(key=_order_of(key.field), reverse=key.descending)
@@ -136,8 +134,10 @@ class Model:
             order = [(row.reftime, place[id(row)]) for row in here]
             if len(here) == len(laid) and order == sorted(order):
                 states[name] = State.OK
-            elif self.lost and not name.startswith(LAST):
+            elif self.lost:
                 states[name] = State.UNALIGNED
+            elif place_of(name) not in MAINTAINED:
+                states[name] = State.OK
             else:
                 states[name] = State.DIRTY if here else State.DELETED
         return states
@@ -146,58 +146,50 @@ class Model:
         """Stop trusting the index; if it is lost, its rows are unknown until a fix."""
         self.lost = True
         if lost:
-            self.rows = [row for row in self.rows if row.place]
-
-    def revives_archived(self) -> bool:
-        """Return whether a fix would bring back data that are equal, in `unique`, to archived data."""
-        living = self._living()
-        dead = [row for name, laid in self.laid.items() if not name.startswith(LAST) for row in laid]
-        return any(
-            (other := self._duplicate_of(row, LAST)) is not None and other is not row
-            for row in dead
-            if id(row) not in living
-        )
+            self.rows = []
 
     def repeats_archived(self) -> bool:
-        """Return whether all data of a segment are, by `unique`, also in one of that name in a renamed archive.
+        """Return whether files of several places have data that are equal by `unique`: deleted ones, but for one.
 
-        No append looks for duplicates there. If the index is lost, a fix may take the file for a copy made by hand.
+        If the index is lost, a fix takes some of them for copies made by hand, which no repack removes.
         """
-        there = {(self.segment_of(row).removeprefix(row.place), self._key(row)) for row in self.rows if row.place}
-        return bool(self.config.unique) and any(
-            all((name, self._key(row)) in there for row in laid) for name, laid in self.laid.items()
-        )
+        places: dict[tuple[Any, ...], set[str]] = {}
+        for name, laid in self.laid.items():
+            for row in laid:
+                places.setdefault(self._key(row), set()).add(place_of(name))
+        return bool(self.config.unique) and any(len(each) > 1 for each in places.values())
 
     def fix(self) -> None:
         """Add all data in the files if the index was lost or not trusted; of equal data the last in a segment wins."""
         if not self.lost:
             return
-        for name in sorted(each for each in self.laid if not each.startswith(LAST)):
+        for name in sorted(self.laid, key=in_order):
             place = {id(row): at for at, row in enumerate(self.laid[name])}
             for row in self.laid[name]:
                 if id(row) in self._living():
                     continue
-                other = self._duplicate_of(row, "")
+                other = self._duplicate_of(row)
                 if other is None or place.get(id(other), len(place)) < place[id(row)]:
                     self.rows = [*(each for each in self.rows if each is not other), row]
         self.lost = False
 
     def repack(self) -> None:
-        """Keep only known data in the files, in the order of a query."""
-        self.laid.clear()
+        """Keep only known data in the files, in the order of a query; not in other places."""
+        self.laid = {name: laid for name, laid in self.laid.items() if place_of(name) not in MAINTAINED}
         for row in self.query():
-            if row.place in ("", LAST):
+            if row.place in MAINTAINED:
                 self.laid.setdefault(self.segment_of(row), []).append(row)
 
     def archive(self, name: str) -> None:
         """Move a segment of the dataset itself to the archive; merge it with a segment of the same name there."""
-        self._move(name, LAST + name, LAST)
+        self._move(name, LAST)
 
     def unarchive(self, name: str) -> None:
-        """Move a segment back; `name` is its name in the dataset itself."""
-        self._move(LAST + name, name, "")
+        """Move an archived segment back."""
+        self._move(name, "")
 
-    def _move(self, name: str, to: str, place: str) -> None:
+    def _move(self, name: str, place: str) -> None:
+        to = place + inner_of(name)
         moved, there = self.laid.pop(name), self.laid.get(to)
         if self.config.format == "blob":  # its files get numbers above those that are there
             all_moved = {id(row) for row in moved}
@@ -213,16 +205,21 @@ class Model:
 
     def rename_archive(self, name: str) -> None:
         """Rename the archive that repack fills; repack does not fill it any more."""
-        self._exchange(lambda row: replace(row, place=f".archive/{name}/") if row.place == LAST else row)
-        self.laid = {segment: laid for segment, laid in self.laid.items() if not segment.startswith(LAST)}
+        new = f".archive/{name}/"
+        self._exchange(lambda row: replace(row, place=new) if row.place == LAST else row)
+        self.laid = {
+            new + inner_of(segment) if place_of(segment) == LAST else segment: laid
+            for segment, laid in self.laid.items()
+        }
 
     def age(self, archive_before: int | None, delete_before: int | None) -> None:
         """Delete or archive segments that end at or before these times, as a repack does; call it after `repack`.
 
         The archive is repacked last, with what was moved into it.
         """
-        for name in sorted(self.laid, key=lambda name: not name.startswith(LAST)):
-            interval = self.config.step.interval(name.removeprefix(LAST).rpartition(".")[0])
+        there = [name for name in self.laid if place_of(name) in MAINTAINED]
+        for name in sorted(there, key=lambda name: not name.startswith(LAST)):
+            interval = self.config.step.interval(inner_of(name).rpartition(".")[0])
             assert interval is not None
             if delete_before is not None and interval.end <= delete_before:
                 self.drop(name)
@@ -279,7 +276,7 @@ class Model:
         new = self._row(datum)
         if new is None:
             return "refused"
-        old = self._duplicate_of(new, "", LAST)
+        old = self._duplicate_of(new)
         if old is None:
             self.rows.append(new)
             return "imported"
@@ -319,10 +316,9 @@ class Model:
             return {}
         return _as_in_seg(datum.data, self.config.max_depth) if self.config.format == "seg" else datum.data
 
-    def _duplicate_of(self, new: ModelRow, *places: str) -> ModelRow | None:
+    def _duplicate_of(self, new: ModelRow) -> ModelRow | None:
         key = self._key(new)
-        there = (row for row in self.rows if key and row.place in places)
-        return next((row for row in there if self._key(row) == key), None)
+        return next((row for row in self.rows if key and self._key(row) == key), None)
 
     def _key(self, row: ModelRow) -> tuple[Any, ...]:
         return tuple(row.value_of(name) for name in self.config.unique)
@@ -347,11 +343,6 @@ class Model:
     def fields(self) -> Fields:
         """The fields for conditions, as `Dataset.fields`."""
         return Fields(self.config.fields)
-
-
-def _place(row: ModelRow) -> tuple[bool, bool, str]:
-    """Return the sort key of a place: archives by name, the one that repack fills as their last, then the dataset."""
-    return row.place == "", row.place == LAST, row.place
 
 
 def same(one: Any, other: Any) -> bool:

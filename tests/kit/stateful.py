@@ -2,8 +2,9 @@
 
 It appends (from Python and from files, with duplicates), replaces, deletes by match and by location, queries with
 random conditions and orders, reads single data, closes and opens (seg with another compression), loses the index,
-checks, fixes and repacks, archives and unarchives, renames archives and takes them offline, maintains with ages and
-migrates. It also kills operations, damages files as a crash does, and keeps readers open during all this.
+checks, fixes and repacks, archives and unarchives, renames archives, takes them away and offline, copies and moves
+segments by hand, maintains with ages and migrates. It also kills operations, damages files as a crash does, and keeps
+readers open during all this.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import ondisk
 from kit import strategies
 from kit.crashes import Killed, killed_at
-from kit.model import LAST, Model, ModelRow, Status, same
-from ondisk import json_shapes
+from kit.model import MAINTAINED, Model, ModelRow, Status, same
 from ondisk.config import DatasetConfig
 from ondisk.dataset.append import AppendResult
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import CONFIG, SENTINEL
 from ondisk.dataset.summaries import Summary
 from ondisk.datum import Datum, from_microseconds, microseconds
-from ondisk.errors import ArchiveOffline, DatumNotFound, DuplicateDatum, NeedsCheck
+from ondisk.errors import ArchiveOffline, DatumNotFound, DuplicateDatum, NeedsCheck, SegmentMissing
 from ondisk.formats import find
 from ondisk.formats.diskqueue.blocks import END_MARK
 from ondisk.index import INDEX
@@ -42,7 +41,7 @@ from ondisk.maintenance.migrate import migrate
 from ondisk.maintenance.states import Done, State
 from ondisk.matcher import And, Expression
 from ondisk.segments.dir import METADATA
-from ondisk.step import DAY, days_ago
+from ondisk.step import DAY, LAST, days_ago, inner_of, place_of
 
 _READERS = 3
 
@@ -211,7 +210,7 @@ class DatasetMachine(RuleBasedStateMachine):
     @rule(reopened=st.booleans())
     def lose_the_index(self, reopened: bool) -> None:
         """Remove the index: its data are unknown until a fix, and none of their bytes may be overwritten."""
-        if self.model.revives_archived() or self.model.repeats_archived() or self._keeps_generations():
+        if self.model.repeats_archived() or self._keeps_generations():
             return
         if reopened:
             self._close()
@@ -226,7 +225,7 @@ class DatasetMachine(RuleBasedStateMachine):
     @rule()
     def distrust_the_index(self) -> None:
         """Create the sentinel: deleted data that were not repacked may be data that the index has lost."""
-        if self.model.revives_archived() or self._keeps_generations():
+        if self.model.repeats_archived() or self._keeps_generations():
             return
         (self.path / SENTINEL).touch()
         self.kept = self._segments()
@@ -271,7 +270,7 @@ class DatasetMachine(RuleBasedStateMachine):
         """Append part of a datum to a file, as a crash leaves it; a repack removes it."""
         row = data.draw(st.sampled_from(self.model.rows))
         name = self.model.segment_of(row)
-        if name not in self.model.laid:  # in an archive that is not repacked
+        if row.place not in MAINTAINED:
             return
         tail = find(self.config.format)(self.model.config).encode([row.given]).payloads[0]
         with (self.path / name).open("ab") as file:
@@ -305,66 +304,118 @@ class DatasetMachine(RuleBasedStateMachine):
         self._check_states(accurate=True)
         self._check_content()
 
-    @precondition(lambda self: self._movable("") and (self.config.format != "blob" or not self.readers))
+    @precondition(lambda self: self._movable(archived=False))
     @rule(data=st.data())
     def archive(self, data: st.DataObject) -> None:
         """Archive a segment; refused while the index is not trusted."""
-        name = data.draw(st.sampled_from(self._movable("")))
-        if self.model.lost:
-            with contextlib.suppress(NeedsCheck):
-                raise AssertionError(f"it was archived: {self.dataset.archive(name)}")
-        else:
-            self.dataset.archive(name)
-            self.model.archive(name)
-        self._check_states(accurate=True)
-        self._check_content()
+        self._move("archive", data.draw(st.sampled_from(self._movable(archived=False))))
 
-    @precondition(lambda self: not self.readers and self._movable(LAST))  # unarchive waits for readers
+    @precondition(lambda self: self._movable(archived=True))
     @rule(data=st.data())
     def unarchive(self, data: st.DataObject) -> None:
         """Move a segment back; refused while the index is not trusted."""
-        name = data.draw(st.sampled_from(self._movable(LAST)))
+        self._move("unarchive", data.draw(st.sampled_from(self._movable(archived=True))))
+
+    def _move(self, verb: str, name: str) -> None:
         if self.model.lost:
             with contextlib.suppress(NeedsCheck):
-                raise AssertionError(f"it was unarchived: {self.dataset.unarchive(name)}")
+                raise AssertionError(f"it was moved: {getattr(self.dataset, verb)(name)}")
         else:
-            self.dataset.unarchive(name)
-            self.model.unarchive(name)
+            getattr(self.dataset, verb)(name)
+            getattr(self.model, verb)(name)
         self._check_states(accurate=True)
         self._check_content()
 
-    @precondition(lambda self: any(row.place == LAST for row in self.model.rows))
-    @rule(name=st.sampled_from(["old", "zebra"]))
-    def rename_the_archive(self, name: str) -> None:
-        """Rename the archive, as people do; the next archived segment begins a new one."""
+    @precondition(lambda self: any(name.startswith(LAST) for name in self.model.laid))
+    @rule(name=st.sampled_from(["old", "zebra"]), by_hand=st.booleans())
+    def rename_the_archive(self, name: str, by_hand: bool) -> None:
+        """Rename the archive; the next archived segment begins a new one. Queries go on, also after `mv`."""
         archive = self.path / ".archive" / name
-        if archive.exists() or self.readers:
+        if archive.exists() or (by_hand and self.model.lost):
             return
-        (self.path / LAST).rename(archive)
+        if by_hand:
+            (self.path / LAST).rename(archive)
+            self._check_content()
+            self.dataset.fix()
+        else:
+            self.dataset.rename_archive("last", name)
         self.model.rename_archive(name)
         self._check_states()
         self._check_content()
 
-    @precondition(lambda self: not self.readers and any(row.place for row in self.model.rows))
-    @rule(data=st.data())
-    def take_an_archive_offline(self, data: st.DataObject) -> None:
-        """Replace an archive by its summary, and put it back."""
-        place = data.draw(st.sampled_from(sorted({row.place for row in self.model.rows if row.place})))
-        whole, archive = self.dataset.summary(values=None), self.path / place
-        with ondisk.open(archive, read_only=True) as part:
-            summary = _as_json(part.summary(values=None))
-        there = archive.rename(self.parent / "offline")
-        stands_for_it = archive.with_name(f"{archive.name}.summary")
-        stands_for_it.write_bytes(json_shapes.dump(summary))
+    @precondition(lambda self: not self.model.lost and any(row.place for row in self.model.rows))
+    @rule(data=st.data(), fixes=st.booleans())
+    def take_a_place_away(self, data: st.DataObject, fixes: bool) -> None:
+        """Move a folder of the archive away, and back: the index answers without data, and nothing is forgotten."""
+        place, there, whole = self._taken_away(data)
+        with contextlib.suppress(SegmentMissing):
+            raise AssertionError(f"it was read: {list(self.dataset.query())}")
+        if fixes:
+            assert [each.segment for each in self.dataset.fix() if each.state & State.MISSING] == [place.rstrip("/")]
         assert self.dataset.summary(values=None) == whole
+        there.rename(self.path / place)
+        self._check_states()
+        self._check_content()
+
+    @precondition(lambda self: not self.model.lost and any(row.place not in MAINTAINED for row in self.model.rows))
+    @rule(data=st.data(), is_away=st.booleans())
+    def take_a_place_offline(self, data: st.DataObject, is_away: bool) -> None:
+        """Say that a folder is offline: queries warn, and leave its data out, whether it is there or not."""
+        others = sorted({row.place for row in self.model.rows if row.place not in MAINTAINED})
+        place = data.draw(st.sampled_from(others))
+        self.dataset.set_offline(place.split("/")[1])
+        there, whole = self.parent / "offline", self.dataset.summary(values=None)
+        if is_away:
+            (self.path / place).rename(there)
+        expected = {name: state for name, state in self.model.states().items() if place_of(name) != place}
+        assert {each.segment: each.state for each in self.dataset.check()} == expected
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             found = list(self.dataset.query())
         assert [each.category for each in warned] == [ArchiveOffline]
         _check_data(found, [row for row in self.model.query() if row.place != place], self.model.config)
-        there.rename(archive)
-        stands_for_it.unlink()
+        assert self.dataset.summary(values=None) == whole
+        if is_away:
+            there.rename(self.path / place)
+        self.dataset.set_online(place.split("/")[1])
+        self._check_states()
         self._check_content()
+
+    @precondition(lambda self: not self.model.lost and self.model.rows)
+    @rule(data=st.data(), moves=st.booleans())
+    def copy_a_segment_by_hand(self, data: st.DataObject, moves: bool) -> None:
+        """Copy a segment to another folder, as people do: it counts once, and goes on demand. Or move it, and back."""
+        name = self.model.segment_of(data.draw(st.sampled_from(self.model.rows)))
+        target = data.draw(st.sampled_from([each for each in ("", *self._places()) if each != place_of(name)]))
+        copy = self.path / (target + inner_of(name))
+        if copy.exists():
+            return
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if moves:
+            (self.path / name).rename(copy)
+            self.dataset.fix()
+            self._check_content()
+            copy.rename(self.path / name)
+            self.dataset.fix()
+        else:
+            (shutil.copytree if copy.suffix == ".blob" else shutil.copy2)(self.path / name, copy)
+            self.dataset.fix()
+            self._check_content()
+            assert copy.exists()
+            self.dataset.repack(second_copies=True)
+            self.model.repack()
+            assert not copy.exists()
+        self._check_states(accurate=True)
+        self._check_content()
+
+    def _taken_away(self, data: st.DataObject) -> tuple[str, Path, Summary]:
+        """Move the folder of a place away; return the place, where its folder is, and the summary before."""
+        place = data.draw(st.sampled_from(sorted({row.place for row in self.model.rows if row.place})))
+        whole = self.dataset.summary(values=None)
+        return place, (self.path / place).rename(self.parent / "away"), whole
+
+    def _places(self) -> list[str]:
+        return sorted(f".archive/{each.name}/" for each in self.path.glob(".archive/*/"))
 
     @precondition(lambda self: not self.readers)
     @rule(data=st.data(), max_duration=st.none() | st.just(0.0))
@@ -411,8 +462,8 @@ class DatasetMachine(RuleBasedStateMachine):
     def migrate_to_a_violated_unique(self, data: st.DataObject) -> None:
         """Declare a `unique` in which some data are equal: the migration is refused, and nothing is changed."""
         name = data.draw(st.sampled_from(["reftime", *self.model.config.fields]))
-        places = [(row.place, row.value_of(name)) for row in self.model.rows]
-        if len({*places}) == len(places):
+        values = [row.value_of(name) for row in self.model.rows]
+        if len({*values}) == len(values):
             return
         self._close()
         (self.path / CONFIG).write_text(self.model.config._replace(unique=(name,)).to_toml())
@@ -428,7 +479,7 @@ class DatasetMachine(RuleBasedStateMachine):
         """Kill an operation: no data are lost or doubled, and after a repetition all is as without the kill."""
         name = ""
         if verb in ("archive", "unarchive"):
-            names = self._movable("" if verb == "archive" else LAST)
+            names = self._movable(archived=verb == "unarchive")
             if not names:
                 return
             name = data.draw(st.sampled_from(names))
@@ -470,7 +521,7 @@ class DatasetMachine(RuleBasedStateMachine):
             self.model.fix()
         elif verb in ("archive", "unarchive"):
             stands = {each.location.segment for each in self.dataset.query(with_data=False) if each.location}
-            if (name if verb == "archive" else LAST + name) in stands:
+            if name in stands:
                 act[verb]()
             getattr(self.model, verb)(name)
         self._check_content()
@@ -499,7 +550,7 @@ class DatasetMachine(RuleBasedStateMachine):
 
         If one of them goes, it may have been moved over the other.
         """
-        inner, file = name.removeprefix(LAST), METADATA if self.config.format == "blob" else ""
+        inner, file = inner_of(name), METADATA if self.config.format == "blob" else ""
         begin = 8 if self.config.format == "seg" else 0  # the bytes before it say how many frames there are
         mine = (self.path / name / file).read_bytes()[begin:]
         places = (place / inner for place in (self.path, *self.path.glob(".archive/*")))
@@ -526,10 +577,9 @@ class DatasetMachine(RuleBasedStateMachine):
         stem = self.config.step.stem
         return [each for each in given if self.path / f"{stem(microseconds(each.reftime))}.seg" not in sealed]
 
-    def _movable(self, place: str) -> list[str]:
-        """Return the names of the segments that can be archived, or for the archive's `place` unarchived."""
-        rows = [row for row in self.model.rows if row.place == place]
-        return sorted({self.model.segment_of(row).removeprefix(place) for row in rows})
+    def _movable(self, *, archived: bool) -> list[str]:
+        """Return the names of the segments that can be archived, or those that can be unarchived."""
+        return sorted({self.model.segment_of(row) for row in self.model.rows if bool(row.place) == archived})
 
     def _ages(self) -> list[int | None]:
         """Return ages of segments, in days."""
@@ -607,27 +657,6 @@ class DatasetMachine(RuleBasedStateMachine):
 def _size(datum: Datum) -> int:
     assert datum.location is not None
     return datum.location.size
-
-
-def _as_json(summary: Summary) -> dict[str, Any]:
-    """Return a summary as `ondisk summary --json` prints it."""
-
-    def shaped(value: Any) -> Any:
-        is_time = isinstance(value, datetime)
-        return json_shapes.format_time(microseconds(value)) if is_time else json_shapes.to_json(value, 1)
-
-    counts = {
-        name: {
-            "values": [{"value": shaped(value), "count": count} for value, count in each.values],
-            "distinct": each.distinct,
-            "missing": each.missing,
-            "min": shaped(each.min),
-            "max": shaped(each.max),
-        }
-        for name, each in summary.fields.items()
-    }
-    begin, end = shaped(summary.begin), shaped(summary.end)
-    return {"count": summary.count, "size": summary.size, "begin": begin, "end": end, "fields": counts}
 
 
 def _first(reader: Iterator[Datum]) -> Iterator[Datum]:

@@ -89,7 +89,7 @@ class SegMachine(DatasetMachine):
                     key: item for key, item in meta.items() if item is not None or key not in self.model.config.fields
                 }
                 events.setdefault((place, timestamp), []).append([flags, said, data])
-        known = {name: each for index in self.path.rglob("index.sqlite") for name, each in self._known(index).items()}
+        known = self._known(self.path / "index.sqlite")
         assert known == {name: counts[name] for name in known}
         assert self.model.lost or known.keys() == counts.keys()
         for row in self.model:
@@ -105,7 +105,7 @@ class SegMachine(DatasetMachine):
         with contextlib.closing(sqlite3.connect(copy)) as index:
             rows = index.execute("SELECT name, size, count FROM segment").fetchall()
         copy.unlink()
-        return {str((path.parent / name).relative_to(self.path)): (size, count) for name, size, count in rows}
+        return {name: (size, count) for name, size, count in rows}
 
     def _event(self, row: ModelRow) -> list[Any]:
         """Return flags, metadata and data as a segment stores them."""
