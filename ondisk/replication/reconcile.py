@@ -37,7 +37,6 @@ from ondisk.replication.records import Records
 from ondisk.replication.replica import ANSWER_BYTES, Replica, check_follows
 from ondisk.segments import generations, quarantine
 from ondisk.segments.facts import SAME_BYTES
-from ondisk.step import days_ago
 
 _WHY = "some of its data are deleted here, or the source has others in their place"
 _TOGETHER = 1_000  # data that are requested at once
@@ -132,12 +131,9 @@ def reconcile(
         last, session = now.offset, now.before.session
         if now.before.comparison is not None:
             first = now.before.comparison.done + 1
-    age = replicated.dataset.config.delete_age
     # A dry run must not promise to fetch a datum that the source cannot read.
     with compared(replicated, now.uuid, now.mode, first, last, on_range, is_exact=not yes) as found:
         found.pair()
-        if age is not None:
-            found.settle_old(days_ago(age))
         _check_readable(replicated.dataset._access, now, found)
         unwanted = _DELETED + _EXTRA * delete_extra
         result = _planned(now, last, found, unwanted)
@@ -145,7 +141,7 @@ def reconcile(
             step = _Steps(replicated, now, last, session, found, result)
             if not resumes:
                 step.begin()
-            changed = found.count(*unwanted, Differs.CHANGED, Differs.MOVED, Differs.MISSING, Differs.UNREAD)
+            changed = found.count(*unwanted, Differs.CHANGED, Differs.MISSING, Differs.UNREAD) + result.renumbered
             # Of mended data, replicas of this one have the same number, or request them again.
             step.run(unwanted, expires=resumes or not is_valid or changed > 0)
     return result
@@ -183,7 +179,7 @@ def _planned(now: Situation, last: int, found: Differences, unwanted: Sequence[D
     kept = [kind for kind in _EXTRA if kind not in unwanted]
     result = Reconciled(now.uuid, now.mode.value, offset=last)
     result.fetched = found.count(*WANTED) - found.count(Differs.UNREAD)
-    result.renumbered, result.replaced = found.count(Differs.MOVED), found.count(Differs.CHANGED)
+    result.renumbered, result.replaced = sum(map(len, found.pairs())), found.count(Differs.CHANGED)
     result.deleted, result.extra = found.count(*unwanted), found.count(*kept)
     result.kept, result.missing = found.count(*_KEPT), found.count(Differs.NEITHER, Differs.UNREAD)
     for shown, which in ((result.deletions, unwanted), (result.extras, kept)):
@@ -275,7 +271,7 @@ class _Steps:
             if self._has_copies(opened, segment):
                 with self._changing(opened) as transaction:
                     for seqs in _seqs_of(opened, segment):
-                        self._found.miss(seqs, Differs.DAMAGED)
+                        self._found.miss(seqs)
                     # `_fetch` counts all its data again, and only the damaged ones are to be counted.
                     self._result.fetched += count - transaction.sums_of(segment)[0]
                     self._remove(opened, transaction, segment)
@@ -288,7 +284,7 @@ class _Steps:
         for some in self._found.of(Differs.DAMAGED):
             rows = rows_in(opened, [each.seq for each in some])
             left = [row[-1] for snapshot, row in rows if snapshot.segment(row[1]).name == segment.name]
-            self._found.drop(left, Differs.DAMAGED)
+            self._found.drop(left)
 
     def _has_copies(self, opened: Access, segment: Segment) -> bool:
         """Return whether the source has all data of a segment, and a run that continues this one compares them."""
@@ -343,7 +339,7 @@ class _Steps:
                 del left[seq]
 
         self._each([*new], place)
-        self._found.miss(left.values(), Differs.MOVED)  # maintenance has removed them meanwhile: they are fetched
+        self._found.miss(left.values())  # maintenance has removed them meanwhile: they are fetched
 
     def _fetch(self) -> None:
         result, now = self._result, self._now
