@@ -135,7 +135,7 @@ def reconcile(
     with compared(replicated, now.uuid, now.mode, first, last, on_range, is_exact=not yes) as found:
         found.pair()
         _check_readable(replicated.dataset._access, now, found)
-        unwanted = _DELETED + _EXTRA * delete_extra
+        unwanted = (*_DELETED, *_EXTRA) if delete_extra else _DELETED
         result = _planned(now, last, found, unwanted)
         if yes:
             step = _Steps(replicated, now, last, session, found, result)
