@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ondisk.index.connection import Connection
 from ondisk.index.snapshot import Row, Snapshot
 from ondisk.matcher import Everything
 
@@ -34,7 +34,7 @@ def new_session() -> int:
     return int.from_bytes(os.urandom(8)) >> 1
 
 
-def note_session(connection: Connection, session: int, first: int, now: int) -> None:
+def note_session(connection: sqlite3.Connection, session: int, first: int, now: int) -> None:
     """Record that a session gives out numbers from `first` on; once a day, if no other session has since.
 
     Args:
@@ -47,7 +47,7 @@ def note_session(connection: Connection, session: int, first: int, now: int) -> 
     )
 
 
-def begin_session_at(connection: Connection, number: int, now: int) -> None:
+def begin_session_at(connection: sqlite3.Connection, number: int, now: int) -> None:
     """Record another session for a number that was given out already: tokens that have reached it are not of this one.
 
     Args:

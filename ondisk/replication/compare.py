@@ -46,8 +46,6 @@ class Differs(IntEnum):
     """The replica lacks it, and the source cannot read it."""
     OUTDATED = 2
     """The replica has removed it because of its own `delete_age`."""
-    MOVED = 3
-    """Both have it, under different numbers."""
     CHANGED = 4
     """Both have a datum under its number, with other bytes."""
     DAMAGED = 5
@@ -130,30 +128,31 @@ def situation(replicated: Replica) -> Situation:
 class Differences:
     """The data that a comparison has found to differ.
 
-    theirs, mine  what was listed of the source and of the replica: number, reftime, digest. The digest is empty if the
-                  datum cannot be read, and NULL if only numbers are compared
-    difference    what differs: `seq` is the number at the source; at the replica, if only that has the datum. `here` is
-                  the number at the replica of a datum that has another one there
+    theirs      what the source has, and the replica lacks: number, reftime, digest, and how it differs
+    mine        what the replica has, as well: what both have under one number is here
+    pair        the numbers at the source and here of data that both have under different ones
+    difference  `theirs` and `mine` together
+
+    A digest is empty if the datum cannot be read, and NULL if only numbers are compared.
     """
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        for each in ("theirs", "mine"):
-            self._db.execute(f"CREATE TABLE {each} (seq INTEGER PRIMARY KEY, reftime INTEGER, digest BLOB)")
-        self._db.execute(
-            "CREATE TABLE difference (seq INTEGER, kind INTEGER, reftime INTEGER, digest BLOB, here INTEGER UNIQUE,"
-            " PRIMARY KEY (seq, kind)) WITHOUT ROWID"
-        )
+        columns = "(seq INTEGER PRIMARY KEY, reftime INTEGER, digest BLOB, kind INTEGER NOT NULL DEFAULT"
+        self._db.execute(f"CREATE TABLE theirs {columns} {Differs.MISSING:d})")
+        self._db.execute(f"CREATE TABLE mine {columns} {Differs.EXTRA:d})")
+        self._db.execute("CREATE TABLE pair (seq INTEGER PRIMARY KEY, here INTEGER NOT NULL UNIQUE)")
+        self._db.execute("CREATE VIEW difference AS SELECT * FROM theirs UNION ALL SELECT * FROM mine")
 
     def close(self) -> None:
         self._db.close()
 
     def list_data(self, side: str, data: Iterable[tuple[int, int, bytes | None]]) -> None:
         """Add data of one side, which may be equal."""
-        self._db.executemany(f"INSERT INTO {side} VALUES (?, ?, ?)", data)
+        self._db.executemany(f"INSERT INTO {side} (seq, reftime, digest) VALUES (?, ?, ?)", data)
 
     def drop_equal(self) -> None:
-        """Remove the data that are equal, under the same number, from what was listed."""
+        """Remove the data that are equal under the same number."""
         self._db.execute(
             "CREATE TEMP TABLE equal AS SELECT seq FROM theirs JOIN mine USING (seq)"
             " WHERE theirs.digest IS mine.digest AND theirs.digest IS NOT x''"
@@ -162,107 +161,86 @@ class Differences:
             self._db.execute(f"DELETE FROM {each} WHERE seq IN (SELECT seq FROM equal)")
         self._db.execute("DROP TABLE equal")
 
-    def classify(self, *, same_numbers: bool) -> None:
-        """Find out how the data that were listed differ, as far as both lists say it.
-
-        Args:
-            same_numbers: the same number is the same datum on both sides. Otherwise numbers mean nothing.
-        """
-        both = "seq IN (SELECT seq FROM mine)" if same_numbers else "false"
+    def join_numbers(self) -> None:
+        """Find out how the data that both sides have under one number differ: they are the same datum."""
         self._db.execute(
-            f"INSERT INTO difference SELECT seq, iif(digest = x'', {Differs.UNREAD:d}, {Differs.MISSING:d}), reftime,"
-            f" digest, NULL FROM theirs WHERE NOT {both}"
-        )
-        kinds = (
-            f"CASE WHEN theirs.seq IS NULL THEN {Differs.EXTRA:d}"
+            "UPDATE mine SET kind = CASE"
             f" WHEN theirs.digest = x'' THEN iif(mine.digest = x'', {Differs.NEITHER:d}, {Differs.UNREADABLE:d})"
             f" ELSE iif(mine.digest = x'', {Differs.DAMAGED:d}, {Differs.CHANGED:d}) END"
+            " FROM theirs WHERE theirs.seq = mine.seq"
         )
+        self._db.execute("DELETE FROM theirs WHERE seq IN (SELECT seq FROM mine)")
+
+    def settle(self, kinds: Iterable[tuple[int, Differs]]) -> None:
+        """Record why only the replica has data: number and kind."""
+        self._db.executemany("UPDATE mine SET kind = ? WHERE seq = ?", ((int(kind), seq) for seq, kind in kinds))
+
+    def settle_missing(self, oldest: int) -> None:
+        """Find out which of the data that the replica lacks are older than a time, or cannot be read at the source.
+
+        Data that were compared by their numbers only are neither.
+        """
         self._db.execute(
-            f"INSERT INTO difference SELECT mine.seq, {kinds}, mine.reftime, mine.digest, NULL FROM mine"
-            f" LEFT JOIN theirs ON mine.seq = theirs.seq AND {same_numbers:d}"
+            f"UPDATE theirs SET kind = iif(reftime < ?1, {Differs.OUTDATED:d}, {Differs.UNREAD:d})"
+            " WHERE digest IS NOT NULL AND (reftime < ?1 OR digest = x'')",
+            (oldest,),
         )
-        for each in ("theirs", "mine"):
-            self._db.execute(f"DROP TABLE {each}")
 
-    def settle(self, old: Differs, kinds: Iterable[tuple[int, Differs]]) -> None:
-        """Record how data differ of which less was known: number and kind."""
-        sql = f"UPDATE difference SET kind = ? WHERE seq = ? AND kind = {old:d}"
-        self._db.executemany(sql, ((int(kind), seq) for seq, kind in kinds))
-
-    def describe(self, kind: Differs, entries: Iterable[tuple[int, int, bytes | None]]) -> None:
+    def describe(self, side: str, data: Iterable[tuple[int, int, bytes | None]]) -> None:
         """Add reftimes and digests to data that were listed as numbers; ignore others."""
-        sql = f"UPDATE difference SET reftime = ?, digest = ? WHERE seq = ? AND kind = {kind:d}"
-        self._db.executemany(sql, ((reftime, digest, seq) for seq, reftime, digest in entries))
-
-    def settle_unread(self) -> None:
-        """Find the data among the missing ones that the source cannot read."""
-        where = f"kind = {Differs.MISSING:d} AND digest = x''"
-        self._db.execute(f"UPDATE difference SET kind = {Differs.UNREAD:d} WHERE {where}")
-
-    def settle_old(self, oldest: int) -> None:
-        """Find the data among the missing ones that are older than a time, as far as their reftimes are known."""
-        where = f"kind IN ({Differs.MISSING:d}, {Differs.UNREAD:d}) AND digest IS NOT NULL AND reftime < ?"
-        self._db.execute(f"UPDATE difference SET kind = {Differs.OUTDATED:d} WHERE {where}", (oldest,))
+        rows = ((reftime, digest, seq) for seq, reftime, digest in data)
+        self._db.executemany(f"UPDATE {side} SET reftime = ?, digest = ? WHERE seq = ?", rows)
 
     def pair(self) -> None:
         """Find the data that are equal, and have different numbers: each at most once, lower numbers first."""
-        free = "SELECT seq, kind, digest, row_number() OVER (PARTITION BY digest ORDER BY seq) AS at FROM difference"
-        free += " WHERE digest != x'' AND kind IN"
+        numbered = "SELECT seq, digest, row_number() OVER (PARTITION BY digest ORDER BY seq) AS at FROM"
+        free = f"kind IN ({Differs.EXTRA:d}, {Differs.GONE:d})"
         self._db.execute(
-            "CREATE TEMP TABLE pair AS SELECT theirs.seq, mine.seq AS here, mine.kind"
-            f" FROM ({free} ({Differs.MISSING:d})) theirs"
-            f" JOIN ({free} ({Differs.EXTRA:d}, {Differs.GONE:d})) mine USING (digest, at)"
+            f"INSERT INTO pair SELECT t.seq, m.seq FROM ({numbered} theirs WHERE digest != x'') t"
+            f" JOIN ({numbered} mine WHERE digest != x'' AND {free}) m USING (digest, at)"
         )
-        self._db.execute("DELETE FROM difference WHERE (seq, kind) IN (SELECT here, kind FROM pair)")
-        self._db.execute(
-            f"UPDATE difference SET kind = {Differs.MOVED:d}, here = pair.here FROM pair"
-            f" WHERE difference.seq = pair.seq AND difference.kind = {Differs.MISSING:d}"
-        )
-        self._db.execute("DROP TABLE pair")
+        for side, column in (("theirs", "seq"), ("mine", "here")):
+            self._db.execute(f"DELETE FROM {side} WHERE seq IN (SELECT {column} FROM pair)")
 
     def pairs(self) -> Iterator[list[tuple[int, int]]]:
-        """Yield the data that have moved, some at a time: number at the source, number here."""
-        for rows in self._rows("seq, here", [Differs.MOVED]):
-            yield [(seq, here) for seq, here in rows]
+        """Yield the data that are equal and have different numbers, some at a time: number there, number here."""
+        yield from self._pages("SELECT seq, here FROM pair WHERE true")
 
     def move(self, numbers: Iterable[tuple[int, int]]) -> None:
-        """Record that data which have moved have other numbers here: new and old one of each."""
-        self._db.executemany("UPDATE difference SET here = ? WHERE here = ?", numbers)
+        """Record that data of pairs have other numbers here: new and old one of each."""
+        self._db.executemany("UPDATE pair SET here = ? WHERE here = ?", numbers)
 
-    def miss(self, seqs: Iterable[int], old: Differs) -> None:
-        """Record that the replica lacks data now; of some of them it is known how they differed."""
-        rows = [(seq,) for seq in seqs]
-        self._db.executemany(f"DELETE FROM difference WHERE seq = ? AND kind = {old:d}", rows)
-        self._db.executemany(f"INSERT OR IGNORE INTO difference VALUES (?, {Differs.MISSING:d}, 0, NULL, NULL)", rows)
+    def miss(self, seqs: Iterable[int]) -> None:
+        """Record that the replica lacks data now which it had."""
+        self.drop(seqs := [*seqs])
+        self._db.executemany("INSERT OR IGNORE INTO theirs (seq, reftime) VALUES (?, 0)", ((seq,) for seq in seqs))
 
-    def drop(self, seqs: Iterable[int], kind: Differs) -> None:
-        sql = f"DELETE FROM difference WHERE seq = ? AND kind = {kind:d}"
-        self._db.executemany(sql, ((seq,) for seq in seqs))
+    def drop(self, seqs: Iterable[int]) -> None:
+        """Forget how damaged data of the replica differ."""
+        where = f"seq = ? AND kind = {Differs.DAMAGED:d}"
+        self._db.executemany(f"DELETE FROM mine WHERE {where}", ((seq,) for seq in seqs))
 
     def of(self, *kinds: Differs) -> Iterator[list[Entry]]:
         """Yield the data that differ in some ways, in the order of their numbers, some at a time.
 
         The digest of a datum is that of the replica; if only the source has it, that of the source.
         """
-        for rows in self._rows("seq, reftime, ifnull(digest, x'')", kinds):
+        for rows in self._pages(f"SELECT seq, reftime, ifnull(digest, x'') FROM difference WHERE {_in(kinds)}"):
             yield [Entry(*row) for row in rows]
 
     def count(self, *kinds: Differs) -> int:
-        ((count,),) = self._db.execute(f"SELECT count(*) FROM difference WHERE kind IN ({_listed(kinds)})")
+        ((count,),) = self._db.execute(f"SELECT count(*) FROM difference WHERE {_in(kinds)}")
         return int(count)
 
     def has(self, seqs: Sequence[int], *kinds: Differs) -> bool:
         """Return whether one of some numbers is that of a datum which differs in some ways."""
-        where = f"seq IN (SELECT value FROM json_each(?)) AND kind IN ({_listed(kinds)})"
-        sql = f"SELECT 1 FROM difference WHERE {where} LIMIT 1"
+        sql = f"SELECT 1 FROM difference WHERE seq IN (SELECT value FROM json_each(?)) AND {_in(kinds)} LIMIT 1"
         return bool(self._db.execute(sql, (json.dumps([*seqs]),)).fetchall())
 
-    def _rows(self, columns: str, kinds: Sequence[Differs]) -> Iterator[list[tuple[Any, ...]]]:
+    def _pages(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield the rows of a query, which begin with a number, in the order of these."""
         after = 0
-        where = f"seq > ? AND kind IN ({_listed(kinds)})"
-        sql = f"SELECT {columns} FROM difference WHERE {where} ORDER BY seq LIMIT {_SOME}"
-        while some := self._db.execute(sql, (after,)).fetchall():
+        while some := self._db.execute(f"{sql} AND seq > ? ORDER BY seq LIMIT {_SOME}", (after,)).fetchall():
             yield some
             after = some[-1][0]
 
@@ -294,16 +272,17 @@ def compared(
         else:
             mine = partial(contents_of, access)
             _list_ranges(partial(_answer, source.contents, uuid), mine, first, last, OWN, found, on_range)
-            # Numbers that the source has not given out, and the replica's own.
-            found.list_data("mine", _listed_in(mine, last + 1 if mode is Mode.FOREIGN else OWN, 2 * OWN - 1))
-        found.classify(same_numbers=mode is not Mode.FOREIGN)
+            # Numbers that the source had not given out, and the replica's own.
+            found.list_data("mine", _listed_in(mine, last + 1, 2 * OWN - 1))
         if mode is Mode.EXPIRED:
             for some in found.of(Differs.EXTRA):
-                found.describe(Differs.EXTRA, reftimes_at(access, [each.seq for each in some]))
+                found.describe("mine", reftimes_at(access, [each.seq for each in some]))
         if mode is not Mode.FOREIGN:
+            found.join_numbers()
             find_reasons(source, found, last)
         if mode is Mode.EXPIRED and (is_exact or found.count(Differs.GONE)):
             _add_digests(access, source, uuid, last, found)
+        found.settle_missing(_oldest(replicated.dataset.config))
         yield found
 
 
@@ -361,16 +340,12 @@ def find_reasons(source: Source, found: Differences, offset: int) -> None:
     Args:
         offset: the replica has applied all deletions up to this number.
     """
-    delete_age = DatasetConfig.from_toml(source.describe().config).delete_age
-    oldest = INTEGER_MIN if delete_age is None else days_ago(delete_age)
+    oldest = _oldest(DatasetConfig.from_toml(source.describe().config))
     for some in found.of(Differs.EXTRA):
         asked = [each for each in some if each.seq < OWN]
         removed = source.removed([each.seq for each in asked])
         notes = {target: (number, kind) for target, number, kind in removed.notes}
-        found.settle(
-            Differs.EXTRA,
-            [(each.seq, _reason(each, notes.get(each.seq), removed, offset, oldest)) for each in asked],
-        )
+        found.settle((each.seq, _reason(each, notes.get(each.seq), removed, offset, oldest)) for each in asked)
 
 
 def _reason(entry: Entry, note: tuple[int, Kind] | None, removed: Removed, offset: int, oldest: int) -> Differs:
@@ -385,19 +360,23 @@ def _reason(entry: Entry, note: tuple[int, Kind] | None, removed: Removed, offse
     return Differs.UNKNOWN if removed.is_partial or entry.seq > removed.expired else Differs.GONE
 
 
+def _oldest(config: DatasetConfig) -> int:
+    """Return the time before which a dataset removes data."""
+    return INTEGER_MIN if config.delete_age is None else days_ago(config.delete_age)
+
+
 def _add_digests(access: Access, source: Source, uuid: str, last: int, found: Differences) -> None:
     """Add digests to the data that were compared by numbers: some may be equal and have different numbers."""
     for some in found.of(Differs.GONE):
-        found.describe(Differs.GONE, entries_at(access, [each.seq for each in some]))
+        found.describe("mine", entries_at(access, [each.seq for each in some]))
     reached = 0
     for some in found.of(Differs.MISSING):
         for each in some:
             if each.seq > reached:
                 there = _answer(source.contents, uuid, each.seq, last, listed=True)
-                found.describe(Differs.MISSING, there.data)
+                found.describe("theirs", there.data)
                 reached = there.last
-    found.settle_unread()
 
 
-def _listed(kinds: Iterable[Differs]) -> str:
-    return ", ".join(str(int(kind)) for kind in kinds)
+def _in(kinds: Iterable[Differs]) -> str:
+    return f"kind IN ({', '.join(str(int(kind)) for kind in kinds)})"

@@ -36,7 +36,6 @@ from ondisk.replication.records import Records
 from ondisk.replication.replica import ANSWER_BYTES, Replica, check_follows
 from ondisk.segments import generations, quarantine
 from ondisk.segments.facts import SAME_BYTES
-from ondisk.step import days_ago
 
 _WHY = "some of its data are deleted here, or the source has others in their place"
 _TOGETHER = 1_000  # data that are requested at once
@@ -131,20 +130,17 @@ def reconcile(
         last, session = now.offset, now.before.session
         if now.before.comparison is not None:
             first = now.before.comparison.done + 1
-    age = replicated.dataset.config.delete_age
     # A dry run must not promise to fetch a datum that the source cannot read.
     with compared(replicated, now.uuid, now.mode, first, last, on_range, is_exact=not yes) as found:
         found.pair()
-        if age is not None:
-            found.settle_old(days_ago(age))
         _check_readable(replicated.dataset._access, now, found)
-        unwanted = _DELETED + _EXTRA * delete_extra
+        unwanted = (*_DELETED, *_EXTRA) if delete_extra else _DELETED
         result = _planned(now, last, found, unwanted)
         if yes:
             step = _Steps(replicated, now, last, session, found, result)
             if not resumes:
                 step.begin()
-            changed = found.count(*unwanted, Differs.CHANGED, Differs.MOVED, Differs.MISSING, Differs.UNREAD)
+            changed = found.count(*unwanted, Differs.CHANGED, Differs.MISSING, Differs.UNREAD) + result.renumbered
             # Of mended data, replicas of this one have the same number, or request them again.
             step.run(unwanted, expires=resumes or not is_valid or changed > 0)
     return result
@@ -180,7 +176,7 @@ def _planned(now: Situation, last: int, found: Differences, unwanted: Sequence[D
     kept = [kind for kind in _EXTRA if kind not in unwanted]
     result = Reconciled(now.uuid, now.mode.value, offset=last)
     result.fetched = found.count(*WANTED) - found.count(Differs.UNREAD)
-    result.renumbered, result.replaced = found.count(Differs.MOVED), found.count(Differs.CHANGED)
+    result.renumbered, result.replaced = sum(map(len, found.pairs())), found.count(Differs.CHANGED)
     result.deleted, result.extra = found.count(*unwanted), found.count(*kept)
     result.kept, result.missing = found.count(*_KEPT), found.count(Differs.NEITHER, Differs.UNREAD)
     for shown, which in ((result.deletions, unwanted), (result.extras, kept)):
@@ -270,7 +266,7 @@ class _Steps:
             if self._has_copies(segment):
                 with self._changing() as transaction:
                     for seqs in _seqs_of(access, segment):
-                        self._found.miss(seqs, Differs.DAMAGED)
+                        self._found.miss(seqs)
                     # `_fetch` counts all its data again, and only the damaged ones are to be counted.
                     self._result.fetched += count - transaction.sums_of(segment)[0]
                     self._remove(transaction, segment)
@@ -283,7 +279,7 @@ class _Steps:
         for some in self._found.of(Differs.DAMAGED):
             rows = rows_in(access, [each.seq for each in some])
             left = [row[-1] for snapshot, row in rows if snapshot.segment(row[1]).name == segment.name]
-            self._found.drop(left, Differs.DAMAGED)
+            self._found.drop(left)
 
     def _has_copies(self, segment: Segment) -> bool:
         """Return whether the source has all data of a segment, and a run that continues this one compares them."""
@@ -339,7 +335,7 @@ class _Steps:
                 del left[seq]
 
         self._each([*new], place)
-        self._found.miss(left.values(), Differs.MOVED)  # maintenance has removed them meanwhile: they are fetched
+        self._found.miss(left.values())  # maintenance has removed them meanwhile: they are fetched
 
     def _fetch(self) -> None:
         result, now = self._result, self._now

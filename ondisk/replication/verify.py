@@ -9,7 +9,7 @@ from ondisk.index.replica import Mode
 from ondisk.replication.compare import Differences, Differs, OnRange, compared, situation
 from ondisk.replication.replica import Replica
 from ondisk.replication.source import replicate_command
-from ondisk.step import Step, days_ago, runs_of
+from ondisk.step import Step, runs_of
 
 _SHOWN = 100
 _KINDS = {
@@ -109,8 +109,6 @@ def verify(replica: Replica, *, on_range: OnRange = lambda _done, _left: None) -
     config = replica.dataset.config
     verified = Verified(now.uuid, now.offset, max(0, now.last - now.offset))
     with compared(replica, now.uuid, Mode.VALID, 1, now.offset, on_range) as found:
-        if config.delete_age is not None:
-            found.settle_old(days_ago(config.delete_age))
         _add(verified, found, Step.DAILY if config.is_sequence else config.step)
     return verified
 

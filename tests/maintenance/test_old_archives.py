@@ -26,7 +26,7 @@ from ondisk.maintenance.old_archives import Fault, Known, Summary, away, faults
 from ondisk.maintenance.states import State
 from ondisk.segments import places
 from ondisk.step import Interval
-from ondisk.testing import crashes
+from kit import crashes
 
 
 def answers(path: Path) -> list[list[Any]]:
