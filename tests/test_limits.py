@@ -13,7 +13,7 @@ import ondisk
 from ondisk import config, datum, frame
 from ondisk.cli import append as command
 from ondisk.cli import plot
-from ondisk.dataset import append, layout, summaries
+from ondisk.dataset import append, layout
 from ondisk.files import names, walk
 from ondisk.filesystem import directory
 from ondisk.formats import base, blob, vm2
@@ -57,7 +57,6 @@ FIGURES = {
     "the path of an appended file": [walk.LONGEST],
     "a part of the name of an exported file": [names._LONGEST_PART],
     "groups in a plot": [plot.MOST],
-    "the summary of an offline archive": [summaries._LONGEST],
     "a batch of an append": [base.BATCH_SIZE, base.BATCH_BYTES],
     "a block of LZ4": [blocks.MAX_BLOCK_SIZE, 4 * MIB],
     "LZ4 frames and blocks of fewer than 32 bytes each": [blocks._MANY],

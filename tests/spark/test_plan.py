@@ -24,14 +24,13 @@ from worlds import lose_index
 import ondisk
 from ondisk import Datum
 from ondisk.datum import microseconds
-from ondisk.errors import NeedsCheck, OndiskError, StateError
+from ondisk.errors import OndiskError, StateError
 from ondisk.index.connection import connect_to_read
-from ondisk.maintenance import archive
 from ondisk.matcher import Everything
 from ondisk.replication import Replica
 from ondisk.spark import plan as planning
 from ondisk.spark.columns import columns_of, schema_of
-from ondisk.spark.plan import Limits, index_state, partitions_of
+from ondisk.spark.plan import Limits, index_state
 from ondisk.spark.read import opened, read_later
 from ondisk.spark.source import plan
 
@@ -192,21 +191,6 @@ def test_nothing_is_no_partition(create):
     assert planned(dataset) == []
     dataset.append([datum(0, 1)])
     assert planned(dataset, dataset.fields.station == 2) == []
-
-
-def test_what_is_said_of_an_archive_that_lost_its_index_mends_it(create):
-    dataset = create(**BASE, format="jsonl")
-    dataset.append([datum(hour, 1) for hour in range(48)])
-    dataset.archive("2026/11-20.jsonl")
-    dataset.close()
-    other = (dataset.path / ".archive/last").rename(dataset.path / ".archive/old")
-    lose_index(other)
-    with pytest.raises(NeedsCheck) as caught:
-        planned(dataset)
-    assert f"`ondisk fix {other} --yes`" in caught.value.hint
-    with ondisk.open(other) as archive:
-        archive.fix()
-    assert len(rows(planned(dataset), dataset.config)) == 48
 
 
 def test_only_segments_of_the_asked_time_are_planned(create, many):
@@ -412,38 +396,10 @@ def test_planning_opens_no_segment(create):
     assert len(rows(partitions, dataset.config, data=False)) == 1
 
 
-def test_archives_are_planned_with_what_main_does_not_hold(create):
+def test_archives_are_planned_with_the_rest(create):
     dataset = create(**BASE, format="jsonl")
     dataset.append([datum(hour, 1) for hour in range(72)])
     dataset.archive("2026/11-20.jsonl")
     got = rows(planned(dataset), dataset.config)
     assert same(got, expected(dataset))
     assert len(got) == 72
-    last = Archives(dataset._access).last().current()
-    with last.index.snapshot() as snapshot:
-        state = index_state(last, snapshot, Everything())
-        assert sum(partition.count for partition in partitions_of(state, snapshot, Everything(), data=True)) == 24
-
-
-def test_data_that_a_killed_archive_has_moved_are_not_missed(create, monkeypatch):
-    """The next opening drops them from their segment, which stays since data were appended to it meanwhile."""
-    monkeypatch.setattr(planning, "SMALL", 5)
-    dataset = create(**BASE, format="jsonl")
-    dataset.append([datum(hour, 1) for hour in range(24)])
-    partitions, then = planned(dataset), expected(dataset)
-    path = dataset.path
-
-    def killed(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(archive, "_drop", killed)
-    with pytest.raises(KeyboardInterrupt):
-        dataset.archive("2026/11-20.jsonl")
-    monkeypatch.undo()
-    dataset.append([datum(hour, 2) for hour in (3, 5)])
-    dataset.close()
-    with ondisk.open(path) as dataset:
-        assert {each.location.segment.count("last") for each in dataset.query()} == {0, 1}
-        got, failed = what_is_left(partitions, dataset.config)
-        assert failed
-        assert not Counter(map(repr, got)) - Counter(map(repr, then))

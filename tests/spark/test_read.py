@@ -230,14 +230,11 @@ def test_data_of_vm2_are_bytes(spark, create):
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("archived", [False, True])
-def test_an_index_that_was_lost_gives_no_answer_until_it_is_built_anew(spark, create, archived):
+def test_an_index_that_was_lost_gives_no_answer_until_it_is_built_anew(spark, create):
     dataset = create(**CONFIG)
     dataset.append([Datum(T, {"station": 1}, {})])
-    if archived:
-        dataset.archive("2026/11-20.seg")
     dataset.close()
-    for path in dataset.path.glob(".archive/last/index.sqlite*" if archived else "index.sqlite*"):
+    for path in dataset.path.glob("index.sqlite*"):
         path.unlink()
     with ondisk.open(dataset.path, read_only=True) as dataset:
         for ask in (load(spark, dataset).count, lambda: dataset.index_frame(spark)):
