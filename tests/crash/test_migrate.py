@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -129,7 +130,9 @@ def check_migrated(run: Run, format: str) -> None:
 
 @pytest.mark.parametrize("format", ["seg lz4", "vm2", "revision 1", "revision 5"])
 def test_all_new_names_are_after_syncs(format: str, tmp_path: Path) -> None:
-    assert check_order(bench(tmp_path, format).recorded().calls) >= 2
+    calls = bench(tmp_path, format).recorded().calls
+    # The copy of the index of an archive is never anything but a copy.
+    assert check_order([each for each in calls if not re.search(r"/\.archive/.*\.index\.sqlite\.new", each)]) >= 2
 
 
 def test_after_a_kill_the_index_gets_its_name_behind_the_removal_of_the_old_log(tmp_path: Path) -> None:
