@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -47,7 +48,7 @@ def note_session(connection: Connection, session: int, first: int, now: int) -> 
     )
 
 
-def begin_session_at(connection: Connection, number: int, now: int) -> None:
+def begin_session_at(connection: sqlite3.Connection, number: int, now: int) -> None:
     """Record another session for a number that was given out already: tokens that have reached it are not of this one.
 
     Args:

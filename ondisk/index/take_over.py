@@ -259,7 +259,7 @@ class TakeOver:
                 f"{self._directory.path / place} has data with numbers that the source has used", hint=hint
             )
         self._seq += 1
-        return self._seq
+        return int(self._seq)
 
     def _leave_out(self, segment: int, count: int, size: int, copies: Copies = Copies.NONE) -> None:
         """Count data without rows as deleted from their segment, whose sums are made again."""
