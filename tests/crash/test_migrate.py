@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -14,6 +15,7 @@ from revision_5 import EXPECTED, old
 
 import ondisk
 from ondisk.config import DatasetConfig
+from ondisk.datum import Datum
 from ondisk.errors import DiskFull, NeedsMigration
 from ondisk.maintenance.migrate import Migration
 
@@ -76,7 +78,7 @@ def look(path: Path, format: str) -> Migration | None:
     plan = ondisk.migrate(path, dry_run=True)
     try:
         with ondisk.open(path, read_only=True) as dataset:
-            found = lines_of(dataset)
+            found = lines_of(dataset) if format in CONFIGS or format == "revision 1" else values_of(dataset)
     except NeedsMigration:
         assert plan.revision[0] == REVISIONS[format]
     else:
@@ -84,12 +86,16 @@ def look(path: Path, format: str) -> Migration | None:
     return plan if plan.is_needed else None
 
 
+def values_of(dataset: ondisk.Dataset) -> list[bytes]:
+    return sorted(str(each.metadata["value"]).encode() for each in dataset.query())
+
+
 def end(format: str) -> list[bytes]:
     """Return what a dataset holds before and after."""
     if format in CONFIGS:
         return STORY.end
     if format == "revision 5":
-        return sorted(b'{"n":%d}' % values["value"] for _, values, _ in EXPECTED["archived"])
+        return sorted(str(values["value"]).encode() for _, values, _ in EXPECTED["archived"])
     return sorted(each["data"].encode() for each in json.loads((GOLDEN / "expected.json").read_text()))
 
 
@@ -111,7 +117,10 @@ def check_migrated(run: Run, format: str) -> None:
     check_index(run.path)
     with ondisk.open(run.path) as dataset:
         assert not dataset.needs_check
-        dataset.append([datum_of(LATER, dataset.config.format)])
+        later = datum_of(LATER, dataset.config.format)
+        if format == "revision 5":
+            later = Datum(later.reftime, {"station": "z", "value": 1}, {"n": 1})
+        assert dataset.append([later]).imported == 1
         assert len(list(dataset.query())) == dataset.summary().count == len(end(format)) + 1
     check_index(run.path)
     for place in (run.path, *run.path.glob(".archive/*/")):
@@ -121,7 +130,9 @@ def check_migrated(run: Run, format: str) -> None:
 
 @pytest.mark.parametrize("format", ["seg lz4", "vm2", "revision 1", "revision 5"])
 def test_all_new_names_are_after_syncs(format: str, tmp_path: Path) -> None:
-    assert check_order(bench(tmp_path, format).recorded().calls) >= 2
+    calls = bench(tmp_path, format).recorded().calls
+    # The copy of the index of an archive is never anything but a copy.
+    assert check_order([each for each in calls if not re.search(r"/\.archive/.*\.index\.sqlite\.new", each)]) >= 2
 
 
 def test_after_a_kill_the_index_gets_its_name_behind_the_removal_of_the_old_log(tmp_path: Path) -> None:

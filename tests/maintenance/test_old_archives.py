@@ -31,7 +31,8 @@ from kit import crashes
 
 def answers(path: Path) -> list[list[Any]]:
     with ondisk.open(path, read_only=True) as dataset:
-        return [[each.reftime.isoformat(), dict(each.metadata), each.location.segment] for each in dataset.query()]
+        found = [(each, each.location) for each in dataset.query()]
+    return [[each.reftime.isoformat(), dict(each.metadata), at.segment] for each, at in found if at is not None]
 
 
 def unordered(found: list[list[Any]]) -> list[list[Any]]:
@@ -531,7 +532,7 @@ def answers_without(path: Path, field: str) -> list[list[Any]]:
 
 
 EVERY = int(os.environ.get("ONDISK_EVERY", "6"))  # 1 for all calls that change the disk
-KILLED: dict[str, tuple[str, dict[str, list[str]]]] = {
+KILLED: dict[str, tuple[str, dict[str, Any]]] = {
     "duplicates": ("twice-yes", {}),
     "other numbers, two archives": ("foreign", {}),
     "offline": ("offline", {}),
