@@ -260,7 +260,7 @@ Step = (
     | Import | Pull | Reconcile | Heal | Consume | LoseIndex | LoseSegment | MakeForeign | LetAge | LetArchive
     | LeaveOut | BackUp
 )  # fmt: skip
-VERBS = Repack | Fix | Archive | Unarchive
+VERBS = Repack | Fix | Archive | Unarchive | RenameArchive
 """Those that a crash may leave half done, and that are done again."""
 
 MISSING = [b"a segment is missing"]
@@ -485,7 +485,10 @@ def carry_out(dataset: Dataset, step: Step) -> None:
         case Unarchive(days):
             move(dataset, dataset.unarchive, days)
         case RenameArchive(name):
-            (dataset.path / ".archive" / "last").rename(dataset.path / ".archive" / name)
+            if not (dataset.path / ".archive" / name).exists():
+                dataset.rename_archive("last", name)
+            else:  # a crash came between the rename and the commit, or after it
+                dataset.fix()
         case Quarantine(act, name):
             with_quarantine(dataset, act, name)
         case BackUp(target, keep):
@@ -649,12 +652,9 @@ def left_behind(path: Path) -> list[str]:
 
 
 def kept(path: Path) -> list[quarantine.Item]:
-    """Return what is in quarantine, of a dataset and its archives."""
-    found: list[quarantine.Item] = []
-    for part in (path, *path.glob(".archive/*/")):
-        with Directory.open(part) as directory:
-            found += quarantine.items(directory)
-    return found
+    """Return what is in quarantine."""
+    with Directory.open(path) as directory:
+        return [*quarantine.items(directory)]
 
 
 @contextlib.contextmanager
