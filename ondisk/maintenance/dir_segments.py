@@ -151,6 +151,8 @@ class DirSegments(SegmentKind):
             interval = segment_rows.interval_of(snapshot, segment)
         new = there or Segment(transaction.take_generation(), name, segment.format, End())
         end, committed = (None, None) if there is None else (new.end, access.committed(new))
+        if there is None:
+            writer.clear(name, new.id)  # what a killed move has left
         start = writer.start(name, end, committed, trusted=False)
         first = start.laid.end.length
         numbers: list[tuple[int, int]] = []

@@ -11,7 +11,15 @@ from typing import TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.position import begin_again, leave_removed
-from ondisk.errors import AuthenticationFailed, DiskFull, IndexCorrupt, IntegrityError, OndiskError, SegmentMissing
+from ondisk.errors import (
+    AuthenticationFailed,
+    DiskFull,
+    IndexCorrupt,
+    IntegrityError,
+    OndiskError,
+    SegmentMissing,
+    command,
+)
 from ondisk.filesystem import ReadableFile
 from ondisk.index import Segment
 from ondisk.maintenance import abandoned_jobs, quarantine, replaced
@@ -23,6 +31,7 @@ from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.promised import moved_position, promised
 from ondisk.maintenance.rewrite import Written
+from ondisk.maintenance.second_copy import copy_left
 from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, readable
 from ondisk.maintenance.trim_deletions import trim_deletions
 from ondisk.segments.facts import changed
@@ -130,7 +139,11 @@ def _repack(
     """Repack all segments that need it; add errors at single segments to `errors`."""
     waiting = []
     for before in [*readable(inspection.diagnoses(_is_wanted), errors)]:
-        if _is_wanted(before):
+        copy = copy_left(access, before.segment) if State.MISSING in before.state else None
+        if copy is not None:
+            fix = command("fix", access.path, "--yes")
+            yield Done(before.segment, before.state, (*before.reasons, f"{copy} was a copy of it: run {fix}"))
+        elif _is_wanted(before):
             waiting.append(before)
         else:
             yield Done(before.segment, before.state, before.reasons)

@@ -135,7 +135,7 @@ class Rescan:
         """Return the result, with what the segment contains that is not in the index now."""
         all_reasons = [*diagnosis.reasons, *reasons]
         if self._copied is not None:
-            all_reasons.append(f"{self._copied} has the same bytes, so a repack removes this copy")
+            all_reasons.append(f"{self._copied} has the same bytes: `ondisk repack --second-copies` removes this copy")
         if self._moved is not None:
             all_reasons.append(f"it is now {self._moved}")
         if self._is_read_again:

@@ -65,6 +65,16 @@ def lacks_other_copy(access: Access, segment: Segment) -> bool:
     return False
 
 
+def copy_left(access: Access, name: str) -> str | None:
+    """Return the name of a second copy of a segment that is missing: a fix reads the data there."""
+    for twin in twins(access.directory, name):
+        with access.current().index.snapshot() as snapshot:
+            found = snapshot.segment_named(twin)
+        if found is not None and found.copies is Copies.ALL and access.directory.stat(twin) is not None:
+            return twin
+    return None
+
+
 def unknown_twin(access: Access, name: str) -> str | None:
     """Return the name of a file that may be a copy of a segment: it has its name in another place, and no row."""
     for twin in twins(access.directory, name):

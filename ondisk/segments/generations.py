@@ -179,7 +179,8 @@ def mark_moved(directory: Directory, name: str, generation: int) -> None:
     """Say that a hidden generation is one of a segment that was moved to another folder."""
     mark = hidden(name, generation) + MOVED
     directory.discard(mark)
-    directory.create_file(mark).close()
+    with directory.create_file(mark) as file:
+        file.sync()
     directory.sync(parent_of(name))
 
 

@@ -56,7 +56,8 @@ class Place(NamedTuple):
         name: `.archive/NAME/`.
         identity: what the file on the dataset's disk says, or else the one in the folder; None without both.
         why_away: why its segments cannot be read; None if they can.
-        is_ours: the folder has an identity, so ondisk has moved segments there.
+        is_ours: the folder has the identity that the dataset's disk says. One that somebody has renamed or copied has
+            hidden files that the index knows by other names: until it has followed, nothing in it is cleaned up.
         renamed: the place that the folder is now, if somebody has renamed it; readers find its segments there.
     """
 
@@ -95,7 +96,7 @@ def place(directory: Directory, name: str) -> Place:
     inner, outer = _read(directory, f"{name}{PLACE}"), _read(directory, outside(name))
     known = outer or inner
     if outer is not None and outer.is_offline:
-        return Place(name, outer, "it is offline", inner is not None)
+        return Place(name, outer, "it is offline", is_ours=False)
     why = None
     if directory.stat(name.removesuffix("/")) is None:
         why = "its folder is not there: is a disk not mounted?"
@@ -107,7 +108,7 @@ def place(directory: Directory, name: str) -> Place:
         why = "an older state of it is in its place: was an old copy mounted?"
     if why is not None and outer is not None and (renamed := _renamed(directory, name, outer.id)) is not None:
         return Place(name, known, f"it was renamed to {renamed}", is_ours=False, renamed=renamed)
-    return Place(name, known, why, is_ours=inner is not None)
+    return Place(name, known, why, is_ours=inner is not None and outer is not None and inner.id == outer.id)
 
 
 def _renamed(directory: Directory, name: str, id_: str) -> str | None:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from .killed import Verb, append, archive, beside, repack, unarchive
+from .killed import Verb, archive, beside, repack, unarchive
 from .law import check_law, check_query, must, must_fail
 from .table import accident
 from .tools import cp, cp_p, lose_index, mounted_over, mv, overwrite, tool
@@ -428,7 +428,7 @@ def _(victim: Victim) -> None:
     victim.destroyed = {LATE}
 
 
-@accident("x-copied-back-and-fixed-then-the-archived-removed", fix=0, repack=0, maintain=0, **IN_ARCHIVE)
+@accident("x-copied-back-and-fixed-then-the-archived-removed", fix=0, repack=9, maintain=0, **IN_ARCHIVE)
 def _(victim: Victim) -> None:
     """When the fix compared them, the copy was a second one."""
     cp(victim.file(A), victim.path / victim.name(A))
@@ -436,7 +436,7 @@ def _(victim: Victim) -> None:
     remove(victim.file(A))
 
 
-@accident("x-copied-into-the-archive-and-fixed-then-the-other-removed", fix=0, repack=0, maintain=0, **IN_ARCHIVE)
+@accident("x-copied-into-the-archive-and-fixed-then-the-other-removed", fix=0, repack=9, maintain=0, **IN_ARCHIVE)
 def _(victim: Victim) -> None:
     cp(victim.path / victim.name(D), victim.file(D))
     victim.fix()
@@ -529,5 +529,5 @@ accident("19-archived-and-repacked-beside-a-reader-index-lost", **IN_DATASET, qu
     read_during(then(archive(A, B), lambda victim: victim.delete(GONE), repack))
 )
 accident("19-archived-back-and-extended-beside-a-reader-index-lost", **IN_DATASET, quiet=True)(
-    read_during(then(archive(A), unarchive(A), append(number_of(A, 1)), archive(A)))
+    read_during(then(archive(A), unarchive(A), lambda victim: victim.append(number_of(A, 1)), archive(A)))
 )

@@ -87,8 +87,7 @@ def test_every_verb_ends_with_a_result_or_an_error_of_ondisk(seed: int, template
 
 def edit(path: Path, chance: random.Random) -> str:
     """Write a value into one row, or remove the row."""
-    place = chance.choice([path, path, *path.glob(".archive/last")])
-    with closing(sqlite3.connect(place / INDEX, isolation_level=None)) as index:
+    with closing(sqlite3.connect(path / INDEX, isolation_level=None)) as index:
         tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
         full = [name for (name,) in index.execute(tables) if index.execute(f"SELECT count(*) FROM {name}") != (0,)]
         table = chance.choice(full)
@@ -103,7 +102,7 @@ def edit(path: Path, chance: random.Random) -> str:
             change = f'UPDATE {table} SET "{chance.choice(columns)}" = {chance.choice(VALUES)}'
         with contextlib.suppress(sqlite3.Error):  # the column is strict
             index.execute(f"{change} WHERE {where}", row)
-    return f"{place.name}: {change} WHERE {row}"
+    return f"{change} WHERE {row}"
 
 
 def files(path: Path) -> list[Path]:

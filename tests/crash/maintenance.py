@@ -20,7 +20,7 @@ from ondisk.index.tide import TIDE
 from ondisk.segments.generations import REPLACED
 
 from .killpoints import SYNCS, Bench, Run, synced_path
-from .recovery import LOST, check, check_answered, check_maintained, check_rebuilt, check_whole, make
+from .recovery import check, check_answered, check_maintained, check_rebuilt, check_whole, make
 from .workload import ALL_CONFIGS, VERBS, Append, Step, Story, carry_out, lines_in, lines_of
 
 Stories = Mapping[tuple[str, str], Story]
@@ -70,11 +70,8 @@ def ordered(stories: Stories, case: tuple[str, str], tmp_path: Path) -> int:
 
 
 def check_without_index(run: Run, acked: int, story: Story) -> None:
-    """Lose the index of the dataset, and all indices, those of archives, too."""
+    """Lose the index, too."""
     check_rebuilt(run.path, acked, story)
-    archives = [str(each.relative_to(run.path)) for each in run.path.glob(".archive/*/")]
-    if archives:
-        check_rebuilt(run.path, acked, story, " ".join((LOST, *archives)))
 
 
 def check_repeated(run: Run, story: Story) -> None:

@@ -20,6 +20,7 @@ from ondisk.cli import main
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
 from ondisk.formats.diskqueue import header
 from ondisk.maintenance.states import State
+from ondisk.step import inner_of
 
 from .workload import (
     CONFIG,
@@ -51,9 +52,6 @@ LATER = line(3650, 0, 1, 1)
 
 LAST = ".archive/last"
 
-LOST = "."
-"""The part of a dataset whose index is lost, where nothing else is said."""
-
 _LATER_STATION = 99
 _COUNT = struct.Struct("<I")
 _COUNT_SPAN = slice(4, 8)
@@ -75,9 +73,8 @@ def check(path: Path, acked: int, story: Story, *, in_order: bool = True) -> Non
     assert found in possible or (not in_order and _is_whole_by_day(found, story.there(acked))), (
         f"{acked} steps were acknowledged, {len(found)} data are there"
     )
-    for part in (path, *(path / ".archive").glob("*/")):
-        check_index(part)
-        check_committed(part)
+    check_index(path)
+    check_committed(path)
     with ondisk.open(path) as dataset:
         assert lines_of(dataset) == found
         for step in story.steps[acked:]:
@@ -97,24 +94,19 @@ def check(path: Path, acked: int, story: Story, *, in_order: bool = True) -> Non
     assert not any(repeats_keystream(one, other) for one in states for other in states_of(path))
 
 
-def check_rebuilt(path: Path, acked: int, story: Story, lost: str = LOST) -> None:
+def check_rebuilt(path: Path, acked: int, story: Story) -> None:
     """Lose the index after a crash, too, and fix: every datum is answered, once. Deleted data may come back.
 
     A batch that was not acknowledged may be there in part. The copy of the dataset that this works on is removed.
-
-    Args:
-        lost: the parts of the dataset whose index is lost, separated by blanks.
     """
     copy = path.with_name("rebuilt")
     shutil.copytree(path, copy, symlinks=True)
-    for part in lost.split():
-        lose_index(copy / part)
+    lose_index(copy)
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
-        for part in (".", *(each for each in lost.split() if each not in (".", LAST))):
-            code = main(["fix", "--yes", str(copy / part)])
-            assert code in (EXIT_DONE, EXIT_FINDINGS), f"fix ended with {code}: {said.getvalue()}"
-            assert len(kept(copy)) == len(kept(path)) or code == EXIT_FINDINGS, "something is in quarantine, unsaid"
+        code = main(["fix", "--yes", str(copy)])
+        assert code in (EXIT_DONE, EXIT_FINDINGS), f"fix ended with {code}: {said.getvalue()}"
+        assert len(kept(copy)) == len(kept(path)) or code == EXIT_FINDINGS, "something is in quarantine, unsaid"
     found = check_answered(copy, acked, story, is_rebuilt=True)
     assert "come back" in said.getvalue() or not story.returned(acked, found), "deleted data are back, without a word"
     check_maintained(copy)
@@ -223,7 +215,7 @@ def check_whole(path: Path, *, taken_back: bool = False) -> None:
         taken_back: an append was undone. In counter mode a byte shows that a place of the keystream was used.
     """
     committed = _committed(path)
-    found = (*path.glob("[0-9]*/*.seg"), *path.glob("[0-9]*.seg"))
+    found = (*path.glob("[0-9]*/*.seg"), *path.glob("[0-9]*.seg"), *path.glob(".archive/*/[0-9]*/*.seg"))
     assert committed.keys() == {str(each.relative_to(path)) for each in found}
     for name, (_, size, count) in committed.items():
         segment = (path / name).read_bytes()
@@ -239,7 +231,7 @@ def check_whole(path: Path, *, taken_back: bool = False) -> None:
 
 
 def _decrypted(segment: bytes, name: str) -> bytes:
-    return decrypted(segment, KEYS, name.removesuffix(".seg"))
+    return decrypted(segment, KEYS, inner_of(name).removesuffix(".seg"))
 
 
 def states_of(path: Path) -> list[bytes]:

@@ -16,6 +16,7 @@ from .workload import (
     Archive,
     Delete,
     LetArchive,
+    RenameArchive,
     Repack,
     Story,
     Unarchive,
@@ -37,6 +38,7 @@ _AGED = Story([Append((*_LINES, *reversed(_OLD))), Delete(3), LetArchive(3650)],
 _BACK = Story([Append(_LINES), Archive((0, 1))], [Unarchive((0,))])
 _MERGED_BACK = Story([Append(_LINES), Archive((0, 1)), Append(_LATE)], [Unarchive((0,))])
 _REPLACING = Story([Append(_LINES), Archive((0, 1, 2))], [Append(_REPLACED)], replace=True)
+_RENAMED = Story([Append(_LINES), Archive((0, 1))], [RenameArchive("2026")])
 _DELETED = Story(
     [Append((*_LINES, *_LATE)), Archive((0,))],
     [Delete(77), Append((line(0, 5, 77, 5),)), Delete(int(_LINES[0].split(b",")[1])), Archive((0,))],
@@ -61,6 +63,8 @@ STORIES = {
     ("seg gcm", "merged"): _MERGED,
     ("vm2", "replacing"): _REPLACING,
     ("vm2", "deleted"): _DELETED,
+    ("vm2", "renamed"): _RENAMED,
+    ("blob", "renamed"): _RENAMED,
 }
 TO_FAIL = [case for case in STORIES if len(STORIES[case].steps) == 1]
 

@@ -216,8 +216,7 @@ def check_restored(run: Run, template: Path) -> None:
     except DatasetNotFound:
         assert not run.acked
         assert ondisk.restore(run.path.parent / "saved", run.path).problems == []
-    for part in (run.path, run.path / ".archive/last"):
-        check_index(part)
+    check_index(run.path)
     with ondisk.open(run.path) as dataset:
         assert not dataset.needs_check
         assert content(dataset) == wanted

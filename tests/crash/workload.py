@@ -260,7 +260,7 @@ Step = (
     | Import | Pull | Reconcile | Heal | Consume | LoseIndex | LoseSegment | MakeForeign | LetAge | LetArchive
     | LeaveOut | BackUp
 )  # fmt: skip
-VERBS = Repack | Fix | Archive | Unarchive
+VERBS = Repack | Fix | Archive | Unarchive | RenameArchive
 """Those that a crash may leave half done, and that are done again."""
 
 MISSING = [b"a segment is missing"]
@@ -285,7 +285,6 @@ class Model:
     Attributes:
         on_disk: the last line of each key that stands in a segment's file, known to the index or not.
         missing: days whose segment the index knows, and the disk has not.
-        archived: the keys of what stands in the archive.
         given: what was acknowledged and not deleted since, known to the index or not.
         oldest: data of days before it are old enough to be deleted.
     """
@@ -296,7 +295,6 @@ class Model:
         self.on_disk: dict[bytes, Line] = {}
         self.given: dict[bytes, Line] = {}
         self.missing: set[bytes] = set()
-        self.archived: set[bytes] = set()
         self.oldest = b""
 
     def carry_out(self, step: Step) -> Iterator[Content]:
@@ -307,7 +305,6 @@ class Model:
                     for each in lines[begin : begin + batch_size]:
                         if self.replace or key(each) not in self.data:
                             self.data[key(each)] = self.on_disk[key(each)] = self.given[key(each)] = each
-                            self.archived.discard(key(each))
                     yield self.content()
             case Commit(lines, _, _, over):
                 self._delete(over)
@@ -328,14 +325,6 @@ class Model:
                         self._remove(day)
                     self.data.update((name, each) for name, each in self.on_disk.items() if day_of(name) == day)
                     yield self.content()
-            case Archive(days):
-                moved = {day_of(line(each, 0, 0, 0)) for each in days}
-                self.archived |= {name for name in self.data if day_of(name) in moved}
-                yield self.content()
-            case Unarchive(days):
-                moved = {day_of(line(each, 0, 0, 0)) for each in days}
-                self.archived = {name for name in self.archived if day_of(name) not in moved}
-                yield self.content()
             case Beside(steps):
                 for each in steps:
                     yield from self.carry_out(each)
@@ -347,7 +336,7 @@ class Model:
                 self.missing.add(day)
                 self.on_disk, self.given = without(self.on_disk, day), without(self.given, day)
                 yield self.content()
-            case MakeForeign() | LetArchive() | LeaveOut() | RenameArchive():
+            case Archive() | Unarchive() | RenameArchive() | MakeForeign() | LetArchive() | LeaveOut():
                 yield self.content()
             case LetAge(days):
                 self.oldest = (datetime.now(UTC) - timedelta(days=days)).strftime("%Y%m%d").encode()
@@ -357,7 +346,6 @@ class Model:
         for name in [name for name in self.data if int(name.split(b",")[1]) == station]:
             del self.data[name]
             self.given.pop(name, None)  # without its index, a dataset has data again that were deleted
-            self.archived.discard(name)
 
     def _remove(self, day: bytes) -> None:
         self.data, self.given = without(self.data, day), without(self.given, day)
@@ -485,7 +473,10 @@ def carry_out(dataset: Dataset, step: Step) -> None:
         case Unarchive(days):
             move(dataset, dataset.unarchive, days)
         case RenameArchive(name):
-            (dataset.path / ".archive" / "last").rename(dataset.path / ".archive" / name)
+            if not (dataset.path / ".archive" / name).exists():
+                dataset.rename_archive("last", name)
+            else:  # a crash came between the rename and the commit, or after it
+                dataset.fix()
         case Quarantine(act, name):
             with_quarantine(dataset, act, name)
         case BackUp(target, keep):
@@ -642,19 +633,16 @@ def file_of(path: Path, name: str, generation: int) -> Path:
 
 
 def left_behind(path: Path) -> list[str]:
-    """Name the files of other generations that lie beside the segments, and what an archive was being made of."""
-    patterns = ("[0-9]*/.*", ".[0-9]*", ".archive/*/[0-9]*/.*", ".archive/last/.[!lt]*")
+    """Name the files of other generations that lie beside the segments, in the dataset and in its archive."""
+    patterns = ("[0-9]*/.*", ".[0-9]*", ".archive/*/[0-9]*/.*")
     hidden = (path.glob(pattern) for pattern in patterns)
     return sorted(each.name for found in hidden for each in found if each.name not in (quarantine.FOLDER, REPLACED))
 
 
 def kept(path: Path) -> list[quarantine.Item]:
-    """Return what is in quarantine, of a dataset and its archives."""
-    found: list[quarantine.Item] = []
-    for part in (path, *path.glob(".archive/*/")):
-        with Directory.open(part) as directory:
-            found += quarantine.items(directory)
-    return found
+    """Return what is in quarantine."""
+    with Directory.open(path) as directory:
+        return [*quarantine.items(directory)]
 
 
 @contextlib.contextmanager

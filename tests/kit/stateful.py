@@ -386,10 +386,10 @@ class DatasetMachine(RuleBasedStateMachine):
     def copy_a_segment_by_hand(self, data: st.DataObject, moves: bool) -> None:
         """Copy a segment to another folder, as people do: it counts once, and goes on demand. Or move it, and back."""
         name = self.model.segment_of(data.draw(st.sampled_from(self.model.rows)))
-        target = data.draw(st.sampled_from([each for each in ("", *self._places()) if each != place_of(name)]))
-        copy = self.path / (target + inner_of(name))
-        if copy.exists():
+        others = [each for each in ("", *self._places()) if not (self.path / each / inner_of(name)).exists()]
+        if not others:
             return
+        copy = self.path / (data.draw(st.sampled_from(others)) + inner_of(name))
         copy.parent.mkdir(parents=True, exist_ok=True)
         if moves:
             (self.path / name).rename(copy)
