@@ -152,7 +152,7 @@ class Accidents:
         inode = state.disk.at((source, 0))
         if inode is None or state.disk.at((target, 0)) is not None:
             return None
-        disk = _with_folder(state.disk, target)
+        disk = _ordered(state.disk, target)
         if not self._is_other_disk:
             return state._replace(disk=disk.rename((source, 0), (target, 0)))
         file = state.disk.file(inode)
@@ -172,7 +172,7 @@ class Accidents:
         file = state.disk.file(inode)
         if taken is not None and not {*taken.data} <= {*file.data}:
             return None  # they would destroy it
-        disk = _with_folder(state.disk, target).unlink((target, 0))
+        disk = _ordered(state.disk, target).unlink((target, 0))
         disk = disk.create((target, 0), file._replace(data=file.data[:-1], synced=()))
         return state._replace(disk=disk, copying=Copying((source, 0), len(disk.inodes), file.data))
 
@@ -263,6 +263,11 @@ def without_people(state: State) -> State:
 
 def _with_folder(disk: Disk, place: str) -> Disk:
     return disk if place == DATASET else disk.make_folder(place).sync(above(place)[0])
+
+
+def _ordered(disk: Disk, place: str) -> Disk:
+    """Sync a folder in which somebody is about to give a name: a power cut does not mix two files of one name."""
+    return _with_folder(disk, place).sync(place)
 
 
 def mounted(state: State) -> State:

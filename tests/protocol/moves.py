@@ -1,20 +1,24 @@
-"""A move of a segment from one folder, A, to another one, B; g is its generation, h the new one.
+"""A move of a segment from one folder, A, to another one, B; g is its generation, h the new one; rules are quoted.
 
-1. Look: A's file is the one that the index describes, no other move of it is open, no disk is away, and B has either
-   both a file and a row, or neither. Else nothing is moved; a fix comes first.
-2. Make B's folder. Unlink whatever is at `B/.NAME.h`. Then link A's file to that name. Between two disks, and for a dir
-   segment, copy it; and if B has the segment, write the data of both.
-3. Sync that file, its folder, and the folder above a new one.
-4. Write `.place` inside, then the one beside.
-5. If B has the segment: link B/NAME to the hidden name of its generation, and sync. Compare that with the facts.
-6. Compare `B/.NAME.h` with the facts. If it is another file, unlink it and end.
-7. Commit: the row at A goes, the one at B comes, with `moved_from`: A, g, and A's inode.
-8. Rename `B/.NAME.h` to B/NAME; a stranger there goes to quarantine first. Sync.
-9. If B's file is there, and A/NAME is still the inode that was moved, rename it to `A/.NAME.g`. Sync.
-10. Commit: `moved_from` goes.
-11. When no reader is older, unlink `A/.NAME.g`, and the old generation at B.
+1. Look: A's file is the one that the index describes, no other move of it is open, no disk is away ("identity"), and B
+   has either both a file and a row, or neither. Neither file contains a second copy ("keep copies"). Else nothing is
+   moved; a fix comes first.
+2. Make B's folder. Unlink whatever is at `B/.NAME.h` ("never reuse", "new generation"). Then link A's file to that
+   name. Between two disks, and for a dir segment, copy it and sync the copy; if B has the segment, write the data of
+   both.
+3. Sync B, and the folder above a new one ("sync upwards").
+4. Write `.place` inside, then the one beside ("mark first", "inside first").
+5. If B has the segment: link B/NAME to the hidden name of its generation, and sync ("link merged"). For a dir segment,
+   rename it.
+6. Commit: the row at A goes, the one at B comes ("one commit"). It has `moved_from`: A, g, and the facts of A's file
+   ("moved from"); and the generation of B that it replaces, if there is one ("only replaced").
+7. Rename `B/.NAME.h` to B/NAME; a file there that is not the replaced one goes to quarantine first. Sync.
+8. If B's file is there ("target first"), and A/NAME is still the inode that was moved ("same inode"), rename it to
+   `A/.NAME.g` ("keep source", "hide source"). Sync ("sync source").
+9. Commit: `moved_from` is done ("close"). That may be part of the next segment's commit.
+10. When no reader is older, unlink `A/.NAME.g`, and the old generation at B.
 
-Who opens the dataset for writing, and each job before it begins, does 8 to 10 for every row with `moved_from`.
+Who opens the dataset for writing, and each job before it begins, does 7 to 9 for every row with `moved_from`.
 """
 
 from __future__ import annotations
@@ -52,11 +56,14 @@ class Moves(Operations):
         inode = state.disk.at((source, 0))
         assert inode is not None
         moved_from = Source(source, row.generation, inode, row.stamp)
-        new = row._replace(generation=number, moved_from=moved_from if self._obeys("moved from") else None)
+        new = row._replace(
+            generation=number, replaces=None, moved_from=moved_from if self._obeys("moved from") else None
+        )
         write: Step = ("link", source, 0, target, number)
         if other is not None:
             data = row.data | other.data
-            new = new._replace(stamp=len(state.disk.inodes) + 1, length=len(data), data=data)
+            stamp = len(state.disk.inodes) + 1
+            new = new._replace(stamp=stamp, length=len(data), data=data, replaces=other.generation)
             write = ("create", target, number, new.stamp, *sorted(data))
         elif self._is_folder or self._is_other_disk:
             write = ("copy", inode, row.length, target, number)
@@ -78,7 +85,7 @@ class Moves(Operations):
             ("make_folder", target),
             *unlink,
             write,
-            ("sync_file", target, number),
+            *(() if write[0] == "link" else (("sync_file", target, number),)),
             ("sync", target),
             ("sync", above(target)[0], "sync upwards"),
             *(marks if self._obeys("mark first") else ()),

@@ -178,7 +178,7 @@ class Operations:
         if row is None or not self._is_waiting(state, place, row):
             return state
         taken = state.disk.at((place, 0))
-        if taken is not None and self._obeys("keep foreign") and not self._is_superseded(state, place, taken):
+        if taken is not None and self._obeys("keep foreign") and not self._is_superseded(state, place, row, taken):
             return state.then(("quarantine", place, 0), ("complete", place))
         if taken is None and any(name[0] == place for _, name, *_ in state.disk.pending) and not self._is_folder:
             return state.then(("sync", place), ("complete", place))
@@ -194,8 +194,11 @@ class Operations:
         is_done = self._is_folder and (named := state.file((place, 0))) is not None and row.describes(named)
         return not is_done and row.describes(state.disk.file(inode))
 
-    def _is_superseded(self, state: State, place: str, inode: int) -> bool:
-        return not self._is_folder and any(its == place and number > 0 for its, number in state.disk.names(inode))
+    def _is_superseded(self, state: State, place: str, row: Row, inode: int) -> bool:
+        """Return whether a file at NAME is the generation that a row was written from."""
+        if not self._obeys("only replaced"):
+            return not self._is_folder and any(its == place and number > 0 for its, number in state.disk.names(inode))
+        return row.replaces is not None and not self._is_folder and state.disk.at((place, row.replaces)) == inode
 
     def _withdraw(self, state: State, place: str) -> State:
         """Take the hidden name of the committed generation away if that has its NAME."""

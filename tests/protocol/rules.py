@@ -40,6 +40,7 @@ MOVES = {
     "keep source": "the source keeps its NAME until the commit",
     "target first": "the source goes only while the target's file is there",
     "same inode": "the source goes only if it is the inode that was moved",
+    "only replaced": "what stands at NAME is replaced only if it is the generation that the new one was written from",
     "hide source": "the source has its hidden name until no reader is older",
     "sync source": "that the source's NAME is gone is synced before the row stops to say where the segment came from",
     "close": "when the source is gone, a commit says so",

@@ -48,6 +48,7 @@ class Row(NamedTuple):
         is_unread: the file has data that the index may not know.
         copies: data in the file that are answered from another folder.
         moved_from: what is left to be removed of a move; None if that is done.
+        replaces: the generation of this folder that it was written from; None if there was none.
     """
 
     generation: int
@@ -57,6 +58,7 @@ class Row(NamedTuple):
     is_unread: bool = False
     copies: frozenset[int] = frozenset()
     moved_from: Source | None = None
+    replaces: int | None = None
 
     def describes(self, file: Inode) -> bool:
         """Return whether the facts agree with a file."""

@@ -141,7 +141,10 @@ class Writer(Moves):
         """
         number = state.index.counter + 1
         state = self._with_tail_kept(state, place)
-        new = row._replace(generation=number, stamp=len(state.disk.inodes) + 1, length=len(content), copies=frozenset())
+        stamp = len(state.disk.inodes) + 1
+        new = row._replace(
+            generation=number, stamp=stamp, length=len(content), copies=frozenset(), replaces=row.generation
+        )
         commit = self._with_kept(place, row, ("commit", ((place, new),)))
         if self._obeys("mark rewritten"):
             commit = (*self._marks(state, place), *commit)
