@@ -166,12 +166,11 @@ class Accidents:
         if later == "written":
             assert state.copying is not None
             return self._written(state, state.copying)
-        inode, taken = state.disk.at((source, 0)), state.file((target, 0))
-        if inode is None:
+        inode, taken, row = state.disk.at((source, 0)), state.disk.at((target, 0)), state.row(source)
+        moved_from = None if row is None or row.moved_from is None else row.moved_from.inode
+        if inode is None or taken not in (None, moved_from):  # they replace nothing but what is left of a move
             return None
         file = state.disk.file(inode)
-        if taken is not None and not {*taken.data} <= {*file.data}:
-            return None  # they would destroy it
         disk = _ordered(state.disk, target).unlink((target, 0))
         disk = disk.create((target, 0), file._replace(data=file.data[:-1], synced=()))
         return state._replace(disk=disk, copying=Copying((source, 0), len(disk.inodes), file.data))

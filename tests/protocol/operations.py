@@ -10,6 +10,7 @@ from protocol.state import (
     FOREIGN,
     KEPT,
     PLACES,
+    RENAMED,
     Change,
     Index,
     KeptRows,
@@ -145,7 +146,7 @@ class Operations:
 
     def _open(self, state: State) -> State:
         """Open the dataset for writing."""
-        return state.then(("take_over",), ("settle",), *(("recover", place) for place in PLACES))
+        return state.then(("take_over",), ("settle",), *(("recover", place) for place in places(state)))
 
     def _take_over(self, state: State) -> State:
         """Settle the log; notice that the index was exchanged, and create the sentinel."""
@@ -272,6 +273,12 @@ def acknowledged(state: State, log: Log) -> State:
         if (inode := found(state, place)) is not None:  # None if another program has replaced the file meanwhile
             known |= row.data.intersection(state.disk.file(inode).data)
     return state._replace(stored=state.stored - deleted | known)
+
+
+def places(state: State) -> list[str]:
+    """Return the folders to look at. Only a rename puts anything into the last one."""
+    is_renamed = state.row(RENAMED) is not None or any(place == RENAMED for (place, _), _ in state.disk.files)
+    return [place for place in PLACES if place != RENAMED or is_renamed]
 
 
 def is_looking(plan: Plan) -> bool:

@@ -61,7 +61,9 @@ LARGE: list[Case] = [
     (("append", "repack"), {}),
     (("drop", "append"), {}),
     (("archive",), {}),
+    (("archive",), {"begin": "both", "is_other_disk": True}),
     (("unarchive",), {"begin": "archive"}),
+    (("rename",), {"begin": "archive"}),
     (("append", "drop"), {"begin": "empty", "is_folder": True}),
     (("append", "repack"), {"is_folder": True}),
 ]
@@ -72,8 +74,6 @@ DISTURBED: list[Case] = [
     (("append", "append"), {"begin": "empty"}),
     (("append", "drop"), {}),
     (("repack", "append", "fix"), {}),
-    (("archive",), {}),
-    (("unarchive",), {"begin": "archive"}),
 ]
 """Jobs with each accident."""
 
@@ -96,6 +96,8 @@ TOUCHED: list[Case] = [
     (("append", "fix"), {"begin": "archive", "is_other_disk": True}),
     (("archive", "append"), {}),
     (("archive", "fix"), {"is_other_disk": True}),
+    (("archive",), {"begin": "both"}),
+    (("archive",), {"is_folder": True}),
     (("unarchive",), {"begin": "archive"}),
     (("rename",), {"begin": "archive"}),
 ]
@@ -261,9 +263,8 @@ def test_a_plan_is_read_whatever_is_replaced(jobs, options):
 
 @pytest.mark.check
 @pytest.mark.parametrize("accident", ACCIDENTS)
-@pytest.mark.parametrize(("jobs", "options"), DISTURBED[:1], ids=name)
-def test_what_is_kept_is_no_data_whatever_others_do(jobs, options, accident):
-    found = explored((*jobs, "drop", "fix"), options, keeps=True, accidents=[accident], readers=0)
+def test_what_is_kept_is_no_data_whatever_others_do(accident):
+    found = explored(("repack", "drop", "fix"), {}, keeps=True, accidents=[accident], readers=0)
     assert found.violation is None, str(found)
 
 
@@ -300,7 +301,7 @@ def test_a_move_loses_nothing_and_no_reader_fails(jobs, options):
     assert found.violation is None, str(found)
 
 
-@pytest.mark.parametrize("accident", [*ACCIDENTS, *THERE, *BY_HAND])
+@pytest.mark.parametrize("accident", [*ACCIDENTS, *THERE])
 @pytest.mark.parametrize(("jobs", "options"), MOVES, ids=name)
 def test_a_move_loses_nothing_whatever_others_do(jobs, options, accident):
     found = explored(jobs, options, accidents=[accident])
@@ -310,6 +311,7 @@ def test_a_move_loses_nothing_whatever_others_do(jobs, options, accident):
 @pytest.mark.parametrize("accident", BY_HAND)
 @pytest.mark.parametrize(("jobs", "options"), TOUCHED, ids=name)
 def test_what_people_move_and_copy_is_not_lost_and_is_counted_once(jobs, options, accident):
+    """No reader looks on: its query may fail while people move what it reads."""
     found = explored(jobs, options, accidents=[accident], readers=0)
     assert found.violation is None, str(found)
 
@@ -384,7 +386,7 @@ def test_nothing_is_lost_with_two_readers_and_two_crashes(jobs, options):
 
 @pytest.mark.crash
 @pytest.mark.parametrize("accident", ACCIDENTS)
-@pytest.mark.parametrize(("jobs", "options"), DISTURBED, ids=name)
+@pytest.mark.parametrize(("jobs", "options"), DISTURBED + MOVES, ids=name)
 def test_nothing_is_lost_with_two_crashes_whatever_others_do(jobs, options, accident):
     found = explored(jobs, options, crashes=2, accidents=[accident])
     assert found.violation is None, str(found)

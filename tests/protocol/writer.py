@@ -7,7 +7,7 @@ and what is done when the dataset is opened, `protocol.moves` the moves between 
 from __future__ import annotations
 
 from protocol.moves import Moves
-from protocol.operations import alias, found
+from protocol.operations import alias, found, places
 from protocol.state import CHANGED, COPIED, DATASET, FOREIGN, KEPT, PLACES, Change, Row, State, Step
 
 
@@ -226,8 +226,9 @@ class Writer(Moves):
     # Fix
 
     def _fix(self, state: State) -> State:
-        steps = tuple((kind, place) for kind in ("restore", "reread", "forget") for place in PLACES)
-        return state.then(("take_over",), ("settle",), *steps, ("trust",), *(("clean", place) for place in PLACES))
+        steps = tuple((kind, place) for kind in ("restore", "reread", "forget") for place in places(state))
+        clean = tuple(("clean", place) for place in places(state))
+        return state.then(("take_over",), ("settle",), *steps, ("trust",), *clean)
 
     def _restore(self, state: State, place: str) -> State:
         """Give the newest generation NAME back, and move the others to quarantine."""
