@@ -7,7 +7,8 @@
    name. Between two disks, and for a dir segment, copy it and sync the copy; if B has the segment, write the data of
    both.
 3. Sync B, and the folder above a new one ("sync upwards").
-4. Write `.place` inside, then the one beside ("mark first", "inside first").
+4. Write `.place` inside, then the one beside, of the archive that gets or loses the segment ("mark first", "inside
+   first", "mark left").
 5. If B has the segment: link B/NAME to the hidden name of its generation, and sync ("link merged"). For a dir segment,
    rename it.
 6. Commit: the row at A goes, the one at B comes ("one commit"). It has `moved_from`: A, g, and the facts of A's file
@@ -68,6 +69,8 @@ class Moves(Operations):
         elif self._is_folder or self._is_other_disk:
             write = ("copy", inode, row.length, target, number)
         marks = self._marks(state, target)
+        if self._obeys("mark left"):
+            marks += self._marks(state, source)
         finish: tuple[Step, ...] = (
             *self._switch(source, target, row, new),
             ("complete", target),
@@ -121,8 +124,8 @@ class Moves(Operations):
         file = state.disk.file(inode)
         return self._create(state, place, number, file.stamp, *file.data[:length])
 
-    def _marks(self, state: State, target: str) -> tuple[Step, ...]:
-        if target != ARCHIVE or not self._is_other_disk:
+    def _marks(self, state: State, place: str) -> tuple[Step, ...]:
+        if place != ARCHIVE or not self._is_other_disk:
             return ()
         number = max(state.mark) + 1
         marks: tuple[Step, ...] = (("mark", "inside", number), ("mark", "beside", number))

@@ -63,6 +63,7 @@ IDENTITY = {
     "beside": "a second `.place`, on the dataset's disk, says which archives there are",
     "inside first": "`.place` is written inside before it is written beside",
     "mark first": "`.place` is written before the commit",
+    "mark left": "a move out of an archive writes `.place`, too",
     "mark rewritten": "a repack of an archive writes `.place`, too",
     "mark read": "a fix that reads a file of an archive writes `.place`, too",
 }

@@ -108,6 +108,7 @@ AWAY: list[Case] = [
     (("archive", "fix"), {"begin": "both"}),
     (("append", "fix", "repack"), {"begin": "archive"}),
     (("unarchive",), {"begin": "archive"}),
+    (("unarchive", "archive"), {"begin": "archive"}),
     (("rename",), {"begin": "archive"}),
 ]
 """Jobs while the archive's disk is away, or an older one is in its place."""
@@ -183,6 +184,10 @@ NEEDED: dict[str, Case] = {
     "beside": (("archive",), {"is_other_disk": True, "accidents": ("unmounted",), "readers": 0}),
     "inside first": (("archive",), {"is_other_disk": True, "readers": 0}),
     "mark first": (("archive",), {"is_other_disk": True, "readers": 0}),
+    "mark left": (
+        ("unarchive", "archive"),
+        {"begin": "archive", "is_other_disk": True, "accidents": ("older tape",), "readers": 0},
+    ),
     "mark rewritten": (
         ("repack", "fix"),
         {"begin": "archive", "is_other_disk": True, "accidents": ("older tape",), "readers": 0},
