@@ -1,7 +1,7 @@
 """A disk in the model: names, inodes, and what a power cut leaves of them.
 
 A power cut keeps any subset of the directory operations that were not synced. Of a file it keeps what was synced, or
-the beginning of what was written since.
+the beginning of what was written since. If it does not keep a folder, what is in that folder is gone, too.
 """
 
 from __future__ import annotations
@@ -11,13 +11,21 @@ from itertools import product, takewhile
 from typing import NamedTuple, TypeAlias
 
 Name: TypeAlias = tuple[str, int]
-"""A place, "dataset" or "archive", and a number: 0 is NAME, g is `.NAME.g`; a negative one is of quarantine."""
+"""A folder, and a number: 0 is NAME, g is `.NAME.g`; a negative one is of quarantine."""
 
 Entries: TypeAlias = frozenset[tuple[Name, int]]
 """Names and their inodes, which are numbered from 1."""
 
+UNDER = "under the mount point"
+"""The folder of what was written to an empty mount point: nobody finds it while the disk is mounted."""
+
 _Operation: TypeAlias = tuple[str, Name, int, Name]
 """What was done, to which name and inode; a rename has a second name."""
+
+
+def above(place: str) -> Name:
+    """Return the name of a folder in the one above it. A folder that does not need one was always there."""
+    return f"above the {place}", 0
 
 
 class Inode(NamedTuple):
@@ -98,6 +106,18 @@ class Disk(NamedTuple):
     def create(self, name: Name, file: Inode) -> Disk:
         return self._replace(inodes=(*self.inodes, file)).link(name, len(self.inodes) + 1)
 
+    def make_folder(self, place: str) -> Disk:
+        return self if self.at(above(place)) is not None else self.create(above(place), Inode(0, ()))
+
+    def swap(self, place: str, entries: Entries) -> tuple[Disk, Entries]:
+        """Mount another disk at a folder, which syncs what was there; return that, too."""
+        disk = self.sync(place)
+        before = frozenset(each for each in disk.files if each[0][0] == place)
+        for _, inode in before:
+            disk = disk.sync_file(inode)
+        files = (disk.files - before) | entries
+        return disk._replace(files=files, durable=(disk.durable - before) | entries), before
+
     def change(self, inode: int, file: Inode) -> Disk:
         return self._replace(inodes=(*self.inodes[: inode - 1], file, *self.inodes[inode:]))
 
@@ -113,9 +133,15 @@ class Disk(NamedTuple):
             for operation, is_kept in zip(self.pending, kept, strict=True):
                 if is_kept:
                     entries = _applied(entries, operation)
-            found.add(entries)
+            found.add(self._with_folders(entries))
         for entries, inodes in product(found, product(*(each.after_power_cut() for each in self.inodes))):
             yield Disk(entries, entries, (), inodes)
+
+    def _with_folders(self, entries: Entries) -> Entries:
+        """Return the entries whose folders a power cut has left."""
+        left = {name for name, _ in entries}
+        gone = {name for name, _ in self.files if name[0].startswith("above")} - left
+        return frozenset(each for each in entries if above(each[0][0]) not in gone) if gone else entries
 
 
 def _is_in(place: str, operation: _Operation) -> bool:

@@ -1,13 +1,18 @@
-"""A state of the model: one segment in a dataset and in its archive, their indices, one writer, and some readers."""
+"""A state of the model: one segment name in the folders of a dataset, its index, one writer, and some readers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
-from protocol.disk import Disk, Inode, Name
+from protocol.disk import UNDER, Disk, Entries, Inode, Name
 
-DATASET, ARCHIVE = "dataset", "archive"
+DATASET, ARCHIVE, RENAMED = "dataset", "archive", "renamed"
+"""The folders that a segment may be in: of the dataset, `.archive/last`, and `.archive/2024`."""
+
+PLACES = (DATASET, ARCHIVE, RENAMED)
+"""In the order in which a fix reads them."""
+
 BACKUP = "backup"
 """The place of a hard link that somebody made of NAME; its number is the length that the file had."""
 
@@ -27,12 +32,23 @@ Step: TypeAlias = tuple[Any, ...]
 """A step of the writer: the name of a method of `Writer` without `_`, and its arguments."""
 
 
+class Source(NamedTuple):
+    """Where a segment was moved from: its folder, and its generation and the facts of its file there."""
+
+    place: str
+    generation: int
+    inode: int
+    stamp: int
+
+
 class Row(NamedTuple):
-    """The segment in an index: its generation, the facts of its file, and its data.
+    """The segment of one folder in the index: its generation, the facts of its file, and its data.
 
     Attributes:
         is_unread: the file has data that the index may not know.
-        again: those of the data that a fix has inserted under new numbers, since the other index could not read them.
+        copies: data in the file that are answered from another folder.
+        moved_from: what is left to be removed of a move; None if that is done.
+        replaces: the generation of this folder that it was written from; None if there was none.
     """
 
     generation: int
@@ -40,25 +56,46 @@ class Row(NamedTuple):
     length: int
     data: frozenset[int]
     is_unread: bool = False
-    again: frozenset[int] = frozenset()
+    copies: frozenset[int] = frozenset()
+    moved_from: Source | None = None
+    replaces: int | None = None
 
     def describes(self, file: Inode) -> bool:
         """Return whether the facts agree with a file."""
         return file.stamp == self.stamp and len(file.data) >= self.length
 
 
+Change: TypeAlias = tuple[str, Row | None]
+"""What a commit does with the row of a folder: None removes it."""
+
+
 class Index(NamedTuple):
     """An index.
 
     Attributes:
-        row: None if it does not know the segment.
+        rows: at most one for each folder.
         counter: the last generation that was given out, by it or as the tide mark says.
         exchanged: "lost" or "older", until a writer has noticed that.
     """
 
-    row: Row | None = None
+    rows: frozenset[tuple[str, Row]] = frozenset()
     counter: int = 0
     exchanged: str = ""
+
+    def row(self, place: str) -> Row | None:
+        for each, row in self.rows:
+            if each == place:
+                return row
+        return None
+
+    def changed(self, changes: tuple[Change, ...]) -> Index:
+        """Return the index after a commit."""
+        rows: dict[str, Row | None] = {**dict(self.rows), **dict(changes)}
+        left = frozenset((place, row) for place, row in rows.items() if row is not None)
+        return Index(left, max([self.counter, *(row.generation for _, row in left)]))
+
+    def answered(self) -> frozenset[int]:
+        return frozenset(datum for _, row in self.rows for datum in row.data)
 
 
 Commit: TypeAlias = tuple[Index, frozenset[int]]
@@ -104,18 +141,15 @@ class Reader(NamedTuple):
     """A query.
 
     Attributes:
-        at: 0 before it began, 1 with the dataset's snapshot, then the looks for the file: 2 to 4 in the dataset,
-            5 to 7 in the archive; 8 when it is done.
-        snapshots: of the dataset and of the archive.
+        at: 0 before it began, then the looks for the file, three in each folder: 1 to 3 in the first; 10 when done.
+        snapshot: of the index.
         is_other: one of the looks found a file that is not the generation.
-        expected: the data that it must find.
         is_detached: the index was exchanged since, so no writer sees that it reads the older one.
     """
 
     at: int = 0
-    snapshots: tuple[Index, ...] = ()
+    snapshot: Index = Index()
     is_other: bool = False
-    expected: frozenset[int] = frozenset()
     is_detached: bool = False
 
 
@@ -139,7 +173,7 @@ class Plan(NamedTuple):
     """A plan of the dataset's segment, which is read later by somebody else.
 
     Attributes:
-        at: 0 before it is made, 1 until it is read, 2 and 3 for the looks for the file, 8 when it is read.
+        at: 0 before it is made, 1 until it is read, 2 to 4 for the looks for the file, 8 when it is read.
         made: the index that it was made from.
         now: the index when it is read.
     """
@@ -149,61 +183,90 @@ class Plan(NamedTuple):
     now: Index = Index()
 
 
+class Copying(NamedTuple):
+    """Somebody copies a file to another folder by hand.
+
+    Attributes:
+        data: what the copy will have.
+    """
+
+    source: Name
+    inode: int
+    data: tuple[int, ...]
+
+
+class Mark(NamedTuple):
+    """The identity of the archive: the number of the last move to it.
+
+    Attributes:
+        inside: in `.place`, which is on the archive's disk; 0 if that is absent.
+        beside: in `.archive/last.place`, which is on the dataset's disk.
+    """
+
+    inside: int = 0
+    beside: int = 0
+
+
 class State(NamedTuple):
     """See the module's docstring.
 
     Attributes:
         program: what the writer will do.
         crashes, accidents: what may still happen.
-        logs: of the dataset's index and of the archive's.
+        log: of the index.
         is_disturbed: another program has changed files, or the index was exchanged.
         is_trusted: the sentinel does not exist.
         stored: data that must not be lost: those acknowledged and not deleted, and those in the files of others.
         plan: it must be readable, unless `is_over`: something was not kept, or not any more.
         kept_rows: of generations that are kept, or will be.
+        unmounted: what is on the archive's disk, and its `.place`; None if it is mounted.
     """
 
     disk: Disk
-    dataset: Index
-    archive: Index
+    index: Index
     readers: tuple[Reader, ...]
     program: tuple[Step, ...]
     crashes: int
     accidents: tuple[str, ...]
-    logs: tuple[Log, Log] = (Log(Index()), Log(Index()))
+    log: Log = Log(Index())
     is_disturbed: bool = False
     is_trusted: bool = True
     stored: frozenset[int] = frozenset()
     plan: Plan = Plan()
     is_over: bool = False
     kept_rows: tuple[KeptRows, ...] = ()
+    copying: Copying | None = None
+    mark: Mark = Mark()
+    unmounted: tuple[Entries, int] | None = None
 
     def rows_of(self, generation: int) -> KeptRows | None:
         return next((each for each in self.kept_rows if each.row.generation == generation), None)
 
-    def index(self, place: str) -> Index:
-        return self.dataset if place == DATASET else self.archive
-
     def row(self, place: str) -> Row | None:
-        return self.index(place).row
+        return self.index.row(place)
 
-    def log(self, place: str) -> Log:
-        return self.logs[(DATASET, ARCHIVE).index(place)]
-
-    def with_log(self, place: str, log: Log) -> State:
-        """Change a log, and the index with it as everybody sees it."""
-        if place == DATASET:
-            return self._replace(dataset=log.last, logs=(log, self.logs[1]))
-        return self._replace(archive=log.last, logs=(self.logs[0], log))
+    def with_log(self, log: Log) -> State:
+        """Change the log, and the index with it as everybody sees it."""
+        return self._replace(index=log.last, log=log)
 
     def file(self, name: Name) -> Inode | None:
         inode = self.disk.at(name)
         return None if inode is None else self.disk.file(inode)
 
     def on_disk(self) -> frozenset[int]:
-        """Return the data in all files of the dataset and of its archive, but for what is kept for plans."""
-        inodes = [inode for (place, _), inode in self.disk.files if place not in (BACKUP, KEPT)]
+        """Return the data in all files of the dataset, but for what is kept for plans."""
+        files = self.disk.files if self.unmounted is None else self.disk.files | self.unmounted[0]
+        inodes = {inode for (place, _), inode in files if place not in (BACKUP, KEPT, UNDER)}
         return frozenset(datum for inode in inodes for datum in self.disk.file(inode).data)
+
+    def quarantined(self, place: str) -> frozenset[int]:
+        inodes = [inode for (its, number), inode in self.disk.files if its == place and number < 0]
+        return frozenset(datum for inode in inodes for datum in self.disk.file(inode).data)
+
+    def visible(self) -> frozenset[int]:
+        """Return the data in files that have their NAME."""
+        files = (self.file((place, 0)) for place in PLACES)
+        return frozenset(datum for file in files if file is not None for datum in file.data)
 
     def then(self, *steps: Step) -> State:
         """Let the writer do some steps next."""
