@@ -49,6 +49,11 @@ class Transaction(AtomicChange):
             if self._recounted:
                 self.sums.save()
 
+    def write_sums(self) -> None:
+        """Write the sums of what was changed so far, for who reads them before the commit."""
+        with sqlite_errors(self.directory):
+            self.sums.save()
+
     def recount(self, segment: Segment) -> None:
         """Make the sums of a segment again from its rows, before the commit."""
         self._recounted.append(segment)

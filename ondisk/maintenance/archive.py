@@ -286,8 +286,11 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
         transaction.after_commit(lambda: kind.leave(directory, segment.name, segment.id, committed))
         access.clean_up_later(name)
         transaction.note_moved(segment)
+        if target_place := place_of(target):
+            places.begin(directory, target_place)
         is_linked = kind.move(access, transaction, segment, target)
         transaction.check_space()
+        transaction.write_sums()
         for place in {place_of(name), place_of(target)} - {""}:
             _note(access, transaction, place)
         transaction.commit()
