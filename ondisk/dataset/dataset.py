@@ -13,6 +13,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.layout import (
     CONFIG,
     check_free,
+    check_no_archive,
     configuration_text,
     create_files,
     filter_of,
@@ -111,6 +112,7 @@ class Dataset(Queryable):
             ConfigError: the configuration is not valid, or is not that of the text.
             DatasetExists: the path already contains a dataset.
             AlreadyExists: the directory contains something else, or a part of the path is not a directory.
+            StateError: it is in the archive of a dataset.
             ReadOnly: this user may not create it.
 
         Durability: see `create_files`; after a crash, create the dataset again.
@@ -122,6 +124,7 @@ class Dataset(Queryable):
         filter_of(config)
         configuration_text(config, text)  # before anything is created
         _check_path(path)
+        check_no_archive(path)
         try:
             directory = Directory.create(path)
         except FileExistsError as error:

@@ -299,6 +299,8 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
         transaction.after_commit(lambda: kind.leave(directory, segment.name, segment.id, committed))
         access.clean_up_later(name)
         transaction.note_moved(segment)
+        if target_place := place_of(target):
+            places.begin(directory, target_place)
         is_linked = kind.move(access, transaction, segment, target)
         transaction.check_space()
         for place, change in ((place_of(name), -count), (place_of(target), count)):

@@ -48,7 +48,7 @@ from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.segment import Damage, End, Facts, ScanResult
 from ondisk.segments import quarantine
 from ondisk.segments.facts import Committed, Seen, facts_of, missing, tail_of
-from ondisk.segments.generations import MOVED, hidden, mark_moved, retire
+from ondisk.segments.generations import discard_marks, hidden, mark_moved, retire
 
 SEQUENCE = ".sequence"
 METADATA, NEW_METADATA = ".metadata", ".metadata.new"
@@ -530,6 +530,8 @@ def recover_folders(
     Returns:
         The generations that are still needed.
     """
+    discard_marks(directory, name, generations)
+    generations = [generation for generation in generations if directory.stat(hidden(name, generation)) is not None]
     known = None if current is None else current[0]
     if current is not None and known in generations:
         complete_folder(directory, name, *current)
@@ -538,11 +540,11 @@ def recover_folders(
         return others
     for generation in others:
         alias = hidden(name, generation)
-        directory.discard(alias + MOVED)
         if retire(directory, name, generation):
             continue
         discard_folder(directory, name, alias)
         if directory.stat(alias) is not None:
             why = "files that are not the segment's were in its directory, which was removed"
             quarantine.keep(directory, alias, verb="repack", why=why, of=name)
+    discard_marks(directory, name, others)
     return []

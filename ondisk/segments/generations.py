@@ -76,7 +76,7 @@ ROWS = ".rows"
 MOVED = ".moved"
 """What follows the hidden name of a generation that was moved to another folder in the name of its mark."""
 
-_HIDDEN = re.compile(r"\.(.+)\.([0-9]{1,18})")
+_HIDDEN = re.compile(r"\.(.+)\.([0-9]{1,18})(\.moved)?")
 _NUMBERED = re.compile(r"[0-9]+\.[a-z0-9]+")
 """The names of the segments of a sequence, which are in the dataset's directory, beside files of other kinds."""
 
@@ -276,7 +276,7 @@ def set_aside(directory: Directory, name: str, generation: int, *, verb: str) ->
 
 
 def left_behind(directory: Directory) -> dict[str, list[int]]:
-    """Return the segments that have hidden names on disk: name → generations, ascending.
+    """Return the segments that have hidden names on disk, or marks of such: name → generations, ascending.
 
     Cost: lists every directory that contains segments.
     """
@@ -291,14 +291,14 @@ def left_behind(directory: Directory) -> dict[str, list[int]]:
         for name in names:
             if (matched := _HIDDEN.fullmatch(name)) and (parent[-2:].isdigit() or _NUMBERED.fullmatch(matched[1])):
                 found.setdefault(below(parent, matched[1]), []).append(int(matched[2]))
-    return {name: sorted(generations) for name, generations in found.items()}
+    return {name: sorted({*generations}) for name, generations in found.items()}
 
 
 def generations_of(directory: Directory, name: str) -> list[int]:
-    """Return the generations of one segment that have hidden names on disk, ascending."""
+    """Return the generations of one segment that have hidden names on disk, or marks of such, ascending."""
     parent, _, last = name.rpartition("/")
     matches = (_HIDDEN.fullmatch(each) for each in directory.names(parent))
-    return sorted(int(matched[2]) for matched in matches if matched and matched[1] == last)
+    return sorted({int(matched[2]) for matched in matches if matched and matched[1] == last})
 
 
 def parents(directory: Directory) -> Iterator[str]:
@@ -338,6 +338,7 @@ def recover(
     Durability: syncs the directory first. A name that was linked before the crash may not be durable yet, and no other
         name may be removed before it is.
     """
+    discard_marks(directory, name, generations)
     generations = [generation for generation in generations if _is_file(directory, hidden(name, generation))]
     if not generations:
         return []
@@ -353,8 +354,15 @@ def recover(
     for generation in others:
         if not retire(directory, name, generation):
             directory.discard(hidden(name, generation))
-        directory.discard(hidden(name, generation) + MOVED)
+    discard_marks(directory, name, others)
     return []
+
+
+def discard_marks(directory: Directory, name: str, generations: Iterable[int]) -> None:
+    """Remove the marks of moved generations that are gone."""
+    for alias in (hidden(name, generation) for generation in generations):
+        if directory.stat(alias) is None:
+            directory.discard(alias + MOVED)
 
 
 def _is_file(directory: Directory, name: str) -> bool:

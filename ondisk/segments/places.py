@@ -176,6 +176,13 @@ def note_move(directory: Directory, name: str, generation: int, change: int, int
     write(directory, name, before._replace(generation=generation, count=count).during(span))
 
 
+def begin(directory: Directory, name: str) -> None:
+    """Give a place an identity before the first file is written there, so that what a crash leaves is cleaned up."""
+    found = place(directory, name)
+    if not found.is_ours:
+        write(directory, name, found.identity or new_identity())
+
+
 def new_identity() -> Identity:
     """Return the identity of a place that has none."""
     import uuid

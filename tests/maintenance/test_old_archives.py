@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import crashes
 from revision_5 import EXPECTED, old
 from sums import wrong_sums
 from worlds import sql
@@ -26,7 +27,6 @@ from ondisk.maintenance.old_archives import Fault, Known, Summary, away, faults
 from ondisk.maintenance.states import State
 from ondisk.segments import places
 from ondisk.step import Interval
-from kit import crashes
 
 
 def answers(path: Path) -> list[list[Any]]:
