@@ -92,7 +92,7 @@ OUTSIDE = {
     ("index/copied.py", "sqlite3.connect"),
     ("index/recover.py", "sqlite3.connect"),
     ("keys.py", "os.open"),  # the key file, which is in no dataset
-    ("replication/compared.py", "sqlite3.connect"),  # a temporary file without a name
+    ("replication/compare.py", "sqlite3.connect"),  # a temporary file without a name
     ("staging/rows.py", "sqlite3.connect"),
 }
 """What may touch the disk besides filesystem."""
@@ -215,7 +215,6 @@ TESTED_ELSEWHERE = {
     "maintenance/tally.py": "maintenance/test_matrix.py",
     "replication/__init__.py": "replication/test_replica.py",
     "replication/compare.py": "replication/test_reconcile.py",
-    "replication/compared.py": "replication/test_reconcile.py",
     "replication/contents.py": "replication/test_reconcile.py",
     "replication/verify.py": "replication/test_reconcile.py",
     "replication/merge.py": "replication/test_feed.py",
@@ -224,7 +223,6 @@ TESTED_ELSEWHERE = {
     "matcher/parsing.py": "matcher/test_parser.py",
     "matcher/tree.py": "matcher/test_parser.py",
     "matcher/values.py": "matcher/test_fields.py",
-    "replication/http_client.py": "replication/test_http_source.py",
     "replication/wire.py": "replication/test_http_source.py",
     "segment.py": "segments/test_concat.py",
     "table_options.py": "tables/test_csv_input.py",

@@ -11,7 +11,6 @@ from datetime import datetime
 
 from ondisk.backup.point import (
     SEGMENTS,
-    USABLE,
     Part,
     Point,
     Problem,
@@ -190,23 +189,10 @@ def _part(
     files: dict[str, bytes],
 ) -> Part:
     """Write one part of the point that was begun: the index, the copies of its segments, and the other files."""
-    segments = incomplete = count = total = 0
-
-    def counted() -> Iterator[SegmentCopy]:
-        nonlocal segments, incomplete, count, total
-        for each in copies:
-            segments += 1
-            if each.kept in USABLE:
-                count += each.count
-            else:
-                incomplete += 1
-            total += each.total
-            yield each
-
     with target.part(name) as folder:
         _copy_index(folder, opened.index.directory, snapshot)
         with folder.create_file(SEGMENTS) as file:
-            write_lines(file, counted())
+            counts = write_lines(file, copies)
             file.sync()
         for path, content in files.items():
             with folder.create_file(path) as file:
@@ -214,7 +200,7 @@ def _part(
                 file.sync()
             folder.sync(path.rpartition("/")[0])
         sizes = {path: measured(folder.open_to_read(path)) for path in (INDEX, SEGMENTS, *files)}
-    return Part(name, place, snapshot.dataset()["uuid"], segments, incomplete, count, total, sizes)
+    return Part(name, place, snapshot.dataset()["uuid"], *counts, sizes)
 
 
 def _copy_index(folder: Directory, source: Directory, snapshot: Snapshot) -> None:

@@ -11,12 +11,16 @@ from itertools import chain
 from typing import Any
 
 from google_crc32c import extend
+from zlib_ng.zlib_ng import crc32
 
 from ondisk.dataset.layout import CONFIG
 from ondisk.datum import from_microseconds
-from ondisk.errors import IntegrityError, StorageError, VersionTooNew
+from ondisk.errors import IntegrityError, OndiskError, StorageError, VersionTooNew
 from ondisk.filesystem import Directory, ReadableFile, WritableFile
 from ondisk.index import INDEX
+from ondisk.segment import SegmentFile
+from ondisk.segments.dir import MetadataEntry
+from ondisk.segments.facts import checksum_of
 
 POINT, SEGMENTS = "point.json", "segments.jsonl"
 VERSION = 1
@@ -111,6 +115,10 @@ class SegmentCopy:
     def files(self) -> Iterator[int]:
         """The numbers of the files of a dir segment."""
         return (number for first, last in self.numbers or () for number in range(first, last + 1))
+
+    def is_in(self, file: SegmentFile) -> bool:
+        """Read a file, and return whether it is this copy; of a dir segment, its `.metadata`."""
+        return file.size() == self.stored and checksum_of(file, self.stored, range(*self.zeros)) == self.checksum
 
     @classmethod
     def from_line(cls, line: bytes) -> SegmentCopy:
@@ -294,15 +302,20 @@ def whole(folder: Directory, name: str, part: Part) -> str | None:
     return f"{folder.at(name)} is damaged: it does not have the checksum that was recorded for it"
 
 
-def write_lines(file: WritableFile, copies: Iterable[SegmentCopy]) -> None:
-    """Write the lines of `segments.jsonl`."""
+def write_lines(file: WritableFile, copies: Iterable[SegmentCopy]) -> tuple[int, int, int, int]:
+    """Write the lines of `segments.jsonl`; return `segments`, `incomplete`, `count` and `total` of the `Part`."""
     at, held = 0, bytearray()
+    segments = incomplete = count = total = 0
     for each in copies:
+        is_usable = each.kept in USABLE
+        segments, incomplete = segments + 1, incomplete + (not is_usable)
+        count, total = count + each.count * is_usable, total + each.total
         held += json.dumps(asdict(each), separators=(",", ":")).encode() + b"\n"
         if len(held) >= _PIECE:
             file.write(at, bytes(held))
             at, held = at + len(held), bytearray()
     file.write(at, bytes(held))
+    return segments, incomplete, count, total
 
 
 def read_lines(file: ReadableFile) -> Iterator[SegmentCopy]:
@@ -322,6 +335,19 @@ def read_lines(file: ReadableFile) -> Iterator[SegmentCopy]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         hint = "Restore another point."
         raise IntegrityError(f"{file.path} is damaged: {error}", hint=hint, path=file.path) from None
+
+
+def holds(file: ReadableFile | WritableFile, entry: MetadataEntry) -> bool:
+    """Read a file of a dir segment, and return whether it is what its entry says."""
+    checksum = size = 0
+    while piece := file.read(size, _PIECE):
+        checksum, size = crc32(piece, checksum), size + len(piece)
+    return (size, checksum) == (entry.size, entry.checksum)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what is wrong, without a hint."""
+    return error.message if isinstance(error, OndiskError) else str(error)
 
 
 def measured(file: ReadableFile) -> tuple[int, int]:

@@ -8,11 +8,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from zlib_ng.zlib_ng import crc32
-
-from ondisk.backup.point import SEGMENTS, USABLE, Kept, Part, Point, Problem, SegmentCopy, read_lines, whole
+from ondisk.backup.point import (
+    SEGMENTS,
+    USABLE,
+    Kept,
+    Part,
+    Point,
+    Problem,
+    SegmentCopy,
+    holds,
+    read_lines,
+    reason_of,
+    whole,
+)
 from ondisk.backup.target import Target
-from ondisk.dataset.layout import CONFIG
+from ondisk.dataset.layout import CONFIG, check_apart
 from ondisk.datum import microseconds
 from ondisk.errors import (
     AlreadyExists,
@@ -23,7 +33,6 @@ from ondisk.errors import (
     IntegrityError,
     InvalidInput,
     NotFound,
-    OndiskError,
     StorageError,
     command,
     shown,
@@ -33,14 +42,13 @@ from ondisk.index import INDEX, copied
 from ondisk.index.connection import NEW, sqlite_errors
 from ondisk.segment import End, Facts
 from ondisk.segments.dir import METADATA, SEQUENCE, MetadataFile, facts_in, file_name, write_sequence
-from ondisk.segments.facts import NO_TAIL, checksum_of, facts_of
+from ondisk.segments.facts import NO_TAIL, facts_of
 
 MARK = ".restoring"
 """The file in a folder that is being restored. It names the backup and the point; all other files come from there."""
 
 _LIMIT = 64 * 1024  # bytes of `.restoring`
 _LARGEST = 16 * 1024 * 1024  # bytes of `dataset.toml`
-_BLOCK = 1024 * 1024  # bytes
 _SECOND = 1_000_000  # microseconds
 
 
@@ -101,7 +109,7 @@ def restore(
     """
     with Target.open(target) as opened, opened.reading():
         point = _chosen(opened, at)
-        _check_apart(path, opened)
+        check_apart("dataset", path, "backup", opened.path)
         try:
             directory = Directory.create(path)
         except FileExistsError as error:
@@ -142,14 +150,6 @@ def _chosen(target: Target, at: datetime | None) -> Point:
             f"{target.path} has no point up to {at.isoformat()}: its oldest is {oldest.isoformat()}", hint=hint
         )
     return found[-1]
-
-
-def _check_apart(path: str | os.PathLike[str], target: Target) -> None:
-    if not os.fspath(path):
-        raise InvalidInput("the path of the dataset is empty", hint='Write "." for the current directory.')
-    mine, theirs = os.path.realpath(path), os.path.realpath(target.path)
-    if os.path.commonpath((mine, theirs)) in (mine, theirs):
-        raise InvalidInput(f"{mine} and the backup {theirs} are inside of each other", hint="Choose another path.")
 
 
 def _check_free(directory: Directory, mark: bytes) -> bool:
@@ -251,7 +251,7 @@ class _Restore:
                     if isinstance(error, DiskFull | DurabilityLost):
                         raise
                     is_missing = isinstance(error, FileNotFoundError)
-                    problem = "its copy is missing" if is_missing else f"its copy cannot be read: {_reason(error)}"
+                    problem = "its copy is missing" if is_missing else f"its copy cannot be read: {reason_of(error)}"
                     kept = Kept.MISSING
                 if problem:
                     reason, kept = problem, Kept.DAMAGED if kept in USABLE else kept
@@ -271,7 +271,7 @@ class _Restore:
         with place.create_file(copy.segment) as file:
             size = min(copy.stored, source.size())
             file.copy(source, 0, size, 0)
-            is_whole = size == copy.stored and checksum_of(file, size, range(*copy.zeros)) == copy.checksum
+            is_whole = copy.is_in(file)
             if is_whole and copy.kept in USABLE and copy.mark:
                 file.write(copy.size, bytes.fromhex(copy.mark))
             self._sync(file)
@@ -297,7 +297,7 @@ class _Restore:
             with folder.create_file(METADATA) as file:
                 entries_file = source.open_to_read(name[2])
                 file.copy(entries_file, 0, copy.stored, 0)
-                if checksum_of(file, copy.stored, range(0)) != copy.checksum:
+                if not copy.is_in(file):
                     problem = "the copy of its entries is damaged"
                 self._sync(file)
             entries = MetadataFile.of(folder)
@@ -331,14 +331,12 @@ class _Restore:
             folder.discard(name)
             with folder.create_file(name) as file:
                 file.copy(opened, 0, entry.size, 0)
-                found = at = 0
-                while piece := file.read(at, _BLOCK):
-                    found, at = crc32(piece, found), at + len(piece)
+                is_whole = holds(file, entry)
                 self._sync(file)
         except (FrameCorrupt, FileNotFoundError, EOFError) as error:
-            return f"its copy cannot be read: {_reason(error)}"
-        self._size += at
-        return "" if found == entry.checksum else "its copy is damaged"
+            return f"its copy cannot be read: {reason_of(error)}"
+        self._size += entry.size
+        return "" if is_whole else "its copy is damaged"
 
 
 def _put(source: Directory, name: str, place: Directory, new: str) -> None:
@@ -351,7 +349,3 @@ def _put(source: Directory, name: str, place: Directory, new: str) -> None:
     with place.create_file(new) as made:
         made.copy(file, 0, file.size(), 0)
         made.sync()
-
-
-def _reason(error: BaseException) -> str:
-    return error.message if isinstance(error, OndiskError) else str(error)

@@ -6,25 +6,22 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from zlib_ng.zlib_ng import crc32
-
-from ondisk.backup.point import Kept, Problem, SegmentCopy, runs
+from ondisk.backup.point import Kept, Problem, SegmentCopy, holds, reason_of, runs
 from ondisk.backup.target import Target
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Opened
 from ondisk.dataset.read import DatasetReader
-from ondisk.errors import DiskFull, DurabilityLost, FrameCorrupt, IntegrityError, NotFound, OndiskError, StorageError
+from ondisk.errors import DiskFull, DurabilityLost, FrameCorrupt, IntegrityError, NotFound, StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format, find
 from ondisk.index import Segment, Snapshot, segment_rows
-from ondisk.segments.dir import METADATA, MetadataFile, file_name, files_of, seen_in
+from ondisk.segments.dir import METADATA, MetadataEntry, MetadataFile, file_name, files_of, seen_in
 from ondisk.segments.facts import Committed, Seen, checksum_of, tail_of
 
 UNREADABLE = (IntegrityError, NotFound, StorageError, FileNotFoundError)
 """What reading a segment raises that is damaged, or not there."""
 
 _NAME = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9a-f]{8})")
-_BLOCK = 1024 * 1024  # bytes
 
 
 @dataclass(slots=True)
@@ -32,12 +29,11 @@ class Counts:
     """What a backup has done so far.
 
     Attributes:
-        segments, copied: how many there are, and how many of them had something to copy.
+        copied: how many segments had something to copy.
         bytes: that were copied.
         problems: the segments that are damaged or missing.
     """
 
-    segments: int = 0
     copied: int = 0
     bytes: int = 0
     problems: list[Problem] = field(default_factory=list)
@@ -88,7 +84,6 @@ class SegmentCopies:
             copy = (self._folder if format.is_dir else self._file)(segment, format, before)
             if damage is not None and not format.is_dir and len(self._counts.problems) == problems:
                 self._report_known(segment, format, damage)
-            self._counts.segments += 1
             self._counts.copied += self._counts.bytes > count
             yield replace(copy, count=segment_rows.count_of(self._snapshot, segment))
 
@@ -132,7 +127,7 @@ class SegmentCopies:
                 mark = b""  # Beats has not ended it
             once = not format.may_continue(lambda: opened, segment.end, is_exact=False)
         except UNREADABLE as error:
-            problem = _reason(error)
+            problem = reason_of(error)
         copy = SegmentCopy(segment.name, segment.id, committed.size, kept, tail=facts.tail, recorded=facts.checksum,
                            zeros=(format.mutable.start, format.mutable.stop), mark=mark.hex(), once=once,
                            stored=committed.size, checksum=checksum or 0, total=committed.size)  # fmt: skip
@@ -161,17 +156,15 @@ class SegmentCopies:
             except (EOFError, StorageError) as error:
                 if isinstance(error, DiskFull | DurabilityLost):
                     raise
-                problem = _reason(error)
-            is_whole = not problem and checksum_of(staged, committed.size, committed.mutable) == copy.checksum
+                problem = reason_of(error)
+            is_whole = not problem and copy.is_in(staged)
             if not is_whole:
                 problem = problem or "its bytes do not have the checksum that was recorded for them"
                 if (other := self._newest(segment, same=True)) is not None:
                     name, size, _ = other
                     earlier = self._target.directory.open_to_read(f"{self._root}/{name}")
                     staged.copy(earlier, 0, min(size, committed.size), 0)
-                    is_whole = staged.size() == committed.size and (
-                        checksum_of(staged, committed.size, committed.mutable) == copy.checksum
-                    )
+                    is_whole = copy.is_in(staged)
             if (patch := format.patch(segment.end)) is not None:  # an append may have changed it since
                 staged.write(patch.position, patch.content)
         if not is_whole:
@@ -184,7 +177,6 @@ class SegmentCopies:
 
     def _doubtful(self, segment: Segment, committed: Committed, copy: SegmentCopy, problem: str) -> SegmentCopy:
         """Return what the backup keeps of a segment that is damaged or missing."""
-        zeros = range(*copy.zeros)
         copy = replace(copy, kept=Kept.MISSING, file="", stored=0, checksum=0, total=0, problem=problem)
         if (other := self._newest(segment, same=False)) is not None:
             name, size, checksum = other
@@ -196,7 +188,7 @@ class SegmentCopies:
                 size = min(source.size(), committed.size)
                 with self._target.stage(path) as staged:
                     staged.copy(source, 0, size, 0)
-                    checksum = checksum_of(staged, size, zeros)
+                    checksum = checksum_of(staged, size, committed.mutable)
                 copy = replace(copy, kept=Kept.DAMAGED, stored=size, checksum=checksum, total=size)
                 copy = replace(copy, file=f"{self._name(copy)}.damaged")
                 if self._target.has(f"{self._root}/{copy.file}", size):
@@ -243,39 +235,37 @@ class SegmentCopies:
         end, facts = segment.end, segment.facts
         copy = SegmentCopy(segment.name, segment.id, end.size, Kept.WHOLE, tail=facts.tail, recorded=facts.checksum,
                            length=end.length)  # fmt: skip
-        state = segment.id, end.size, facts.tail, end.length
-        is_same = before is not None and before.is_dir and before.kept is Kept.WHOLE
-        is_same = is_same and before is not None and state == (
-            before.generation, before.size, before.tail, before.length
-        )  # fmt: skip
-        is_same = is_same and before is not None and self._is_there(before)
+        same = before if before is not None and self._is_same(before, copy) else None
         try:
             folder = self._reader.folder_of(segment)
         except UNREADABLE as error:
-            if is_same and before is not None:
-                self._report(segment, _reason(error), Kept.WHOLE)
-                return before
-            if before is not None and before.file:
-                older = replace(before, generation=segment.id, kept=Kept.OLDER, problem=_reason(error))
+            problem = reason_of(error)
+            if same is not None:
+                copy = same
+            elif before is not None and before.file:
+                copy = replace(before, generation=segment.id, kept=Kept.OLDER, problem=problem)
             else:
-                older = replace(copy, kept=Kept.MISSING, problem=_reason(error))
-            self._report(segment, _reason(error), older.kept)
-            return older
-        if is_same and before is not None:
-            return before
+                copy = replace(copy, kept=Kept.MISSING, problem=problem)
+            self._report(segment, problem, copy.kept)
+            return copy
+        if same is not None:
+            return same
         if seen_in(folder, facts, end.size) is Seen.UNKNOWN:
             copy = replace(copy, kept=Kept.UNPROVEN)
         return self._files(segment, copy, folder)
 
-    def _is_there(self, copy: SegmentCopy) -> bool:
-        """Return whether a copy of a dir segment has all of its files; their contents are not read."""
+    def _is_same(self, copy: SegmentCopy, new: SegmentCopy) -> bool:
+        """Return whether a copy of a dir segment is whole, of the same state, and has its files, which are not read."""
+        for name in ("generation", "size", "tail", "length", "kept"):
+            if getattr(copy, name) != getattr(new, name):
+                return False
         path = f"{self._root}/{copy.file}"
         folder = path.rpartition("/")[0]
         if self._target.damaged_in(folder):
             return False
         names = {name.rpartition(".")[0] for name in self._target.directory.names(folder)}
         has_all = all(file_name(copy.segment, number) in names for number in copy.files)
-        return has_all and (not copy.file or self._target.has(path, copy.stored))
+        return has_all and copy.is_dir and (not copy.file or self._target.has(path, copy.stored))
 
     def _files(self, segment: Segment, copy: SegmentCopy, folder: Directory) -> SegmentCopy:
         """Copy the files of a dir segment that the backup does not have, and its entries."""
@@ -292,14 +282,14 @@ class SegmentCopies:
             try:
                 entry = entries.get(number)
             except FrameCorrupt as error:
-                damaged[number] = _reason(error)
+                damaged[number] = reason_of(error)
                 continue
             file = file_name(segment.name, number)
             name = f"{file}.{entry.checksum:08x}"
             if there.get(name) != entry.size:
                 if number not in on_disk:
                     continue  # a repack has removed it, unless a datum needs it
-                if (problem := self._copied_file(f"{root}/{name}", folder, file, entry.size, entry.checksum)) != "":
+                if (problem := self._copied_file(f"{root}/{name}", folder, file, entry)) != "":
                     damaged[number] = problem
                     continue
             kept.append(number)
@@ -329,23 +319,21 @@ class SegmentCopies:
         name = path.removeprefix(f"{self._root}/")
         return replace(copy, file=name, stored=size, checksum=checksum_of(source, size, range(0)), tail=tail)
 
-    def _copied_file(self, path: str, folder: Directory, file: str, size: int, checksum: int) -> str:
+    def _copied_file(self, path: str, folder: Directory, file: str, entry: MetadataEntry) -> str:
         """Copy one file of a dir segment; return what is wrong with it, or an empty text."""
         try:
             source = folder.open_to_read(file)
             with self._target.stage(path) as staged:
-                staged.copy(source, 0, size, 0)
-                found = at = 0
-                while piece := staged.read(at, _BLOCK):
-                    found, at = crc32(piece, found), at + len(piece)
-            if found == checksum and source.size() == size:
-                self._keep(path, size)
+                staged.copy(source, 0, entry.size, 0)
+                is_whole = holds(staged, entry)
+            if is_whole and source.size() == entry.size:
+                self._keep(path, entry.size)
                 return ""
             problem = "it does not have the checksum in its entry"
         except (EOFError, *UNREADABLE) as error:
             if isinstance(error, DiskFull | DurabilityLost):
                 raise
-            problem = _reason(error)
+            problem = reason_of(error)
         self._target.drop(path)
         return problem
 
@@ -356,7 +344,3 @@ class SegmentCopies:
             ' AND reftime >= "begin" AND reftime < "end" AND segment = segment.id'
         )
         return {number for rows in self._snapshot.select(sql, (segment.id,)) for (number,) in rows}
-
-
-def _reason(error: BaseException) -> str:
-    return error.message if isinstance(error, OndiskError) else str(error)

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Self
 
 from ondisk.backup.point import POINT, SEGMENTS, Part, Point, SegmentCopy, read_lines, read_point, time_of, whole
-from ondisk.dataset.layout import CONFIG
+from ondisk.dataset.layout import CONFIG, check_apart
 from ondisk.errors import (
     AlreadyExists,
     DatasetNotFound,
     IntegrityError,
-    InvalidInput,
     OndiskError,
     StateError,
     StorageError,
@@ -88,7 +87,7 @@ class Target:
             ReadOnly: this user may not write there.
             LockError: another run uses it.
         """
-        _check_apart(path, dataset)
+        check_apart("backup", path, "dataset", dataset)
         try:
             opened = Target(Directory.create(path)) if create else Target.open(path)
         except FileExistsError as error:
@@ -359,19 +358,3 @@ def _folder(path: str) -> str:
 def _no_backup(path: str | os.PathLike[str]) -> DatasetNotFound:
     hint = "Check the path, and whether its disk is mounted. `ondisk backup DATASET TARGET --create` begins one."
     return DatasetNotFound(f"{os.fspath(path)} is no backup of a dataset", hint=hint)
-
-
-def _check_apart(path: str | os.PathLike[str], dataset: Path) -> None:
-    """Raise unless a backup and its dataset are in different folders, none inside of the other.
-
-    Raises:
-        InvalidInput: they are not.
-    """
-    if not os.fspath(path):
-        raise InvalidInput("the path of the backup is empty", hint="Name a folder on another disk.")
-    mine, theirs = os.path.realpath(path), os.path.realpath(dataset)
-    common = os.path.commonpath((mine, theirs))
-    if common in (mine, theirs):
-        where = "is" if mine == theirs else "is inside of" if common == theirs else "contains"
-        hint = "Choose another folder for the backup, on another disk if possible."
-        raise InvalidInput(f"the backup {mine} {where} its dataset {theirs}", hint=hint)

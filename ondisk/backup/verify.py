@@ -6,17 +6,13 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
-from zlib_ng.zlib_ng import crc32
-
-from ondisk.backup.point import SEGMENTS, USABLE, Kept, Part, Point, Problem, SegmentCopy, time_of, whole
+from ondisk.backup.point import SEGMENTS, USABLE, Kept, Part, Point, Problem, SegmentCopy, holds, time_of, whole
 from ondisk.backup.target import Target
 from ondisk.errors import FrameCorrupt, IntegrityError, StorageError
 from ondisk.filesystem import Directory
 from ondisk.segments.dir import MetadataFile, file_name
-from ondisk.segments.facts import checksum_of
-
-_BLOCK = 1024 * 1024  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +94,14 @@ class _Verifier:
         if not copy.file:
             return
         root, folder = f"segments/{part.name}", copy.file.rpartition("/")[0]
-        problem = self._once(f"{root}/{copy.file}", lambda: self._file(f"{root}/{copy.file}", copy))
+        problem = self._once(f"{root}/{copy.file}", partial(self._file, f"{root}/{copy.file}", copy))
         if not problem and copy.is_dir:
             place = f"{root}/{folder}"
             with self._target.directory.inside(place) as source:
                 entries = MetadataFile.of(source, copy.file.rpartition("/")[2])
-                for number in copy.files:
-                    path = f"{place}/{number}"
-                    wrong = self._once(path, lambda each=number: self._file_of(place, source, copy, entries, each))  # type: ignore[misc]
-                    problem = problem or wrong
+                verify = partial(self._file_of, place, source, copy, entries)
+                found = [self._once(f"{place}/{number}", partial(verify, number)) for number in copy.files]
+                problem = next(filter(None, found), "")
         if problem:
             yield Problem(name, problem, Kept.DAMAGED if copy.kept in USABLE else copy.kept)
 
@@ -121,9 +116,7 @@ class _Verifier:
         return self._verified[path]
 
     def _file(self, path: str, copy: SegmentCopy) -> str:
-        file = self._target.directory.open_to_read(path)
-        is_whole = file.size() == copy.stored
-        is_whole = is_whole and checksum_of(file, copy.stored, range(*copy.zeros)) == copy.checksum
+        is_whole = copy.is_in(self._target.directory.open_to_read(path))
         if not is_whole:
             self._target.note_damage(path)
         return "" if is_whole else "its copy is damaged"
@@ -137,13 +130,9 @@ class _Verifier:
         entry = entries.get(number)
         kept = f"{name}.{entry.checksum:08x}"
         try:
-            file = source.open_to_read(kept)
+            if holds(source.open_to_read(kept), entry):
+                return ""
         except FileNotFoundError:
             return f"the copy of {name} is missing"
-        found = at = 0
-        while piece := file.read(at, _BLOCK):
-            found, at = crc32(piece, found), at + len(piece)
-        if found == entry.checksum and at == entry.size:
-            return ""
         self._target.note_damage(f"{place}/{kept}")
         return f"the copy of {name} is damaged"

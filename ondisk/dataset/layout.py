@@ -16,6 +16,7 @@ from ondisk.errors import (
     ConfigError,
     DatasetExists,
     DatasetNotFound,
+    InvalidInput,
     MatchError,
     NeedsCheck,
     StateError,
@@ -156,6 +157,25 @@ def no_dataset(path: str | os.PathLike[str]) -> DatasetNotFound:
     """Return the error for a path that contains no dataset."""
     hint = "Check the path, and whether its disk is mounted. `ondisk init` and ondisk.create make a new one."
     return DatasetNotFound(f"{os.fspath(path)} holds no dataset", hint=hint)
+
+
+def check_apart(what: str, path: str | os.PathLike[str], whose: str, other: str | os.PathLike[str]) -> None:
+    """Raise unless two folders are different, and neither is inside of the other.
+
+    Args:
+        what, whose: what messages call the first one, and the other.
+
+    Raises:
+        InvalidInput: they are not; or the first path is empty.
+    """
+    if not os.fspath(path):
+        raise InvalidInput(f"the path of the {what} is empty", hint='Write "." for the current directory.')
+    mine, theirs = os.path.realpath(path), os.path.realpath(other)
+    common = os.path.commonpath((mine, theirs))
+    if common in (mine, theirs):
+        where = "is" if mine == theirs else "is inside of" if common == theirs else "contains"
+        hint = f"Choose another folder for the {what}, on another disk if possible."
+        raise InvalidInput(f"the {what} {mine} {where} its {whose} {theirs}", hint=hint)
 
 
 def check_free(directory: Directory) -> None:

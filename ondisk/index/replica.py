@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterable, Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ondisk.index.changes import OWN
@@ -26,13 +27,42 @@ _KEPT = "the source has lost it; quarantine has a copy, too"
 _DENSE = 4
 
 
+class Mode(StrEnum):
+    """What the token of a replica is worth, and so how the replica is compared with its source."""
+
+    EXPIRED = "expired"
+    """The source has forgotten deletions. Numbers still mean the same data: those of both sides are compared."""
+    FOREIGN = "foreign"
+    """Numbers mean nothing: data are compared, whatever their numbers are."""
+    VALID = "valid"
+    """Nothing is wrong with it: data are compared under their numbers."""
+
+
+_STORED = {Mode.EXPIRED: b"numbers", Mode.FOREIGN: b"foreign", Mode.VALID: b"contents"}
+_MODES = {stored: mode for mode, stored in _STORED.items()}
+
+
+class Comparison(NamedTuple):
+    """A full comparison of a replica with its source that has begun and is not complete. Pulls wait for it.
+
+    Attributes:
+        mode: how they are compared.
+        done: numbers up to this one are done; 0 in the mode `EXPIRED`.
+    """
+
+    mode: Mode
+    done: int = 0
+
+
 class Followed(NamedTuple):
     """How far a replica has followed its source.
 
     Attributes:
         uuid: of the source's index.
         replica: the UUID of the replica's index when this was written.
-        session, offset, index_start, key: of the token.
+        session, offset: of the token: pulls continue after this change, if a comparison is in progress after its end.
+        reading: with which change the first reading began; -1 if that change was passed.
+        comparison: what is in progress.
         host, port: of the source's server; "" and 0 for a path.
         bytes_read: of data, so far.
         committed_at: microseconds since 1970.
@@ -42,8 +72,8 @@ class Followed(NamedTuple):
     replica: str
     session: int = 0
     offset: int = 0
-    index_start: int = -1
-    key: bytes = b""
+    reading: int = -1
+    comparison: Comparison | None = None
     host: str = ""
     port: int = 0
     bytes_read: int = 0
@@ -76,16 +106,30 @@ def followed(state: Transaction | Snapshot) -> Followed | None:
         " ORDER BY committed_at DESC LIMIT 1"
     )
     row = state.connection.execute(sql).fetchone()
-    return None if row is None else Followed(*row)
+    if row is None:
+        return None
+    # The columns have the names of the fields of a token, and two meanings; see `ondisk.replication.token`.
+    uuid, replica, session, offset, index_start, key, *place = row
+    if not key:
+        return Followed(uuid, replica, session, offset, index_start, None, *place)
+    comparison = Comparison(_MODES.get(key, Mode.FOREIGN), max(0, index_start))
+    return Followed(uuid, replica, session, offset, -1, comparison, *place)
 
 
 def follow(transaction: Transaction, now: Followed) -> None:
     """Record how far the replica has followed its source, with this commit."""
-    values = (now.uuid, now.replica, now.session, now.offset, now.index_start, now.key, now.host, now.port,
+    values = (now.uuid, now.replica, now.session, now.offset, *progress(now), now.host, now.port,
               now.bytes_read, time.time_ns() // 1000)  # fmt: skip
     _execute(transaction, "DELETE FROM source")
     _execute(transaction, f"INSERT INTO source VALUES ({', '.join('?' * len(values))})", values)
     transaction.advance_seq(now.offset)
+
+
+def progress(now: Followed) -> tuple[int, bytes]:
+    """Return the last two fields of the token, index start and key: how far a reading or a comparison is."""
+    if now.comparison is None:
+        return now.reading, b""
+    return now.comparison.done, _STORED[now.comparison.mode]
 
 
 def note_sessions(transaction: Transaction, sessions: Iterable[tuple[int, int]]) -> None:

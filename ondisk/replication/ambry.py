@@ -24,7 +24,7 @@ from enum import IntEnum
 from typing import Any
 
 from ondisk.errors import InvalidInput
-from ondisk.replication.fields import Reader, counted, flag, integer, opened, sealed
+from ondisk.replication.fields import Fields, Reader, Writer, sealed
 
 _FILE_VERSIONS = (0, 1)
 _NONE = -1
@@ -163,7 +163,11 @@ def encode(file: TokenFile) -> bytes:
     """
     if file.version not in _FILE_VERSIONS:
         raise InvalidInput(f"Ambry has no token file of version {file.version}", hint="Use version 1.")
-    return sealed(integer(file.version, 2) + b"".join(_entry(each, file.version) for each in file.entries))
+    writer = Writer()
+    writer.integer(2, file.version)
+    for each in file.entries:
+        _entry(writer, file.version, each)
+    return sealed(bytes(writer.content))
 
 
 def decode(content: bytes, name: str) -> TokenFile:
@@ -175,13 +179,13 @@ def decode(content: bytes, name: str) -> TokenFile:
     Raises:
         IntegrityError: it is damaged, not such a file, or has tokens of a cloud.
     """
-    reader = opened(content, name)
+    reader = Reader.opened(content, name)
     version = reader.integer(2)
     if version not in _FILE_VERSIONS:
         reader.fail(f"it has version {version}, and Ambry writes 0 and 1")
     entries = []
     while reader:
-        entries.append(_read_entry(reader, version))
+        entries.append(_entry(reader, version))
     return TokenFile(version, entries)
 
 
@@ -191,22 +195,9 @@ def encode_token(token: FindToken) -> bytes:
     Raises:
         InvalidInput: as `encode`.
     """
-    if token.reset is not None and token.version != 3:
-        raise InvalidInput(f"a token of version {token.version} has no reset key", hint="Use version 3.")
-    begin = integer(token.version, 2)
-    if token.version == 0:
-        return begin + _version_0(token)
-    if token.version == 1:
-        body = counted(token.session) + integer(token.kind, 2)
-        return begin + body + (b"" if token.kind is Kind.UNINITIALIZED else _place(token) + token.key)
-    if token.version not in (2, 3):
-        raise InvalidInput(f"Ambry has no token of version {token.version}", hint="Use version 3.")
-    begin += integer(token.kind, 2)
-    if token.kind is Kind.UNINITIALIZED:
-        return begin
-    body = counted(token.incarnation) + counted(token.session) + _place(token)
-    body += flag(token.inclusive) if token.kind is Kind.JOURNAL else token.key
-    return begin + body + (_reset(token.reset) if token.version == 3 else b"")
+    writer = Writer()
+    _token(writer, token)
+    return bytes(writer.content)
 
 
 def decode_token(reader: Reader) -> FindToken:
@@ -215,102 +206,81 @@ def decode_token(reader: Reader) -> FindToken:
     Raises:
         IntegrityError: it is not one.
     """
-    version = reader.integer(2)
+    return _token(reader, FindToken(0))
+
+
+# These read or write, see `Fields`; what they read into is the smallest of its kind.
+
+
+def _entry(at: Fields, version: int, entry: Entry = Entry(b"", "", "", 0, 0, FindToken(0))) -> Entry:
+    partition, host, path = at.take(_PARTITION_SIZE, entry.partition), at.text(entry.host), at.text(entry.path)
+    port, bytes_read = at.integer(4, entry.port), at.integer(8, entry.bytes_read)
+    kind = at.integer(2, _ON_DISK) if version > 0 else _ON_DISK
+    if kind != _ON_DISK:
+        at.fail(f"a replica has type {kind}, and only tokens of type {_ON_DISK}, on disk, are known")
+    return Entry(partition, host, path, port, bytes_read, _token(at, entry.token))
+
+
+def _token(at: Fields, token: FindToken) -> FindToken:
+    version = at.integer(2, token.version)
+    if token.reset is not None and version != 3:
+        at.fail(f"a token of version {version} has no reset key", "Use version 3.")
     if version == 0:
-        return _read_version_0(reader)
+        return _version_0(at, token)
     if version not in (1, 2, 3):
-        reader.fail(f"a token has version {version}")
-    session = reader.text() if version == 1 else ""
-    kind = _read_kind(reader)
+        at.fail(f"a token has version {version}", "Use version 3.")
+    incarnation, session = "", at.text(token.session) if version == 1 else ""
+    kind = at.kind("a token", token.kind)
     if kind is Kind.UNINITIALIZED:
         return FindToken(version, kind, session=session, inclusive=True)
-    incarnation = ""
     if version > 1:
-        incarnation, session = reader.text(), reader.text()
-    log_segment, offset = _read_place(reader)
-    inclusive = reader.flag() if version > 1 and kind is Kind.JOURNAL else False
-    key = _read_key(reader) if kind is Kind.INDEX else b""
-    reset = _read_reset(reader) if version == 3 and reader.flag() else None
+        incarnation, session = at.text(token.incarnation), at.text(token.session)
+    log_segment, offset = _place(at, token)
+    inclusive = at.flag(value=token.inclusive) if version > 1 and kind is Kind.JOURNAL else False
+    key = _key(at, token.key) if kind is Kind.INDEX else b""
+    has_reset = version == 3 and at.flag(value=token.reset is not None)
+    reset = _reset(at, token.reset or ResetKey(b"", ResetKind.PUT, 0)) if has_reset else None
     return FindToken(version, kind, incarnation, session, log_segment, offset, key, inclusive, reset)
 
 
-def _entry(entry: Entry, version: int) -> bytes:
-    if len(entry.partition) != _PARTITION_SIZE:
-        raise InvalidInput(f"the id of a partition has {_PARTITION_SIZE} bytes, not {len(entry.partition)}")
-    pieces = (entry.partition, counted(entry.host), counted(entry.path), integer(entry.port, 4))
-    kind = integer(_ON_DISK, 2) if version > 0 else b""
-    return b"".join((*pieces, integer(entry.bytes_read, 8), kind, encode_token(entry.token)))
-
-
-def _read_entry(reader: Reader, version: int) -> Entry:
-    partition, host, path = reader.take(_PARTITION_SIZE), reader.text(), reader.text()
-    port, bytes_read = reader.integer(4), reader.integer(8)
-    kind = reader.integer(2) if version > 0 else _ON_DISK
-    if kind != _ON_DISK:
-        reader.fail(f"a replica has type {kind}, and only tokens of type {_ON_DISK}, on disk, are known")
-    return Entry(partition, host, path, port, bytes_read, decode_token(reader))
-
-
-def _version_0(token: FindToken) -> bytes:
+def _version_0(at: Fields, token: FindToken) -> FindToken:
     if token.log_segment:
-        raise InvalidInput("a token of version 0 has no log segment", hint="Use version 1.")
+        at.fail("a token of version 0 has no log segment", "Use version 1.")
     offsets = dict.fromkeys(Kind, _NONE) | {token.kind: _NONE if token.offset is None else token.offset}
-    journal, index = integer(offsets[Kind.JOURNAL], 8), integer(offsets[Kind.INDEX], 8)
-    return counted(token.session) + journal + index + token.key
-
-
-def _read_version_0(reader: Reader) -> FindToken:
-    session, journal, index = reader.text(), reader.integer(8), reader.integer(8)
+    session = at.text(token.session)
+    journal, index = at.integer(8, offsets[Kind.JOURNAL]), at.integer(8, offsets[Kind.INDEX])
     if index != _NONE:
         if journal != _NONE:
-            reader.fail("a token refers to the journal and to the index")
-        return FindToken(0, Kind.INDEX, session=session, offset=index, key=_read_key(reader))
+            at.fail("a token refers to the journal and to the index")
+        return FindToken(0, Kind.INDEX, session=session, offset=index, key=_key(at, token.key))
     if journal != _NONE:
         return FindToken(0, Kind.JOURNAL, session=session, offset=journal)
     return FindToken(0, session=session, inclusive=True)
 
 
-def _read_kind(reader: Reader) -> Kind:
-    number = reader.integer(2)
-    try:
-        return Kind(number)
-    except ValueError:
-        reader.fail(f"a token has type {number}")
-
-
-def _place(token: FindToken) -> bytes:
-    if token.offset is None:
-        raise InvalidInput("a token that is initialised has an offset")
-    return integer(0, 2) + counted(token.log_segment) + integer(token.offset, 8)
-
-
-def _read_place(reader: Reader) -> tuple[str, int]:
-    version = reader.integer(2)
+def _place(at: Fields, token: FindToken) -> tuple[str, int]:
+    version = at.integer(2, 0)
     if version != 0:
-        reader.fail(f"a place has version {version}")
-    return reader.text(), reader.integer(8)
+        at.fail(f"a place has version {version}")
+    if token.kind is not Kind.UNINITIALIZED and token.offset is None:
+        at.fail("a token that is initialised has an offset")
+    return at.text(token.log_segment), at.integer(8, token.offset or 0)
 
 
-def _reset(reset: ResetKey | None) -> bytes:
-    if reset is None:
-        return flag(False)
-    return flag(True) + reset.key + integer(reset.kind, 2) + integer(reset.life_version, 2)
+def _reset(at: Fields, reset: ResetKey) -> ResetKey:
+    return ResetKey(_key(at, reset.key), at.kind("a reset key", reset.kind), at.integer(2, reset.life_version))
 
 
-def _read_reset(reader: Reader) -> ResetKey:
-    key, number, life_version = _read_key(reader), reader.integer(2), reader.integer(2)
-    try:
-        return ResetKey(key, ResetKind(number), life_version)
-    except ValueError:
-        reader.fail(f"a reset key has type {number}")
-
-
-def _read_key(reader: Reader) -> bytes:
-    """Read a store key. Nothing says how long it is but its own fields."""
-    start = reader.take(2)
+def _key(at: Fields, key: bytes) -> bytes:
+    """Pass through a store key. Nothing says how long it is but its own fields."""
+    start = at.take(2, key[:2])
     version = int.from_bytes(start, signed=True)
     if version not in _KEYS:
-        reader.fail(f"a store key has version {version}")
+        at.fail(f"a store key has version {version}")
     fields, uuid_size = _KEYS[version]
-    body = reader.take(fields + _PARTITION_SIZE)
-    return start + body + (reader.take(uuid_size) if uuid_size else counted(reader.counted()))
+    end = 2 + fields + _PARTITION_SIZE
+    body = at.take(end - 2, key[2:end])
+    if uuid_size:
+        return start + body + at.take(uuid_size, key[end:])
+    uuid = at.counted(key[end + 4 :])
+    return start + body + len(uuid).to_bytes(4) + uuid

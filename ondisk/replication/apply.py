@@ -232,9 +232,7 @@ class _Change:
         if not here:
             return group
         self.done.present += len(here)
-        kept = [place for place, seq in enumerate(group.seqs) if seq not in here]
-        columns = [[column[place] for place in kept if column] for column in (group.payloads, group.beside)]
-        return Group(group.format, [group.seqs[place] for place in kept], *columns)
+        return group.without(here)
 
     def _refuse(self, batch: Batch) -> None:
         """Refuse data that are too old or too large for the replica."""

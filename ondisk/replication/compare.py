@@ -1,142 +1,382 @@
-"""Compare a source with its replica: by digests of ranges of numbers, and where these differ, datum by datum."""
+"""Compare a replica with its source: the one list of what differs, which `verify` reports, and others mend.
+
+Digests of ranges of numbers are compared; where they differ, the data of both sides are listed. Then each datum that is
+not the same on both sides gets its place in the list: how it differs, see `Differs`. What becomes of it is decided by
+the caller: `reconcile` makes the replica equal to its source, `heal` returns data to the source.
+
+The list is a temporary file, so that memory stays flat.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.errors import IntegrityError
+from ondisk.datum import INTEGER_MIN
+from ondisk.errors import IntegrityError, TokenExpired, TokenForeign
 from ondisk.index.changes import OWN
-from ondisk.replication.compared import Compared, Fate
-from ondisk.replication.contents import Contents, before, contents_of, entries_at, listed
+from ondisk.index.replica import Followed, Mode
+from ondisk.replication.contents import Contents, Entry, Removed, contents_of, entries_at, reftimes_at
 from ondisk.replication.feed import Kind
+from ondisk.replication.replica import Replica
 from ondisk.replication.source import MOST_SEQS, Numbers, Source, numbers
+from ondisk.replication.token import Token
 from ondisk.step import days_ago
 
 _Answer = TypeVar("_Answer", Contents, Numbers)
+_SOME = 10_000  # rows
 OnRange = Callable[[int, int], object]
 """Called with how many numbers were compared, and how many are left."""
 
 
-def by_contents(
-    access: DatasetAccess, source: Source, uuid: str, first: int, last: int, found: Compared, on_range: OnRange
-) -> None:
-    """Add the data in a range of numbers that differ.
+class Differs(IntEnum):
+    """How a datum differs between a replica and its source. The numbers are in no file that stays."""
 
-    Args:
-        access: to the replica.
+    MISSING = 0
+    """The replica lacks it."""
+    UNREAD = 1
+    """The replica lacks it, and the source cannot read it."""
+    OUTDATED = 2
+    """The replica has removed it because of its own `delete_age`."""
+    CHANGED = 4
+    """Both have a datum under its number, with other bytes."""
+    DAMAGED = 5
+    """The replica cannot read it, and the source can."""
+    NEITHER = 6
+    """Neither side can read it."""
+    UNREADABLE = 7
+    """The source cannot read it, and the replica can."""
+    EXTRA = 8
+    """Only the replica has it, under a number that is not of its source. So it is with the next ones, but for that."""
+    DELETED = 9
+    """Somebody deleted it at the source."""
+    PENDING = 10
+    """Somebody deleted it at the source, and the replica has not pulled this yet."""
+    LOST = 11
+    """The source has lost it."""
+    AGED = 12
+    """The source has removed it because of its `delete_age`."""
+    GONE = 13
+    """The source has forgotten why it does not have it: it was deleted, or has another number now."""
+    UNKNOWN = 14
+    """Nobody knows why the source does not have it."""
+
+
+WANTED = (Differs.MISSING, Differs.UNREAD, Differs.CHANGED, Differs.DAMAGED)
+"""The data of the source that the replica lacks, or has other bytes of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The relation between a replica and its source.
+
+    Attributes:
         uuid: of the source.
-
-    Cost: reads all data of source and replica. 100 bytes travel for some megabytes that are equal, else 30 for each
-        datum.
+        last, session: the last change of the source, and who made it.
+        offset: the last change that the replica has applied; 0 if this is of no use.
+        mode: how to compare them.
+        is_begun: an earlier comparison has begun, and is not complete.
+        before: the source and the token in the replica's index; None if it follows nobody.
     """
 
-    def theirs(first: int, last: int, *, is_listed: bool) -> Contents:
-        return _checked(source.contents(first, last, listed=is_listed), first, last, uuid)
+    uuid: str
+    last: int
+    session: int
+    offset: int
+    mode: Mode
+    is_begun: bool
+    before: Followed | None
 
-    mine = partial(contents_of, access, listed=True)
+
+def situation(replicated: Replica) -> Situation:
+    """Return the relation between a replica and its source.
+
+    Raises:
+        NeedsCheck: one of the two indices may not know all data.
+        StateError: an archive of the source is away; see `Dataset.changes`.
+    """
+    access = replicated.dataset._access
+    access.archives.check_trusted()
+    source, now = replicated.source, replicated.followed
+    about = source.describe()
+    with access.current().index.snapshot() as snapshot:
+        mine = snapshot.dataset()["uuid"]
+    begun = now.comparison if now is not None and now.replica == mine else None
+    new = Situation(about.uuid, about.seq, about.session, 0, Mode.FOREIGN, begun is not None, now)
+    if now is None or now.replica != mine or now.uuid != about.uuid:
+        return new
+    mode = Mode.VALID if begun is None else begun.mode
+    try:
+        source.changes(Token(now.uuid, now.session, now.offset) if now.offset else None, 1)
+    except TokenForeign:
+        return new
+    except TokenExpired:
+        if begun is not None:  # deletions since it began were forgotten: it begins again
+            return replace(new, mode=mode)
+        return replace(new, offset=now.offset, mode=Mode.EXPIRED)
+    return replace(new, offset=now.offset, mode=mode)
+
+
+class Differences:
+    """The data that a comparison has found to differ.
+
+    theirs      what the source has, and the replica lacks: number, reftime, digest, and how it differs
+    mine        what the replica has, as well: what both have under one number is here
+    pair        the numbers at the source and here of data that both have under different ones
+    difference  `theirs` and `mine` together
+
+    A digest is empty if the datum cannot be read, and NULL if only numbers are compared.
+    """
+
+    def __init__(self) -> None:
+        self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        columns = "(seq INTEGER PRIMARY KEY, reftime INTEGER, digest BLOB, kind INTEGER NOT NULL DEFAULT"
+        self._db.execute(f"CREATE TABLE theirs {columns} {Differs.MISSING:d})")
+        self._db.execute(f"CREATE TABLE mine {columns} {Differs.EXTRA:d})")
+        self._db.execute("CREATE TABLE pair (seq INTEGER PRIMARY KEY, here INTEGER NOT NULL UNIQUE)")
+        self._db.execute("CREATE VIEW difference AS SELECT * FROM theirs UNION ALL SELECT * FROM mine")
+
+    def close(self) -> None:
+        self._db.close()
+
+    def list_data(self, side: str, data: Iterable[tuple[int, int, bytes | None]]) -> None:
+        """Add data of one side, which may be equal."""
+        self._db.executemany(f"INSERT INTO {side} (seq, reftime, digest) VALUES (?, ?, ?)", data)
+
+    def drop_equal(self) -> None:
+        """Remove the data that are equal under the same number."""
+        self._db.execute(
+            "CREATE TEMP TABLE equal AS SELECT seq FROM theirs JOIN mine USING (seq)"
+            " WHERE theirs.digest IS mine.digest AND theirs.digest IS NOT x''"
+        )
+        for each in ("theirs", "mine"):
+            self._db.execute(f"DELETE FROM {each} WHERE seq IN (SELECT seq FROM equal)")
+        self._db.execute("DROP TABLE equal")
+
+    def join_numbers(self) -> None:
+        """Find out how the data that both sides have under one number differ: they are the same datum."""
+        self._db.execute(
+            "UPDATE mine SET kind = CASE"
+            f" WHEN theirs.digest = x'' THEN iif(mine.digest = x'', {Differs.NEITHER:d}, {Differs.UNREADABLE:d})"
+            f" ELSE iif(mine.digest = x'', {Differs.DAMAGED:d}, {Differs.CHANGED:d}) END"
+            " FROM theirs WHERE theirs.seq = mine.seq"
+        )
+        self._db.execute("DELETE FROM theirs WHERE seq IN (SELECT seq FROM mine)")
+
+    def settle(self, kinds: Iterable[tuple[int, Differs]]) -> None:
+        """Record why only the replica has data: number and kind."""
+        self._db.executemany("UPDATE mine SET kind = ? WHERE seq = ?", ((int(kind), seq) for seq, kind in kinds))
+
+    def settle_missing(self, oldest: int) -> None:
+        """Find out which of the data that the replica lacks are older than a time, or cannot be read at the source.
+
+        Data that were compared by their numbers only are neither.
+        """
+        self._db.execute(
+            f"UPDATE theirs SET kind = iif(reftime < ?1, {Differs.OUTDATED:d}, {Differs.UNREAD:d})"
+            " WHERE digest IS NOT NULL AND (reftime < ?1 OR digest = x'')",
+            (oldest,),
+        )
+
+    def describe(self, side: str, data: Iterable[tuple[int, int, bytes | None]]) -> None:
+        """Add reftimes and digests to data that were listed as numbers; ignore others."""
+        rows = ((reftime, digest, seq) for seq, reftime, digest in data)
+        self._db.executemany(f"UPDATE {side} SET reftime = ?, digest = ? WHERE seq = ?", rows)
+
+    def pair(self) -> None:
+        """Find the data that are equal, and have different numbers: each at most once, lower numbers first."""
+        numbered = "SELECT seq, digest, row_number() OVER (PARTITION BY digest ORDER BY seq) AS at FROM"
+        free = f"kind IN ({Differs.EXTRA:d}, {Differs.GONE:d})"
+        self._db.execute(
+            f"INSERT INTO pair SELECT t.seq, m.seq FROM ({numbered} theirs WHERE digest != x'') t"
+            f" JOIN ({numbered} mine WHERE digest != x'' AND {free}) m USING (digest, at)"
+        )
+        for side, column in (("theirs", "seq"), ("mine", "here")):
+            self._db.execute(f"DELETE FROM {side} WHERE seq IN (SELECT {column} FROM pair)")
+
+    def pairs(self) -> Iterator[list[tuple[int, int]]]:
+        """Yield the data that are equal and have different numbers, some at a time: number there, number here."""
+        yield from self._pages("SELECT seq, here FROM pair WHERE true")
+
+    def move(self, numbers: Iterable[tuple[int, int]]) -> None:
+        """Record that data of pairs have other numbers here: new and old one of each."""
+        self._db.executemany("UPDATE pair SET here = ? WHERE here = ?", numbers)
+
+    def miss(self, seqs: Iterable[int]) -> None:
+        """Record that the replica lacks data now which it had."""
+        self.drop(seqs := [*seqs])
+        self._db.executemany("INSERT OR IGNORE INTO theirs (seq, reftime) VALUES (?, 0)", ((seq,) for seq in seqs))
+
+    def drop(self, seqs: Iterable[int]) -> None:
+        """Forget how damaged data of the replica differ."""
+        where = f"seq = ? AND kind = {Differs.DAMAGED:d}"
+        self._db.executemany(f"DELETE FROM mine WHERE {where}", ((seq,) for seq in seqs))
+
+    def of(self, *kinds: Differs) -> Iterator[list[Entry]]:
+        """Yield the data that differ in some ways, in the order of their numbers, some at a time.
+
+        The digest of a datum is that of the replica; if only the source has it, that of the source.
+        """
+        for rows in self._pages(f"SELECT seq, reftime, ifnull(digest, x'') FROM difference WHERE {_in(kinds)}"):
+            yield [Entry(*row) for row in rows]
+
+    def count(self, *kinds: Differs) -> int:
+        ((count,),) = self._db.execute(f"SELECT count(*) FROM difference WHERE {_in(kinds)}")
+        return int(count)
+
+    def has(self, seqs: Sequence[int], *kinds: Differs) -> bool:
+        """Return whether one of some numbers is that of a datum which differs in some ways."""
+        sql = f"SELECT 1 FROM difference WHERE seq IN (SELECT value FROM json_each(?)) AND {_in(kinds)} LIMIT 1"
+        return bool(self._db.execute(sql, (json.dumps([*seqs]),)).fetchall())
+
+    def _pages(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield the rows of a query, which begin with a number, in the order of these."""
+        after = 0
+        while some := self._db.execute(f"{sql} AND seq > ? ORDER BY seq LIMIT {_SOME}", (after,)).fetchall():
+            yield some
+            after = some[-1][0]
+
+
+@contextlib.contextmanager
+def compared(
+    replicated: Replica, uuid: str, mode: Mode, first: int, last: int, on_range: OnRange, *, is_exact: bool = True
+) -> Iterator[Differences]:
+    """Compare a replica with its source, and hold what differs for the length of the block.
+
+    Args:
+        uuid: of the source.
+        first, last: the numbers of the source that are compared. `last` is also the last change that the replica has
+            applied, if numbers mean the same data.
+        is_exact: if deletions were forgotten, also find the data that the replica lacks and the source cannot read.
+
+    Raises:
+        IntegrityError: the source does not answer what it was asked.
+        Also the errors of `Dataset.changes`, for both.
+
+    Cost: reads all data of source and replica; or the indices of both, if deletions were forgotten. 100 bytes travel
+        for some megabytes that are equal, or for 100,000 numbers; else 30 for each datum, or 8.
+    """
+    access, source = replicated.dataset._access, replicated.source
+    with contextlib.closing(Differences()) as found:
+        if mode is Mode.EXPIRED:
+            numbered = partial(numbers, access)
+            _list_ranges(partial(_answer, source.seqs, uuid), numbered, first, last, MOST_SEQS, found, on_range)
+        else:
+            mine = partial(contents_of, access)
+            _list_ranges(partial(_answer, source.contents, uuid), mine, first, last, OWN, found, on_range)
+            # Numbers that the source had not given out, and the replica's own.
+            found.list_data("mine", _listed_in(mine, last + 1, 2 * OWN - 1))
+        if mode is Mode.EXPIRED:
+            for some in found.of(Differs.EXTRA):
+                found.describe("mine", reftimes_at(access, [each.seq for each in some]))
+        if mode is not Mode.FOREIGN:
+            found.join_numbers()
+            find_reasons(source, found, last)
+        if mode is Mode.EXPIRED and (is_exact or found.count(Differs.GONE)):
+            _add_digests(access, source, uuid, last, found)
+        found.settle_missing(_oldest(replicated.dataset.config))
+        yield found
+
+
+def _list_ranges(
+    theirs: Callable[..., _Answer],
+    mine: Callable[..., _Answer],
+    first: int,
+    last: int,
+    most: int,
+    found: Differences,
+    on_range: OnRange,
+) -> None:
+    """List the data of both sides in the ranges whose digests differ, and that may differ.
+
+    Args:
+        most: numbers that are requested at once.
+    """
     while first <= last:
-        there = theirs(first, last, is_listed=False)
+        there = theirs(first, min(last, first + most - 1), listed=False)
         end = there.last
-        if not there.equals(contents_of(access, first, end, listed=False)):
-            found.add("theirs", listed(partial(theirs, is_listed=True), first, end))
-            found.add("mine", listed(mine, first, end))
-            found.drop_equal(by_digest=True)
+        if not there.equals(mine(first, end, listed=False)):
+            found.list_data("theirs", _listed_in(theirs, first, end))
+            found.list_data("mine", _listed_in(mine, first, end))
+            found.drop_equal()
         on_range(end + 1 - first, last - end)
         first = end + 1
 
 
-def add_others(access: DatasetAccess, last: int, found: Compared) -> None:
-    """Add the data of a replica with numbers that its source has not given out: above one, and the replica's own."""
-    found.add("mine", listed(partial(contents_of, access, listed=True), last + 1, 2 * OWN - 1))
+def _listed_in(
+    read: Callable[..., Contents | Numbers], first: int, last: int
+) -> Iterator[tuple[int, int, bytes | None]]:
+    """Yield all data in a range of numbers, which one answer or several contain."""
+    while first <= last:
+        found = read(first, last, listed=True)
+        yield from found.data
+        first = found.last + 1
 
 
-def by_numbers(access: DatasetAccess, source: Source, uuid: str, last: int, found: Compared, on_range: OnRange) -> None:
-    """Add the data whose numbers exist on one side only, up to a number; see `by_contents`.
-
-    Cost: reads both indices. 100 bytes travel for 100,000 numbers that are equal, else 8 for each datum.
-    """
-
-    def theirs(first: int, last: int, *, is_listed: bool) -> Numbers:
-        return _checked(source.seqs(first, last, listed=is_listed), first, last, uuid)
-
-    for first in range(1, last + 1, MOST_SEQS):
-        end = min(last, first + MOST_SEQS - 1)
-        if theirs(first, end, is_listed=False).digest != numbers(access, first, end, listed=False).digest:
-            for side, read in (("theirs", partial(theirs, is_listed=True)),
-                               ("mine", partial(numbers, access, listed=True))):  # fmt: skip
-                at = first
-                while at <= end:
-                    some = read(at, end)
-                    found.add_numbers(side, some.seqs)
-                    at = some.last + 1
-            found.drop_equal(by_digest=False)
-        on_range(end + 1 - first, last - end)
-
-
-def decide(access: DatasetAccess, source: Source, found: Compared, offset: int) -> None:
-    """Find out what becomes of the data of the replica, whose numbers are those of the source.
-
-    Args:
-        access: to the replica.
-        offset: the replica has applied all deletions up to this number.
-    """
-    for theirs, mine in found.both():
-        if not theirs.digest:
-            found.decide([mine.seq], Fate.UNREADABLE if mine.digest else Fate.DAMAGED)
-            found.drop("theirs", [mine.seq])
-        else:
-            found.decide([mine.seq], Fate.REPLACED if mine.digest else Fate.DAMAGED)
-    delete_age = DatasetConfig.from_toml(source.describe().config).delete_age
-    for some in found.of("mine", f"seq < {OWN} AND seq NOT IN (SELECT seq FROM theirs) AND fate = {Fate.APART:d}"):
-        seqs = [each.seq for each in some]
-        removed = source.removed(seqs)
-        fates = {target: _fate(number, kind, offset) for target, number, kind in removed.notes}
-        for seq in seqs:
-            forgotten = Fate.UNKNOWN if removed.is_partial or seq > removed.expired else Fate.GONE
-            found.decide([seq], fates.get(seq, forgotten))
-        if delete_age is not None:  # its notes may be forgotten, too
-            found.decide(before(access, [seq for seq in seqs if seq not in fates], days_ago(delete_age)), Fate.AGED)
-
-
-def _fate(number: int, kind: Kind, offset: int) -> Fate:
-    if kind is Kind.DELETED:
-        return Fate.DELETED if number <= offset else Fate.PENDING
-    return Fate.LOST if kind is Kind.LOST else Fate.AGED
-
-
-def add_digests(
-    access: DatasetAccess, source: Source, uuid: str, last: int, found: Compared, *, also_alone: bool
-) -> None:
-    """Add digests to the data that were compared by numbers, if some may be equal and have different numbers.
-
-    Args:
-        also_alone: also if none can be equal. A datum that the source cannot read gets none.
-    """
-    gone = f"fate = {Fate.GONE:d}"
-    if not found.count("theirs") or not (also_alone or found.count("mine", gone)):
-        return
-    for some in found.of("mine", gone):
-        found.digest("mine", entries_at(access, [each.seq for each in some]))
-    reached = 0
-    for some in found.of("theirs"):
-        for each in some:
-            if each.seq > reached:
-                there = _checked(source.contents(each.seq, last, listed=True), each.seq, last, uuid)
-                found.digest("theirs", there.entries)
-                reached = there.last
-
-
-def _checked(answer: _Answer, first: int, last: int, uuid: str) -> _Answer:
-    """Return what a source has answered.
+def _answer(ask: Callable[..., _Answer], uuid: str, first: int, last: int, *, listed: bool) -> _Answer:
+    """Return what a source answers.
 
     Raises:
         IntegrityError: it is not an answer to the request.
     """
+    answer = ask(first, last, listed=listed)
     if answer.uuid != uuid or answer.first != first or not first <= answer.last <= last:
         hint = "Somebody may have exchanged or rebuilt its index meanwhile: run it again."
         raise IntegrityError(f"the source does not answer for the numbers {first} to {last}", hint=hint)
     return answer
+
+
+def find_reasons(source: Source, found: Differences, offset: int) -> None:
+    """Find out why the source does not have data that only the replica has, under numbers of the source.
+
+    Args:
+        offset: the replica has applied all deletions up to this number.
+    """
+    oldest = _oldest(DatasetConfig.from_toml(source.describe().config))
+    for some in found.of(Differs.EXTRA):
+        asked = [each for each in some if each.seq < OWN]
+        removed = source.removed([each.seq for each in asked])
+        notes = {target: (number, kind) for target, number, kind in removed.notes}
+        found.settle((each.seq, _reason(each, notes.get(each.seq), removed, offset, oldest)) for each in asked)
+
+
+def _reason(entry: Entry, note: tuple[int, Kind] | None, removed: Removed, offset: int, oldest: int) -> Differs:
+    """Return why the source does not have a datum."""
+    if note is not None:
+        number, kind = note
+        if kind is Kind.DELETED:
+            return Differs.DELETED if number <= offset else Differs.PENDING
+        return Differs.LOST if kind is Kind.LOST else Differs.AGED
+    if entry.reftime < oldest:  # its note may be forgotten, too
+        return Differs.AGED
+    return Differs.UNKNOWN if removed.is_partial or entry.seq > removed.expired else Differs.GONE
+
+
+def _oldest(config: DatasetConfig) -> int:
+    """Return the time before which a dataset removes data."""
+    return INTEGER_MIN if config.delete_age is None else days_ago(config.delete_age)
+
+
+def _add_digests(access: DatasetAccess, source: Source, uuid: str, last: int, found: Differences) -> None:
+    """Add digests to the data that were compared by numbers: some may be equal and have different numbers."""
+    for some in found.of(Differs.GONE):
+        found.describe("mine", entries_at(access, [each.seq for each in some]))
+    reached = 0
+    for some in found.of(Differs.MISSING):
+        for each in some:
+            if each.seq > reached:
+                there = _answer(source.contents, uuid, each.seq, last, listed=True)
+                found.describe("theirs", there.data)
+                reached = there.last
+
+
+def _in(kinds: Iterable[Differs]) -> str:
+    return f"kind IN ({', '.join(str(int(kind)) for kind in kinds)})"

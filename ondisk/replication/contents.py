@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
-from ondisk.dataset.access import Opened
+from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import InvalidInput, OndiskError, shown
 from ondisk.index import Row, Snapshot, changes
 from ondisk.replication import feed
 from ondisk.replication.feed import Broken, Kind, Parts
-from ondisk.replication.merge import Run, Stream, first_of, merged
+from ondisk.replication.merge import Run, first_of
 from ondisk.replication.records import HIGHEST, packed
 
 DIGEST = 16
@@ -69,6 +70,11 @@ class Contents:
         """Return whether both are the same data, and all of them can be read."""
         return (self.last, self.digest, self.unreadable, other.unreadable) == (other.last, other.digest, 0, 0)
 
+    @property
+    def data(self) -> Iterable[tuple[int, int, bytes | None]]:
+        """Number, reftime and digest of each."""
+        return self.entries
+
 
 @dataclass(frozen=True, slots=True)
 class Removed:
@@ -92,11 +98,8 @@ def contents_of(access: DatasetAccess, first: int, last: int, *, listed: bool) -
         raise InvalidInput(f"{shown(first)} to {shown(last)} is not a range of numbers", hint="Numbers begin with 1.")
     with feed.parts_of(access) as parts:
         uuid = parts[-1][1].dataset()["uuid"]
-        streams = [
-            Stream(part, changes.data_between(snapshot, first - 1, last, whole=False), is_new=True)
-            for part, (_, snapshot) in enumerate(parts)
-        ]
-        runs, is_all = first_of(merged(streams, access.path), RANGE_BYTES)
+        found = partial(changes.data_between, first=first - 1, last=last, whole=False)
+        runs, is_all = first_of(feed.in_order(access, parts, found), RANGE_BYTES)
         if not is_all:
             last = runs[-1].seqs[-1]
         entries = [*_entries(parts, runs)]
@@ -122,23 +125,17 @@ def removed_of(access: DatasetAccess, seqs: Sequence[int]) -> Removed:
     return Removed(expired, is_partial, sorted(found.values()))
 
 
-def listed(read: Callable[[int, int], Contents], first: int, last: int) -> Iterator[Entry]:
-    """Yield all data in a range of numbers.
-
-    Args:
-        read: returns the data of some of them, listed.
-    """
-    while first <= last:
-        found = read(first, last)
-        yield from found.entries
-        first = found.last + 1
+def rows_in(access: Access, seqs: Sequence[int]) -> Iterator[tuple[Snapshot, Row]]:
+    """Yield the rows of the data with some numbers that one index has; see `changes.data_of`."""
+    with access.current().index.snapshot() as snapshot:
+        for rows in changes.data_of(snapshot, seqs):
+            yield from ((snapshot, row) for row in rows)
 
 
-def before(access: DatasetAccess, seqs: Sequence[int], reftime: int) -> set[int]:
-    """Return those of some data, by their numbers, that are older than a time."""
-    with feed.parts_of(access) as parts:
-        found = (row for _, snapshot in parts for some in changes.data_of(snapshot, seqs) for row in some)
-        return {row[-1] for row in found if row[0] < reftime}
+def reftimes_at(access: DatasetAccess, seqs: Sequence[int]) -> Iterator[tuple[int, int, None]]:
+    """Yield number and reftime of some data of a dataset, in place of entries without digests."""
+    for opened in access.archives.all():
+        yield from ((row[-1], row[0], None) for _, row in rows_in(opened, seqs))
 
 
 def entries_at(access: DatasetAccess, seqs: Sequence[int]) -> Iterator[Entry]:
@@ -146,19 +143,13 @@ def entries_at(access: DatasetAccess, seqs: Sequence[int]) -> Iterator[Entry]:
     for begin in range(0, len(seqs), _TOGETHER):
         with feed.parts_of(access) as parts:
             some = seqs[begin : begin + _TOGETHER]
-            streams = [
-                Stream(part, changes.data_of(snapshot, some), is_new=True) for part, (_, snapshot) in enumerate(parts)
-            ]
-            yield from _entries(parts, merged(streams, access.path))
+            yield from _entries(parts, feed.in_order(access, parts, partial(changes.data_of, seqs=some)))
 
 
 def errors_at(access: DatasetAccess, seqs: Sequence[int]) -> dict[int, OndiskError]:
     """Return why some data of a dataset cannot be read, by their numbers, which ascend."""
     with feed.parts_of(access) as parts:
-        streams = [
-            Stream(part, changes.data_of(snapshot, seqs), is_new=True) for part, (_, snapshot) in enumerate(parts)
-        ]
-        read = _read(parts, merged(streams, access.path))
+        read = _read(parts, feed.in_order(access, parts, partial(changes.data_of, seqs=seqs)))
         return {some[0][-1]: found.error for some, found in read if isinstance(found, Broken)}
 
 

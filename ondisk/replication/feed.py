@@ -197,6 +197,16 @@ def parts_of(access: DatasetAccess, after: int | None = None) -> Iterator[Parts]
         yield [part for part in parts if part not in unknown]
 
 
+def in_order(access: DatasetAccess, parts: Parts, rows: Callable[[Snapshot], Iterator[list[Row]]]) -> Iterator[Run]:
+    """Yield data of a dataset and its archives, in the order of their numbers.
+
+    Args:
+        rows: returns those of one index.
+    """
+    streams = [Stream(part, rows(snapshot), is_new=True) for part, (_, snapshot) in enumerate(parts)]
+    return merged(streams, access.path)
+
+
 def _begin(main: Snapshot, token: Token | None, access: DatasetAccess) -> tuple[Token, int]:
     """Return a token to continue from, and the number of the last change.
 
@@ -337,7 +347,7 @@ def last_change(snapshot: Snapshot) -> int:
     state, followed = snapshot.dataset(), replica.followed(snapshot)
     if followed is None or followed.replica != state["uuid"]:
         return int(state["seq"])
-    if followed.key:
+    if followed.comparison is not None:
         hint = "Run `ondisk replicate SOURCE REPLICA --reconcile --yes` for it."
         raise StateError(f"the comparison of replica {state['uuid']} with its source is not complete", hint=hint)
     return followed.offset

@@ -2,12 +2,16 @@
 
 Integers are big-endian and signed. A text, or bytes of any length, follow their length in four bytes. A file ends with
 its checksum in eight bytes: the CRC-32 of all bytes before it.
+
+One function for each structure passes through its fields, to read them and to write them.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import NoReturn
+from abc import ABC, abstractmethod
+from enum import IntEnum
+from typing import NoReturn, TypeVar
 
 from zlib_ng.zlib_ng import crc32
 
@@ -16,91 +20,126 @@ from ondisk.errors import IntegrityError, InvalidInput
 LARGEST = 4 * 1024 * 1024
 """Bytes of a token file, at most: some ten thousand entries."""
 CHECKSUM_SIZE = 8
+_E = TypeVar("_E", bound=IntEnum)
 
 
-class Reader:
-    """Reads fields of bytes, one after the other, and never past their end.
+class Fields(ABC):
+    """Passes through fields, one after the other.
 
-    A length is compared with the bytes that are left before anything is allocated for it.
+    Each method gets the value of a field, and returns it: a `Writer` writes it, a `Reader` ignores it and returns what
+    it reads.
 
     Attributes:
         position: of the next byte.
 
     Raises, in every method:
-        IntegrityError: the bytes end before the field does, or its length is negative.
+        IntegrityError: the bytes that are read end before the field does, or its length is negative.
+        InvalidInput: the value that is written does not fit.
+    """
+
+    position: int = 0
+
+    @abstractmethod
+    def take(self, size: int, value: bytes = b"") -> bytes: ...
+
+    @abstractmethod
+    def fail(self, problem: str, hint: str = "") -> NoReturn:
+        """Raise the error for fields that make no sense."""
+
+    def integer(self, size: int, value: int = 0) -> int:
+        try:
+            return int.from_bytes(self.take(size, value.to_bytes(size, signed=True)), signed=True)
+        except OverflowError:
+            raise InvalidInput(f"{value} does not fit into {size} bytes") from None
+
+    def counted(self, value: bytes = b"") -> bytes:
+        """Bytes that follow their length."""
+        return self.take(self.integer(4, len(value)), value)
+
+    def text(self, value: str = "") -> str:
+        """A text that follows its length; bytes that are not UTF-8 are escaped."""
+        try:
+            content = value.encode(errors="surrogateescape")
+        except UnicodeEncodeError:
+            raise InvalidInput(f"the text {value!r:.80} is not valid Unicode") from None
+        return self.counted(content).decode(errors="surrogateescape")
+
+    def flag(self, *, value: bool = False) -> bool:
+        found = self.integer(1, value)
+        if found not in (0, 1):
+            self.fail(f"a flag is {found}")
+        return found == 1
+
+    def kind(self, what: str, value: _E) -> _E:
+        """One of some kinds, in two bytes."""
+        number = self.integer(2, value)
+        try:
+            return type(value)(number)
+        except ValueError:
+            self.fail(f"{what} has type {number}")
+
+
+class Writer(Fields):
+    """Writes fields.
+
+    Attributes:
+        content: what was written.
+    """
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+
+    def take(self, size: int, value: bytes = b"") -> bytes:
+        if len(value) != size:
+            self.fail(f"a field has {size} bytes, not {len(value)}")
+        self.content += value
+        self.position += size
+        return value
+
+    def fail(self, problem: str, hint: str = "") -> NoReturn:
+        raise InvalidInput(problem, hint=hint)
+
+
+class Reader(Fields):
+    """Reads fields, and never past the end of the bytes.
+
+    A length is compared with the bytes that are left before anything is allocated for it.
+
+    Args:
+        name: of the file, for messages.
     """
 
     def __init__(self, content: bytes, name: str) -> None:
         self._content = content
         self._name = name
-        self.position = 0
+
+    @classmethod
+    def opened(cls, content: bytes, name: str) -> Reader:
+        """Return a reader of a token file's content, whose checksum is right.
+
+        Raises:
+            IntegrityError: it is not.
+        """
+        if len(content) < CHECKSUM_SIZE + 2:
+            raise damaged(name, f"it has {len(content)} bytes")
+        body, stored = content[:-CHECKSUM_SIZE], int.from_bytes(content[-CHECKSUM_SIZE:])
+        if (computed := crc32(body)) != stored:
+            raise damaged(name, f"its checksum is {stored:#x}, that of its bytes is {computed:#x}")
+        return cls(body, name)
 
     def __bool__(self) -> bool:
         """Return whether bytes are left."""
         return self.position < len(self._content)
 
-    def integer(self, size: int) -> int:
-        return int.from_bytes(self.take(size), signed=True)
-
-    def counted(self) -> bytes:
-        """Return bytes that follow their length."""
-        return self.take(self.integer(4))
-
-    def text(self) -> str:
-        """Return a text that follows its length; bytes that are not UTF-8 are escaped."""
-        return self.counted().decode(errors="surrogateescape")
-
-    def flag(self) -> bool:
-        value = self.integer(1)
-        if value not in (0, 1):
-            self.fail(f"a flag is {value}")
-        return value == 1
-
-    def take(self, size: int) -> bytes:
+    def take(self, size: int, value: bytes = b"") -> bytes:
         left = len(self._content) - self.position
         if not 0 <= size <= left:
             self.fail(f"a field of {size} bytes, and {left} are left")
         self.position += size
         return self._content[self.position - size : self.position]
 
-    def fail(self, problem: str) -> NoReturn:
-        """Raise the error for bytes that make no sense."""
+    def fail(self, problem: str, hint: str = "") -> NoReturn:
         raise damaged(self._name, f"near byte {self.position}: {problem}")
-
-
-def damaged(name: str, problem: str) -> IntegrityError:
-    """Return the error for a token file that is not as it was written."""
-    hint = "Restore it from a backup, or remove it: the program that wrote it will write it again."
-    return IntegrityError(f"{name} is damaged: {problem}", hint=hint, path=name)
-
-
-def integer(value: int, size: int) -> bytes:
-    """Return an integer as bytes.
-
-    Raises:
-        InvalidInput: it does not fit.
-    """
-    try:
-        return value.to_bytes(size, signed=True)
-    except OverflowError:
-        raise InvalidInput(f"{value} does not fit into {size} bytes") from None
-
-
-def counted(value: str | bytes) -> bytes:
-    """Return a text or bytes after their length.
-
-    Raises:
-        InvalidInput: the text cannot be written as UTF-8.
-    """
-    try:
-        content = value.encode(errors="surrogateescape") if isinstance(value, str) else value
-    except UnicodeEncodeError:
-        raise InvalidInput(f"the text {value!r:.80} is not valid Unicode") from None
-    return integer(len(content), 4) + content
-
-
-def flag(value: bool) -> bytes:
-    return bytes([value])
 
 
 def sealed(content: bytes) -> bytes:
@@ -108,15 +147,7 @@ def sealed(content: bytes) -> bytes:
     return content + struct.pack(">q", crc32(content))
 
 
-def opened(content: bytes, name: str) -> Reader:
-    """Return a reader of a token file's content, whose checksum is right.
-
-    Raises:
-        IntegrityError: it is not.
-    """
-    if len(content) < CHECKSUM_SIZE + 2:
-        raise damaged(name, f"it has {len(content)} bytes")
-    body, stored = content[:-CHECKSUM_SIZE], int.from_bytes(content[-CHECKSUM_SIZE:])
-    if (computed := crc32(body)) != stored:
-        raise damaged(name, f"its checksum is {stored:#x}, that of its bytes is {computed:#x}")
-    return Reader(body, name)
+def damaged(name: str, problem: str) -> IntegrityError:
+    """Return the error for a token file that is not as it was written."""
+    hint = "Restore it from a backup, or remove it: the program that wrote it will write it again."
+    return IntegrityError(f"{name} is damaged: {problem}", hint=hint, path=name)

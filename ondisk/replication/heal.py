@@ -8,7 +8,7 @@ at the source stays deleted, and so does a datum in whose place another one with
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -29,14 +29,12 @@ from ondisk.errors import (
 )
 from ondisk.formats import Batch
 from ondisk.index import Segment, changes, replica
+from ondisk.index.replica import Mode
 from ondisk.index.transaction import Transaction
-from ondisk.replication import compare
-from ondisk.replication.compare import OnRange
-from ondisk.replication.compared import NEITHER, Compared, Fate
-from ondisk.replication.contents import Entry, errors_at, removed_of
+from ondisk.replication.compare import Differs, OnRange, compared, situation
+from ondisk.replication.contents import MOST_REMOVED, Entry, errors_at, removed_of, rows_in
 from ondisk.replication.feed import Kind
 from ondisk.replication.mend import Unmended, damaged_segments, mend
-from ondisk.replication.reconcile import Mode, situation
 from ondisk.replication.records import Group
 from ondisk.replication.replica import ANSWER_BYTES, Replica
 from ondisk.replication.source import PathSource, fetched, replicate_command
@@ -98,20 +96,17 @@ def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _l
     if not isinstance(source, PathSource):
         raise StateError("a source on a server cannot be healed", hint="Run it where the source is, with its path.")
     now = situation(replicated)
-    if now.mode is not Mode.CONTENTS or now.is_begun:
+    if now.mode is not Mode.VALID or now.is_begun:
         hint = f"Run {replicate_command(source, replicated.dataset.path, '--reconcile')}."
         raise TokenForeign(f"{replicated.dataset.path}: its numbers may not be those of its source", hint=hint)
     healed, access = Healed(now.uuid), replicated.dataset._access
-    with Compared() as found:
-        compare.by_contents(access, source, now.uuid, 1, now.offset, found, on_range)
-        compare.decide(access, source, found, now.offset)
-        lost, unreadable = f"fate = {Fate.LOST:d}", f"fate = {Fate.UNREADABLE:d}"
-        for entries in found.of("mine", NEITHER):
+    proof = _Proof(access)
+    with compared(replicated, now.uuid, Mode.VALID, 1, now.offset, on_range) as found:
+        for entries in found.of(Differs.NEITHER):
             healed.leave([(entry.seq, _NEITHER) for entry in entries])
-        proof = _Proof(access)
         if not yes:
-            healed.lost, healed.unreadable = found.count("mine", lost), found.count("mine", unreadable)
-            for entries in found.of("mine", lost):
+            healed.lost, healed.unreadable = found.count(Differs.LOST), found.count(Differs.UNREADABLE)
+            for entries in found.of(Differs.LOST):
                 refused = proof.lacking([entry.seq for entry in entries])
                 healed.lost -= len(refused)
                 healed.leave([*refused.items()])
@@ -119,17 +114,16 @@ def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _l
         with Dataset.open(source.path) as dataset:
             if dataset.config.replica:
                 raise StateError(f"{dataset.path} is a replica", hint="A pull fetches what it lacks from its source.")
-            reasons = _mend(replicated, dataset, partial(found.of, "mine", unreadable), healed)
-            for where, kind in ((unreadable, Kind.UNREADABLE), (lost, Kind.LOST)):
-                for entries in found.of("mine", where):
-                    seqs = [entry.seq for entry in entries]
-                    for begin in range(0, len(seqs), _TOGETHER):
-                        some = seqs[begin : begin + _TOGETHER]
+            healing = _Healing(replicated, dataset, healed)
+            healing.mend(partial(found.of, Differs.UNREADABLE))
+            for differs in (Differs.UNREADABLE, Differs.LOST):
+                for entries in found.of(differs):
+                    for begin in range(0, len(entries), _TOGETHER):
+                        some = [entry.seq for entry in entries[begin : begin + _TOGETHER]]
                         refused = proof.lacking(some)
                         healed.leave([*refused.items()])
-                        some = [seq for seq in some if seq not in refused]
-                        _return(replicated, dataset, some, kind, healed, reasons)
-            _settle(replicated, dataset)
+                        healing.give_back([seq for seq in some if seq not in refused], differs)
+            healing.settle()
     return healed
 
 
@@ -152,14 +146,12 @@ class _Proof:
         """
         found: dict[int, str] = {}
         for access in self._access.archives.all():
-            with access.current().index.snapshot() as snapshot:
-                for rows in changes.data_of(snapshot, seqs):
-                    for row in rows:
-                        key = access.prefix, row[1]
-                        if key not in self._reasons:
-                            self._reasons[key] = self._reason(access, snapshot.segment(row[1]))
-                        if self._reasons[key]:
-                            found[row[-1]] = self._reasons[key]
+            for snapshot, row in rows_in(access, seqs):
+                key = access.prefix, row[1]
+                if key not in self._reasons:
+                    self._reasons[key] = self._reason(access, snapshot.segment(row[1]))
+                if self._reasons[key]:
+                    found[row[-1]] = self._reasons[key]
         return found
 
     def _reason(self, access: Access, segment: Segment) -> str:
@@ -176,101 +168,6 @@ class _Proof:
         return "" if is_whole else f"{where} does not have the bytes that it had: fix the replica"
 
 
-def _mend(
-    replicated: Replica, dataset: Dataset, unreadable: Callable[[], Iterator[list[Entry]]], healed: Healed
-) -> dict[str, str]:
-    """Mend the segments of data that the source cannot read, also those in its archives.
-
-    Returns:
-        Why others were not mended, by their names.
-    """
-    reasons = {}
-    fetch = partial(fetched, replicated.dataset._access, max_bytes=ANSWER_BYTES)
-    archives = dataset._access.archives
-    for access in archives.all():
-        for segment, count in damaged_segments(access, unreadable()):
-            with archives.assigning_seq(access, "heal"), access.transaction("heal") as transaction:
-                if transaction.segments([segment.name]).get(segment.name) != segment:
-                    continue  # a repack, or an append, has changed it
-                try:
-                    mended = mend(access, transaction, segment, fetch)
-                except (Unmended, IntegrityError, SegmentMissing) as error:
-                    if isinstance(error, Unmended):
-                        reasons[segment.name] = str(error)
-                    continue
-                transaction.check_space()
-                transaction.commit()
-            healed.unreadable += count
-            healed.bytes += mended.bytes
-    return reasons
-
-
-def _return(
-    replicated: Replica, dataset: Dataset, seqs: Sequence[int], kind: Kind, healed: Healed, reasons: Mapping[str, str]
-) -> None:
-    """Return some data to the source.
-
-    Args:
-        reasons: why segments were not mended, by their names.
-    """
-    if kind is Kind.UNREADABLE:
-        # Another file in the place of a segment may be put right, and a missing one be mounted again.
-        errors = errors_at(dataset._access, seqs)
-        damaged = {seq for seq, error in errors.items() if isinstance(error, FrameCorrupt)}
-        damaged |= _changed(dataset, [seq for seq, error in errors.items() if isinstance(error, SegmentCorrupt)])
-        hint = f"{command('fix', dataset.path)} finds out what is lost"
-        for seq, error in errors.items():
-            if seq not in damaged:
-                reason = reasons.get(error.context.get("segment", ""))
-                healed.leave([(seq, "; ".join(filter(None, (error.message, reason, hint))))])
-        seqs = [seq for seq in seqs if seq in damaged]
-    for access, here in _places(dataset, seqs, kind):
-        left: Sequence[int] = sorted(here)
-        while left:
-            records = fetched(replicated.dataset._access, left, ANSWER_BYTES)
-            healed.leave(records.unreadable)
-            for group in records.groups:
-                stored = _store(dataset, access, group, kind, healed)
-                if kind is Kind.LOST:
-                    healed.lost += stored
-                else:
-                    healed.unreadable += stored
-            left = [seq for seq in left if seq > records.token.offset]
-
-
-def _changed(dataset: Dataset, seqs: Sequence[int]) -> set[int]:
-    """Return those of some data whose segment is the file that ondisk wrote, and whose bytes have changed.
-
-    Only data with checksums of their own count: without these, nothing in such a segment is believed.
-    """
-    found: set[int] = set()
-    for access in dataset._access.archives.all():
-        with access.current().index.snapshot() as snapshot:
-            of_segment: dict[int, list[int]] = {}
-            for rows in changes.data_of(snapshot, seqs):
-                for row in rows:
-                    of_segment.setdefault(row[1], []).append(row[-1])
-            for id_, some in of_segment.items():
-                format = access.format(snapshot.segment(id_).format)
-                if format.has_checksums and not format.is_dir:
-                    with contextlib.suppress(SegmentMissing, SegmentCorrupt):
-                        if access.current().reader.has_changed(snapshot, id_):
-                            found.update(some)
-    return found
-
-
-def _places(dataset: Dataset, seqs: Sequence[int], kind: Kind) -> Iterator[tuple[Access, set[int]]]:
-    """Yield where data return to: what cannot be read to where it is, perhaps an archive; all else to the dataset."""
-    left = {*seqs}
-    if kind is Kind.UNREADABLE:
-        for access in dataset._access.archives.all():
-            with access.current().index.snapshot() as snapshot:
-                here = replica.present(snapshot, seqs) & left
-            left -= here
-            yield access, here
-    yield dataset._access, left
-
-
 class _Refused(Exception):
     """Data cannot be stored; nothing was committed.
 
@@ -283,75 +180,185 @@ class _Refused(Exception):
         self.reasons = reasons
 
 
-def _store(dataset: Dataset, access: Access, group: Group, kind: Kind, healed: Healed) -> int:
-    """Store data of one format in the source, or in an archive of it; return how many. What it refuses is left."""
-    left: set[int] = set()
-    while True:
-        some = _without(group, left)
-        if not some.seqs:
-            return 0
-        commit = partial(_commit, dataset, access, some, kind, healed)
-        try:
-            return commit() if access.prefix else dataset._renewing(commit)
-        except MustRewrite as error:
-            reason = f"nothing is appended to {access.prefix}{error.name}: unarchive it"
-            healed.leave([(seq, reason) for seq in some.seqs])
-            return 0
-        except _Refused as refused:
-            healed.leave(refused.reasons)
-            left.update(seq for seq, _ in refused.reasons)
-        except SegmentCorrupt as error:  # nothing can be appended to a segment of these data
-            if len(some.seqs) > 1:
-                half = len(some.seqs) // 2
-                parts = {*some.seqs[:half]}, {*some.seqs[half:]}
-                return sum(_store(dataset, access, _without(some, part), kind, healed) for part in parts)
-            healed.leave([(some.seqs[0], error.message)])
-            return 0
+class _Healing:
+    """Returns data of a replica to its source. The data that were lost are stored in the dataset; the others, where
+    they are, perhaps in an archive.
+    """
+
+    def __init__(self, replicated: Replica, dataset: Dataset, healed: Healed) -> None:
+        self._replica = replicated
+        self._dataset = dataset
+        self._access = dataset._access
+        self._healed = healed
+        self._unmended: dict[str, str] = {}  # why segments were not mended, by their names
+        self._fetch = partial(fetched, replicated.dataset._access, max_bytes=ANSWER_BYTES)
+
+    def mend(self, unreadable: Callable[[], Iterator[list[Entry]]]) -> None:
+        """Mend the segments of data that the source cannot read, also those in its archives."""
+        archives = self._access.archives
+        for access in archives.all():
+            for segment, count in damaged_segments(access, unreadable()):
+                with archives.assigning_seq(access, "heal"), access.transaction("heal") as transaction:
+                    if transaction.segments([segment.name]).get(segment.name) != segment:
+                        continue  # a repack, or an append, has changed it
+                    try:
+                        size = mend(access, transaction, segment, self._fetch)
+                    except (Unmended, IntegrityError, SegmentMissing) as error:
+                        if isinstance(error, Unmended):
+                            self._unmended[segment.name] = str(error)
+                        continue
+                    transaction.check_space()
+                    transaction.commit()
+                self._healed.unreadable += count
+                self._healed.bytes += size
+
+    def give_back(self, seqs: Sequence[int], differs: Differs) -> None:
+        """Return some data to the source."""
+        for access, here in self._places(seqs, differs):
+            asked: Sequence[int] = sorted(here)
+            while asked:
+                records = self._fetch(asked)
+                self._healed.leave(records.unreadable)
+                for group in records.groups:
+                    stored = self._store(access, group, differs)
+                    if differs is Differs.LOST:
+                        self._healed.lost += stored
+                    else:
+                        self._healed.unreadable += stored
+                asked = [seq for seq in asked if seq > records.token.offset]
+
+    def _places(self, seqs: Sequence[int], differs: Differs) -> Iterator[tuple[Access, set[int]]]:
+        """Yield where data return to, and which of them."""
+        left = {*seqs}
+        if differs is Differs.UNREADABLE:
+            left = self._damaged(seqs)
+            for access in self._access.archives.all():
+                with access.current().index.snapshot() as snapshot:
+                    here = replica.present(snapshot, sorted(left))
+                left -= here
+                yield access, here
+        yield self._access, left
+
+    def _damaged(self, seqs: Sequence[int]) -> set[int]:
+        """Return the data that are damaged; leave those in the place of whose segment is another file, or none.
+
+        That may be put right, or mounted again.
+        """
+        errors = errors_at(self._access, seqs)
+        damaged = {seq for seq, error in errors.items() if isinstance(error, FrameCorrupt)}
+        damaged |= self._changed([seq for seq, error in errors.items() if isinstance(error, SegmentCorrupt)])
+        hint = f"{command('fix', self._dataset.path)} finds out what is lost"
+        for seq, error in errors.items():
+            if seq not in damaged:
+                reason = self._unmended.get(error.context.get("segment", ""))
+                self._healed.leave([(seq, "; ".join(filter(None, (error.message, reason, hint))))])
+        return damaged
+
+    def _changed(self, seqs: Sequence[int]) -> set[int]:
+        """Return those of some data whose segment is the file that ondisk wrote, and whose bytes have changed.
+
+        Only data with checksums of their own count: without these, nothing in such a segment is believed.
+        """
+        found: set[int] = set()
+        for access in self._access.archives.all():
+            changed: dict[int, bool] = {}
+            for snapshot, row in rows_in(access, seqs):
+                if row[1] not in changed:
+                    format = access.format(snapshot.segment(row[1]).format)
+                    changed[row[1]] = False
+                    if format.has_checksums and not format.is_dir:
+                        with contextlib.suppress(SegmentMissing, SegmentCorrupt):
+                            changed[row[1]] = access.current().reader.has_changed(snapshot, row[1])
+                if changed[row[1]]:
+                    found.add(row[-1])
+        return found
+
+    def _store(self, access: Access, group: Group, differs: Differs) -> int:
+        """Store data of one format in the source, or in an archive of it; return how many. What it refuses is left."""
+        left: set[int] = set()
+        while (some := group.without(left)).seqs:
+            commit = partial(self._commit, access, some, differs)
+            try:
+                return commit() if access.prefix else self._dataset._renewing(commit)
+            except MustRewrite as error:
+                reason = f"nothing is appended to {access.prefix}{error.name}: unarchive it"
+                self._healed.leave([(seq, reason) for seq in some.seqs])
+                break
+            except _Refused as refused:
+                self._healed.leave(refused.reasons)
+                left.update(seq for seq, _ in refused.reasons)
+            except SegmentCorrupt as error:  # nothing can be appended to a segment of these data
+                if len(some.seqs) > 1:
+                    half = len(some.seqs) // 2
+                    parts = {*some.seqs[:half]}, {*some.seqs[half:]}
+                    return sum(self._store(access, some.without(part), differs) for part in parts)
+                self._healed.leave([(some.seqs[0], error.message)])
+                break
+        return 0
+
+    def _commit(self, access: Access, group: Group, differs: Differs) -> int:
+        archives = self._access.archives
+        config = access.config._replace(replace="no", version_field=None)
+        with archives.assigning_seq(access, "heal"), access.transaction("heal") as transaction:
+            format, archived = access.format(group.format), None
+            if not access.prefix:  # no other datum has taken the place of an archived one
+                archives.complete_deletes()
+                archived = archived_for(archives, config)
+            self._check_still(transaction, group.seqs, differs)
+            batch = format.received(group.payloads, group.beside)
+            _check_taken(group.seqs, batch)
+            if differs is Differs.UNREADABLE:
+                _check_same(transaction, group.seqs, batch)
+                transaction.drop_rows(group.seqs)
+            stored = insert(batch, format, config, access.directory, transaction, trusted=not access.has_sentinel(),
+                            archived=archived, numbers=group.seqs)  # fmt: skip
+            _check_taken(group.seqs, batch)
+            here = replica.present(transaction, group.seqs)
+            if len(here) < len(group.seqs):
+                reason = "the source has another datum with the same unique fields"
+                raise _Refused([(seq, reason) for seq in group.seqs if seq not in here])
+            if differs is Differs.LOST:
+                replica.found_again(transaction, group.seqs)
+                transaction.expire_tokens()
+            transaction.check_space()
+            transaction.commit()
+        self._healed.bytes += stored.bytes
+        return len(here)
+
+    def _check_still(self, transaction: Transaction, seqs: Sequence[int], differs: Differs) -> None:
+        """Raise if some data are not lost, or not there, any more: somebody has deleted, healed or moved them."""
+        here = replica.present(transaction, seqs)
+        if differs is Differs.LOST:
+            kinds = {target: each for target, _, each in removed_of(self._access, seqs).notes}
+            still = {seq for seq in seqs if seq not in here and kinds.get(seq) is Kind.LOST}
+            reason = "it was deleted or has returned meanwhile"
+        else:
+            still, reason = here, "it was deleted, archived or unarchived meanwhile: run it again"
+        if len(still) < len(seqs):
+            raise _Refused([(seq, reason) for seq in seqs if seq not in still])
+
+    def settle(self) -> None:
+        """Note that the source has its data again. If the replica has all its changes, its token goes on to hold."""
+        with self._access.current().index.snapshot() as snapshot:
+            last = snapshot.dataset()["seq"]
+            session = changes.session_at(snapshot, last)
+        with self._replica._snapshot() as snapshot:
+            noted = [each.seq for each in replica.differences(snapshot, replica.LOST)]
+        lost = {target for begin in range(0, len(noted), MOST_REMOVED)
+                for target, _, kind in removed_of(self._access, noted[begin : begin + MOST_REMOVED]).notes
+                if kind is Kind.LOST}  # fmt: skip
+        with self._replica.dataset._access.transaction("replicate") as transaction:
+            now = replica.followed(transaction)
+            replica.settle(transaction, [seq for seq in noted if seq not in lost])
+            if now is not None and now.offset == last:
+                replica.follow(transaction, now._replace(session=session))
+            transaction.commit()
 
 
-def _commit(dataset: Dataset, access: Access, group: Group, kind: Kind, healed: Healed) -> int:
-    archives = dataset._access.archives
-    config = access.config._replace(replace="no", version_field=None)
-    with archives.assigning_seq(access, "heal"), access.transaction("heal") as transaction:
-        format, archived = access.format(group.format), None
-        if not access.prefix:  # no other datum has taken the place of an archived one
-            archives.complete_deletes()
-            archived = archived_for(archives, config)
-        _check_still(dataset, transaction, group.seqs, kind)
-        batch = format.received(group.payloads, group.beside)
-        if batch.refused:
-            raise _Refused([(group.seqs[place], reason) for place, reason in batch.refused])
-        if kind is Kind.UNREADABLE:
-            _check_same(transaction, group.seqs, batch)
-            transaction.drop_rows(group.seqs)
-        stored = insert(batch, format, config, access.directory, transaction, trusted=not access.has_sentinel(),
-                        archived=archived, numbers=group.seqs)  # fmt: skip
-        if batch.refused:
-            raise _Refused([(group.seqs[place], reason) for place, reason in batch.refused])
-        here = replica.present(transaction, group.seqs)
-        if len(here) < len(group.seqs):
-            reason = "the source has another datum with the same unique fields"
-            raise _Refused([(seq, reason) for seq in group.seqs if seq not in here])
-        if kind is Kind.LOST:
-            replica.found_again(transaction, group.seqs)
-            transaction.expire_tokens()
-        transaction.check_space()
-        transaction.commit()
-    healed.bytes += stored.bytes
-    return len(here)
-
-
-def _check_still(dataset: Dataset, transaction: Transaction, seqs: Sequence[int], kind: Kind) -> None:
-    """Raise if some data are not lost, or not there, any more: somebody has deleted, healed or moved them meanwhile."""
-    here = replica.present(transaction, seqs)
-    if kind is Kind.LOST:
-        kinds = {target: each for target, _, each in removed_of(dataset._access, seqs).notes}
-        still = {seq for seq in seqs if seq not in here and kinds.get(seq) is Kind.LOST}
-        reason = "it was deleted or has returned meanwhile"
-    else:
-        still, reason = here, "it was deleted, archived or unarchived meanwhile: run it again"
-    if len(still) < len(seqs):
-        raise _Refused([(seq, reason) for seq in seqs if seq not in still])
+def _check_taken(seqs: Sequence[int], batch: Batch) -> None:
+    """Raise if some data of a batch were refused."""
+    if batch.refused:
+        raise _Refused([(seqs[place], reason) for place, reason in batch.refused])
 
 
 def _check_same(transaction: Transaction, seqs: Sequence[int], batch: Batch) -> None:
@@ -360,36 +367,3 @@ def _check_same(transaction: Transaction, seqs: Sequence[int], batch: Batch) -> 
     other = [seq for seq, reftime in zip(seqs, batch.reftimes, strict=True) if known.get(seq) != reftime]
     if other:
         raise _Refused([(seq, "the copy has another reftime") for seq in other])
-
-
-def _without(group: Group, left: set[int]) -> Group:
-    kept = [place for place, seq in enumerate(group.seqs) if seq not in left]
-    columns = [[column[place] for place in kept if column] for column in (group.payloads, group.beside)]
-    return Group(group.format, [group.seqs[place] for place in kept], *columns)
-
-
-def _settle(replicated: Replica, dataset: Dataset) -> None:
-    """Note that the source has its data again. If the replica has all its changes, its token goes on to hold."""
-    with dataset._access.current().index.snapshot() as snapshot:
-        last = snapshot.dataset()["seq"]
-        session = changes.session_at(snapshot, last)
-    still = _lost_of(replicated)
-    removed = {target for some in still for target, _, kind in removed_of(dataset._access, some).notes
-               if kind is Kind.LOST}  # fmt: skip
-    with replicated.dataset._access.transaction("replicate") as transaction:
-        now = replica.followed(transaction)
-        replica.settle(transaction, [seq for some in still for seq in some if seq not in removed])
-        if now is not None and now.offset == last:
-            replica.follow(transaction, now._replace(session=session))
-        transaction.commit()
-
-
-def _lost_of(replicated: Replica) -> list[list[int]]:
-    def chunks() -> Iterator[list[int]]:
-        after = 0
-        with replicated._snapshot() as snapshot:
-            while some := replica.differences(snapshot, replica.LOST, after, _TOGETHER):
-                yield [each.seq for each in some]
-                after = some[-1].seq
-
-    return [*chunks()]

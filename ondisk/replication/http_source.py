@@ -6,15 +6,20 @@ nothing of such an answer is used. Whatever a server sends, memory and time are 
 
 from __future__ import annotations
 
+import http.client
+import io
 import json
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from http.client import BadStatusLine
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
+from urllib.parse import unquote
+from urllib.request import getproxies, proxy_bypass
 
 import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, LocationValueError, ProxyError
+from urllib3.util import Url, make_headers, parse_url
 
 from ondisk import errors, json_shapes
 from ondisk.config import DatasetConfig
@@ -22,7 +27,6 @@ from ondisk.errors import ConfigError, IntegrityError, InvalidInput, LockError, 
 from ondisk.replication import records
 from ondisk.replication.contents import Contents, Removed
 from ondisk.replication.feed import MAX_BYTES, Kind
-from ondisk.replication.http_client import client, proxy_in
 from ondisk.replication.records import LARGEST, Records
 from ondisk.replication.source import Description, Numbers
 from ondisk.replication.token import Token
@@ -43,6 +47,9 @@ _OTHER_HOST = (
     "The certificate is for another host name. Use that name in the URL, or install a certificate for this name there."
 )
 _CHANGED = (400, 405)  # this client does not send such requests: it was changed on its way
+LONGEST_HEAD, LONGEST = 60.0, 3600.0
+"""Seconds from a request to the end of the head of its answer, and to its end."""
+_WHERE = "It is in the environment: http_proxy, https_proxy or all_proxy. no_proxy names hosts that need none."
 _KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, OndiskError)}
 
 
@@ -67,7 +74,7 @@ class HttpSource:
 
     def __init__(self, url: str, token: str | None = None, *, timeout: float = _TIMEOUT, pause: float = _PAUSE) -> None:
         try:
-            parts = urllib3.util.parse_url(url)
+            parts = parse_url(url)
         except (LocationValueError, ValueError) as error:
             raise _no_url(url) from error
         if parts.scheme not in ("http", "https") or not parts.host or "/dataset/" not in (parts.path or ""):
@@ -79,7 +86,8 @@ class HttpSource:
         self._headers = {"accept-encoding": "identity", "user-agent": "ondisk"}
         if token is not None:
             self._headers["authorization"] = f"Bearer {token}"
-        self._client = client(parts, timeout=timeout, retries=False)
+        self._client = _client_for(parts, timeout=timeout, retries=False)
+        self._proxy = self._client.proxy.netloc if self._client.proxy is not None else None
         self._largest: int | None = None
 
     def __str__(self) -> str:
@@ -159,9 +167,9 @@ class HttpSource:
                 return found
         except HTTPError as error:
             problem = _printable(str(error.__context__ or error) or type(error).__name__)
-            if type(error.__context__) is BadStatusLine:  # a connection that was closed is a kind of it
+            if type(error.__context__) is http.client.BadStatusLine:  # a connection that was closed is a kind of it
                 problem = f"the answer is not HTTP: it begins with {problem[:_BEGIN]!r}"
-            proxy = f"the proxy {proxy_in(self._client)}: " if isinstance(error, ProxyError) else ""
+            proxy = f"the proxy {self._proxy}: " if isinstance(error, ProxyError) else ""
             hint = _PROXY if proxy else _hint(problem)
             raise _Again(StorageError(f"{self._url}: {proxy}{problem}", hint=hint)) from error
         except _Damaged as error:
@@ -280,3 +288,90 @@ def _printable(text: Any) -> str:
 def _no_url(url: str) -> InvalidInput:
     hint = "Write it as `ondisk serve` prints it: http://127.0.0.1:8787/dataset/weather"
     return InvalidInput(f"{shown(url)} is not the URL of a dataset", hint=hint)
+
+
+class _Limited(io.RawIOBase):
+    """The bytes that a server sends, for some seconds."""
+
+    def __init__(self, raw: io.RawIOBase) -> None:
+        self._raw = raw
+        self._begin = time.monotonic()
+        self.seconds = LONGEST_HEAD
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        # A timeout of the socket begins again with each byte.
+        if time.monotonic() > self._begin + self.seconds:
+            raise TimeoutError(f"the answer takes longer than {self.seconds:g} seconds")
+        return cast("int | None", self._raw.readinto(buffer))
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Answer(http.client.HTTPResponse):
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._limited = _Limited(cast("Any", self.fp).detach())
+        self.fp = io.BufferedReader(self._limited)
+
+    def begin(self) -> None:
+        super().begin()
+        self._limited.seconds = LONGEST
+
+
+class _Connection(HTTPConnection):
+    response_class = _Answer
+
+
+class _TlsConnection(HTTPSConnection):
+    response_class = _Answer
+
+
+class _Connections(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _TlsConnections(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _TlsConnection
+
+
+def _client_for(url: Url, **options: Any) -> urllib3.PoolManager:
+    """Return what sends requests to the host of a URL.
+
+    Args:
+        options: of `urllib3.PoolManager`.
+
+    Raises:
+        InvalidInput: the environment names a proxy that cannot be used.
+    """
+    proxy = _proxy_of(url)
+    if proxy is None:
+        made = urllib3.PoolManager(1, **options)
+    else:
+        try:
+            parts = parse_url(proxy)
+            headers = make_headers(proxy_basic_auth=unquote(parts.auth)) if parts.auth else None
+            made = urllib3.ProxyManager(parts._replace(auth=None).url, 1, proxy_headers=headers, **options)
+        except LocationValueError as error:
+            message = f"the proxy {_without_password(proxy)!r} cannot be used: write it as http://HOST:PORT"
+            raise InvalidInput(message, hint=_WHERE) from error
+    made.pool_classes_by_scheme = {"http": _Connections, "https": _TlsConnections}
+    return made
+
+
+def _proxy_of(url: Url) -> str | None:
+    """Return the URL of the proxy that the environment names for a host, or None."""
+    host, proxies = url.host or "", getproxies()
+    proxy = proxies.get(url.scheme or "") or proxies.get("all")
+    if not proxy or proxy_bypass(host.strip("[]")) or proxy_bypass(url.netloc or ""):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _without_password(proxy: str) -> str:
+    begin, _, end = proxy.partition("://")
+    return f"{begin}://{end.rpartition('@')[2]}"

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from ondisk.dataset.access import Access
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN
 from ondisk.errors import AuthenticationFailed, KeyMissing
 from ondisk.filesystem import WritableFile
 from ondisk.formats import Format
-from ondisk.index import Segment, Snapshot, changes, segment_rows
+from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
-from ondisk.replication.contents import Entry
+from ondisk.replication.contents import Entry, rows_in
 from ondisk.replication.records import Group, Records
 from ondisk.segments import generations, quarantine
 from ondisk.segments.facts import checksum_of, facts_of, tail_of
@@ -32,19 +31,6 @@ class Unmended(Exception):
     """A segment cannot be mended. Nothing has changed."""
 
 
-@dataclass(slots=True)
-class Mended:
-    """What a mended segment has again.
-
-    Attributes:
-        count: data whose bytes had changed.
-        bytes: of these data.
-    """
-
-    count: int = 0
-    bytes: int = 0
-
-
 def damaged_segments(access: Access, entries: Iterable[Sequence[Entry]]) -> list[tuple[Segment, int]]:
     """Return the segments of some data, and how many of these data each has; data elsewhere are skipped.
 
@@ -54,23 +40,23 @@ def damaged_segments(access: Access, entries: Iterable[Sequence[Entry]]) -> list
         entries: the data, in the order of their numbers, some at a time.
     """
     counts = Counter[int]()
+    for some in entries:
+        counts.update(row[1] for _, row in rows_in(access, [each.seq for each in some]))
     with access.current().index.snapshot() as snapshot:
-        for some in entries:
-            for rows in changes.data_of(snapshot, [each.seq for each in some]):
-                counts.update(row[1] for row in rows)
         found = [(snapshot.fresh(snapshot.segment(id_)), count) for id_, count in counts.items()]
     return [(segment, count) for segment, count in found if not access.format(segment.format).is_dir]
 
 
-def mend(
-    access: Access, transaction: Transaction, segment: Segment, fetch: Callable[[Sequence[int]], Records]
-) -> Mended:
+def mend(access: Access, transaction: Transaction, segment: Segment, fetch: Callable[[Sequence[int]], Records]) -> int:
     """Write the next generation of a damaged segment, with good copies of its data. The caller commits.
 
     Numbers and places of its data stay. The damaged file goes to quarantine.
 
     Args:
         fetch: returns good copies of data by their numbers, as `Source.fetch`.
+
+    Returns:
+        The bytes of the data that had changed.
 
     Raises:
         Unmended: it cannot be mended so.
@@ -111,21 +97,21 @@ def mend(
     generations.link_old(directory, name, segment.id, committed)
     transaction.renew(segment, new)
     transaction.after_commit(lambda: generations.complete(directory, name, new.id, access.committed(new)))
-    return patch.done
+    return patch.size
 
 
 class _Patch:
     """Writes copies of data into a copy of their segment's file.
 
     Attributes:
-        done: what was changed so far.
+        size: bytes of the data that were changed so far.
         left: data that have no copy, or one that does not fit.
     """
 
     def __init__(self, format: Format, file: WritableFile) -> None:
         self._format = format
         self._file = file
-        self.done = Mended()
+        self.size = 0
         self.left = 0
 
     def write(self, rows: dict[int, tuple[int, int, int]], fetch: Callable[[Sequence[int]], Records]) -> None:
@@ -152,8 +138,7 @@ class _Patch:
         if is_ended and self._file.read(offset, len(payload)) == payload:
             return
         self._file.write(offset, payload if is_ended else payload + padding)
-        self.done.count += 1
-        self.done.bytes += len(payload)
+        self.size += len(payload)
 
 
 def _copies(seqs: Sequence[int], fetch: Callable[[Sequence[int]], Records]) -> Iterator[Group]:

@@ -1,4 +1,4 @@
-"""Reconcile a replica with its source: compare all data, and fetch what is missing, when a token is of no use.
+"""Reconcile a replica with its source: make what differs equal, when a token is of no use.
 
     expired    The source has forgotten deletions. Numbers still mean the same data: the numbers that exist on both
                sides are compared, range by range. What the source has deleted is deleted here; what it has lost or
@@ -10,77 +10,42 @@
                and what differs is fetched again. Later changes are left to a pull.
 
 Nothing that is equal is fetched. What a step removes or replaces stays in quarantine, with its whole segment. While a
-comparison runs, it is recorded in the token, so no pull can run. Its fields then mean:
-
-    offset, session    where pulls continue afterwards
-    key                the mode
-    index_start        numbers up to this one are done; in the mode `expired` it stays 0
-
-Each step is a commit, and another run finds what is left to do.
+comparison runs, it is recorded beside the token, so no pull can run. Each step is a commit, and another run finds what
+is left to do.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import dataclass, field
 from functools import partial
 from uuid import uuid4
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
-from ondisk.errors import SegmentCorrupt, SegmentMissing, StateError, TokenExpired, TokenForeign, command
-from ondisk.index import Segment, changes, replica, segment_rows
+from ondisk.errors import SegmentCorrupt, SegmentMissing, StateError, command
+from ondisk.index import Segment, replica, segment_rows
 from ondisk.index.changes import OWN
-from ondisk.index.replica import LOST, Difference, Followed
+from ondisk.index.replica import LOST, Comparison, Difference, Followed, Mode
 from ondisk.index.transaction import Transaction
-from ondisk.replication import compare
 from ondisk.replication.apply import Applied, apply
-from ondisk.replication.compare import OnRange
-from ondisk.replication.compared import MISSING, NEITHER, ONLY, Compared, Fate
-from ondisk.replication.contents import Entry
+from ondisk.replication.compare import WANTED, Differences, Differs, OnRange, Situation, compared, situation
+from ondisk.replication.contents import rows_in
 from ondisk.replication.mend import Unmended, damaged_segments, mend
 from ondisk.replication.records import Records
 from ondisk.replication.replica import ANSWER_BYTES, Replica, check_follows
-from ondisk.replication.token import NO_COMPARISON, Token
 from ondisk.segments import generations, quarantine
 from ondisk.segments.facts import SAME_BYTES
-from ondisk.step import days_ago
 
 _WHY = "some of its data are deleted here, or the source has others in their place"
 _TOGETHER = 1_000  # data that are requested at once
 _SHOWN = 100
-
-
-class Mode(Enum):
-    """How data are compared. While a comparison runs, it is the `key` of the token."""
-
-    NUMBERS = b"numbers"
-    CONTENTS = b"contents"
-    FOREIGN = b"foreign"
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """The relation between a replica and its source.
-
-    Attributes:
-        uuid: of the source.
-        last, session: the last change of the source, and who made it.
-        offset: the last change that the replica has applied.
-        mode: how to compare them.
-        is_begun: an earlier comparison has begun, and is not complete.
-        before: the source and the token in the replica's index; None if it follows nobody.
-    """
-
-    uuid: str
-    last: int
-    session: int
-    offset: int
-    mode: Mode
-    is_begun: bool
-    before: Followed | None
+_DELETED = (Differs.DELETED, Differs.GONE)
+_EXTRA = (Differs.EXTRA, Differs.UNKNOWN)
+_KEPT = (Differs.LOST, Differs.AGED, Differs.UNREADABLE)
+_NO_COPY = (*_DELETED, *_EXTRA, *_KEPT, Differs.PENDING, Differs.CHANGED, Differs.NEITHER)
+"""The data of which the source has no copy, or one with other bytes."""
 
 
 @dataclass(slots=True)
@@ -123,38 +88,7 @@ class Reconciled:
     @property
     def has_work(self) -> bool:
         """Whether a dry run has found anything to do."""
-        return self.mode != "valid" or self.fetched + self.renumbered + self.deleted + self.replaced > 0
-
-
-_NAMES = {Mode.NUMBERS: "expired", Mode.CONTENTS: "valid", Mode.FOREIGN: "foreign"}
-
-
-def situation(replicated: Replica) -> Situation:
-    """Return the relation between a replica and its source.
-
-    Raises:
-        NeedsCheck: one of the two indices may not know all data.
-        StateError: an archive of the source is away; see `Dataset.changes`.
-    """
-    access = replicated.dataset._access
-    access.archives.check_trusted()
-    source, now = replicated.source, replicated.followed
-    about = source.describe()
-    with access.current().index.snapshot() as snapshot:
-        mine = snapshot.dataset()["uuid"]
-    new = Situation(about.uuid, about.seq, about.session, 0, Mode.FOREIGN, is_begun=False, before=now)
-    if now is None or now.replica != mine or now.uuid != about.uuid:
-        return replace(new, is_begun=now is not None and now.replica == mine and now.key != b"")
-    mode, is_begun = Mode(now.key) if now.key else Mode.CONTENTS, now.key != b""
-    try:
-        source.changes(Token(now.uuid, now.session, now.offset) if now.offset else None, 1)
-    except TokenForeign:
-        return replace(new, is_begun=is_begun)
-    except TokenExpired:
-        if is_begun:  # deletions since it began were forgotten: it begins again
-            return replace(new, mode=mode, before=now)
-        return replace(new, offset=now.offset, mode=Mode.NUMBERS)
-    return replace(new, offset=now.offset, mode=mode, is_begun=is_begun)
+        return self.mode != Mode.VALID or self.fetched + self.renumbered + self.deleted + self.replaced > 0
 
 
 def reconcile(
@@ -190,69 +124,40 @@ def reconcile(
         message = f"{path}: the source may be another dataset, so nobody can say yet what only the replica has"
         hint = "Run it without --delete-extra, and look at the data that it lists. Then run it with --delete-extra."
         raise StateError(message, hint=hint)
-    resumes = now.is_begun and now.before is not None and now.before.uuid == now.uuid and now.offset > 0
-    is_valid = now.mode is Mode.CONTENTS and now.offset > 0
-    last, session = now.last, now.session
+    first, last, session = 1, now.last, now.session
+    resumes = now.is_begun and now.offset > 0
+    is_valid = now.mode is Mode.VALID and now.offset > 0
     if now.before is not None and (resumes or is_valid):
         last, session = now.offset, now.before.session
-    first = max(0, now.before.index_start) + 1 if resumes and now.before else 1
-    with Compared() as found:
-        _compare(replicated, now, first, last, found, on_range, dry_run=not yes)
+        if now.before.comparison is not None:
+            first = now.before.comparison.done + 1
+    # A dry run must not promise to fetch a datum that the source cannot read.
+    with compared(replicated, now.uuid, now.mode, first, last, on_range, is_exact=not yes) as found:
+        found.pair()
         _check_readable(replicated.dataset._access, now, found)
-        if delete_extra:
-            found.decide_all(_EXTRA, Fate.UNWANTED)
-        result = _planned(now, last, found)
+        unwanted = (*_DELETED, *_EXTRA) if delete_extra else _DELETED
+        result = _planned(now, last, found, unwanted)
         if yes:
             step = _Steps(replicated, now, last, session, found, result)
             if not resumes:
                 step.begin()
-            step.run(expires=resumes or not is_valid or _must_expire(found))
+            changed = found.count(*unwanted, Differs.CHANGED, Differs.MISSING, Differs.UNREAD) + result.renumbered
+            # Of mended data, replicas of this one have the same number, or request them again.
+            step.run(unwanted, expires=resumes or not is_valid or changed > 0)
     return result
 
 
-def _compare(
-    replicated: Replica, now: Situation, first: int, last: int, found: Compared, on_range: OnRange, *, dry_run: bool
-) -> None:
-    """Find what differs, and what becomes of it."""
-    access, source = replicated.dataset._access, replicated.source
-    if now.mode is Mode.NUMBERS:
-        compare.by_numbers(access, source, now.uuid, last, found, on_range)
-        compare.decide(access, source, found, OWN)
-        # Without a digest, the dry run would promise to fetch a datum that the source cannot read.
-        compare.add_digests(access, source, now.uuid, last, found, also_alone=dry_run)
-    else:
-        compare.by_contents(access, source, now.uuid, first, last, found, on_range)
-        compare.add_others(access, last if now.mode is Mode.FOREIGN else OWN - 1, found)
-        if now.mode is Mode.CONTENTS:
-            compare.decide(access, source, found, last)
-    found.match()
-    if (age := replicated.dataset.config.delete_age) is not None:
-        old = f"{MISSING} AND seq NOT IN (SELECT seq FROM mine) AND reftime < {days_ago(age)}"
-        if now.mode is Mode.NUMBERS:  # an entry without a digest has no reftime either
-            old += f" AND NOT {_UNREAD}"
-        for some in found.of("theirs", old):
-            found.drop("theirs", [entry.seq for entry in some])
-
-
-def _must_expire(found: Compared) -> bool:
-    """Return whether replicas of this one would miss a change that the comparison makes.
-
-    Mended data are no such change: these replicas have them under the same numbers, or request them again.
-    """
-    changed = f"({_DELETED}) OR {_REPLACED} OR (fate = {Fate.APART:d} AND seq < {OWN})"
-    new = f"{MISSING} AND seq NOT IN (SELECT seq FROM mine)"
-    return any((found.count("mine", changed), found.count("theirs", new), found.count("pair")))
-
-
-def _check_readable(access: DatasetAccess, now: Situation, found: Compared) -> None:
+def _check_readable(access: DatasetAccess, now: Situation, found: Differences) -> None:
     """Raise if a damaged segment can neither be mended nor be fetched again.
 
     Raises:
         SegmentMissing, SegmentCorrupt: see `reconcile`.
     """
     is_foreign = now.mode is Mode.FOREIGN
+    damaged = Differs.EXTRA if is_foreign else Differs.DAMAGED
     for opened in access.archives.all():
-        for segment, count in damaged_segments(opened, found.of("mine", "digest = x''" if is_foreign else _DAMAGED)):
+        entries = ([each for each in some if not each.digest] for some in found.of(damaged))
+        for segment, count in damaged_segments(opened, entries):
             reader = opened.current().reader
             with opened.current().index.snapshot() as snapshot:
                 try:
@@ -270,22 +175,15 @@ def _check_readable(access: DatasetAccess, now: Situation, found: Compared) -> N
                         raise SegmentCorrupt(error.message, hint=hint, segment=name) from error
 
 
-_DAMAGED = f"fate = {Fate.DAMAGED:d} AND seq IN (SELECT seq FROM theirs)"
-_UNREAD = "digest = x''"
-_REPLACED = f"fate = {Fate.REPLACED:d}"
-_DELETED = f"{ONLY} AND fate IN ({Fate.DELETED:d}, {Fate.GONE:d}, {Fate.UNWANTED:d})"
-_EXTRA = f"{ONLY} AND fate IN ({Fate.APART:d}, {Fate.UNKNOWN:d})"
-
-
-def _planned(now: Situation, last: int, found: Compared) -> Reconciled:
-    stays = f"fate IN ({Fate.LOST:d}, {Fate.AGED:d}, {Fate.UNREADABLE:d})"
-    result = Reconciled(now.uuid, _NAMES[now.mode], offset=last)
-    result.fetched, result.renumbered = found.count("theirs", f"{MISSING} AND NOT {_UNREAD}"), found.count("pair")
-    result.deleted, result.extra = found.count("mine", _DELETED), found.count("mine", _EXTRA)
-    result.kept, result.replaced = found.count("mine", stays), found.count("mine", _REPLACED)
-    result.missing = found.count("mine", NEITHER) + found.count("theirs", f"{MISSING} AND {_UNREAD}")
-    for listed, which in ((result.deletions, _DELETED), (result.extras, _EXTRA)):
-        listed += [(each.seq, each.reftime) for each in next(found.of("mine", which), [])[:_SHOWN]]
+def _planned(now: Situation, last: int, found: Differences, unwanted: Sequence[Differs]) -> Reconciled:
+    kept = [kind for kind in _EXTRA if kind not in unwanted]
+    result = Reconciled(now.uuid, now.mode.value, offset=last)
+    result.fetched = found.count(*WANTED) - found.count(Differs.UNREAD)
+    result.renumbered, result.replaced = sum(map(len, found.pairs())), found.count(Differs.CHANGED)
+    result.deleted, result.extra = found.count(*unwanted), found.count(*kept)
+    result.kept, result.missing = found.count(*_KEPT), found.count(Differs.NEITHER, Differs.UNREAD)
+    for shown, which in ((result.deletions, unwanted), (result.extras, kept)):
+        shown += [(each.seq, each.reftime) for each in next(found.of(*which), [])[:_SHOWN]]
     return result
 
 
@@ -298,7 +196,7 @@ class _Steps:
         now: Situation,
         last: int,
         session: int,
-        found: Compared,
+        found: Differences,
         result: Reconciled,
     ) -> None:
         self._replica = replicated
@@ -321,27 +219,31 @@ class _Steps:
             if is_main:
                 mine = transaction.uuid
                 bytes_read = 0 if self._now is None else self._now.bytes_read
-                replica.follow(transaction, Followed(self._uuid, mine, self._session, self._last, 0, self._mode.value,
-                                                     host, port, bytes_read))  # fmt: skip
+                replica.follow(transaction, Followed(self._uuid, mine, self._session, self._last, -1,
+                                                     Comparison(self._mode), host, port, bytes_read))  # fmt: skip
 
         self._in_each_index(begun, only_main=not forget)
 
-    def run(self, *, expires: bool) -> None:
+    def run(self, unwanted: Sequence[Differs], *, expires: bool) -> None:
         """Do what is left, and end the comparison.
 
         Args:
+            unwanted: which data of the replica are deleted.
             expires: the tokens of the replica's own replicas expire.
         """
         found = self._found
-        for some in found.of("mine", f"fate = {Fate.APART:d} AND seq < {OWN}"):
-            self._each([entry.seq for entry in some], self._set_apart)
+        if self._mode is Mode.FOREIGN:
+            for entries in found.of(Differs.EXTRA):
+                self._each([entry.seq for entry in entries if entry.seq < OWN], self._set_apart)
+            for pairs in found.pairs():
+                self._each([here for _, here in pairs if here < OWN], self._set_apart)
         for pairs in found.pairs():
             self._place(pairs)
-        self._result.fetched, self._result.missing = 0, found.count("mine", NEITHER)
+        self._result.fetched, self._result.missing = 0, found.count(Differs.NEITHER)
         for opened in self._access.archives.all():
-            for segment, count in damaged_segments(opened, found.of("mine", _DAMAGED)):
+            for segment, count in damaged_segments(opened, found.of(Differs.DAMAGED)):
                 self._mend(opened, segment, count)
-        for some in found.of("mine", f"({_DELETED}) OR {_REPLACED} OR {_DAMAGED}"):
+        for some in found.of(*unwanted, Differs.CHANGED, Differs.DAMAGED):
             self._each([entry.seq for entry in some], lambda transaction, here: transaction.drop_rows(here))
         self._fetch()
         self._end(expires=expires)
@@ -360,16 +262,16 @@ class _Steps:
         """
         try:
             with self._changing(opened) as transaction:
-                mended = mend(opened, transaction, segment, self._copies)
+                size = mend(opened, transaction, segment, self._copies)
                 transaction.check_space()
                 transaction.commit()
             self._result.fetched += count
-            self._result.bytes += mended.bytes
+            self._result.bytes += size
         except (Unmended, SegmentCorrupt, SegmentMissing):
             if self._has_copies(opened, segment):
                 with self._changing(opened) as transaction:
                     for seqs in _seqs_of(opened, segment):
-                        self._found.add("theirs", (Entry(seq, 0, b"") for seq in seqs))
+                        self._found.miss(seqs)
                     # `_fetch` counts all its data again, and only the damaged ones are to be counted.
                     self._result.fetched += count - transaction.sums_of(segment)[0]
                     self._remove(opened, transaction, segment)
@@ -379,19 +281,17 @@ class _Steps:
                 return
             self._result.missing += count
             self._result.unmended.append(f"{opened.prefix}{segment.name}")
-        for some in self._found.of("mine", _DAMAGED):
-            with opened.current().index.snapshot() as snapshot:
-                rows = (row for rows in changes.data_of(snapshot, [each.seq for each in some]) for row in rows)
-                done = [row[-1] for row in rows if snapshot.segment(row[1]).name == segment.name]
-            self._found.drop("mine", done)
-            self._found.drop("theirs", done)
+        for some in self._found.of(Differs.DAMAGED):
+            rows = rows_in(opened, [each.seq for each in some])
+            left = [row[-1] for snapshot, row in rows if snapshot.segment(row[1]).name == segment.name]
+            self._found.drop(left)
 
     def _has_copies(self, opened: Access, segment: Segment) -> bool:
         """Return whether the source has all data of a segment, and a run that continues this one compares them."""
         assert self._now is not None
-        begin, others = self._now.index_start, f"NOT ({_DAMAGED})"
-        chunks = _seqs_of(opened, segment)
-        return not any(seqs[0] <= begin or self._found.has("mine", seqs, others) for seqs in chunks)
+        assert self._now.comparison is not None
+        done, chunks = self._now.comparison.done, _seqs_of(opened, segment)
+        return not any(seqs[0] <= done or self._found.has(seqs, *_NO_COPY) for seqs in chunks)
 
     def _remove(self, opened: Access, transaction: Transaction, segment: Segment) -> None:
         """Remove a segment and its data: nobody knows which are damaged. Its file goes to quarantine."""
@@ -425,31 +325,32 @@ class _Steps:
 
     def _set_apart(self, transaction: Transaction, here: list[int]) -> None:
         numbers = replica.set_apart(transaction, here)
-        transaction.after_commit(partial(self._found.moved, numbers))
+        transaction.after_commit(partial(self._found.move, numbers))
 
     def _place(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Give data the numbers that they have at the source."""
         new = {mine: theirs for theirs, mine in pairs}
-        left = {*new}
+        left = {**new}
 
         def place(transaction: Transaction, here: list[int]) -> None:
             replica.renumber(transaction, [(new[seq], seq) for seq in here])
             transaction.advance_seq(max(new[seq] for seq in here))
-            left.difference_update(here)
+            for seq in here:
+                del left[seq]
 
         self._each([*new], place)
-        self._found.unpair(left)  # maintenance has removed them meanwhile: they are fetched
+        self._found.miss(left.values())  # maintenance has removed them meanwhile: they are fetched
 
     def _fetch(self) -> None:
         result, now = self._result, self._now
         assert now is not None
-        for some in self._found.of("theirs", MISSING):
+        for some in self._found.of(*WANTED):
             seqs = [entry.seq for entry in some]
             while seqs:
                 asked, records = seqs[:_TOGETHER], self._copies(seqs)
                 reached = min(records.token.offset, asked[-1])
-                done = now.index_start if self._mode is Mode.NUMBERS else reached
-                after = now._replace(index_start=done, bytes_read=now.bytes_read + records.size)
+                done = 0 if self._mode is Mode.EXPIRED else reached
+                after = now._replace(comparison=Comparison(self._mode, done), bytes_read=now.bytes_read + records.size)
                 applied = self._apply(records, now, after, asked)
                 result.fetched += applied.stored
                 result.replaced += applied.deleted
@@ -475,7 +376,7 @@ class _Steps:
             expires: the tokens of the replica's own replicas expire.
         """
         is_foreign = self._mode is Mode.FOREIGN
-        lost = [entry.seq for some in self._found.of("mine", f"fate = {Fate.LOST:d}") for entry in some]
+        lost = [entry.seq for some in self._found.of(Differs.LOST) for entry in some]
         uuid = str(uuid4()) if is_foreign else None
 
         def end(transaction: Transaction, is_main: bool) -> None:
@@ -484,7 +385,7 @@ class _Steps:
             replica.differ(transaction, [Difference(seq, LOST, "the source has lost it") for seq in lost])
             if uuid is not None:
                 transaction.identify_as(uuid, seq=self._last)
-            after = self._now._replace(index_start=NO_COMPARISON, key=b"", replica=uuid or self._now.replica)
+            after = self._now._replace(comparison=None, replica=uuid or self._now.replica)
             replica.follow(transaction, after)
             if expires and uuid is None:
                 transaction.expire_tokens()
@@ -515,6 +416,8 @@ class _Steps:
 
     def _each(self, seqs: Sequence[int], do: Callable[[Transaction, list[int]], None]) -> None:
         """Change the data with some numbers in the indices that have them."""
+        if not seqs:
+            return
 
         def change(transaction: Transaction, is_main: bool) -> None:
             if here := sorted(replica.present(transaction, sorted(seqs))):

@@ -22,7 +22,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 from operator import lt
@@ -69,6 +69,12 @@ class Group:
     payloads: Sequence[bytes]
     beside: Sequence[bytes] = ()
 
+    def without(self, seqs: Collection[int]) -> Group:
+        """Return the group without some data."""
+        kept = [place for place, seq in enumerate(self.seqs) if seq not in seqs]
+        columns = [[column[place] for place in kept if column] for column in (self.payloads, self.beside)]
+        return Group(self.format, [self.seqs[place] for place in kept], *columns)
+
 
 @dataclass(frozen=True, slots=True)
 class Records:
@@ -94,6 +100,13 @@ class Records:
     def count(self) -> int:
         """How many changes they are."""
         return sum(len(group.seqs) for group in self.groups) + len(self.deletions) + len(self.unreadable)
+
+    @property
+    def numbers(self) -> list[Sequence[int]]:
+        """The numbers of the changes, which ascend in each of these columns; none is empty."""
+        columns = [*(group.seqs for group in self.groups), [seq for seq, _, _ in self.deletions],
+                   [seq for seq, _ in self.unreadable]]  # fmt: skip
+        return [each for each in columns if each]
 
     @property
     def size(self) -> int:
@@ -346,9 +359,7 @@ def _ascending(numbers: array[int], *, least: int) -> list[int]:
 
 def _check_numbers(records: Records) -> None:
     """Raise unless each change has a number of its own, and the token covers it."""
-    columns = [*(group.seqs for group in records.groups), [seq for seq, _, _ in records.deletions],
-               [seq for seq, _ in records.unreadable]]  # fmt: skip
-    columns = [each for each in columns if each]
+    columns = records.numbers
     if any(each[-1] > records.token.offset for each in columns):
         _fail("they have changes that their token does not cover")
     if len(columns) > 1 and len(set().union(*columns)) != records.count:

@@ -22,13 +22,12 @@ from typing import Self
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.layout import CONFIG, read_config
+from ondisk.dataset.layout import CONFIG, check_apart, read_config
 from ondisk.errors import (
     ConfigError,
     DatasetExists,
     DatasetNotFound,
     IntegrityError,
-    InvalidInput,
     OndiskError,
     StateError,
     TokenExpired,
@@ -135,7 +134,7 @@ class Replica:
         with ExitStack() as stack:
             followed = stack.enter_context(source_of(source)) if isinstance(source, str | os.PathLike) else source
             if isinstance(followed, PathSource):
-                _check_apart(path, followed.path)
+                check_apart("replica", path, "source", followed.path)
             dataset = stack.enter_context(dataset_of(path, followed))
             check_replica(dataset)
             opened = cls(dataset, followed)
@@ -234,7 +233,7 @@ class Replica:
             What was wrong with the file and what its name is now, or None; see `token_file.update`.
         """
         now = self._now()
-        token = Token(now.uuid, now.session, now.offset, now.index_start, now.key)
+        token = Token(now.uuid, now.session, now.offset, *replica.progress(now))
         entry = Entry(token, now.replica, now.host, now.port, bytes_read=now.bytes_read)
         return token_file.update(path, [entry])
 
@@ -253,7 +252,7 @@ class Replica:
             mine, now = snapshot.dataset(), replica.followed(snapshot)
             is_empty = not mine["seq"] and not snapshot.segments()
         if now is not None and now.replica == mine["uuid"]:
-            if now.key:
+            if now.comparison is not None:
                 message = f"{access.path}: the comparison with its source is not complete"
                 raise TokenForeign(message, hint=self._reconcile())
             return now
@@ -305,7 +304,7 @@ class Replica:
     def _after(self, now: Followed, records: Records) -> Followed:
         """Return how far it has followed its source with some changes."""
         token, (host, port) = records.token, self._source.address
-        return now._replace(session=token.session, offset=token.offset, index_start=token.index_start, key=token.key,
+        return now._replace(session=token.session, offset=token.offset, reading=token.index_start,
                             host=host, port=port, bytes_read=now.bytes_read + records.size)  # fmt: skip
 
     def _apply(self, records: Records, now: Followed, after: Followed) -> Applied | None:
@@ -425,20 +424,6 @@ def _found(path: str | os.PathLike[str], source: Source) -> Dataset:
         raise
 
 
-def _check_apart(path: str | os.PathLike[str], source: str | os.PathLike[str]) -> None:
-    """Raise unless a replica and its source are in different directories, none inside of the other.
-
-    Raises:
-        InvalidInput: they are not.
-    """
-    mine, theirs = os.path.realpath(path), os.path.realpath(source)
-    common = os.path.commonpath((mine, theirs))
-    if common in (mine, theirs):
-        where = "is" if mine == theirs else "is inside of" if common == theirs else "contains"
-        hint = "Choose another directory for the replica, on another disk if possible."
-        raise InvalidInput(f"the replica {mine} {where} its source {theirs}", hint=hint)
-
-
 def promote(path: str | os.PathLike[str]) -> Dataset:
     """Make a replica an ordinary dataset, and open it. It follows its source no more, and takes all writes.
 
@@ -484,7 +469,7 @@ def _expire(transaction: Transaction, applied: Applied) -> None:
 
 
 def _token(now: Followed) -> Token | None:
-    return None if not now.offset else Token(now.uuid, now.session, now.offset, now.index_start, now.key)
+    return None if not now.offset else Token(now.uuid, now.session, now.offset, now.reading)
 
 
 def check_follows(records: Records, now: Followed) -> None:
@@ -494,11 +479,9 @@ def check_follows(records: Records, now: Followed) -> None:
         TokenForeign: they are of another dataset.
         IntegrityError: the replica has them.
     """
-    columns = [*(group.seqs for group in records.groups), [seq for seq, _, _ in records.deletions],
-               [seq for seq, _ in records.unreadable]]  # fmt: skip
     if records.token.dataset != now.uuid:
         message = f"the source is {records.token.dataset} now, and the replica follows {now.uuid}"
         raise TokenForeign(message, hint="Check the path or address of the source.")
-    if records.token.offset < now.offset or any(column[0] <= now.offset for column in columns if column):
+    if records.token.offset < now.offset or any(column[0] <= now.offset for column in records.numbers):
         hint = "Compare the versions of ondisk on both sides."
         raise IntegrityError(f"the source has sent changes up to {now.offset}, which it had sent before", hint=hint)

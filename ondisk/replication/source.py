@@ -10,6 +10,7 @@ import os
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Protocol, Self
 
@@ -22,7 +23,7 @@ from ondisk.index import Row, Snapshot, changes
 from ondisk.replication import feed
 from ondisk.replication.contents import Contents, Removed, contents_of, removed_of
 from ondisk.replication.feed import MAX_BYTES, Broken, Lag, Parts
-from ondisk.replication.merge import Run, Stream, first_of, merged
+from ondisk.replication.merge import Run, first_of
 from ondisk.replication.records import HIGHEST, Group, Records, packed
 from ondisk.replication.token import Token
 
@@ -70,6 +71,15 @@ class Numbers:
     count: int
     digest: bytes
     seqs: Sequence[int] = ()
+
+    def equals(self, other: Numbers) -> bool:
+        """Return whether both are the same numbers."""
+        return (self.last, self.digest) == (other.last, other.digest)
+
+    @property
+    def data(self) -> Iterable[tuple[int, int, bytes | None]]:
+        """The numbers, in place of entries: nothing else of the data is known."""
+        return ((seq, 0, None) for seq in self.seqs)
 
 
 class Source(Protocol):
@@ -227,12 +237,9 @@ def numbers(access: DatasetAccess, first: int, last: int, *, listed: bool) -> Nu
         raise InvalidInput(f"{shown(first)} to {shown(last)} is not a range of numbers", hint="Numbers begin with 1.")
     with feed.parts_of(access) as parts:
         uuid = parts[-1][1].dataset()["uuid"]
-        streams = [
-            Stream(part, changes.numbers_between(snapshot, first - 1, last), is_new=True)
-            for part, (_, snapshot) in enumerate(parts)
-        ]
+        found = partial(changes.numbers_between, first=first - 1, last=last)
         digest, count, seqs = hashlib.sha256(), 0, array("q")
-        for run in merged(streams, access.path):
+        for run in feed.in_order(access, parts, found):
             some = run.seqs
             digest.update(packed(some))
             count += len(some)
@@ -252,10 +259,7 @@ def fetched(access: DatasetAccess, seqs: Sequence[int], max_bytes: int) -> Recor
     with feed.parts_of(access) as parts:
         main = parts[-1][1]
         feed.last_change(main)  # raises during a comparison, when data are gone that will return
-        streams = [
-            Stream(part, changes.data_of(snapshot, seqs), is_new=True) for part, (_, snapshot) in enumerate(parts)
-        ]
-        runs, is_all = first_of(merged(streams, access.path), max_bytes)
+        runs, is_all = first_of(feed.in_order(access, parts, partial(changes.data_of, seqs=seqs)), max_bytes)
         groups, unreadable = _read(parts, runs)
         reached = max(seqs, default=0) if is_all else runs[-1].seqs[-1]
         token = Token(main.dataset()["uuid"], changes.session_at(main, reached), reached)

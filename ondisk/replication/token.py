@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ondisk.errors import VersionTooNew
-from ondisk.replication.fields import Reader, counted, damaged, integer, opened, sealed
+from ondisk.replication.fields import Fields, Reader, Writer, damaged, sealed
 
 NO_COMPARISON = -1
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -122,7 +122,11 @@ def encode(file: TokenFile) -> bytes:
     Raises:
         InvalidInput: a value does not fit.
     """
-    return sealed(bytes((_LETTER, _VERSION)) + b"".join(map(_encoded, file.entries)))
+    writer = Writer()
+    writer.take(2, bytes((_LETTER, _VERSION)))
+    for each in file.entries:
+        _entry(writer, each)
+    return sealed(bytes(writer.content))
 
 
 def decode(content: bytes, name: str) -> TokenFile:
@@ -135,7 +139,7 @@ def decode(content: bytes, name: str) -> TokenFile:
         IntegrityError: it is damaged, or not a token file of this layout.
         VersionTooNew: a newer ondisk wrote it.
     """
-    reader = opened(content, name)
+    reader = Reader.opened(content, name)
     letter, version = reader.take(2)
     if letter != _LETTER:
         raise _not_ours(name, letter << 8 | version)
@@ -144,45 +148,24 @@ def decode(content: bytes, name: str) -> TokenFile:
         raise VersionTooNew(f"{name} has version {version}, this ondisk knows {_VERSION}", hint=hint, path=name)
     entries = []
     while reader:
-        entries.append(_decoded(reader, name))
+        entries.append(_entry(reader))
     return TokenFile(entries)
 
 
-def _encoded(entry: Entry) -> bytes:
+def _entry(at: Fields, entry: Entry = Entry(Token(""), "")) -> Entry:
+    """Read or write an entry, see `Fields`."""
     token = entry.token
-    found = b"".join(
-        (
-            integer(_TOKEN_VERSION, 2),
-            integer(token.session, 8),
-            integer(token.offset, 8),
-            integer(token.index_start, 8),
-            counted(token.key),
-        )
-    )
-    return b"".join(
-        (
-            counted(token.dataset),
-            counted(entry.host),
-            counted(entry.replica),
-            integer(entry.port, 4),
-            integer(entry.bytes_read, 8),
-            integer(len(found), 8),
-            found,
-        )
-    )
-
-
-def _decoded(reader: Reader, name: str) -> Entry:
-    dataset, host, replica = reader.text(), reader.text(), reader.text()
-    port, bytes_read, size = reader.integer(4), reader.integer(8), reader.integer(8)
-    found = Reader(reader.take(size), name)
-    version = found.integer(2)
+    dataset, host, replica = at.text(token.dataset), at.text(entry.host), at.text(entry.replica)
+    port, bytes_read = at.integer(4, entry.port), at.integer(8, entry.bytes_read)
+    size, begin = at.integer(8, _TOKEN_FIXED + len(token.key)), at.position
+    version = at.integer(2, _TOKEN_VERSION)
     if version != _TOKEN_VERSION:
-        reader.fail(f"a token has version {version}")
-    token = Token(dataset, found.integer(8), found.integer(8), found.integer(8), found.counted())
-    if found:
-        reader.fail(f"a token has {size} bytes, and its fields end after {found.position}")
-    return Entry(token, replica, host, port, bytes_read=bytes_read)
+        at.fail(f"a token has version {version}")
+    numbers = at.integer(8, token.session), at.integer(8, token.offset), at.integer(8, token.index_start)
+    found = Token(dataset, *numbers, at.counted(token.key))
+    if at.position - begin != size:
+        at.fail(f"a token has {size} bytes, and its fields end after {at.position - begin}")
+    return Entry(found, replica, host, port, bytes_read=bytes_read)
 
 
 def _not_ours(name: str, version: int) -> Exception:

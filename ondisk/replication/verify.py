@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ondisk.config import DatasetConfig
 from ondisk.errors import TokenForeign
-from ondisk.replication import compare
-from ondisk.replication.compare import OnRange
-from ondisk.replication.compared import Compared, Fate
-from ondisk.replication.reconcile import Mode, Situation, situation
+from ondisk.index.replica import Mode
+from ondisk.replication.compare import Differences, Differs, OnRange, compared, situation
 from ondisk.replication.replica import Replica
 from ondisk.replication.source import replicate_command
-from ondisk.step import Step, days_ago, runs_of
+from ondisk.step import Step, runs_of
 
 _SHOWN = 100
-_OF_FATE = {
-    Fate.LOST: "lost",
-    Fate.UNREADABLE: "unreadable",
-    Fate.APART: "extra",
-    Fate.DELETED: "extra",
-    Fate.GONE: "extra",
-    Fate.UNKNOWN: "extra",
-    Fate.DAMAGED: "damaged",
+_KINDS = {
+    "missing": (Differs.MISSING, Differs.UNREAD),
+    "differs": (Differs.CHANGED,),
+    "damaged": (Differs.DAMAGED, Differs.NEITHER),
+    "lost": (Differs.LOST,),
+    "unreadable": (Differs.UNREADABLE,),
+    "extra": (Differs.EXTRA, Differs.DELETED, Differs.GONE, Differs.UNKNOWN),
 }
 
 
@@ -110,40 +106,26 @@ def verify(replica: Replica, *, on_range: OnRange = lambda _done, _left: None) -
         what = "is not complete" if now.is_begun else "is needed: their numbers are not those of its source"
         hint = f"Run {replicate_command(source, replica.dataset.path, '--reconcile')}."
         raise TokenForeign(f"{replica.dataset.path}: a comparison of all data {what}", hint=hint)
-    with Compared() as found:
-        access = replica.dataset._access
-        compare.by_contents(access, source, now.uuid, 1, now.offset, found, on_range)
-        compare.add_others(access, now.offset, found)
-        compare.decide(access, source, found, now.offset)
-        return _summed(now, found, replica.dataset.config)
-
-
-def _summed(now: Situation, found: Compared, config: DatasetConfig) -> Verified:
+    config = replica.dataset.config
     verified = Verified(now.uuid, now.offset, max(0, now.last - now.offset))
-    oldest = -(2**63) if config.delete_age is None else days_ago(config.delete_age)
-    step = Step.DAILY if config.is_sequence else config.step
+    with compared(replica, now.uuid, Mode.VALID, 1, now.offset, on_range) as found:
+        _add(verified, found, Step.DAILY if config.is_sequence else config.step)
+    return verified
+
+
+def _add(verified: Verified, found: Differences, step: Step) -> None:
+    """Add what differs to a result."""
+    verified.aged = found.count(Differs.AGED, Differs.OUTDATED)
     segments: dict[tuple[str, str], Differing] = {}
-    alone = "seq NOT IN (SELECT seq FROM mine)"
-    both = "seq IN (SELECT seq FROM theirs)"
-    verified.aged = found.count("mine", f"fate = {Fate.AGED:d}") + found.count(
-        "theirs", f"{alone} AND reftime < {oldest}"
-    )
-    wheres = [
-        ("missing", "theirs", f"{alone} AND reftime >= {oldest}"),
-        ("differs", "mine", f"{both} AND digest != x''"),
-        ("damaged", "mine", f"{both} AND digest = x''"),
-        *((kind, "mine", f"NOT {both} AND fate = {fate:d}") for fate, kind in _OF_FATE.items()),
-    ]
-    for kind, side, where in wheres:
-        setattr(verified, kind, getattr(verified, kind) + found.count(side, where))
-        for at, some in enumerate(found.of(side, where)):
+    for name, kinds in _KINDS.items():
+        setattr(verified, name, found.count(*kinds))
+        for at, some in enumerate(found.of(*kinds)):
             if not at:
-                verified.findings += [Finding(each.seq, kind, each.reftime) for each in some[:_SHOWN]]
+                verified.findings += [Finding(each.seq, name, each.reftime) for each in some[:_SHOWN]]
             begin = 0
             for unit, count in runs_of(step.unit, [each.reftime for each in some]):
                 first, stem = some[begin], step.stem_of(unit)
-                new = Differing(kind, stem, 0, Finding(first.seq, kind, first.reftime))
-                segments.setdefault((kind, stem), new).count += count
+                new = Differing(name, stem, 0, Finding(first.seq, name, first.reftime))
+                segments.setdefault((name, stem), new).count += count
                 begin += count
     verified.segments = [*segments.values()]
-    return verified

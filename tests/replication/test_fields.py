@@ -5,13 +5,19 @@ from __future__ import annotations
 import pytest
 
 from ondisk.errors import IntegrityError, InvalidInput
-from ondisk.replication.fields import Reader, counted, flag, integer, opened, sealed
+from ondisk.replication.fields import Fields, Reader, Writer, sealed
+
+
+def values(at: Fields) -> list[object]:
+    return [at.integer(2, -2), at.text("ü\udcff"), at.counted(b"\0"), at.flag(value=True), at.flag()]
 
 
 def test_fields_are_read_as_they_were_written():
-    reader = Reader(integer(-2, 2) + counted("ü\udcff") + counted(b"\0") + flag(True) + flag(False), "it")
-    assert (reader.integer(2), reader.text(), reader.counted(), reader.flag(), reader.flag()) == (
-        -2, "ü\udcff", b"\0", True, False)  # fmt: skip
+    writer = Writer()
+    written = values(writer)
+    reader = Reader(bytes(writer.content), "it")
+    read = [reader.integer(2), reader.text(), reader.counted(), reader.flag(), reader.flag()]
+    assert read == written == [-2, "ü\udcff", b"\0", True, False]
     assert not reader
 
 
@@ -28,14 +34,16 @@ def test_a_flag_is_0_or_1():
 
 def test_what_does_not_fit_is_refused():
     with pytest.raises(InvalidInput):
-        integer(2**31, 4)
+        Writer().integer(4, 2**31)
     with pytest.raises(InvalidInput):
-        counted("\ud800")
+        Writer().text("\ud800")
+    with pytest.raises(InvalidInput):
+        Writer().take(2, b"x")
 
 
 def test_the_checksum_covers_all_bytes_and_its_own_upper_half():
     whole = sealed(b"12345")
-    assert opened(whole, "it").take(5) == b"12345"
+    assert Reader.opened(whole, "it").take(5) == b"12345"
     assert whole[-8:-4] == bytes(4)
     with pytest.raises(IntegrityError, match="checksum"):
-        opened(whole[:-8] + b"\1" + whole[-7:], "it")
+        Reader.opened(whole[:-8] + b"\1" + whole[-7:], "it")

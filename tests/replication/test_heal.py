@@ -133,15 +133,15 @@ def test_what_is_deleted_during_a_heal_stays_deleted(source, path, monkeypatch):
     (source.path / FIRST).unlink()
     source.fix(forget=True)
 
-    decide = compare.decide
+    find_reasons = compare.find_reasons
 
     def decided(*arguments):
-        decide(*arguments)
+        find_reasons(*arguments)
         with source._access.transaction("delete") as transaction:
             transaction.connection.execute("UPDATE deletion SET forgotten = 0 WHERE datum = 2")
             transaction.commit()
 
-    monkeypatch.setattr(compare, "decide", decided)
+    monkeypatch.setattr(compare, "find_reasons", decided)
     with Replica.open(path, source.path) as replica:
         replica.pull()
         done = heal(replica, yes=True)

@@ -29,7 +29,7 @@ from ondisk.errors import (
     StorageError,
     TokenForeign,
 )
-from ondisk.replication import http_client, http_source
+from ondisk.replication import http_source
 from ondisk.replication.contents import Removed
 from ondisk.replication.feed import Kind
 from ondisk.replication.http_source import HttpSource
@@ -389,7 +389,7 @@ def test_a_host_without_a_proxy_is_named_with_or_without_its_port(monkeypatch, h
 )
 @pytest.mark.parametrize("what", ["describe", "changes"])
 def test_an_answer_that_comes_byte_by_byte_ends_at_the_limit(monkeypatch, limit, content, what):
-    monkeypatch.setattr(http_client, limit, 0.1)
+    monkeypatch.setattr(http_source, limit, 0.1)
     monkeypatch.setattr(http_source, "_TRIES", 1)
     with answering(content, pause=0.01) as port, HttpSource(url(port, "hostile"), timeout=30) as source:
         source._largest = 1_000_000

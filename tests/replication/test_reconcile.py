@@ -13,13 +13,14 @@ from worlds import lose_index
 
 import ondisk
 from ondisk import Dataset, Datum
+from ondisk.datum import microseconds
 from ondisk.errors import IntegrityError, SegmentCorrupt, SegmentMissing, StateError, TokenExpired, TokenForeign
 from ondisk.index.atomic_change import AtomicChange
 from ondisk.index.changes import OWN
-from ondisk.index.replica import differences, set_apart
+from ondisk.index.replica import Comparison, Mode, differences, follow, followed, set_apart
 from ondisk.replication.feed import Kind
 from ondisk.replication.heal import heal
-from ondisk.replication.reconcile import Mode, Reconciled, reconcile
+from ondisk.replication.reconcile import Reconciled, reconcile
 from ondisk.replication.replica import Replica
 from ondisk.replication.source import PathSource
 from ondisk.replication.verify import Verified, verify
@@ -258,6 +259,7 @@ def test_data_that_an_archive_of_the_source_has_lost_are_not_taken_for_deleted(s
     before = content(path)
     done = mend(path, source.path)
     assert (done.mode, done.deleted) == ("expired", 0)
+    assert {reftime for _, reftime in done.extras} <= {microseconds(datum(day, 1).reftime) for day in (1, 2, 3)}
     assert not before - content(path)
     assert set(numbered(source.path).items()) <= set(numbered(path).items())
 
@@ -524,7 +526,7 @@ def test_during_a_comparison_a_replica_of_the_replica_does_not_forget_what_it_la
         assert replica.pull().missing == 2
     rot(path / FIRST, b'"text":"7.5"', b'"text":"2.5"')
     with ondisk.open(path) as replica, replica._access.transaction("replicate") as transaction:
-        transaction.connection.execute("UPDATE source SET key = ?", (Mode.CONTENTS.value,))  # as if it were killed
+        transaction.connection.execute("UPDATE source SET key = ?", (b"contents",))  # as if it were killed
         transaction.drop_rows([1, 2])
         transaction.commit()
     with Replica.open(last, path) as replica:
@@ -631,6 +633,20 @@ def test_a_pull_waits_until_the_comparison_is_complete(source, path, monkeypatch
         chained.changes()
     mend(path, source.path)
     assert numbered(path) == numbered(source.path)
+
+
+@pytest.mark.parametrize(("mode", "key"), [("expired", b"numbers"), ("foreign", b"foreign"), ("valid", b"contents")])
+def test_a_comparison_in_progress_is_recorded_as_the_release_before_reads_it(source, path, mode, key):
+    pull(path, source.path)
+    with ondisk.open(path) as dataset, dataset._access.transaction("replicate") as transaction:
+        now = followed(transaction)
+        assert now is not None
+        follow(transaction, now._replace(comparison=Comparison(Mode(mode), 7)))
+        stored = transaction.connection.execute("SELECT key, index_start FROM source").fetchall()
+        again = followed(transaction)
+    assert stored == [(key, 7)]
+    assert again is not None
+    assert again.comparison == (mode, 7)
 
 
 def test_a_comparison_over_a_server_is_that_of_the_path(source, path):

@@ -91,7 +91,7 @@ def test_a_file_of_ambry_is_recognised():
 def test_a_token_whose_size_is_not_that_of_its_fields_is_refused():
     body = bytearray(encode(TokenFile([ENTRY]))[:-8])
     body[-31] += 1  # the size of the token
-    with pytest.raises(IntegrityError, match="a field of 31 bytes, and 30 are left"):
+    with pytest.raises(IntegrityError, match="a token has 31 bytes, and its fields end after 30"):
         decode(sealed(bytes(body)), "it")
     with pytest.raises(IntegrityError, match="a token has 31 bytes, and its fields end after 30"):
         decode(sealed(bytes(body) + b"x"), "it")
