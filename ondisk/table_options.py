@@ -55,7 +55,7 @@ class TableOptions:
         time_format: as `datetime.strptime` takes it, or unix, unix-ms; None for ISO 8601.
         tz: the zone of times without an offset: a name such as Europe/Rome, UTC, or an offset such as +01:00.
         ambiguous: `INFER` if the order of the rows decides about local times that occur twice when clocks are put back;
-            see `ondisk.tables.ambiguous`. `RAISE` or None to refuse these rows.
+            see `ondisk.tables.table_input`. `RAISE` or None to refuse these rows.
         null: texts of cells that mean that there is no value; an empty cell always does. For CSV only.
         delimiter: the character between cells, or `BLANKS`; None for a comma, or a tab in a `.tsv`. For CSV only.
         decimal: the mark before the decimals of numbers, a point or a comma; None for a point. For CSV only.

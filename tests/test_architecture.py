@@ -234,12 +234,9 @@ TESTED_ELSEWHERE = {
     "segments/dir_writer.py": "segments/test_dir.py",
     "queue/acknowledge.py": "queue/test_consumer.py",
     "queue/order.py": "queue/test_consumer.py",
-    "tables/arrow_bytes.py": "tables/test_arrow_out.py",
-    "tables/arrow_columns.py": "tables/test_arrow_out.py",
-    "tables/arrow_json.py": "tables/test_arrow_rows.py",
-    "tables/batches.py": "tables/test_csv_input.py",
-    "tables/columns.py": "tables/test_arrow_out.py",
-    "tables/installed.py": "tables/test_arrow_out.py",
+    "tables/__init__.py": "tables/test_arrow_output.py",
+    "tables/columns.py": "tables/test_arrow_output.py",
+    "tables/index_to_arrow.py": "tables/test_arrow_output.py",
 }
 """The modules without a test file of their name, and the file that tests them: they are parts of what it tests."""
 

@@ -22,7 +22,7 @@ from ondisk.index import where
 from ondisk.maintenance import inspect
 from ondisk.matcher import parser
 from ondisk.pipeline import config as pipeline
-from ondisk.tables import arrow_files, columns, csv_reader
+from ondisk.tables import arrow_input, columns, csv_reader
 
 PAGE = Path(__file__).parents[1] / "docs" / "limits.md"
 ROW = re.compile(r"^\| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
@@ -34,7 +34,7 @@ AGES = {config._RANGES[key][1] for key in ("archive_age", "delete_age", "deletio
 FIGURES = {
     "one datum": [DEFAULTS.max_datum_size],
     "a row of CSV": [csv_reader.MAX_RECORD, csv.field_size_limit(), csv_reader.MAX_RECORD],
-    "a column of some rows of Parquet": [arrow_files._LARGE, arrow_files._RATIO],
+    "a column of some rows of Parquet": [arrow_input._LARGE, arrow_input._RATIO],
     "data whose keys become columns of a table": [columns.SAMPLE, columns.SAMPLE_BYTES],
     "columns of a table, unless you name them": [columns.MOST_COLUMNS],
     "a frame of `seg`": [frame.MAX_SIZE],

@@ -35,7 +35,7 @@ from ondisk.errors import (
 )
 
 if TYPE_CHECKING:
-    from ondisk import Dataset, DatasetConfig, Merged
+    from ondisk import Dataset, Merged
     from ondisk.dataset.skipped import Skipped
     from ondisk.files import ExportResult
 
@@ -147,14 +147,14 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
     fields = names_of(arguments.fields, dataset.fields)
     found = noting(dataset.query(arguments.match, **choice), dataset, arguments.match)
     if arguments.csv:
-        from ondisk.tables.columns import ends  # here, as only few commands need it
+        from ondisk.tables.columns import config_of, ends  # here, as only few commands need it
         from ondisk.tables.to_csv import csv_lines
 
         columns = None if arguments.columns is None else [*arguments.columns]
         _note_columns(columns or (), dataset)
         found = noting_columns(found, columns or (), dataset.fields)
         several = not isinstance(dataset, ondisk.Dataset)
-        write_stdout(csv_lines(found, columns, _config_of(dataset), partial(ends, dataset), several=several))
+        write_stdout(csv_lines(found, columns, config_of(dataset), partial(ends, dataset), several=several))
     elif arguments.table:
         from ondisk.cli.output_text import print_table
 
@@ -164,17 +164,11 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
         output.data(found, fields)
 
 
-def _config_of(dataset: Dataset | Merged) -> DatasetConfig:
-    from ondisk.tables.columns import united
-
-    return dataset.config if isinstance(dataset, ondisk.Dataset) else united(dataset.configs)
-
-
 def _note_columns(names: Iterable[str], dataset: Dataset | Merged) -> None:
     """Print a note for each column that is not the field with its name."""
-    from ondisk.tables.columns import index_columns
+    from ondisk.tables.columns import config_of, index_columns
 
-    columns = index_columns(_config_of(dataset), several=not isinstance(dataset, ondisk.Dataset))
+    columns = index_columns(config_of(dataset), several=not isinstance(dataset, ondisk.Dataset))
     labels = {field: label for label, (field, _) in columns.items()}
     for name in names:
         if labels.get(name, name) != name:
@@ -210,10 +204,10 @@ def _check(arguments: argparse.Namespace) -> None:
 def _write(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any]) -> None:
     """Write a file, and print how many rows it has."""
     from ondisk.dataset.output_file import check_free
-    from ondisk.tables.installed import installed
+    from ondisk.tables import installed
 
     with installed():
-        from ondisk.tables.arrow_write import write
+        from ondisk.tables.arrow_output import write
 
     form: Literal["parquet", "arrow"] = "arrow" if arguments.parquet is None else "parquet"
     file = getattr(arguments, form)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ondisk.replication.token import Token
     from ondisk.staging.stage import FinishedStage
     from ondisk.table_options import TableArguments
-    from ondisk.tables.arrow_out import Columns
+    from ondisk.tables.arrow_output import Columns
 
 
 class ArrowStream(Protocol):
@@ -320,14 +320,16 @@ class Dataset(Queryable):
         """
         from ondisk.dataset.append import checked_batch_size
         from ondisk.table_options import TableOptions
-        from ondisk.tables.installed import installed
+        from ondisk.tables import installed
 
         with installed():
-            from ondisk.tables import arrow_in
+            from ondisk.tables import arrow_input
 
         format = self._access.format(self.config.format)
         options = TableOptions(time, time_format, tz, ambiguous)
-        rows = arrow_in.batches(arrow_in.opened(table), self.config, format, options, checked_batch_size(batch_size))
+        rows = arrow_input.batches(
+            arrow_input.opened(table), self.config, format, options, checked_batch_size(batch_size)
+        )
         return self._append(rows, format, outcomes=outcomes)
 
     def append_queue(
@@ -583,23 +585,19 @@ class Dataset(Queryable):
         Cost: half of that of a query, if all data are bytes in segments of one file, as those of vm2 are. Data of other
             formats are decoded.
         """
-        from ondisk.tables.installed import installed
+        from ondisk.tables import installed
 
         with installed():
-            from ondisk.tables.arrow_out import to_arrow
+            from ondisk.tables.arrow_output import from_data, from_index
+
+        def found(with_data: bool) -> Results[Datum]:
+            return self.query(match, sort=sort, limit=limit, with_data=with_data, damaged=damaged, **equal)
 
         opened = self._access.current()
         query = Query(match, sort, limit, equal)
         query.check(opened.index)
-        if damaged != "raise":
-            from ondisk.tables.arrow_merged import to_arrow_readable
-            from ondisk.tables.columns import ends
-
-            def found(with_data: bool, damaged: Damaged) -> Results[Datum]:
-                return self.query(match, sort=sort, limit=limit, with_data=with_data, damaged=damaged, **equal)
-
-            return to_arrow_readable(found, opened.index.config, columns, damaged, partial(ends, self))
-        return to_arrow(opened, self._archives, query, columns)
+        table = from_index(opened, self._archives, query, columns) if damaged == "raise" else None
+        return table or from_data(self, found, columns, damaged)
 
     def read(self, location: Location) -> Datum:
         """Return the datum at a location that a query returned.

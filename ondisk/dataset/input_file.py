@@ -240,16 +240,16 @@ def _rows(
         StateError: pyarrow is not installed.
     """
     from ondisk.table_options import TableOptions
-    from ondisk.tables.installed import installed
+    from ondisk.tables import installed
 
     with installed():
-        from ondisk.tables import arrow_files, arrow_in
+        from ondisk.tables import arrow_input
 
     if not opened.seekable():
         hint = "Write it to a file first, and append that."
         raise InvalidInput("a table of Parquet or Arrow cannot be read from a pipe", hint=hint)
-    table = arrow_files.opened(opened)
-    return arrow_in.batches(table, config, chosen, options or TableOptions(), batch_size, "the file")
+    table = arrow_input.of_file(opened)
+    return arrow_input.batches(table, config, chosen, options or TableOptions(), batch_size, "the file")
 
 
 def and_damage(batches: Iterator[Batch], stream: Readable) -> Iterator[Batch]:

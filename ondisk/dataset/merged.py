@@ -46,7 +46,7 @@ from ondisk.step import ALWAYS, NOTHING, Interval
 if TYPE_CHECKING:
     from pyarrow import RecordBatchReader
 
-    from ondisk.tables.arrow_out import Columns
+    from ondisk.tables.arrow_output import Columns
 
 _T = TypeVar("_T")
 _ORDER = "reftime"
@@ -207,16 +207,15 @@ class Merged(Queryable):
 
         Cost: that of `query`, and some 3 µs for each datum.
         """
-        from ondisk.tables.columns import ends, united
-        from ondisk.tables.installed import installed
+        from ondisk.tables import installed
 
         with installed():
-            from ondisk.tables.arrow_merged import to_arrow_readable
+            from ondisk.tables.arrow_output import from_data
 
-        def found(with_data: bool, damaged: Damaged) -> Results[Datum]:
+        def found(with_data: bool) -> Results[Datum]:
             return self.query(match, sort=sort, limit=limit, with_data=with_data, damaged=damaged, **equal)
 
-        return to_arrow_readable(found, united(self.configs), columns, damaged, partial(ends, self), several=True)
+        return from_data(self, found, columns, damaged)
 
     def count(self, match: Match = None, **equal: Any) -> int:
         """Return how many data match; without arguments, also those of archives that are offline.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame as PandasFrame
     from pyarrow import RecordBatchReader
 
-    from ondisk.tables.arrow_out import Columns
+    from ondisk.tables.arrow_output import Columns
 
 
 class Queryable(ABC):
@@ -90,11 +90,11 @@ class Queryable(ABC):
             StateError: pandas or pyarrow is not installed.
             Also the errors of `to_arrow`.
         """
-        from ondisk.tables.installed import installed
+        from ondisk.tables import installed
 
         table = self.to_arrow(match, columns=columns, sort=sort, limit=limit, damaged=damaged, **equal)
         with installed("pandas"):
-            from ondisk.tables.to_pandas import to_pandas
+            from ondisk.tables.arrow_output import to_pandas
 
             return to_pandas(table)
 

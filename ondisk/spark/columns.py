@@ -29,8 +29,8 @@ from pyspark.sql.types import (
 from ondisk.config import DatasetConfig
 from ondisk.errors import InvalidInput
 from ondisk.formats import find
-from ondisk.tables.arrow_columns import Column, all_columns
 from ondisk.tables.columns import DATA
+from ondisk.tables.index_to_arrow import Column, all_columns
 
 _VALUES = (
     *(ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType),

@@ -19,8 +19,8 @@ from ondisk.spark.match_json import dumps
 from ondisk.spark.plan import ALL, OPTION, SMALL, check_of, choice, index_state, partitions_of, warn
 from ondisk.spark.read import read
 from ondisk.spark.report import LOGGER
-from ondisk.tables.arrow_columns import arrow_schema
 from ondisk.tables.columns import DATA
+from ondisk.tables.index_to_arrow import arrow_schema
 
 _BYTES = 32 * 1024 * 1024  # bytes of data; Spark sends up to 48 MiB with the plan of a query
 

@@ -16,10 +16,9 @@ from ondisk.filesystem import Directory
 from ondisk.index import Snapshot
 from ondisk.spark.plan import REPLACED, Partition, changed, check_unchanged, condition_of
 from ondisk.spark.replaced import Gone, snapshot_of
-from ondisk.tables.arrow_bytes import ROWS, is_plain, with_data
-from ondisk.tables.arrow_columns import PLACE, Column, RowsToArrow, arrow_schema
-from ondisk.tables.arrow_data import DataToArrow
+from ondisk.tables.arrow_values import DataToArrow
 from ondisk.tables.columns import DATA
+from ondisk.tables.index_to_arrow import PLACE, ROWS, Column, RowsToArrow, arrow_schema, is_plain, with_data
 
 
 @contextlib.contextmanager

@@ -43,8 +43,8 @@ from ondisk.spark.plan import (
 )
 from ondisk.spark.read import opened, read_later
 from ondisk.spark.report import LOGGER, print_lines
-from ondisk.tables.arrow_columns import Column
 from ondisk.tables.columns import DATA, united
+from ondisk.tables.index_to_arrow import Column
 
 OPTIONS = (
     "path",

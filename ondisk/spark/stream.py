@@ -38,8 +38,8 @@ from ondisk.spark.plan import ALL, AVAILABLE, IndexState, Limits, Partition, che
 from ondisk.spark.read import opened, read
 from ondisk.spark.report import LOGGER, print_lines
 from ondisk.spark.source import STREAM_OPTIONS, check_options, limits_of, number, path_of, read_columns, tree_of
-from ondisk.tables.arrow_columns import Column
 from ondisk.tables.columns import DATA
+from ondisk.tables.index_to_arrow import Column
 
 _ROWS, _BYTES = 250_000, 32 * 1024 * 1024  # of a stretch
 _SAMPLE = 16_384  # numbers that are looked up to divide a batch

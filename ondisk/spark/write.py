@@ -50,9 +50,9 @@ from ondisk.spark.source import check_options, flag, path_of, spare_collections
 from ondisk.staging.jobs import remove
 from ondisk.staging.stage import FinishedStage, Stage
 from ondisk.table_options import REFTIME, TableOptions
-from ondisk.tables.arrow_columns import Column, all_columns
-from ondisk.tables.arrow_in import TableToData
+from ondisk.tables.arrow_input import TableToData
 from ondisk.tables.columns import DATA, PLACE
+from ondisk.tables.index_to_arrow import Column, all_columns
 
 OPTIONS = ("path", "on_duplicate")
 CHECKED = "constraintCheck"

@@ -14,22 +14,26 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain, islice, product
+from itertools import chain, islice
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Opened
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.merged import Merged, differing_types
 from ondisk.dataset.query import Query
 from ondisk.datum import CONTENT, METADATA, Datum, FieldType
 from ondisk.errors import InvalidInput, LimitExceeded, OndiskError, shown
 from ondisk.formats import find
+from ondisk.index import segment_rows
 from ondisk.step import Step
+from ondisk.table_options import REFTIME
+
+if TYPE_CHECKING:
+    from ondisk.dataset.merged import Merged
 
 DATA = "data"
 DATASET = "dataset"
@@ -54,9 +58,17 @@ _KINDS = {
     bytes: FieldType.BYTES,
     datetime: FieldType.TIMESTAMP,
 }
+_NOT_WORD = re.compile(r"[^a-z0-9_]+")
 _NAMED, _LISTED = 20, 100  # columns in a message, and in its hint
 
-Source: TypeAlias = Literal["index", "metadata", "content", "data"]
+Source: TypeAlias = Literal["index", "field", "metadata", "content", "data"]
+_OF_INDEX: dict[str, Callable[[Datum], Any]] = {
+    "reftime": lambda datum: datum.reftime,
+    DATASET: lambda datum: datum.dataset,
+    "segment": lambda datum: datum._segment,
+    "offset": lambda datum: datum._place[2],
+    "size": lambda datum: datum._place[3],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +77,119 @@ class Chosen:
 
     Attributes:
         name: in the table.
-        source: what it shows.
-        key: the name of that: a column of the index, undeclared metadata, or a key of the content.
+        source: what it shows; "index" is the reftime, the dataset or a part of the location.
+        key: the name of that.
     """
 
     name: str
     source: Source
     key: str = ""
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether the index has it."""
+        return self.source in ("index", "field")
+
+    def values(self, data: Sequence[Datum]) -> list[Any]:
+        """Return the values of some data; None where one has none."""
+        key = self.key
+        if self.source == "data":
+            return [datum.data for datum in data]
+        if self.source == "content":
+            return [datum.data.get(key) if isinstance(datum.data, Mapping) else None for datum in data]
+        if self.source == "index":
+            return [*map(_OF_INDEX[key], data)]
+        return [datum.metadata.get(key) for datum in data]
+
+
+class Roles(NamedTuple):
+    """What the columns of a table become when its rows are stored; one of them is the reftime.
+
+    Attributes:
+        fields: declared field → column.
+        content: key of the content → column.
+    """
+
+    fields: dict[str, str]
+    content: dict[str, str]
+
+    def series(self, config: DatasetConfig) -> list[str]:
+        """Return the columns that together distinguish the series of a dataset."""
+        return [self.fields[name] for name in names_of_series(config) if name in self.fields]
+
+
+def roles_of(names: Iterable[str], time: str, config: DatasetConfig) -> Roles:
+    """Return what the columns of a table become that is stored in a dataset of this configuration.
+
+    Columns with the names of declared fields are these; a name is compared in lower case, with `_` for each run of
+    other characters than letters and digits, so `Station ID` is the field `station_id`. All others are keys of the
+    content: `data.wind` is the key `wind`, as in a table that a query returned.
+
+    Args:
+        time: the column of the reftime.
+
+    Raises:
+        InvalidInput: two columns are the same field or key, or a key is called `reftime`.
+    """
+    labels = {label: field for label, (field, _) in index_columns(config).items() if field is not None}
+    roles = Roles({}, {})
+    for name in names:
+        if name == time:
+            continue
+        taken, key = roles.content, name.removeprefix(CONTENT) or name
+        field = labels.get(name) or field_name(name)
+        if field in config.fields and not name.startswith(CONTENT):
+            taken, key = roles.fields, field
+        if key in taken:
+            problem = f"the columns {shown(taken[key])} and {shown(name)} are both {key}"
+            raise InvalidInput(problem, hint="Rename or remove one of them.")
+        taken[key] = name
+    if REFTIME in roles.content:
+        hint = f"Rename it, or remove it; the reftime is {shown(time)}."
+        raise InvalidInput(f"a column of the content cannot be called {REFTIME}", hint=hint)
+    return roles
+
+
+def names_of_series(config: DatasetConfig) -> list[str]:
+    """Return the fields that together distinguish the series of a dataset."""
+    return [name for name in config.unique or config.fields if name != REFTIME]
+
+
+def field_name(column: str) -> str:
+    """Return the name of the field that a column can be."""
+    return _NOT_WORD.sub("_", column.lower()).strip("_")
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise unless each column has a name of its own."""
+    places: dict[str, int] = {}
+    for place, name in enumerate(names, 1):
+        if name in places:
+            problem = f"two columns have the name {shown(name)}: {places[name]} and {place}"
+            raise InvalidInput(problem, hint="Rename one of them.")
+        places[name] = place
+
+
+def no_column(wanted: str, names: Sequence[str], hint: str) -> InvalidInput:
+    """Return the error for a table without the column of the reftime."""
+    listed = ", ".join(map(shown, names[:_NAMED])) + ", …" * (len(names) > _NAMED)
+    return InvalidInput(f"there is no column {shown(wanted)}; the columns are {listed}", hint=hint)
+
+
+def config_of(dataset: Dataset | Merged) -> DatasetConfig:
+    """Return the configuration with the columns of a dataset, or of several that are read as one; see `united`."""
+    return dataset.config if isinstance(dataset, Dataset) else united(dataset.configs)
+
+
+def formats_of(dataset: Dataset | Merged) -> set[str]:
+    """Return the formats that the data of a dataset have; those of the configurations of several."""
+    if not isinstance(dataset, Dataset):
+        return {config.format for config in dataset.configs.values()}
+    found = {dataset.config.format}
+    for access in (*dataset._access.archives.online(), dataset._access):
+        with access.current().index.snapshot() as snapshot:
+            found |= {*segment_rows.formats(snapshot)}
+    return found
 
 
 def united(configs: Mapping[str, DatasetConfig]) -> DatasetConfig:
@@ -80,6 +198,8 @@ def united(configs: Mapping[str, DatasetConfig]) -> DatasetConfig:
     Raises:
         InvalidInput: two datasets declare a field with different types.
     """
+    from ondisk.dataset.merged import differing_types  # here, as only several datasets need it
+
     for name, types in differing_types(configs).items():
         message = f"{name} is {types}, so they are not one table"
         raise InvalidInput(message, hint="Read the datasets with each type by themselves.")
@@ -128,7 +248,7 @@ def chosen(names: Any, config: DatasetConfig, *, several: bool = False) -> list[
 
 def _chosen(name: Any, config: DatasetConfig, known: Mapping[str, tuple[str | None, FieldType]]) -> Chosen:
     if name in known:
-        return Chosen(name, "index", name)
+        return _of_index(name, known[name][0])
     if name == DATA:
         return Chosen(name, "data")
     if isinstance(name, str) and name.startswith(CONTENT) and name != CONTENT:
@@ -140,6 +260,10 @@ def _chosen(name: Any, config: DatasetConfig, known: Mapping[str, tuple[str | No
         label = next(label for label, (field, _) in known.items() if field == key)
         raise InvalidInput(f"{shown(key)} is declared", hint=f"Write {label}.")
     raise InvalidInput(f"there is no column {shown(name)}", hint=_known(known))
+
+
+def _of_index(name: str, field: str | None) -> Chosen:
+    return Chosen(name, "index", name) if field in (None, REFTIME) else Chosen(name, "field", field)
 
 
 def _known(columns: Iterable[str]) -> str:
@@ -161,16 +285,16 @@ def first_of(data: Iterable[Datum], most: int) -> list[Datum]:
 def ends(dataset: Dataset | Merged) -> list[Datum]:
     """Return data from both ends of a dataset: each table has columns for them, so an empty one, too."""
     found: list[Datum] = []
-    for each in islice(dataset._each(), _DATASETS) if isinstance(dataset, Merged) else [dataset]:
+    for each in [dataset] if isinstance(dataset, Dataset) else islice(dataset._each(), _DATASETS):
         access = each._access
-        found += ends_of(one.current() for one in (*access.archives.online(), access))
+        for one in (*access.archives.online(), access):
+            found += _ends_of(one.current())
     return found
 
 
-def ends_of(several: Iterable[Opened]) -> list[Datum]:
-    """Return data from both ends of a dataset and each of its archives; those that can be read."""
-    found: list[Datum] = []
-    for opened, sort in product(several, ("reftime", "-reftime")):
+def _ends_of(opened: Opened) -> Iterator[Datum]:
+    """Yield data from both ends of an index; those that can be read."""
+    for sort in ("reftime", "-reftime"):
         query = Query(sort=sort, limit=_EACH_END)
         how = query.tree(opened.index), query.order(opened.index), query.limit
         # A query that selects other data needs neither these nor their key.
@@ -179,8 +303,7 @@ def ends_of(several: Iterable[Opened]) -> list[Datum]:
             opened.index.snapshot() as snapshot,
             contextlib.closing(opened.reader.query(snapshot, *how, with_data=True)) as lists,
         ):
-            found += first_of(chain.from_iterable(lists), _EACH_END)
-    return found
+            yield from first_of(chain.from_iterable(lists), _EACH_END)
 
 
 def default_columns(
@@ -197,7 +320,8 @@ def default_columns(
     Raises:
         LimitExceeded: there would be more than `MOST_COLUMNS`.
     """
-    columns = [Chosen(name, "index", name) for name in index_columns(config, several=several) if name not in PLACE]
+    known = index_columns(config, several=several)
+    columns = [_of_index(name, field) for name, (field, _) in known.items() if name not in PLACE]
     if sample is None or (not sample and not ends and find(config.format).raw):
         return [*columns, Chosen(DATA, "data")]
     undeclared = keys_of(datum.metadata for datum in [*ends, *sample])

@@ -1,35 +1,30 @@
 """CSV in: the rows of a file become data of a dataset, in columns, some thousands at a time.
 
-The first row names the columns. One of them is the reftime. Columns with the names of declared fields are metadata; a
-name is compared in lower case, with `_` for each run of other characters than letters and digits, so `Station ID` is
-the field `station_id`. All others are the content, a mapping by the names in the file. `values` says what a cell means;
-a cell without a value is skipped.
+The first row names the columns. `columns.roles_of` says what they become, `values` what a cell means; one without a
+value is skipped.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 import shlex
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, compress
+from itertools import chain, starmap
 from typing import Any
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import CONTENT
 from ondisk.errors import InvalidInput, shown
 from ondisk.formats.base import BATCH_BYTES, Batch, Format, JoinsParts, Readable
 from ondisk.table_options import BLANKS, COMMA, POINT, REFTIME, TableOptions
 from ondisk.tables import csv_reader
-from ondisk.tables.ambiguous import Answers, decided, fields_of_series
-from ondisk.tables.batches import joined, with_refused
-from ondisk.tables.csv_lines import InUtf8, Lines
-from ondisk.tables.csv_reader import CsvRecords
-from ondisk.tables.times import Times, Zone, of_reftime
+from ondisk.tables.columns import check_names, no_column, roles_of
+from ondisk.tables.csv_reader import CsvRecords, InUtf8, Lines
+from ondisk.tables.table_input import Answers, decided, encoded, joined, numbered
+from ondisk.tables.times import Times, Zone, of_reftime, readers
 from ondisk.tables.values import Cells, ContentColumn, Doubt, Metadata, Refused, number_or_text, signs_of, use_signs
 
-_NOT_WORD = re.compile(r"[^a-z0-9_]+")
 _DELETE_FIRST = "after you have deleted the data that were stored without it"
 _NAMED = 20  # columns in a message
 IS_DATA = "the first line is data, not names"
@@ -60,12 +55,9 @@ def _parsed(
         return
     names, begin = header_of(begin, options)
     columns = Columns(names, config, format, options, begin)
-    of_width = partial(_of_width, width=len(names))
-    for records, answers in columns.decided(map(of_width, chain([begin], pieces)), options):
-        lines = sorted([*records.lines, *records.refused]) if records.refused else records.lines
-        count = min(batch_size, columns.together)
-        for at in range(0, len(lines), count):
-            yield columns.encode(_between(records, lines[at : at + count]), answers)
+    count = min(batch_size, columns.together)
+    some = (part for each in chain([begin], pieces) for part in _cut(each, count))
+    yield from starmap(columns.encode, decided(some, columns, options))
     yield Batch(notes=[*columns.notes()])
 
 
@@ -78,11 +70,6 @@ def check_takes_rows(format: Format) -> None:
     if format.raw:
         problem = f"rows of tables cannot be stored as {format.name}, whose data are bytes"
         raise InvalidInput(problem, hint='Use a dataset with format = "seg" or "jsonl".')
-
-
-def field_name(column: str) -> str:
-    """Return the name of the field that a column can be."""
-    return _NOT_WORD.sub("_", column.lower()).strip("_")
 
 
 def records_of(stream: Readable, options: TableOptions, *, in_columns: bool = False) -> Iterator[CsvRecords]:
@@ -110,24 +97,18 @@ def header_of(records: CsvRecords, options: TableOptions) -> tuple[list[str], Cs
     return names, CsvRecords(records.rows[1:], records.lines[1:], records.refused)
 
 
-def _of_width(records: CsvRecords, width: int) -> CsvRecords:
-    """Return records by row if they are by column and the names are not as many: then each one is refused."""
-    if records.columns is None or len(records.columns) == width:
-        return records
-    return CsvRecords([*zip(*records.columns, strict=True)], records.lines, records.refused)
-
-
-def _between(records: CsvRecords, lines: Sequence[int]) -> CsvRecords:
-    """Return the records of consecutive lines."""
-    if len(lines) == len(records.lines) + len(records.refused):
-        return records
-    if records.columns is not None:
-        begin = lines[0] - records.lines[0]
-        return CsvRecords((), lines, {}, [column[begin : begin + len(lines)] for column in records.columns])
-    wanted = {*lines}
-    kept = [place for place, line in enumerate(records.lines) if line in wanted]
-    refused = {line: reason for line, reason in records.refused.items() if line in wanted}
-    return CsvRecords([records.rows[place] for place in kept], [records.lines[place] for place in kept], refused)
+def _cut(records: CsvRecords, count: int) -> Iterator[CsvRecords]:
+    """Yield records, and what was refused among them, at most so many at a time."""
+    numbers = sorted([*records.lines, *records.refused]) if records.refused else records.lines
+    if len(numbers) <= count:
+        yield records
+        return
+    for at in range(0, len(numbers), count):
+        first, last = numbers[at], numbers[min(at + count, len(numbers)) - 1]
+        part = slice(bisect_left(records.lines, first), bisect_right(records.lines, last))
+        refused = {line: reason for line, reason in records.refused.items() if first <= line <= last}
+        columns = None if records.columns is None else [column[part] for column in records.columns]
+        yield CsvRecords(records.rows[part], records.lines[part], refused, columns)
 
 
 class Columns:
@@ -150,50 +131,32 @@ class Columns:
     ) -> None:
         self._format = format
         self._is_ended = len(names) > 1 and names[-1] == ""  # each line ends with a delimiter
-        names = names[:-1] if self._is_ended else names
-        if "" in names and options.delimiter == " ":
-            hint = "If the columns are aligned with blanks, pass blanks as delimiter (--delimiter blanks)."
-            raise InvalidInput(f"column {names.index('') + 1} has no name", hint=hint)
-        check_names(names)
+        self._names = names = names[:-1] if self._is_ended else names
+        self._blank = [""] * (len(names) + self._is_ended)
+        check_header(names, options)
         wanted = REFTIME if options.time is None else options.time
         if wanted not in names:
-            raise no_column(wanted, names, options, following)
-        self._names = names
+            raise no_column(wanted, names, _hint(wanted, names, options, following))
         self._time = names.index(wanted)
-        fields: dict[str, int] = {}
-        for place, column in enumerate(names):
-            name = column if column in config.fields else field_name(column)
-            if place == self._time or name not in config.fields:
-                continue
-            if name in fields:
-                hint = "Rename or remove one of them."
-                raise InvalidInput(
-                    f"the columns {shown(names[fields[name]])} and {shown(column)} are both {name}", hint=hint
-                )
-            fields[name] = place
-        zone = None if options.tz is None else Zone(options.tz)
-        iso = Times(None, zone)
-        self._times = iso if options.time_format is None else Times(options.time_format, zone)
+        self._times, iso = readers(options)
         if not options.header and isinstance(self._times[wanted], int):
             raise InvalidInput(f"{IS_DATA}: {shown(wanted)} is a time", hint=NAME_THEM)
-        self._fields = [*fields.values()]
-        self._series = [fields[name] for name in fields_of_series(config) if name in fields]
-        described = [(name, config.fields[name], shown(names[place])) for name, place in fields.items()]
+        roles = roles_of(names, wanted, config)
+        self._fields = [*map(names.index, roles.fields.values())]
+        self._series = [*map(names.index, roles.series(config))]
+        described = [(name, config.fields[name], shown(column)) for name, column in roles.fields.items()]
         self._cells = Cells(options.null, options.decimal, options.thousands)
         self._metadata = Metadata(described, self._cells, self._times, iso)
-        others = [place for place in range(len(names)) if place != self._time and place not in self._fields]
-        self._keys = [names[place].removeprefix(CONTENT) or CONTENT for place in others]
+        self._keys = [*roles.content]
         # Each datum has the names of its keys, which may be far longer than its cells.
         self.together = max(1, BATCH_BYTES // (1 + sum(map(len, self._keys))))
-        check_names(self._keys)  # `data.wind` is the key `wind`, as in a table that a query printed
-        if REFTIME in self._keys:
-            hint = f"Rename it, or remove it; the reftime is {shown(wanted)}."
-            raise InvalidInput(f"a column of the content cannot be called {REFTIME}", hint=hint)
         self._units = None if following is None or options.header else line_of_units(following, self._has_time)
         self._joining = joining = format if isinstance(format, JoinsParts) and format.joins_parts else None
         self._content = [
-            ContentColumn(place, self._cells, None if joining is None else partial(joining.content_part, key))
-            for key, place in zip(self._keys, others, strict=True)
+            ContentColumn(
+                names.index(column), self._cells, None if joining is None else partial(joining.content_part, key)
+            )
+            for key, column in roles.content.items()
         ]
 
     def notes(self) -> Iterator[str]:
@@ -229,93 +192,76 @@ class Columns:
         return f"; {use_signs(signs, self._cells)}, {_DELETE_FIRST}"
 
     def times(self, records: CsvRecords) -> list[int | str | None]:
-        """Return the time of each record, or why it has none; None if it has not all cells."""
-        if records.columns is not None:
-            return [*map(self._times.__getitem__, records.columns[self._time])]
-        width = len(self._names) + self._is_ended
-        return [self._times[row[self._time]] if len(row) == width else None for row in records.rows]
+        cells, misfits = self._cells_of(records)
+        times = map(self._times.__getitem__, cells[self._time])
+        return [None if place in misfits else time for place, time in enumerate(times)]
 
-    def series(self, records: CsvRecords) -> Iterator[tuple[str, ...]]:
-        """Yield the cells of each record that distinguish the series."""
-        rows = records.rows if records.columns is None else zip(*records.columns, strict=True)
-        return (tuple(row[place] for place in self._series if place < len(row)) for row in rows)
+    def series(self, records: CsvRecords) -> Iterable[tuple[str, ...]]:
+        cells, _ = self._cells_of(records)
+        return zip(*(cells[place] for place in self._series), strict=True) if self._series else [()] * len(cells[0])
 
     def size(self, records: CsvRecords) -> int:
-        """Return the number of characters of records."""
         return sum(sum(map(len, cells)) for cells in records.columns or records.rows)
 
-    def decided(self, pieces: Iterable[CsvRecords], options: TableOptions) -> Iterator[tuple[CsvRecords, Answers]]:
-        """Yield the records of a file, with what `ambiguous.decided` says about their times: line → answer."""
-        for records, answers in decided(pieces, self, options):
-            yield records, {records.lines[place]: answer for place, answer in answers.items()}
-
     def encode(self, records: CsvRecords, answers: Answers) -> Batch:
-        """Return records as data; refuse those that are not.
-
-        Args:
-            answers: as `decided` yields them.
-        """
-        rows, lines, refused = records.rows, records.lines, dict(records.refused)
-        width = len(self._names) + self._is_ended
-        cells = records.columns
-        if cells is None:
-            if {*map(len, rows)} - {width}:
-                refused |= {
-                    line: misfit(row, self._names, self._is_ended)
-                    for row, line in zip(rows, lines, strict=True)
-                    if len(row) != width
-                }
-                rows, lines = _without(rows, lines, refused)
-            cells = [*zip(*rows, strict=True)] if rows else [()] * width
-        times = [*map(self._times.__getitem__, cells[self._time])]
-        if answers:
-            times = [answers.get(line, time) for line, time in zip(lines, times, strict=True)]
+        cells, refused = self._cells_of(records)
+        times: list[Any] = [*map(self._times.__getitem__, cells[self._time])]
+        for place, answer in answers.items():
+            times[place] = answer
         metadata = self._metadata_of(cells, len(times))
-        wrong: dict[int, str] = {}
-        if self._is_ended and any(cells[-1]):
-            rows = rows or [*zip(*cells, strict=True)]
-            wrong = {
-                line: misfit(row, self._names, self._is_ended) for row, line in zip(rows, lines, strict=True) if row[-1]
-            }
-        elif {*map(type, times)} - {int} or Refused in {*map(type, metadata)}:
-            for line, time, found in zip(lines, times, metadata, strict=True):
+        if {*map(type, times)} - {int} or Refused in {*map(type, metadata)}:
+            for place, (time, found) in enumerate(zip(times, metadata, strict=True)):
                 if isinstance(time, str):
-                    wrong[line] = f"column {shown(self._names[self._time])}: {of_reftime(time)}"
+                    refused.setdefault(place, f"column {shown(self._names[self._time])}: {of_reftime(time)}")
                 elif isinstance(found, Refused):
-                    wrong[line] = found
-        if wrong:
-            rows = rows or [*zip(*cells, strict=True)]
-            return self.encode(CsvRecords(*_without(rows, lines, wrong), refused | wrong), answers)
-        batch = self._encoded(times, metadata, cells) if times else Batch()  # type: ignore[arg-type]
+                    refused.setdefault(place, found)
+        batch = encoded((times, metadata, *cells), refused, self._encoded)
+        return numbered(batch, records.lines, records.refused, "line")
+
+    def _cells_of(self, records: CsvRecords) -> tuple[Sequence[Sequence[str]], dict[int, str]]:
+        """Return the cells of each column, and place → reason of records with others; these have blank cells."""
+        cells, rows = records.columns, records.rows
+        if cells is not None and len(cells) == len(self._blank) and not (self._is_ended and any(cells[-1])):
+            return cells, {}
+        rows = rows if cells is None else [*zip(*cells, strict=True)]
+        misfits = {
+            place: misfit(row, self._names, self._is_ended)
+            for place, row in enumerate(rows)
+            if len(row) != len(self._blank) or (self._is_ended and row[-1])
+        }
+        rows = [self._blank if place in misfits else row for place, row in enumerate(rows)]
+        return [*zip(*rows, strict=True)] if rows else [()] * len(self._blank), misfits
+
+    def _encoded(self, times: list[int], metadata: list[Mapping[str, Any]], *cells: Sequence[str]) -> Batch:
+        """Return rows that all have a time and metadata."""
+        batch = None
+        columns = [[*map(each.__getitem__, cells[each.place])] for each in self._content]
+        if self._joining is not None:
+            with contextlib.suppress(InvalidInput):
+                batch = self._joining.encode_parts(times, metadata, columns)
+            if batch is None:  # one of them cannot be stored
+                columns = [[*map(self._cells.value, cells[each.place])] for each in self._content]
+        if batch is None:
+            batch = self._format.encode_columns(times, metadata, self._content_of(columns, len(times)))
         for each in self._content:
             each.add(cells[each.place])
-        return with_refused(batch, lines, refused)
-
-    def _encoded(self, times: list[int], metadata: list[Mapping[str, Any]], cells: Sequence[Sequence[str]]) -> Batch:
-        """Return rows that all have a time and metadata."""
-        if self._joining is not None:
-            columns = [[*map(each.parts.__getitem__, cells[each.place])] for each in self._content]
-            with contextlib.suppress(InvalidInput):
-                return self._joining.encode_parts(times, metadata, columns)
-        return self._format.encode_columns(times, metadata, self._content_of(cells, len(times)))
+        return batch
 
     def _metadata_of(self, cells: Sequence[Sequence[str]], count: int) -> list[Mapping[str, Any] | Refused]:
         if not self._fields:
             return [self._metadata[()]] * count
         return [*map(self._metadata.__getitem__, zip(*(cells[place] for place in self._fields), strict=True))]
 
-    def _content_of(self, cells: Sequence[Sequence[str]], count: int) -> list[dict[str, Any]]:
+    def _content_of(self, values: Sequence[Sequence[Any]], count: int) -> list[dict[str, Any]]:
         if not self._content:
             return [{} for _ in range(count)]
         keys = self._keys
-        values = [[*map(each.values.__getitem__, cells[each.place])] for each in self._content]
-        data = [dict(zip(keys, row, strict=True)) for row in zip(*values, strict=True)]
-        lacking = {
-            place for column in values if None in column for place in compress(range(count), map(_is_none, column))
-        }
-        for place in lacking:
-            data[place] = {key: value for key, value in data[place].items() if value is not None}
-        return data
+        return [
+            dict(zip(keys, row, strict=True))
+            if None not in row
+            else {key: value for key, value in zip(keys, row, strict=True) if value is not None}
+            for row in zip(*values, strict=True)
+        ]
 
 
 def _option(name: str, texts: Sequence[str]) -> str:
@@ -353,40 +299,14 @@ def misfit(row: Sequence[str], names: Sequence[str], is_ended: bool) -> str:
     return f"{count} cell{'s' * (count != 1)} instead of {wanted + is_ended * (count <= wanted)}: {why}"
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
-def _without(
-    rows: Sequence[Sequence[str]], lines: Sequence[int], refused: Mapping[int, str]
-) -> tuple[Sequence[Sequence[str]], Sequence[int]]:
-    """Return rows and their lines without those that are refused."""
-    kept = [place for place, line in enumerate(lines) if line not in refused]
-    return [rows[place] for place in kept], [lines[place] for place in kept]
-
-
-def check_names(names: list[str]) -> None:
+def check_header(names: Sequence[str], options: TableOptions) -> None:
     """Raise unless each column has a name of its own."""
     if "" in names:
         hint = "Name it in the first line; pandas writes no unnamed column with index=False."
-        raise InvalidInput(f"column {names.index('') + 1} has no name", hint=hint)
-    places: dict[str, int] = {}
-    for place, name in enumerate(names, 1):
-        if name in places:
-            problem = f"two columns have the name {shown(name)}: {places[name]} and {place}"
-            raise InvalidInput(problem, hint="Rename one of them in the first line.")
-        places[name] = place
-
-
-def no_column(wanted: str, names: list[str], options: TableOptions, following: CsvRecords | None) -> InvalidInput:
-    """Return the error for a file without the column of the reftime.
-
-    Args:
-        following: the first records after the names, to find the names there.
-    """
-    listed = ", ".join(map(shown, names[:_NAMED])) + ", …" * (len(names) > _NAMED)
-    hint = _hint(wanted, names, options, following)
-    return InvalidInput(f"there is no column {shown(wanted)}; the columns are {listed}", hint=hint)
+        if options.delimiter == " ":
+            hint = "If the columns are aligned with blanks, pass blanks as delimiter (--delimiter blanks)."
+        raise InvalidInput(f"column {[*names].index('') + 1} has no name", hint=hint)
+    check_names(names)
 
 
 def _hint(wanted: str, names: list[str], options: TableOptions, following: CsvRecords | None) -> str:

@@ -1,5 +1,7 @@
 """The records of a CSV file, in bounded memory, whatever the file contains.
 
+A line that is skipped becomes a blank one, so that the numbers of lines in messages are those of the file.
+
 Source: RFC 4180, as Python's `csv` reads it with `strict`. Lines end with LF or CR LF, also mixed; a byte order mark is
 skipped, and so are blank lines. A record that is not CSV is refused, and the next line is read. What has
 no end within `MAX_RECORD` ends the reading, since nobody knows where the next record begins.
@@ -7,16 +9,17 @@ no end within `MAX_RECORD` ends the reading, since nobody knows where the next r
 
 from __future__ import annotations
 
+import codecs
 import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
 
-from ondisk.errors import LimitExceeded, shown
+from ondisk.errors import InvalidInput, LimitExceeded, shown
 from ondisk.formats.base import Readable
 from ondisk.formats.foreign import foreign
-from ondisk.table_options import MAX_RECORD
+from ondisk.table_options import BLANKS, MAX_RECORD, TableOptions
 
 _CHUNK = 256 * 1024
 _BOM, _MARK = b"\xef\xbb\xbf", "\ufeff"
@@ -24,6 +27,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _CONVERT = "iconv -f windows-1252 -t utf-8 FILE"  # it has all of Latin-1 that is text
 _SHOWN = 200  # characters of a line
 _HEAD = 4096  # bytes by which a file is recognised
+_QUOTED_OR_BLANKS = re.compile(rb'("[^"\n]*")|[ \t]+')
+_AROUND = re.compile(rb"^[ \t]+|[ \t]+(?=\r?$)", re.MULTILINE)
 # Parts of the messages of the module csv, which has one error for all.
 _FIELD_LIMIT, _OPEN_QUOTE, _LONE_CR = "field limit", "unexpected end", "new-line"
 
@@ -122,9 +127,6 @@ def _parsed(text: str, line: int, delimiter: str, *, is_last: bool) -> tuple[Csv
         line: the number of the first one.
         is_last: nothing follows.
     """
-    if '"' not in text and text.count("\r") == text.count("\r\n"):
-        rows = [*_plain(text, line, delimiter)]
-        return _without_blank(rows, range(line, line + len(rows)), {}), "", line + text.count("\n")
     rows, lines, refused = list[list[str]](), list[int](), dict[int, str]()
     reader = csv.reader(StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
     begin = 0  # the number of lines before the record that is read
@@ -177,15 +179,6 @@ def _has_long_cell(text: str, delimiter: str) -> bool:
             return True
         begin = last + 1
     return False
-
-
-def _plain(text: str, line: int, delimiter: str) -> Iterator[list[str]]:
-    """Yield the records of lines without quotes; each line is one."""
-    reader = csv.reader(StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
-    try:
-        yield from reader
-    except csv.Error:  # nothing else can be wrong with them
-        raise _too_long(line + reader.line_num - 1, _long_cell()) from None
 
 
 def _without_blank(rows: Sequence[Sequence[str]], lines: Sequence[int], refused: dict[int, str]) -> CsvRecords:
@@ -242,3 +235,52 @@ def _long_cell() -> str:
 def _too_long(line: int, problem: str) -> LimitExceeded:
     hint = "Is it the right file, and is a quote missing?"
     return LimitExceeded(f"line {line}: {problem}", hint=hint, line=line)
+
+
+class InUtf8:
+    """The text of a stream, encoded in UTF-8.
+
+    Args:
+        encoding: of the stream.
+    """
+
+    def __init__(self, stream: Readable, encoding: str) -> None:
+        self._stream, self._encoding = stream, encoding
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+
+    def read(self, size: int, /) -> bytes:
+        """Return some bytes; none only at the end.
+
+        Raises:
+            InvalidInput: the text is not in this encoding.
+        """
+        while True:
+            content = self._stream.read(size)
+            try:
+                text = self._decoder.decode(content, final=not content).encode()
+            except UnicodeError as error:
+                hint = "Pass the encoding of the file (--encoding); without it, it is UTF-8."
+                raise InvalidInput(f"it is not {self._encoding}: {error}", hint=hint) from None
+            if text or not content:
+                return text
+
+
+class Lines:
+    """Returns whole lines as they are to be read."""
+
+    def __init__(self, options: TableOptions) -> None:
+        self._left = options.skip_lines or 0
+        self._is_aligned = options.delimiter == BLANKS
+        comment = None if options.comment is None else re.escape(options.comment.encode())
+        self._comment = None if comment is None else re.compile(rb"^[ \t]*%b[^\r\n]*" % comment, re.MULTILINE)
+
+    def __call__(self, lines: bytes) -> bytes:
+        if self._left:
+            *skipped, lines = lines.split(b"\n", self._left)
+            self._left -= len(skipped)
+            lines = b"\n" * len(skipped) + (b"" if self._left else lines)
+        if self._comment is not None:
+            lines = self._comment.sub(b"", lines)
+        if self._is_aligned:
+            lines = _QUOTED_OR_BLANKS.sub(lambda found: found[1] or b" ", _AROUND.sub(b"", lines))
+        return lines

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import PurePath
-from typing import Any, BinaryIO, TypeVar, Unpack
+from typing import Any, BinaryIO, NamedTuple, TypeVar, Unpack
 
 from ondisk.config import RESERVED_FIELDS, DatasetConfig, toml
 from ondisk.dataset.decompress import EXTENSIONS
@@ -28,10 +28,9 @@ from ondisk.formats.jsonl import JsonLines
 from ondisk.formats.lines import read_lines
 from ondisk.table_options import BLANKS, INFER, POINT, REFTIME, TableArguments, TableOptions
 from ondisk.tables import csv_input
-from ondisk.tables.ambiguous import of_one_series
-from ondisk.tables.csv_input import check_names, field_name
-from ondisk.tables.csv_lines import InUtf8
-from ondisk.tables.csv_reader import CsvRecords
+from ondisk.tables.columns import field_name
+from ondisk.tables.csv_reader import CsvRecords, InUtf8
+from ondisk.tables.table_input import decided, of_one_series
 from ondisk.tables.times import Times, Zone
 from ondisk.tables.values import SIGNS, Cells, Signs, are_numbers, doubt, number_or_text
 
@@ -114,20 +113,38 @@ class _Sample:
     """The first rows of a file.
 
     Attributes:
-        rows: a mapping for each that has all cells; a key without a value is missing.
-        places: the place of each among all that were looked at.
-        count: how many were looked at.
+        rows: a mapping for each, without the keys that have no value; None if it cannot be read.
         size: bytes of the rows.
         is_whole: the file has no more.
-        refused: what an append to a dataset of a configuration, with some options, refuses: place → reason.
+        refused: what an append to a dataset of a configuration, with some options, refuses: place of a row → reason.
     """
 
-    rows: list[dict[str, Any]]
-    places: list[int]
-    count: int
+    rows: list[dict[str, Any] | None]
     size: int
     is_whole: bool
     refused: Callable[[DatasetConfig, TableOptions], Mapping[int, str]]
+
+
+class _Proposal(NamedTuple):
+    """What is proposed for the rows of a sample.
+
+    Attributes:
+        options: those that were given, and those of the times.
+        shape: the configuration, as `DatasetConfig.from_mapping` takes it.
+        times: of all rows that have one, microseconds since 1970.
+        columns: all but the times.
+        keys: those that identify a row together with its time.
+        fields: those to declare.
+        each_day: the number of rows a day.
+    """
+
+    options: TableOptions
+    shape: dict[str, Any]
+    times: list[int]
+    columns: list[_Column]
+    keys: list[_Column]
+    fields: list[_Column]
+    each_day: float
 
 
 def proposed(
@@ -187,7 +204,7 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     names = header[:-1] if is_ended else header
     if not options.header and found.rows and _is_data(names, found.rows[0]):
         raise InvalidInput(csv_input.IS_DATA, hint=csv_input.NAME_THEM)
-    check_names(names)
+    csv_input.check_header(names, options)
     if not options.header and (units := csv_input.line_of_units(found, _has_values)) is not None:
         options = replace(options, header=names, skip_lines=units)
         later = {line: reason for line, reason in found.refused.items() if line > units}
@@ -197,18 +214,16 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
 
     def refused(config: DatasetConfig, options: TableOptions) -> dict[int, str]:
         columns = csv_input.Columns(header, config, find(config.format)(config), options)
-        return dict(columns.encode(*next(columns.decided(_kept_in(records, following), options))).refused)
+        return dict(columns.encode(*next(decided(_kept_in(records, following), columns, options))).refused)
 
-    at = {line: place for place, line in enumerate(sorted([*found.lines, *found.refused]))}
-    misfits = {
-        line: csv_input.misfit(row, names, is_ended)
-        for line, row in zip(found.lines, found.rows, strict=True)
-        if len(row) != len(header) or (is_ended and row[-1])
-    }
-    whole = [(at[line], row) for line, row in zip(found.lines, found.rows, strict=True) if line not in misfits]
-    _check_readable({**found.refused, **misfits}, len(whole))
-    table = [row for _, row in whole]
-    columns = dict(zip(names, zip(*table, strict=True), strict=False)) if table else {}
+    unread, table = dict(found.refused), dict[int, Sequence[str]]()
+    for line, row in zip(found.lines, found.rows, strict=True):
+        if len(row) != len(header) or (is_ended and row[-1]):
+            unread[line] = csv_input.misfit(row, names, is_ended)
+        else:
+            table[line] = row
+    _check_readable(unread, len(table))
+    columns = dict(zip(names, zip(*table.values(), strict=True), strict=False))
     # A comma in a time is no decimal comma. Of several columns with names of times, the others may have temperatures.
     named = {name.lower(): name for name in reversed(names)}
     time = options.time or next((named[name] for name in _TIME_NAMES if name in named), None)
@@ -217,16 +232,14 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     cells = Cells(options.null, *signs)
     nulls = {*options.null}.union(*(_nulls(texts, cells) for texts in others.values()))
     readers = {name: Cells(nulls, *(signs if name in others else ())) for name in names}
-    rows = [
-        {
-            key: _BOOLEANS.get(text.lower(), value)
-            for key, text in zip(names, row, strict=False)
-            if (value := readers[key].value(text)) is not None
-        }
-        for row in table
-    ]
-    size = sum(sum(map(len, row)) + len(row) for row in table)
-    sample = _Sample(rows, [place for place, _ in whole], len(at), size, is_whole, refused)
+
+    def read(row: Sequence[str]) -> dict[str, Any]:
+        values = ((name, text, readers[name].value(text)) for name, text in zip(names, row, strict=False))
+        return {name: _BOOLEANS.get(text.lower(), value) for name, text, value in values if value is not None}
+
+    rows = [read(table[line]) if line in table else None for line in sorted([*table, *unread])]
+    size = sum(sum(map(len, row)) + len(row) for row in table.values())
+    sample = _Sample(rows, size, is_whole, refused)
     decimal = None if options.decimal is None and signs.decimal == POINT else signs.decimal
     options = replace(options, null=sorted(nulls), decimal=decimal, thousands=signs.thousands)
     return _proposed(sample, names, name, options, "seg")
@@ -294,22 +307,22 @@ def _proposed_json(stream: Readable, name: str, options: TableOptions) -> str:
         batches = batches_of(config, format, content, format.name, PurePath(name), len(lines), options)
         return dict(next(batches).refused)
 
-    rows: list[dict[str, Any]] = []
-    places: list[int] = []
+    rows: list[dict[str, Any] | None] = []
     reason = ""
-    for place, line in enumerate(lines):
+    for line in lines:
         try:
-            row = format.read_object(line)
+            rows.append({key: value for key, value in format.read_object(line).items() if value is not None})
         except InvalidInput as error:
+            rows.append(None)
             reason = reason or f": {error.message}"
-            continue
-        rows.append({key: value for key, value in row.items() if value is not None})
-        places.append(place)
-    if not rows:
+    if not any(row is not None for row in rows):
         raise InvalidInput(f"the file has no rows to look at{reason}")
-    names = [*dict.fromkeys(key for row in rows for key in row)]
-    sample = _Sample(rows, places, len(lines), sum(map(len, lines)), len(found) <= SAMPLE, refused)
-    return _proposed(sample, names, name, options, "jsonl")
+    sample = _Sample(rows, sum(map(len, lines)), len(found) <= SAMPLE, refused)
+    return _proposed(sample, _names(rows), name, options, "jsonl")
+
+
+def _names(rows: Iterable[Mapping[str, Any] | None]) -> list[str]:
+    return [*dict.fromkeys(key for row in rows if row is not None for key in row)]
 
 
 def _proposed_own(begun: Begun, name: str, options: TableOptions, format: str) -> str:
@@ -322,15 +335,12 @@ def _proposed_own(begun: Begun, name: str, options: TableOptions, format: str) -
     batches = own(DatasetConfig.from_mapping({"format": format, "step": "daily"})).parse(stream, SAMPLE)
     batch = next(batches, Batch())
     refused = dict(batch.refused)
-    rows = [
-        {REFTIME: from_microseconds(reftime).isoformat(), **metadata}
-        for reftime, metadata in zip(batch.reftimes, batch.metadata, strict=True)
-    ]
-    names = [*dict.fromkeys(key for row in rows for key in row)]
-    places = [place for place in range(len(batch)) if place not in refused]
+    rows: list[dict[str, Any] | None] = [None] * len(batch)
+    for place, reftime, metadata in zip(batch.positions(), batch.reftimes, batch.metadata, strict=True):
+        rows[place] = {REFTIME: from_microseconds(reftime).isoformat(), **metadata}
     is_whole = next(batches, None) is None
-    sample = _Sample(rows, places, len(batch), sum(map(len, batch.payloads)), is_whole, lambda *_: refused)
-    return _proposed(sample, names, name, TableOptions(time=REFTIME), format)
+    sample = _Sample(rows, sum(map(len, batch.payloads)), is_whole, lambda *_: refused)
+    return _proposed(sample, _names(rows), name, TableOptions(time=REFTIME), format)
 
 
 _Piece = TypeVar("_Piece")
@@ -354,64 +364,57 @@ class _Pieces:
         return next(self._pieces, b"")
 
 
-def _proposed(sample: _Sample, names: Sequence[str], name: str, options: TableOptions, format: str) -> str:
+def _proposed(sample: _Sample, names: Sequence[str], name: str, given: TableOptions, format: str) -> str:
     """Return the text of a `dataset.toml` for rows.
 
     What an append to the dataset would refuse is found out with the code of the append. Then it is proposed again
     without these rows.
     """
-    if not sample.rows:
+    if not any(row is not None for row in sample.rows):
         raise InvalidInput("the file has no rows to look at")
-    given = options
     refused: Mapping[int, str] = {}
     for _ in range(2):
-        kept = [at for at, place in enumerate(sample.places) if place not in refused]
-        if not kept:
+        used = {at: row for at, row in enumerate(sample.rows) if row is not None and at not in refused}
+        if not used:
             raise InvalidInput(f"no row can be read: {next(iter(refused.values()))}")
-        used = replace(sample, rows=[sample.rows[at] for at in kept], places=[sample.places[at] for at in kept])
-        options, found = _times(used, names, given)
-        if given.time is None:
-            _check_clock(used, names, name, options, format)
-        rows = [row for row, time in zip(used.rows, found, strict=True) if time is not None]
-        times = [time for time in found if time is not None]
-        columns = [_column(key, [row.get(key) for row in rows], format) for key in names if key != options.time]
-        keys, is_unique = _keys(times, columns, rows)
-        fields = _fields(columns, keys, len(rows))
-        step, each_day = _step(times, sample.size)
-        shape = {
-            "format": format,
-            "step": step,
-            "unique": [REFTIME, *dict.fromkeys(each.field for each in keys)] if is_unique and step != "hourly" else [],
-            "fields": {each.field: str(each.kind) for each in fields},
-            "csv": _kept(name, options),
-        }
-        config = DatasetConfig.from_mapping(shape)
+        found = _decided([*used.values()], names, name, given, format, sample.size)
+        config, options = DatasetConfig.from_mapping(found.shape), found.options
         refused = sample.refused(config, replace(options, tz="UTC") if options.tz == _ZONE else options)
-        if not refused.keys() & {*used.places}:
+        if not refused.keys() & used.keys():
             break
-    count = sample.count - len(refused)
-    if not count:
+    if len(refused) == len(sample.rows):
         raise InvalidInput(f"no row can be read: {next(iter(refused.values()))}")
-    text = (
-        "\n".join(_lines(shape, sample, count, refused, times, keys, fields, columns, name, options, each_day)) + "\n"
-    )
+    text = "\n".join(_lines(found, sample, refused, name)) + "\n"
     assert DatasetConfig.from_toml(text) == config
     return text
 
 
-def _lines(
-    shape: Mapping[str, Any],
-    sample: _Sample,
-    count: int,
-    refused: Mapping[int, str],
-    times: list[int],
-    keys: list[_Column],
-    fields: list[_Column],
-    columns: list[_Column],
-    name: str,
-    options: TableOptions,
-    each_day: float,
-) -> Iterator[str]:
+def _decided(
+    rows: list[dict[str, Any]], names: Sequence[str], name: str, given: TableOptions, format: str, size: int
+) -> _Proposal:
+    """Return what is proposed for rows of a file of this size and name."""
+    options, found = _times(rows, names, given)
+    if given.time is None:
+        _check_clock(rows, names, name, options, format)
+    rows = [row for row, time in zip(rows, found, strict=True) if time is not None]
+    times = [time for time in found if time is not None]
+    columns = [_column(key, [row.get(key) for row in rows], format) for key in names if key != options.time]
+    keys, is_unique = _keys(times, columns, rows)
+    fields = _fields(columns, keys, len(rows))
+    step, each_day = _step(times, size)
+    shape = {
+        "format": format,
+        "step": step,
+        "unique": [REFTIME, *dict.fromkeys(each.field for each in keys)] if is_unique and step != "hourly" else [],
+        "fields": {each.field: str(each.kind) for each in fields},
+        "csv": _kept(name, options),
+    }
+    return _Proposal(options, shape, times, columns, keys, fields, each_day)
+
+
+def _lines(proposal: _Proposal, sample: _Sample, refused: Mapping[int, str], name: str) -> Iterator[str]:
+    options, shape, times, columns, keys, fields, each_day = proposal
+    count = len(sample.rows) - len(refused)
     form = "%Y-%m-%dT%H:%M" + "Z" * (options.tz != _ZONE)
     span = " to ".join(from_microseconds(each).strftime(form) for each in (min(times), max(times)))
     whole = "" if sample.is_whole else "the first "
@@ -583,7 +586,9 @@ def _column(name: str, values: list[Any], format: str) -> _Column:
     return _Column(name, values, kind)
 
 
-def _times(sample: _Sample, names: Sequence[str], options: TableOptions) -> tuple[TableOptions, list[int | None]]:
+def _times(
+    rows: Sequence[Mapping[str, Any]], names: Sequence[str], options: TableOptions
+) -> tuple[TableOptions, list[int | None]]:
     """Return the options with the column of the time and its format, and the time of each row; None where it has none.
 
     Raises:
@@ -593,7 +598,7 @@ def _times(sample: _Sample, names: Sequence[str], options: TableOptions) -> tupl
     wanted = names if options.time is None else [options.time]
     by_name = sorted(wanted, key=lambda name: _TIME_NAMES.index(name.lower()) if name.lower() in _TIME_NAMES else 99)
     for name in by_name:
-        values = [row.get(name) for row in sample.rows]
+        values = [row.get(name) for row in rows]
         for format in _formats(values, options, is_named=name.lower() in _TIME_NAMES or options.time is not None):
             texts = ["" if value is None else str(value) for value in values]
             times = Times(format, zone)
@@ -609,7 +614,9 @@ def _times(sample: _Sample, names: Sequence[str], options: TableOptions) -> tupl
     raise InvalidInput(f"no column of {', '.join(map(shown, wanted[:20]))} has times that are recognised", hint=hint)
 
 
-def _check_clock(sample: _Sample, names: Sequence[str], name: str, options: TableOptions, format: str) -> None:
+def _check_clock(
+    rows: Sequence[Mapping[str, Any]], names: Sequence[str], name: str, options: TableOptions, format: str
+) -> None:
     """Raise if the chosen times are dates, and another column has times of day: each row would be at midnight.
 
     Args:
@@ -617,10 +624,10 @@ def _check_clock(sample: _Sample, names: Sequence[str], name: str, options: Tabl
     """
     date = options.time or ""
     times = Times(options.time_format, Zone("UTC"))
-    if any(isinstance(time := times[str(row.get(date, ""))], int) and time % _DAY for row in sample.rows):
+    if any(isinstance(time := times[str(row.get(date, ""))], int) and time % _DAY for row in rows):
         return
     for clock in names:
-        texts = {str(row[clock]) for row in sample.rows if row.get(clock) is not None}
+        texts = {str(row[clock]) for row in rows if row.get(clock) is not None}
         forms = (_CLOCK, _CLOCK_NAMES.get(clock.lower(), _CLOCK))
         if clock == date or not texts or not any(all(map(form.fullmatch, texts)) for form in forms):
             continue

@@ -22,6 +22,7 @@ from itertools import pairwise, product
 from ondisk.datum import EPOCH, MICROSECOND, microseconds
 from ondisk.errors import InvalidInput, shown
 from ondisk.local_time import moments_of, not_one, offset_of, zone_of
+from ondisk.table_options import TableOptions
 
 _SECOND = 1_000_000
 _DAY = 24 * 3600 * _SECOND
@@ -75,11 +76,10 @@ def of_value(value: str, why: str) -> str:
     return Twice(text, why.moments) if isinstance(why, Twice) else text
 
 
-def of_reftime(time: int | str) -> int | str:
-    """Return a reftime, or why it is refused; if it occurs twice, also which option can help."""
-    if isinstance(time, Twice):
-        return f"{time}; pass ambiguous (--ambiguous infer) if the rows are in the order of time"
-    return time
+def of_reftime(why: str) -> str:
+    """Return why a reftime is refused; if it occurs twice, also which option can help."""
+    can_infer = "; pass ambiguous (--ambiguous infer) if the rows are in the order of time"
+    return why + can_infer * isinstance(why, Twice)
 
 
 class Zone:
@@ -93,7 +93,6 @@ class Zone:
     """
 
     def __init__(self, name: str) -> None:
-        self.name = name
         self._zone = zone_of(name)
         self._days = _Days(self._zone)
 
@@ -183,6 +182,23 @@ def _pattern_of(part: str, is_beside: bool) -> str:
     if part.isspace():
         return r"\s+"
     return ".*?" if part.startswith("%") and part != "%%" else re.escape("%" if part == "%%" else part)
+
+
+def readers(options: TableOptions) -> tuple[Times, Times]:
+    """Return what reads the reftime by some options, and what reads other timestamps if they are not written like it.
+
+    Raises:
+        InvalidInput: an option is not valid.
+    """
+    zone = None if options.tz is None else Zone(options.tz)
+    times = Times(options.time_format, zone)
+    return times, times if options.time_format is None else Times(None, zone)
+
+
+def timestamp(text: str, times: Times, others: Times) -> int | str:
+    """Return the moment of a timestamp by one of two readers; or why the first one refuses it."""
+    found = times[text]
+    return also if isinstance(found, str) and isinstance(also := others[text], int) else found
 
 
 class Times(dict[str, int | str]):

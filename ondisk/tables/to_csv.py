@@ -15,24 +15,23 @@ import binascii
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from math import isfinite
 from typing import Any, TypeAlias
 
 from ondisk import json_shapes
 from ondisk.config import DatasetConfig
 from ondisk.dataset.json_lines import as_json, json_data, time_text
-from ondisk.datum import Datum, FieldType, is_unicode
+from ondisk.datum import Datum, is_unicode
 from ondisk.errors import OndiskError
+from ondisk.table_options import REFTIME
 from ondisk.tables.columns import (
-    DATASET,
     SAMPLE,
     Chosen,
     Complete,
     chosen,
     default_columns,
     first_of,
-    index_columns,
 )
 
 _Column: TypeAlias = Callable[[Sequence[Datum]], Sequence[bytes]]
@@ -74,7 +73,7 @@ def csv_lines(
         complete = Complete(wanted, config, typed=False)
         rows = chain(sample, failed, rows)
     yield b",".join(_quoted(each.name.encode()) for each in wanted) + b"\n"
-    texts_of = [*_columns(wanted, index_columns(config, several=several))]
+    texts_of = [*_columns(wanted)]
     for some in _some(rows):
         if complete is not None:
             complete.check(some)
@@ -120,36 +119,22 @@ def _some(data: Iterator[Datum]) -> Iterator[list[Datum]]:
         yield some
 
 
-def _columns(columns: Sequence[Chosen], known: Mapping[str, tuple[str | None, FieldType]]) -> Iterator[_Column]:
+def _columns(columns: Sequence[Chosen]) -> Iterator[_Column]:
     """Yield functions that return the texts of columns; neighbouring declared fields have one for all."""
-    fields: list[str] = []
-    for each in columns:
-        field = known[each.key][0] if each.source == "index" else None
-        if field is not None and field != "reftime":
-            fields.append(field)
-            continue
-        if fields:
-            yield _of_fields(fields)
-            fields = []
-        yield _of_column(each)
-    if fields:
-        yield _of_fields(fields)
+    for is_field, some in groupby(columns, lambda each: each.source == "field"):
+        if is_field:
+            yield _of_fields([each.key for each in some])
+        else:
+            yield from map(_of_column, some)
 
 
 def _of_column(column: Chosen) -> _Column:
-    key = column.key
-    if column.source == "metadata":
-        return lambda data: [_text(datum.metadata.get(key)) for datum in data]
     if column.source == "data":
         return _contents
-    if column.source == "content":
-        return lambda data: [_text(datum.data.get(key)) if isinstance(datum.data, Mapping) else b"" for datum in data]
-    if key == "reftime":
+    if column.source == "index" and column.key == REFTIME:
         times = _Times()
         return lambda data: [times[datum.reftime] for datum in data]
-    if key == DATASET:
-        return lambda data: [_text(datum.dataset) for datum in data]
-    return lambda data: [_text(getattr(datum.location, key)) for datum in data]
+    return lambda data: [*map(_text, column.values(data))]
 
 
 class _Times(dict[datetime, bytes]):

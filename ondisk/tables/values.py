@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN, FieldType, Value, from_microseconds
 from ondisk.errors import InvalidInput, shown
 from ondisk.table_options import COMMA, DECIMALS, NULLS, POINT, THOUSANDS
-from ondisk.tables.times import Times
+from ondisk.tables.times import Times, timestamp
 
 _CACHED, _LONG = 50_000, 64
 _FIRST = 1000  # cells of a column of which all texts are looked at
@@ -106,36 +106,6 @@ class Cells:
                 yield float(pointed)  # a field of numbers reads it, such as 0999
 
 
-class CellValues(dict[str, Any]):
-    """Texts of the cells of one column → values of the content; None for those that mean that there is no value.
-
-    Args:
-        texts: gets those that are texts and no numbers.
-        part_of: returns the part of the content that a value is: then texts have these, or no bytes without a value.
-    """
-
-    def __init__(self, cells: Cells, texts: dict[str, None], part_of: Callable[[Any], bytes] | None = None) -> None:
-        super().__init__()
-        self._cells = cells
-        self._texts = texts
-        self._part_of = part_of
-
-    def __missing__(self, text: str) -> Any:
-        value: Any = self._cells.value(text)
-        if type(value) is str:
-            self._texts[text] = None
-        if self._part_of is not None:
-            value = b"" if value is None else self._part_of(value)
-        if len(text) <= _LONG:
-            self[text] = value
-        return value
-
-    def trim(self) -> None:
-        """Forget values if there are many; call it between batches."""
-        if len(self) > _CACHED:
-            self.clear()
-
-
 def number_or_text(text: str) -> int | float | str:
     """Return the number that a text is, or the text; see the module's docstring."""
     stripped = text.strip(" \t")
@@ -208,35 +178,42 @@ def doubt(counts: Mapping[str, int], cells: Cells, numbers: int = 0) -> Doubt | 
     return Doubt(rest[0], few, [], [*dict.fromkeys(map(str.strip, rest))])
 
 
-class ContentColumn:
+class ContentColumn(dict[str, Any]):
     """A column of the content: what its cells mean, and whether some of them are perhaps read as what they are not.
+
+    Texts of cells → values, None if a cell has none; with `part_of` → parts of the content, no bytes without a value.
 
     Args:
         place: of the column in the file.
         part_of: returns the part of the content that a value of it is; None if the format joins no parts.
 
-    Attributes:
-        values: texts of cells → values.
-        parts: texts of cells → parts of the content, if there is `part_of`.
-
     Cost: counts the cells after the first ones only as long as there are texts among numbers.
     """
 
     def __init__(self, place: int, cells: Cells, part_of: Callable[[Any], bytes] | None) -> None:
+        super().__init__()
         self.place = place
-        self._cells = cells
+        self._cells, self._part_of = cells, part_of
         self._texts = dict[str, None]()  # those of all cells that are no numbers
-        self.values = CellValues(cells, self._texts)
-        self.parts = CellValues(cells, self._texts, part_of)
         self._counts = Counter[str]()
         self._left = _FIRST
         self._numbers = self._others = 0
         self._is_of_texts = False
 
+    def __missing__(self, text: str) -> Any:
+        value: Any = self._cells.value(text)
+        if type(value) is str:
+            self._texts[text] = None
+        if self._part_of is not None:
+            value = b"" if value is None else self._part_of(value)
+        if len(text) <= _LONG:
+            self[text] = value
+        return value
+
     def add(self, column: Sequence[str]) -> None:
-        """Count the cells of a batch after their values or parts were looked up; forget these if there are many."""
-        self.values.trim()
-        self.parts.trim()
+        """Count the cells of a batch after they were looked up; forget what they mean if there are many."""
+        if len(self) > _CACHED:
+            self.clear()
         if self._left:
             first, column = column[: self._left], column[self._left :]
             self._counts.update(first)
@@ -412,11 +389,9 @@ def _bytes(text: str) -> bytes:
 
 
 def _timestamp(text: str, times: Times, iso: Times) -> Value:
-    found = times[text]
+    found = timestamp(text, times, iso)
     if isinstance(found, str):
-        if isinstance(also := iso[text], str):
-            raise InvalidInput(found)
-        found = also
+        raise InvalidInput(found)
     return from_microseconds(found)
 
 

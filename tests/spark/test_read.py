@@ -28,7 +28,7 @@ from ondisk.spark.columns import AS_JSON, arrow_type
 from ondisk.spark.match_json import dumps
 from ondisk.spark.source import check_options
 from ondisk.spark.stream import StreamReader
-from ondisk.tables.arrow_data import DataToArrow
+from ondisk.tables.arrow_values import DataToArrow
 from pyspark_ondisk import DefaultSource
 
 ROOT = Path(__file__).parents[2]

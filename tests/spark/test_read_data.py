@@ -17,7 +17,7 @@ from ondisk.matcher import Everything
 from ondisk.spark.columns import columns_of
 from ondisk.spark.read import opened, read_later
 from ondisk.spark.source import plan
-from ondisk.tables import arrow_bytes
+from ondisk.tables import index_to_arrow
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 CONFIG = {"format": "vm2", "step": "daily", "fields": {"area": "text"}}
@@ -54,7 +54,7 @@ def read(dataset):
 @pytest.mark.parametrize("limit", ["none", "_GAPS", "_BYTES"])
 def test_bytes_are_those_of_a_query(dataset, monkeypatch, limit):
     if limit != "none":
-        monkeypatch.setattr(arrow_bytes, limit, 100)
+        monkeypatch.setattr(index_to_arrow, limit, 100)
     if limit == "_GAPS":
         dataset.delete("area: VM2,333; reftime: %6h")
     assert Counter(read(dataset)) == Counter(each.data for each in dataset.query())

@@ -15,7 +15,7 @@ import pytest
 
 import ondisk
 from ondisk.errors import InvalidInput, LimitExceeded
-from ondisk.tables import arrow_files
+from ondisk.tables import arrow_input
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 TIME = pa.timestamp("us", "UTC")
@@ -94,7 +94,7 @@ def test_a_pipe_is_refused_with_its_remedy(create, table, tmp_path):
 
 
 def test_a_column_that_is_far_larger_than_its_bytes_is_refused(create, tmp_path, monkeypatch):
-    monkeypatch.setattr(arrow_files, "_LARGE", 1_000_000)
+    monkeypatch.setattr(arrow_input, "_LARGE", 1_000_000)
     table = pa.table({"reftime": pa.array([T] * 20, TIME), "x": pa.array([b"\0" * 1_000_000] * 20)})
     pq.write_table(table, tmp_path / "bomb", compression="zstd", use_dictionary=False)
     with pytest.raises(LimitExceeded, match=r"x has 2\d+ bytes, in \d+ bytes of the file"):

@@ -11,7 +11,7 @@ import pytest
 import ondisk
 from ondisk import Datum
 from ondisk.errors import InvalidInput, MatchError
-from ondisk.tables import arrow_merged, columns
+from ondisk.tables import arrow_output, columns
 from ondisk.tables.columns import ends, united
 from ondisk.tables.to_csv import csv_lines
 
@@ -35,7 +35,7 @@ def paths(create):
 
 @pytest.mark.parametrize("options", [{}, {"match": "station: 1,2"}, {"sort": "-station"}, {"limit": 5}, {"station": 2}])
 def test_a_table_has_the_rows_of_a_query_in_its_order(paths, options, monkeypatch):
-    monkeypatch.setattr(arrow_merged, "ROWS", 4)
+    monkeypatch.setattr(arrow_output, "ROWS", 4)
     with ondisk.merged(paths) as merged:
         if options.get("match"):
             options = {"match": merged.fields.station.isin([1, 2])}
@@ -80,7 +80,7 @@ def test_fields_of_different_types_and_contents_are_an_error_that_names_the_data
     other = create("other", fields={"station": "text"})
     with ondisk.merged([*paths, other.path]) as merged, pytest.raises(InvalidInput, match=r"north and text in .*other"):
         merged.to_arrow()
-    monkeypatch.setattr(arrow_merged, "SAMPLE", 1)
+    monkeypatch.setattr(arrow_output, "SAMPLE", 1)
     monkeypatch.setattr(columns, "_EACH_END", 0)
     with ondisk.merged(paths) as merged, pytest.raises(InvalidInput, match=r"south: .* has data.note"):
         merged.to_arrow().read_all()

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from ondisk import Datum
 from ondisk.config import DatasetConfig
-from ondisk.datum import FieldType
 from ondisk.formats import find
-from ondisk.tables.arrow_data import ArrowToData
-from ondisk.tables.arrow_rows import RowsToData
+from ondisk.table_options import TableOptions
+from ondisk.tables.arrow_input import TableToData
 
 TIME = pa.timestamp("us", "UTC")
 FIELDS = {"station": "integer", "level": "real", "name": "text", "made": "timestamp", "key": "bytes", "on": "boolean"}
@@ -71,9 +70,8 @@ KINDS = {"station": pa.int64(), "level": pa.float64(), "name": pa.string(), "mad
 SCHEMA = pa.schema([("reftime", TIME), *KINDS.items(), ("on", pa.bool_()), ("data", CONTENT)])
 
 
-def converter(schema=SCHEMA):
-    fields = [(name, FieldType(kind), name) for name, kind in FIELDS.items()]
-    return RowsToData("reftime", fields, ("data", ArrowToData(schema.field("data").type, is_raw=False)))
+def encoded(rows, format):
+    return TableToData(rows.schema, format.config, format, TableOptions()).encode(rows, {}, format)
 
 
 def as_data(row):
@@ -102,7 +100,7 @@ def test_rows_are_stored_as_the_same_data_are(format, rows):
         if row["data"] is not None:
             row["data"].pop("on")
     schema = SCHEMA.set(SCHEMA.get_field_index("data"), pa.field("data", kind))
-    found = converter(schema).encode(pa.RecordBatch.from_pylist(rows, schema), made)
+    found = encoded(pa.RecordBatch.from_pylist(rows, schema), made)
     wanted = made.encode([as_data(row) for row in rows])
     assert found.payloads == wanted.payloads
     assert found.reftimes == wanted.reftimes
@@ -120,8 +118,7 @@ def test_rows_that_cannot_be_data_are_refused_alone():
             "data": pa.array([{"a": 1}, None, None, {"a": 2}, {"a": 3}], pa.struct([("a", pa.int64())])),
         }
     )
-    data = "data", ArrowToData(rows.schema.field("data").type, is_raw=False)
-    batch = RowsToData("reftime", [("level", FieldType.REAL, "level")], data).encode(rows, made)
+    batch = encoded(rows, made)
     assert batch.payloads == [
         b'{"reftime":"2026-11-20T00:00:00Z","level":1.5,"a":1}',
         b'{"reftime":"2026-11-20T00:00:00Z","level":2.5,"a":3}',
@@ -138,10 +135,9 @@ def test_rows_longer_than_a_datum_may_be_and_texts_that_are_no_json_are_refused(
     made = find("jsonl")(config)
     time = datetime(2026, 11, 20, tzinfo=UTC)
     rows = pa.record_batch({"reftime": pa.array([time] * 2, TIME), "data": pa.array([{"a": "x" * 90}, {"a": "x"}])})
-    rowed = RowsToData("reftime", [], ("data", ArrowToData(rows.schema.field("data").type, is_raw=False)))
-    batch = rowed.encode(rows, made)
+    batch = encoded(rows, made)
     assert (len(batch.payloads), batch.refused) == (1, [(0, "131 bytes are more than max_datum_size, 100")])
     rows = pa.record_batch({"reftime": pa.array([time] * 2, TIME), "data": pa.array(["[1", '{"a":1}'])})
-    batch = RowsToData("reftime", [], ("data", ArrowToData(pa.string(), is_raw=False))).encode(rows, made)
+    batch = encoded(rows, made)
     assert len(batch.payloads) == 1
     assert batch.refused[0][1].startswith("data '[1': not JSON")

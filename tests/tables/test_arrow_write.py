@@ -15,8 +15,8 @@ from ondisk import Datum
 from ondisk.errors import AlreadyExists, DiskFull, InvalidInput, NotFound, SegmentMissing
 from ondisk.filesystem import space_hint
 from ondisk.filesystem.files import WritableFile
-from ondisk.tables import arrow_write
-from ondisk.tables.arrow_write import write
+from ondisk.tables import arrow_output
+from ondisk.tables.arrow_output import write
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -37,7 +37,7 @@ READ = {"parquet": pq.read_table, "arrow": feather.read_table}
 
 @pytest.mark.parametrize("form", READ)
 def test_a_file_has_the_rows_of_the_table(dataset, tmp_path, form, monkeypatch):
-    monkeypatch.setattr(arrow_write, "_ROWS", 7)
+    monkeypatch.setattr(arrow_output, "_GROUP_ROWS", 7)
     assert write(dataset.to_arrow(), tmp_path / "file", form) == 40
     assert READ[form](tmp_path / "file").equals(dataset.to_arrow().read_all())
     assert write(dataset.to_arrow("reftime: <2000"), tmp_path / "empty", form) == 0
@@ -122,7 +122,7 @@ def test_memory_does_not_grow_with_the_table(dataset, tmp_path):
     code = """if True:
         import resource, sys
         import pyarrow as pa
-        from ondisk.tables.arrow_write import write
+        from ondisk.tables.arrow_output import write
         batch = pa.record_batch({"x": pa.array([bytes(1000)] * 4000)})
         rows = pa.RecordBatchReader.from_batches(batch.schema, (batch for _ in range(100)))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -70,7 +70,7 @@ def test_lines_have_the_numbers_of_the_file(dataset, count):
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_an_encoding_is_read_in_pieces_of_any_size(size):
-    from ondisk.tables.csv_lines import InUtf8
+    from ondisk.tables.csv_reader import InUtf8
 
     stream = InUtf8(io.BytesIO("é€😀".encode("utf-16")), "utf-16")
     assert b"".join(iter(lambda: stream.read(size), b"")).decode() == "é€😀"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import ondisk
 from ondisk import Datum
 from ondisk.errors import InvalidInput, LimitExceeded, SegmentMissing
-from ondisk.tables import arrow_out, columns, to_csv
+from ondisk.tables import arrow_output, columns, to_csv
 from ondisk.tables.columns import ends
 from ondisk.tables.to_csv import csv_lines
 
@@ -94,7 +94,7 @@ def test_bytes_are_text_if_they_can_be(create, content, cell):
 
 @pytest.mark.check
 def test_a_hint_names_only_some_of_many_columns_and_types(create, monkeypatch):
-    for module in (to_csv, arrow_out):
+    for module in (to_csv, arrow_output):
         monkeypatch.setattr(module, "SAMPLE", 1)
         monkeypatch.setattr(columns, "_EACH_END", 0)
     dataset = create(format="seg")

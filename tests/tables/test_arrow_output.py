@@ -18,7 +18,7 @@ import ondisk
 from ondisk import Datum
 from ondisk.cli.arguments import column_types
 from ondisk.errors import InvalidInput, MatchError, SegmentMissing
-from ondisk.tables import arrow_bytes, arrow_out, columns
+from ondisk.tables import arrow_output, columns, index_to_arrow
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 VM2 = {"format": "vm2", "step": "daily", "fields": {"area": "text", "product": "text"}}
@@ -85,9 +85,9 @@ def test_match_sort_and_limit_are_those_of_a_query(weather, options):
 
 
 def test_a_table_of_several_batches_keeps_the_order(weather, monkeypatch):
-    monkeypatch.setattr(arrow_out, "ROWS", 10)
-    monkeypatch.setattr(arrow_out, "LIST", 5)
-    monkeypatch.setattr(arrow_bytes, "_BYTES", 100)
+    monkeypatch.setattr(arrow_output, "ROWS", 10)
+    monkeypatch.setattr(arrow_output, "LIST", 5)
+    monkeypatch.setattr(index_to_arrow, "_BYTES", 100)
     for options in ({}, {"sort": "area"}, {"limit": 25}):
         assert weather.to_arrow(**options).read_all().to_pylist() == rows_of(weather, **options)
 
@@ -178,7 +178,7 @@ def test_the_whole_content_is_one_column_of_json(stations):
 
 
 def test_what_the_first_data_do_not_have_is_an_error_and_never_left_out(stations, monkeypatch):
-    for module in (arrow_out, columns):
+    for module in (arrow_output, columns):
         monkeypatch.setattr(module, "SAMPLE", 1)
         monkeypatch.setattr(columns, "_EACH_END", 0)
     with pytest.raises(

@@ -13,8 +13,8 @@ import ondisk
 from ondisk.datum import FieldType
 from ondisk.errors import InvalidInput, LimitExceeded
 from ondisk.formats import Batch
-from ondisk.tables import arrow_in
-from ondisk.tables.arrow_columns import TYPES
+from ondisk.tables import arrow_input
+from ondisk.tables.index_to_arrow import TYPES
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 TIME = pa.timestamp("us", "UTC")
@@ -80,8 +80,16 @@ def test_times_are_of_any_type_of_time(stations, array, options, expected):
         ({"reftime": pa.array([5])}, {}, "the column 'reftime' is int64, not a time"),
         ({"reftime": times(T), "station": pa.array(["5"])}, {}, "'station' is string, the field is declared integer"),
         ({"reftime": times(T), "name": pa.array([5])}, {}, "'name' is int64, the field is declared text"),
-        ({"reftime": times(T), "station": pa.array([5]), "STATION": pa.array([5])}, {}, "two columns are 'station'"),
-        ({"reftime": times(T), "x": pa.array([5]), "data.x": pa.array([5])}, {}, "two columns are 'x'"),
+        (
+            {"reftime": times(T), "station": pa.array([5]), "STATION": pa.array([5])},
+            {},
+            "'station' and 'STATION' are both station",
+        ),
+        (
+            {"reftime": times(T), "x": pa.array([5]), "data.x": pa.array([5])},
+            {},
+            "'x' and 'data.x' are both x",
+        ),
         ({"reftime": times(T), "data": pa.array(["{}"]), "x": pa.array([5])}, {}, "data is the whole content, and x"),
         ({"reftime": times(T), "x": pa.array([timedelta(1)])}, {}, r"x cannot be duration\[us\]"),
         ({"reftime": times(T)}, {"tz": "Nowhere"}, "'Nowhere'"),
@@ -124,7 +132,7 @@ def test_rows_that_cannot_be_stored_are_refused_with_row_column_and_value(statio
 
 
 def test_rows_are_counted_over_batches_and_batches_are_as_small_as_wanted(stations, monkeypatch):
-    monkeypatch.setattr(arrow_in, "_TOGETHER", 7)
+    monkeypatch.setattr(arrow_input, "_TOGETHER", 7)
     values = [T + timedelta(seconds=number) if number % 10 else None for number in range(100)]
     reader = pa.table({"reftime": times(*values)}).to_reader(max_chunksize=9)
     result = stations.append_arrow(reader, batch_size=20, outcomes=True)
@@ -209,7 +217,7 @@ SHARED = pa.DictionaryArray.from_arrays(pa.array([0] * 1000), pa.array(["x" * 20
     ids=["lists of shared texts", "structs of shared texts", "maps to shared texts", "lists of nothing"],
 )
 def test_a_small_table_does_not_become_a_large_one_in_memory(stations, monkeypatch, column):
-    monkeypatch.setattr(arrow_in, "_DECODED", 100_000)
+    monkeypatch.setattr(arrow_input, "_DECODED", 100_000)
     table = pa.table({"reftime": times(*[T] * 1000), "x": column})
     with pytest.raises(LimitExceeded, match=r"column 'x' has .* bytes in the table, and would need .* when it is read"):
         stations.append_arrow(table)
@@ -222,9 +230,11 @@ def test_a_small_table_does_not_become_a_large_one_in_memory(stations, monkeypat
     ids=["long name", "shared list"],
 )
 def test_rows_that_become_large_are_read_a_few_at_a_time(stations, monkeypatch, columns):
-    monkeypatch.setattr(arrow_in, "_DECODED", 10_000)
+    monkeypatch.setattr(arrow_input, "_DECODED", 10_000)
     encoded = []
-    monkeypatch.setattr(arrow_in.TableToData, "encode", lambda _, rows, *__: encoded.append(rows.num_rows) or Batch())
+    monkeypatch.setattr(
+        arrow_input.TableToData, "encode", lambda _, rows, *__: encoded.append(rows.num_rows) or Batch()
+    )
     stations.append_arrow(pa.table({"reftime": times(*[T] * 100), **columns}))
     assert (sum(encoded), max(encoded) < 11) == (100, True)
 

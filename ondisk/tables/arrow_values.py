@@ -1,21 +1,24 @@
-"""Data as a column of Arrow: bytes, JSON, or values of a type; and back."""
+"""Data as a column of Arrow: bytes, JSON, or values of a type; and back, also as JSON without an object for each."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ondisk.config import MAX_DEPTH
 from ondisk.datum import is_unicode, microseconds
 from ondisk.errors import InvalidInput
 from ondisk.json_shapes import dump, format_time, from_json, parse_time, to_json
+from ondisk.tables.columns import DATA
 
-_Convert: TypeAlias = Callable[[Any], Any]
+Convert: TypeAlias = Callable[[Any], Any]
 _DEPTH = MAX_DEPTH + 2
 _MARK = os.urandom(16).hex()  # unpredictable, so no datum contains it
 _BETWEEN = f',"{_MARK}",'.encode()
@@ -24,7 +27,7 @@ EXACT = 2**53
 """Up to this, reals can be all integers."""
 
 # The types of Python whose values become values of a type of Arrow as they are.
-_SAME = {
+_SAME: dict[pa.DataType, set[type]] = {
     pa.int64(): {int, type(None)},
     pa.float64(): {float, type(None)},
     pa.bool_(): {bool, type(None)},
@@ -33,38 +36,8 @@ _SAME = {
 }
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
 types = pa.types
-
-
-class DataToArrow:
-    """Turns data of a dataset into a column of Arrow.
-
-    The type binary holds the data if they are bytes, else their JSON; string holds their JSON; a struct or a map holds
-    values of data that are mappings. A key that a datum lacks is NULL; a value of another type is an error.
-
-    Attributes:
-        is_binary: the column holds bytes unchanged.
-
-    Raises:
-        InvalidInput: data cannot become this type.
-    """
-
-    def __init__(self, kind: pa.DataType) -> None:
-        self._convert = _top(kind)
-        self.is_binary = types.is_binary(kind)
-        self._is_json = types.is_binary(kind) or types.is_string(kind)
-        self._kind = kind
-
-    def make(self, data: Sequence[Any]) -> pa.Array:
-        """Return the column.
-
-        Raises:
-            InvalidInput: a datum has another type; the error's context contains its `position`.
-        """
-        if self.is_binary and set(map(type, data)) == {bytes}:
-            return pa.array(data, self._kind)
-        if self._is_json and (texts := _plain_json(data)) is not None:
-            return pa.array(texts, self._kind)
-        return _each(self._convert, data, self._kind)
+_NEWLINE = pa.scalar("\n")
+_NOTHING = pa.scalar("")
 
 
 class ValuesToArrow:
@@ -88,11 +61,46 @@ class ValuesToArrow:
             InvalidInput: a value has another type; the error's context contains its `position`.
         """
         if {*map(type, values)} <= self._same:
-            try:
+            with contextlib.suppress(OverflowError, UnicodeEncodeError):  # not 64 bits, or not Unicode
                 return pa.array(values, self._kind)
-            except (OverflowError, UnicodeEncodeError):  # not 64 bits, or not Unicode
-                pass
-        return _each(self._convert, values, self._kind)
+        found = []
+        for position, each in enumerate(values):
+            try:
+                found.append(self._convert(each))
+            except InvalidInput as error:
+                error.context["position"] = position
+                raise
+        return pa.array(found, self._kind)
+
+
+class DataToArrow(ValuesToArrow):
+    """Turns data of a dataset into a column of Arrow.
+
+    The type binary holds the data if they are bytes, else their JSON; string holds their JSON; a struct or a map holds
+    values of data that are mappings. A key that a datum lacks is NULL; a value of another type is an error.
+
+    Attributes:
+        is_binary: the column holds bytes unchanged.
+
+    Raises:
+        InvalidInput: data cannot become this type.
+    """
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self.is_binary = types.is_binary(kind)
+        self._is_json = self.is_binary or types.is_string(kind)
+        if not (self._is_json or types.is_struct(kind) or types.is_map(kind)):
+            hint = "Use binary, string, or a struct such as struct<wind: double, note: string>."
+            raise InvalidInput(f"the column data cannot be {kind}", hint=hint)
+        super().__init__(kind, DATA)
+        if self._is_json:  # of a text, too, and of None
+            self._convert = lambda data: data if self.is_binary and type(data) is bytes else _json(data)
+            self._same = {bytes} if self.is_binary else set()
+
+    def make(self, values: Sequence[Any]) -> pa.Array:
+        if self._is_json and (texts := _plain_json(values)) is not None:
+            return pa.array(texts, self._kind)
+        return super().make(values)
 
 
 def sampled(values: Sequence[Any]) -> pa.DataType:
@@ -105,28 +113,6 @@ def sampled(values: Sequence[Any]) -> pa.DataType:
     if found == {int, float}:
         return pa.float64() if all(type(each) is not int or _is_real(each) for each in values) else pa.string()
     return _TIME if found == {datetime} else pa.string()
-
-
-def _each(convert: _Convert, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    converted = []
-    for position, each in enumerate(values):
-        try:
-            converted.append(convert(each))
-        except InvalidInput as error:
-            error.context["position"] = position
-            raise
-    return pa.array(converted, kind)
-
-
-def _top(kind: pa.DataType) -> _Convert:
-    if types.is_binary(kind):
-        return lambda data: data if type(data) is bytes else _json(data)
-    if types.is_string(kind):
-        return lambda data: _json(data).decode()
-    if types.is_struct(kind) or types.is_map(kind):
-        return _converter(kind, "data")
-    hint = "Use binary, string, or a struct such as struct<wind: double, note: string>."
-    raise InvalidInput(f"the column data cannot be {kind}", hint=hint)
 
 
 def _plain_json(data: Sequence[Any]) -> list[bytes] | None:
@@ -156,14 +142,14 @@ def _json(value: Any) -> bytes:
     return dump(to_json(value, _DEPTH))
 
 
-def _converter(kind: pa.DataType, name: str) -> _Convert:
+def _converter(kind: pa.DataType, name: str) -> Convert:
     """Return a function that turns values of a datum into values of a type; None stays None."""
     is_mapping = types.is_struct(kind) or types.is_map(kind)
     convert = _of_mapping(kind, name) if is_mapping else _of_value(kind, name)
     return lambda value: None if value is None else convert(value)
 
 
-def _of_mapping(kind: pa.DataType, name: str) -> _Convert:
+def _of_mapping(kind: pa.DataType, name: str) -> Convert:
     if types.is_struct(kind):
         inner = {each.name: _converter(each.type, f"{name}.{each.name}") for each in kind}
 
@@ -183,7 +169,7 @@ def _of_mapping(kind: pa.DataType, name: str) -> _Convert:
     return pairs
 
 
-def _of_value(kind: pa.DataType, name: str) -> _Convert:
+def _of_value(kind: pa.DataType, name: str) -> Convert:
     if types.is_list(kind) or types.is_large_list(kind):
         of_item = _converter(kind.value_type, f"{name}[]")
 
@@ -254,57 +240,86 @@ class ArrowToData:
     """
 
     def __init__(self, kind: pa.DataType, *, is_raw: bool) -> None:
-        self._convert: _Convert | None = None
+        self._convert: Convert | None = None
         self.keys: list[str] | None = None
         if types.is_string(kind):
             self._convert = str.encode if is_raw else _from_json
         elif (types.is_struct(kind) or types.is_map(kind)) and not is_raw:
             self._convert = plain(kind, "data")
-            self.keys = [each.name for each in kind] if types.is_struct(kind) else None
+            self.keys = kind.names if types.is_struct(kind) else None
         elif not types.is_binary(kind) and not types.is_null(kind):
             hint = "Write it as binary, or as a string." if is_raw else "Write it as a struct, or as a string of JSON."
             raise InvalidInput(f"the column data cannot be {kind}", hint=hint)
 
     def read(self, column: pa.Array) -> tuple[list[Any], dict[int, str]]:
         """Return the data, and position → reason of those that cannot be read; None is in their places."""
-        if self.keys is not None:
-            return _mappings(column, self.keys)
-        return converted(column, self._convert)
+        if not self.keys:
+            return converted(column, self._convert)
+        data, refused = mappings(parts_of(column))
+        if column.null_count:
+            is_valid = column.is_valid().to_pylist()
+            data = [each if is_there else None for each, is_there in zip(data, is_valid, strict=True)]
+        return data, refused
 
 
-def _mappings(column: pa.Array, keys: Sequence[str]) -> tuple[list[Any], dict[int, str]]:
-    """Return structs as mappings without the keys that are NULL."""
-    refused: dict[int, str] = {}
-    values = []
-    for key, array in zip(keys, column.flatten(), strict=True):
-        found, wrong = values_of(array, f"data.{key}")
-        values.append(found)
-        refused |= wrong
-    if not values:
-        return [{} for _ in range(len(column))], refused
-    data: list[Any] = [
-        {key: value for key, value in zip(keys, row, strict=True) if value is not None}
-        for row in zip(*values, strict=True)
-    ]
-    if column.null_count:
-        data = [each if is_there else None for each, is_there in zip(data, column.is_valid().to_pylist(), strict=True)]
+def parts_of(column: pa.Array) -> list[tuple[str, Read]]:
+    """Return the keys and the values of structs."""
+    named = zip(column.type.names, column.flatten(), strict=True)
+    return [(key, read(array, plain(array.type, f"{DATA}.{key}"))) for key, array in named]
+
+
+def mappings(columns: Sequence[tuple[str, Read]]) -> tuple[list[Any], dict[int, str]]:
+    """Return rows as mappings without the keys that are NULL, and row → reason of those that cannot be read.
+
+    Args:
+        columns: keys, and their values; at least one.
+    """
+    keys, refused = [key for key, _ in columns], dict[int, str]()
+    for _, found in columns:
+        refused |= found.refused
+    rows = zip(*(found.each() for _, found in columns), strict=True)
+    data = [{key: value for key, value in zip(keys, row, strict=True) if value is not None} for row in rows]
     return data, refused
 
 
-def values_of(array: pa.Array, name: str) -> tuple[list[Any], dict[int, str]]:
-    """Return a column as values of a datum, and position → reason of those that cannot be one.
+class Read(NamedTuple):
+    """The values of a column.
 
-    Equal values are one object. NULL is None.
+    Attributes:
+        values: of a datum; distinct ones unless they are nested.
+        indices: the position of each row's value; NULL for NULL.
+        refused: row → why its value cannot be read.
+        is_nested: values are lists or mappings.
     """
-    convert = plain(array.type, name)
+
+    values: list[Any]
+    indices: pa.Array
+    refused: dict[int, str]
+    is_nested: bool = False
+
+    def each(self) -> list[Any]:
+        """Return the value of each row; equal values are one object. NULL is None."""
+        values = [*self.values, None]
+        return [*map(values.__getitem__, self.indices.fill_null(len(self.values)).to_pylist())]
+
+
+def read(array: pa.Array, convert: Convert | None) -> Read:
+    """Return a column as values of a datum.
+
+    Args:
+        convert: returns what a value becomes, or raises InvalidInput; None if values need no change.
+    """
     if types.is_nested(array.type):
-        return converted(array, convert)
+        values, refused = converted(array, convert)
+        return Read(values, pa.array(range(len(array)), pa.int64()), refused, is_nested=True)
     dictionary, indices = distinct(array)
-    found, wrong = converted(dictionary, convert)
-    found.append(None)  # for NULL
-    places: list[int] = indices.fill_null(len(dictionary)).to_pylist()
-    refused = {place: wrong[each] for place, each in enumerate(places) if each in wrong} if wrong else {}
-    return list(map(found.__getitem__, places)), refused
+    return of_distinct(*converted(dictionary, convert), indices)
+
+
+def of_distinct(values: list[Any], wrong: Mapping[int, str], indices: pa.Array) -> Read:
+    """Return a column whose distinct values were read; some are wrong: position → reason."""
+    places = enumerate(indices.to_pylist() if wrong else ())
+    return Read(values, indices, {place: wrong[at] for place, at in places if at in wrong})
 
 
 def distinct(array: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -316,7 +331,7 @@ def distinct(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     return encoded.dictionary, encoded.indices
 
 
-def converted(array: pa.Array, convert: _Convert | None) -> tuple[list[Any], dict[int, str]]:
+def converted(array: pa.Array, convert: Convert | None) -> tuple[list[Any], dict[int, str]]:
     """Return the values of a column, and position → reason of those that cannot be converted; None is in their places.
 
     Raises:
@@ -366,7 +381,7 @@ def _refuse_constant(word: str) -> NoReturn:
     raise InvalidInput(f'data: {word} is not JSON; write {{"$float": …}}')
 
 
-def plain(kind: pa.DataType, name: str) -> _Convert | None:
+def plain(kind: pa.DataType, name: str) -> Convert | None:
     """Return a function that turns values of Arrow into values of a datum; None if they need no change.
 
     Raises:
@@ -404,7 +419,38 @@ def _same(value: Any) -> Any:
     return value
 
 
-def json_of(values: Sequence[Any]) -> list[bytes]:
-    """Return values that are not nested as JSON."""
-    texts = _written(values)
-    return [dump(to_json(each, _DEPTH)) for each in values] if texts is None else texts
+def members(columns: Sequence[tuple[str, Read]], count: int, depth: int) -> tuple[list[bytes], dict[int, str]]:
+    """Return rows as the members of JSON objects, each with a comma before it: `,"wind":3.4,"note":"gusty"`.
+
+    What is NULL is omitted. Equal values are written once.
+
+    Args:
+        columns: keys, and their values; at least one.
+        count: of rows.
+        depth: levels of nesting that are allowed in a value.
+
+    Returns:
+        The texts of the rows, and row → reason of those that cannot be written.
+    """
+    refused: dict[int, str] = {}
+    pieces = []
+    for key, found in columns:
+        refused |= found.refused
+        texts = pa.array(_texts(key, found, depth, refused), pa.string()).take(found.indices)
+        pieces.append(pc.binary_join_element_wise(pa.scalar(f",{dump(key).decode()}:"), texts, _NOTHING))
+    lines = pc.binary_join_element_wise(*pieces, _NEWLINE, _NOTHING, null_handling="replace", null_replacement="")
+    return lines.buffers()[2].to_pybytes().split(b"\n")[:count], refused
+
+
+def _texts(key: str, found: Read, depth: int, refused: dict[int, str]) -> Sequence[bytes | None]:
+    """Return the values of a column as JSON; add the rows of those that nest too deep to `refused`."""
+    if not found.is_nested:
+        texts = _written(found.values)
+        return [dump(to_json(each, _DEPTH)) for each in found.values] if texts is None else texts
+    nested: list[bytes | None] = [None] * len(found.values)
+    for place, value in enumerate(found.values):
+        try:
+            nested[place] = None if value is None else dump(to_json(value, depth))
+        except InvalidInput as error:
+            refused[place] = f"{DATA}.{key}: {error.message}"
+    return nested

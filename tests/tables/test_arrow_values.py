@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ondisk.errors import InvalidInput
-from ondisk.tables.arrow_data import ArrowToData, DataToArrow, ValuesToArrow, sampled
+from ondisk.tables.arrow_values import ArrowToData, DataToArrow, ValuesToArrow, sampled
 
 TIME = pa.timestamp("us", "UTC")
 

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 import ondisk
 from ondisk.table_options import TableOptions
-from ondisk.tables import ambiguous, csv_reader, proposal
-from ondisk.tables.ambiguous import decided, of_one_series, switches
+from ondisk.tables import csv_reader, proposal
+from ondisk.tables import table_input as ambiguous
 from ondisk.tables.proposal import proposed
+from ondisk.tables.table_input import decided, of_one_series, switches
 from ondisk.tables.times import Times, Zone
 
 ROME = ZoneInfo("Europe/Rome")
@@ -255,6 +256,20 @@ def test_lines_of_json_are_decided_also_across_batches(dataset, rows, size):
     text = io.BytesIO("\n".join(map(json.dumps, lines)).encode())
     result = dataset.append_file(text, "jsonl", time="when", tz="Europe/Rome", ambiguous="infer", batch_size=size)
     check_all_are_there(dataset, result)
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "arrow"])
+def test_without_fields_all_rows_of_a_table_are_one_series(create, form):
+    dataset, rows = create(format="jsonl"), minutes(-60, 0, 30, 60, 90, 120)
+    times = [local(row.moment) for row in rows]
+    options = {"time": "when", "tz": "Europe/Rome", "ambiguous": "infer"}
+    if form == "arrow":
+        result = dataset.append_arrow(pa.table({"when": times}), **options)
+    else:
+        text = csv_of(rows) if form == "csv" else "\n".join(json.dumps({"when": time}) for time in times)
+        result = dataset.append_file(io.BytesIO(text.encode()), form, **options)
+    assert (result.imported, result.refused) == (6, 0)
+    assert [each.reftime for each in dataset.query()] == [row.moment for row in rows]
 
 
 @pytest.mark.parametrize("is_text", [True, False])

@@ -1,22 +1,24 @@
-"""Local times that occur twice when clocks are put back: the order of the rows decides which moment is meant.
+"""Tables in: pieces of rows become batches of data in one way, whatever the file is.
 
-Rows that follow each other in such an hour are a run. The rows of one series, such as a station, are in the order of
-time, so the clock was put back where the time of a series goes back, or between two rows if they are all and have the
-same time. If a run has one such place, the rows before it are of the first hour and the others of the second. In all
-other cases both hours are possible, and the rows of the series in this run are refused.
+Each kind of table says in `Rows` what its pieces have. Rows that cannot be data are refused alone, by their number.
+
+Local times occur twice when clocks are put back: the order of the rows decides which moment is meant. Rows that follow
+each other in such an hour are a run. The rows of one series, such as a station, are in the order of time, so the clock
+was put back where the time of a series goes back, or between two rows if they are all and have the same time. If a run
+has one such place, the rows before it are of the first hour and the others of the second. In all other cases both hours
+are possible, and the rows of the series in this run are refused.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from itertools import pairwise, starmap
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from ondisk.config import DatasetConfig
-from ondisk.formats.base import BATCH_BYTES
-from ondisk.table_options import INFER, REFTIME, TableOptions
+from ondisk.formats.base import BATCH_BYTES, Batch
+from ondisk.table_options import INFER, TableOptions
 from ondisk.tables.times import Twice
 
 _MOST_ROWS = 100_000  # of a run
@@ -26,8 +28,8 @@ Answers: TypeAlias = dict[int, int | str]
 """Place of a row whose time occurs twice → its moment, microseconds since 1970; or why it is refused."""
 
 
-class Rows(Protocol[Piece]):
-    """Reads pieces of a table, some rows each."""
+class Timed(Protocol[Piece]):
+    """Reads pieces of a table, some rows each. The place of a row is its number in its piece, from 0 on."""
 
     def times(self, piece: Piece) -> Sequence[int | str | None]:
         """Return the time of each row: its moment, or why it has none, perhaps a `Twice`; or None."""
@@ -39,16 +41,81 @@ class Rows(Protocol[Piece]):
         """Return about how many bytes a piece has."""
 
 
+class Rows(Timed[Piece], Protocol[Piece]):
+    """Turns pieces of a table into data."""
+
+    def encode(self, piece: Piece, answers: Answers) -> Batch:
+        """Return rows as data; refuse those that cannot be stored.
+
+        Args:
+            answers: what is decided about times that occur twice.
+        """
+
+
+def batches(pieces: Iterable[Piece], rows: Rows[Piece], options: TableOptions, batch_size: int) -> Iterator[Batch]:
+    """Yield the rows of a table as data, in batches of at most `batch_size` data, which end at `BATCH_BYTES`.
+
+    Args:
+        pieces: of at most `batch_size` rows each.
+    """
+    return joined(starmap(rows.encode, decided(pieces, rows, options)), batch_size)
+
+
+def encoded(columns: Sequence[Sequence[Any]], refused: Mapping[int, str], encode: Callable[..., Batch]) -> Batch:
+    """Return rows that are given in columns as data.
+
+    Args:
+        columns: arguments of `encode`.
+        refused: place → why a row cannot be stored; such rows are not encoded.
+    """
+    if not refused and columns[0]:
+        return encode(*columns)
+    kept = [place for place in range(len(columns[0])) if place not in refused]
+    batch = encode(*([column[place] for place in kept] for column in columns)) if kept else Batch()
+    batch.refused = sorted([*((kept[place], why) for place, why in batch.refused), *refused.items()])
+    return batch
+
+
+def numbered(batch: Batch, numbers: Sequence[int], others: Mapping[int, str], word: str) -> Batch:
+    """Return a batch whose reasons name the rows, and that has also those that were refused before.
+
+    Args:
+        numbers: of the rows of the batch in their file.
+        others: number → reason of those that were refused before.
+        word: for a row.
+    """
+    if batch.refused or others:
+        refused = {**others, **{numbers[place]: why for place, why in batch.refused}}
+        places = {number: place for place, number in enumerate(sorted({*numbers, *others}))}
+        batch.refused = [(places[number], f"{word} {number}: {refused[number]}") for number in sorted(refused)]
+    return batch
+
+
+def joined(batches: Iterable[Batch], batch_size: int) -> Iterator[Batch]:
+    """Yield batches joined to larger ones, which have at most `batch_size` data, and end at `BATCH_BYTES`.
+
+    Args:
+        batches: of at most `batch_size` data each.
+    """
+    whole, size = Batch(), 0
+    for batch in batches:
+        if len(whole) + len(batch) > batch_size:
+            yield whole
+            whole, size = Batch(), 0
+        whole.extend(batch)
+        size += sum(map(len, batch.payloads))
+        if len(whole) >= batch_size or size >= BATCH_BYTES:
+            yield whole
+            whole, size = Batch(), 0
+    if len(whole) or whole.notes:
+        yield whole
+
+
 class _Row(NamedTuple):
     answers: Answers
     place: int
     series: object
     time: Twice
-
-
-def fields_of_series(config: DatasetConfig) -> list[str]:
-    """Return the fields that together distinguish the series of a dataset."""
-    return [name for name in config.unique or config.fields if name != REFTIME]
 
 
 def switches(times: Sequence[int]) -> list[int]:
@@ -62,7 +129,7 @@ def switches(times: Sequence[int]) -> list[int]:
     return [place for place, (before, after) in enumerate(pairwise(times), 1) if after < before]
 
 
-def decided(pieces: Iterable[Piece], rows: Rows[Piece], options: TableOptions) -> Iterator[tuple[Piece, Answers]]:
+def decided(pieces: Iterable[Piece], rows: Timed[Piece], options: TableOptions) -> Iterator[tuple[Piece, Answers]]:
     """Yield the pieces of a table, each with what is decided about its times that occur twice.
 
     Unless the option is `INFER`, nothing is decided.

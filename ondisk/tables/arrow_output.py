@@ -1,0 +1,455 @@
+"""What a query finds as a table of Arrow: batches of named columns, streamed.
+
+Rows of an index, or of several one after the other, are read in columns if no datum has to be decoded for them. All
+other tables are made of data, one by one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import struct
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ondisk.config import DatasetConfig
+from ondisk.dataset.access import Opened
+from ondisk.dataset.archives import Archives
+from ondisk.dataset.dataset import Dataset
+from ondisk.dataset.output_file import output_file
+from ondisk.dataset.query import Query, Results, Snapshots
+from ondisk.dataset.skipped import Damaged, warn_of
+from ondisk.datum import Datum, FieldType
+from ondisk.errors import InvalidInput, shown
+from ondisk.filesystem import WritableFile
+from ondisk.formats import find
+from ondisk.index import Row, Snapshot
+from ondisk.index.snapshot import ROWS as LIST
+from ondisk.matcher import Expression
+from ondisk.matcher.sort import Sort
+from ondisk.table_options import REFTIME
+from ondisk.tables.arrow_values import EXACT, DataToArrow, ValuesToArrow, sampled
+from ondisk.tables.columns import (
+    DATA,
+    SAMPLE,
+    Chosen,
+    Complete,
+    chosen,
+    config_of,
+    default_columns,
+    ends,
+    first_of,
+    formats_of,
+    kind_of,
+    name_all,
+    place_of,
+)
+from ondisk.tables.index_to_arrow import PLACE, ROWS, TYPES, RowsToArrow, all_columns, is_plain, with_data
+
+if TYPE_CHECKING:
+    from ondisk.dataset.merged import Merged
+
+Columns: TypeAlias = Iterable[str] | Mapping[str, Any] | pa.Schema | None
+"""The columns of a table: names; or names and types, which are those of Arrow or of fields; None for everything."""
+
+Form: TypeAlias = Literal["parquet", "arrow"]
+
+# Readers read whole groups of rows of Parquet, and skip whole groups. Memory holds one.
+_GROUP_ROWS, _GROUP_BYTES = 1_000_000, 64 * 1024 * 1024
+_BINARY = DataToArrow(pa.binary())
+_BYTES = 16 * 1024 * 1024  # of data in a batch, or one datum
+
+
+def from_index(opened: Opened, archives: Archives, query: Query, columns: Columns) -> pa.RecordBatchReader | None:
+    """Return what matches as a table; None if it cannot be read in columns. See `Dataset.to_arrow`."""
+    batches = _from_index(opened, archives, query, columns)
+    schema = next(batches, None)
+    return None if schema is None else pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def from_data(
+    dataset: Dataset | Merged, query: Callable[[bool], Results[Datum]], columns: Columns, damaged: Damaged
+) -> pa.RecordBatchReader:
+    """Return what a query finds as a table; see `Dataset.to_arrow` and `Merged.to_arrow`.
+
+    Args:
+        query: begins the query, with the data or without.
+        damaged: what the query does about data that cannot be read.
+    """
+    batches = _from_data(dataset, query, columns, damaged)
+    schema = next(batches)
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _from_index(opened: Opened, archives: Archives, query: Query, columns: Columns) -> Iterator[Any]:
+    """Yield the schema of a table, then its batches. The snapshot is taken before the schema, and ends at the end.
+
+    Yield nothing if data have to be decoded, or if rows of several indexes have to be put in one order.
+    """
+    config = opened.index.config
+    names, types = _given(columns)
+    wanted = None if names is None else chosen(names, config)
+    with Snapshots(opened, archives, query) as snapshots:
+        parts = [*snapshots.each()]
+        is_bytes = find(config.format).raw and all(
+            is_plain(_BINARY, each.reader, snapshot) for each, snapshot, _ in parts
+        )
+        if wanted is None:
+            if not is_bytes or any(each.reader.has_undeclared(snapshot) for each, snapshot, _ in parts):
+                return
+            wanted = default_columns(config, None, [])
+        table = _Table(wanted, types, config, [], is_bytes=is_bytes)
+        order = query.order(opened.index)
+        if not table.is_of_index(is_bytes=is_bytes) or (order is not None and not snapshots.is_alone):
+            return
+        archives.warn_of_offline()
+        yield table.schema
+        left = query.limit
+        for each in parts:
+            for batch in _rows(*each, table, order, left):
+                yield batch
+                left = None if left is None else left - batch.num_rows
+
+
+def _from_data(
+    dataset: Dataset | Merged, query: Callable[[bool], Results[Datum]], columns: Columns, damaged: Damaged
+) -> Iterator[Any]:
+    """Yield the schema of a table, then its batches. The query begins before the schema, with its first datum."""
+    config, several = config_of(dataset), not isinstance(dataset, Dataset)
+    names, types = _given(columns)
+    wanted = None if names is None else chosen(names, config, several=several)
+    is_sampled = wanted is None or any(not each.is_indexed and each.name not in types for each in wanted)
+    with query(wanted is None or any(not each.is_indexed for each in wanted)) as found:
+        sample, others = first_of(found, SAMPLE if is_sampled else 1), ends(dataset) if is_sampled else []
+        complete = None
+        if wanted is None:
+            wanted = default_columns(config, sample, others, several=several)
+            complete = Complete(wanted, config)
+        known = sample or others if is_sampled else []
+        is_bytes = all(find(name).raw for name in formats_of(dataset)) or (
+            bool(known) and all(type(datum.data) is bytes for datum in known)
+        )
+        table = _Table(wanted, types, config, [*others, *sample], is_bytes=is_bytes, several=several)
+        yield table.schema
+        for some in _some(chain(sample, found)):
+            if complete is not None:
+                complete.check(some)
+            yield table.batch(table.from_data(some))
+        if damaged == "skip" and found.skipped is not None and found.skipped.count:
+            warn_of(found.skipped)
+
+
+def _given(columns: Columns) -> tuple[Any, dict[str, pa.DataType]]:
+    """Return the names, which `chosen` checks, and the types of columns that a caller wants; None for everything.
+
+    Raises:
+        InvalidInput: a type is not one.
+    """
+    if columns is None:
+        return None, {}
+    if isinstance(columns, pa.Schema):
+        return columns.names, {each.name: each.type for each in columns}
+    if isinstance(columns, Mapping):
+        return [*columns], {name: _type(name, kind) for name, kind in columns.items() if kind is not None}
+    return columns if isinstance(columns, str | bytes) else [*columns], {}
+
+
+def _type(name: str, kind: Any) -> pa.DataType:
+    if isinstance(kind, pa.DataType):
+        return kind
+    with contextlib.suppress(ValueError):
+        return TYPES[FieldType(kind)]
+    hint = f"Pass one of {', '.join(FieldType)}; or a type of pyarrow, such as pyarrow.float64()."
+    raise InvalidInput(f"the column {name} cannot have the type {shown(kind)}", hint=hint)
+
+
+def _some(data: Iterator[Datum]) -> Iterator[list[Datum]]:
+    """Yield data in lists of a limited number and of limited bytes."""
+    some: list[Datum] = []
+    size = 0
+    for datum in data:
+        size += datum._place[3]
+        if some and (len(some) >= ROWS or size > _BYTES):
+            yield some
+            some, size = [], datum._place[3]
+        some.append(datum)
+    if some:
+        yield some
+
+
+class _Table:
+    """The columns of a table.
+
+    Args:
+        sample: data whose values decide about types that are not given.
+        is_bytes: all data are bytes.
+        several: as in `all_columns`.
+
+    Attributes:
+        schema: the names and types of the columns.
+        from_index: those of the index, as columns of Arrow.
+
+    Raises:
+        InvalidInput: a column of the index has another type than the caller wants, a type cannot have such values, or
+            a key of the content is a column although all data are bytes.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Chosen],
+        types: Mapping[str, pa.DataType],
+        config: DatasetConfig,
+        sample: Sequence[Datum],
+        *,
+        is_bytes: bool,
+        several: bool = False,
+    ) -> None:
+        self._columns = columns
+        known = all_columns(config, several=several)
+        self.from_index = [known[each.name] for each in columns if each.is_indexed]
+        self._untyped = set[str]()  # no datum of the sample has a value in them
+        self._given = {name: field for name, kind in types.items() for field, each in TYPES.items() if each == kind}
+        self._makers: dict[str, DataToArrow | ValuesToArrow] = {}
+        kinds: list[pa.DataType] = []
+        for each in columns:
+            kind = types.get(each.name)
+            if each.is_indexed:
+                if kind not in (None, known[each.name].kind):
+                    problem = f"the column {each.name} is {known[each.name].kind}, not {kind}"
+                    raise InvalidInput(problem, hint="Cast it after reading.")
+                kind = known[each.name].kind
+            elif each.source == "content" and is_bytes:
+                hint = f"Choose {DATA}, which holds the bytes."
+                raise InvalidInput(f"there is no column {each.name}: data of {config.format} are bytes", hint=hint)
+            elif each.source == "data":
+                is_json = not is_bytes and all(type(datum.data) is not bytes for datum in sample)
+                kind = kind or (pa.string() if is_json else pa.binary())
+                self._makers[each.name] = DataToArrow(kind)
+            else:
+                values = each.values(sample)
+                if kind is None and all(value is None for value in values):
+                    self._untyped.add(each.name)
+                kind = kind or sampled(values)
+                self._makers[each.name] = ValuesToArrow(kind, each.name)
+            kinds.append(kind)
+        self.schema = pa.schema([(each.name, kind) for each, kind in zip(columns, kinds, strict=True)])
+
+    def is_of_index(self, *, is_bytes: bool) -> bool:
+        """Return whether the table has columns of the index only, and perhaps data that are bytes, as bytes."""
+        made = {name: self.schema.field(name).type for name in self._makers}
+        return not made or (is_bytes and made == {DATA: pa.binary()})
+
+    def from_data(self, data: Sequence[Datum]) -> dict[str, pa.Array]:
+        """Return the columns of some data by name.
+
+        Raises:
+            InvalidInput: a value is not of the type of its column; names the datum's location.
+        """
+        made = {}
+        for each in self._columns:
+            kind = self.schema.field(each.name).type
+            if each.source == "index" and each.key == REFTIME:
+                made[each.name] = pa.array([datum._place[0] for datum in data], pa.int64()).cast(kind)
+                continue
+            values = each.values(data)
+            if each.is_indexed:
+                made[each.name] = pa.array(values, kind)
+                continue
+            try:
+                if each.name in self._untyped:
+                    _check_texts(values, each.name)
+                made[each.name] = self._makers[each.name].make(values)
+            except InvalidInput as error:
+                place = error.context["position"]
+                message = f"{place_of(data[place])}: {error.message}"
+                is_real = type(values[place]) is float and kind == pa.int64()
+                likely = kind_of(values[place]) if each.name in self._untyped or is_real else FieldType.TEXT
+                hint = name_all(self.schema.names, self._given | {each.name: likely})
+                raise InvalidInput(message, hint=hint, location=data[place].location) from None
+        return made
+
+    def batch(self, arrays: Mapping[str, pa.Array]) -> pa.RecordBatch:
+        """Return a batch of the table from its columns by name."""
+        return pa.RecordBatch.from_arrays([arrays[name] for name in self.schema.names], schema=self.schema)
+
+
+def _check_texts(values: Sequence[Any], name: str) -> None:
+    """Raise unless all values are texts, lists or mappings: others would become text without notice.
+
+    Raises:
+        InvalidInput: one is a number, boolean, time or bytes; `position` in the error's context says which.
+    """
+    for position, value in enumerate(values):
+        if value is not None and kind_of(value) is not FieldType.TEXT:
+            problem = (
+                f"{name} is {shown(value)}, and the type of its column is not known: the first data have no value there"
+            )
+            raise InvalidInput(problem, position=position)
+
+
+def _rows(
+    opened: Opened, snapshot: Snapshot, tree: Expression, table: _Table, order: Sort | None, limit: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one index that match, in order, as batches."""
+    has_data = DATA in table.schema.names
+    selected: dict[str, pa.DataType] = dict.fromkeys(PLACE, pa.int64()) if has_data else {}
+    for column in table.from_index:
+        selected |= zip(column.sql(), column.stored(), strict=True)
+    positions = {each: number for number, each in enumerate(selected)}
+    converted = RowsToArrow(table.from_index, snapshot, opened.reader.prefix)
+
+    def indexed(raw: pa.RecordBatch) -> dict[str, pa.Array]:
+        arrays = [raw.columns[positions[each]] for column in table.from_index for each in column.sql()]
+        return {each.name: array for each, array in zip(table.from_index, converted.convert(arrays), strict=True)}
+
+    lists = snapshot.rows(tree, order, limit, select=", ".join(selected), count=LIST)
+    for raw in _packed(lists, [*selected.values()], snapshot):
+        if not has_data:
+            yield table.batch(indexed(raw))
+            continue
+        for some, data in with_data(raw, _BINARY, opened.reader, snapshot):
+            yield table.batch({**indexed(some), DATA: data})
+
+
+def _packed(lists: Iterator[list[Row]], kinds: Sequence[pa.DataType], snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
+    """Yield rows as columns c0, c1 …
+
+    Pack a small list of rows at a time into bytes, 8 for each value: millions of rows pass here.
+
+    Raises:
+        IndexCorrupt: a value is not of the type of its column.
+    """
+    row = "".join("d" if kind == pa.float64() else "q" for kind in kinds)
+    names = [f"c{number}" for number in range(len(kinds))]
+
+    def pack(rows: list[Row]) -> bytes:
+        try:
+            return _packer(row, len(rows))(*chain.from_iterable(rows))
+        except struct.error as error:
+            raise snapshot.corrupt(f"a value of a row has another type: {error}") from None
+
+    while pieces := [pack(rows) for rows in islice(lists, ROWS // LIST)]:  # frees the rows at once
+        words = array("q", b"".join(pieces))
+        columns = [words[number :: len(kinds)] for number in range(len(kinds))]
+        arrays = [
+            pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
+            for kind, column in zip(kinds, columns, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, names)
+
+
+@lru_cache(maxsize=16)
+def _packer(row: str, count: int) -> Callable[..., bytes]:
+    """Return a function that packs the values of rows, 8 bytes each.
+
+    Args:
+        row: `q` for each integer of a row, and `d` for each real.
+    """
+    return struct.Struct("=" + row * count).pack
+
+
+def to_pandas(reader: pa.RecordBatchReader) -> Any:
+    """Return the rows of a table as a DataFrame.
+
+    Raises:
+        InvalidInput: pandas would round integers: those of a column with missing values become floats.
+        ModuleNotFoundError: pandas is not installed.
+    """
+    table = reader.read_all()
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        if column.null_count and pa.types.is_integer(column.type):
+            least, most = pc.min_max(column).as_py().values()
+            if least is not None and not -EXACT <= least <= most <= EXACT:
+                problem = f"{name} has missing values and integers that pandas would round"
+                hint = "Write to_arrow(…).read_all().to_pandas(types_mapper=pandas.ArrowDtype)."
+                raise InvalidInput(problem, hint=hint)
+    return table.to_pandas()
+
+
+def write(reader: pa.RecordBatchReader, path: str | os.PathLike[str], form: Form, *, overwrite: bool = False) -> int:
+    """Write a table to a file, and return its number of rows.
+
+    Args:
+        overwrite: replace the file if it exists.
+
+    Raises:
+        AlreadyExists, InvalidInput, NotFound, DiskFull, StorageError: as `output_file`.
+        Also what reading the table raises; then there is no new file.
+
+    Durability: as `output_file`.
+    """
+    with output_file(path, overwrite=overwrite) as file:
+        return (_parquet if form == "parquet" else _arrow)(reader, _Sink(file))
+
+
+def _parquet(reader: pa.RecordBatchReader, sink: _Sink) -> int:
+    import pyarrow.parquet as pq  # here, as it takes as long as all of pyarrow
+
+    count = 0
+    with _closing(pq.ParquetWriter(sink, reader.schema)) as writer:
+        for table in _groups(reader):
+            writer.write_table(table, row_group_size=_GROUP_ROWS)
+            count += table.num_rows
+    return count
+
+
+def _arrow(reader: pa.RecordBatchReader, sink: _Sink) -> int:
+    count = 0
+    with _closing(pa.ipc.new_file(sink, reader.schema)) as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+            count += batch.num_rows
+    return count
+
+
+@contextlib.contextmanager
+def _closing(writer: Any) -> Iterator[Any]:
+    """Close a writer, which writes the end of its file, unless there was an error: then that is what is reported."""
+    try:
+        yield writer
+    except BaseException:
+        with contextlib.suppress(Exception):
+            writer.close()
+        raise
+    writer.close()
+
+
+def _groups(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """Yield batches as tables of about the size of a group of rows."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in reader:
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+class _Sink(io.RawIOBase):
+    """A file that pyarrow writes to. To close it does nothing: the caller syncs the file, then closes it."""
+
+    def __init__(self, file: WritableFile) -> None:
+        self._file = file
+        self._position = 0
+
+    def write(self, content: Any) -> int:
+        view = memoryview(content).cast("B")
+        self._file.write(self._position, view)
+        self._position += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        return self._position
+
+    def writable(self) -> bool:
+        return True
