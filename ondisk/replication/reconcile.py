@@ -381,7 +381,7 @@ class _Steps:
             replica.differ(transaction, [Difference(seq, LOST, "the source has lost it") for seq in lost])
             if uuid is not None:
                 transaction.identify_as(uuid, seq=self._last)
-                # Tokens of the replica's own replicas name it, also if no datum that it made had to be fetched.
+                # Tokens of the replica's own replicas name it, also if nothing that it numbered had to be fetched.
                 replica.note_sessions(transaction, [(self._last, self._session)])
             after = self._now._replace(comparison=None, replica=uuid or self._now.replica)
             replica.follow(transaction, after)

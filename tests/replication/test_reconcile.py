@@ -369,6 +369,20 @@ def test_counters_are_lowered_beside_a_reader(lower, path):
     delete_everywhere(lower, path)
 
 
+def test_a_replica_of_a_replica_reconciles_once_though_the_replica_had_to_fetch_nothing(source, path, tmp_path, create):
+    last = tmp_path / "last"
+    source.append([datum(1, 1), datum(2, 1)])
+    pull(path, source.path)
+    pull(last, path)
+    other = create("other", fields={"a": "integer"}, unique=["reftime", "a"], replace="yes")
+    other.append([datum(1, 1), datum(2, 1)])
+    assert mend(path, other.path).mode == mend(last, path).mode == "foreign"
+    other.append([datum(3, 1)])
+    pull(path, other.path)
+    pull(last, path)
+    assert numbered(last) == numbered(other.path)
+
+
 def test_a_replica_of_the_replica_notices(source, path, tmp_path):
     last = tmp_path / "last"
     source.append(datum(day, a) for day in (3, 2, 1) for a in range(5))
