@@ -58,7 +58,7 @@ def bring(dataset, name, state):
 
 
 def load(spark, dataset, **options):
-    return spark.read.format("ondisk").options(columns="reftime,station", **options).load(str(dataset.path))
+    return spark.read.format("ondisk").options(**{"columns": "reftime,station", **options}).load(str(dataset.path))
 
 
 def rows(found):
@@ -113,7 +113,7 @@ def test_another_value_of_the_option_is_an_error(spark, dataset):
 
 @pytest.mark.parametrize("state", AWAY)
 def test_a_stream_does_not_pass_data_of_a_folder_that_is_away(dataset, state):
-    query = Query(dataset, data="true", maxDataPerTrigger="3")
+    query = Query(dataset, maxDataPerTrigger="3")
     assert query.batch()
     take(dataset, "old", state)
     with pytest.raises(SegmentMissing, match=f"old {AWAY[state]}"):
@@ -124,19 +124,19 @@ def test_a_stream_does_not_pass_data_of_a_folder_that_is_away(dataset, state):
 
 
 def test_a_stream_goes_on_without_a_folder_whose_data_it_has_passed(dataset):
-    query = Query(dataset, data="true")
+    query = Query(dataset)
     query.drain()
     take(dataset, "old", "offline")
     dataset.append([Datum(T, {"station": 7}, {"n": "late"})])
     query.drain()
     assert len(query.given) == len({*query.given}) == 2 * DAYS + 1
     with pytest.raises(SegmentMissing, match="is offline"):
-        Query(dataset, data="true").drain()  # a new one needs them
+        Query(dataset).drain()  # a new one needs them
 
 
 def test_a_stream_of_the_archives_that_are_available_passes_the_others(dataset):
     take(dataset, "old", "offline")
-    query = Query(dataset, data="true", archives="available")
+    query = Query(dataset, archives="available")
     with pytest.warns(ArchiveOffline):
         query.drain()
     assert len(query.given) == 2 * DAYS - 4
