@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ondisk.config import DatasetConfig
@@ -29,13 +30,14 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Format, find, is_dir, of_extension
-from ondisk.index import Index, Segment, segment_rows, tide
+from ondisk.index import Index, Segment, Snapshot, segment_rows, tide
 from ondisk.index.connection import NEXT, Connection, connect_to_read, state_of
 from ondisk.index.index import has_long_log
 from ondisk.index.swap import has_other_names
 from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
 from ondisk.segments.facts import Committed
-from ondisk.segments.generations import generations_of, leave, left_behind, recover
+from ondisk.segments.generations import generations_of, hidden, is_committed, leave, left_behind, recover
+from ondisk.segments.places import twins
 
 if TYPE_CHECKING:
     from ondisk.index.transaction import Transaction
@@ -339,6 +341,8 @@ class Access:
     def leave_moved(self, transaction: Transaction) -> int:
         """Take their names away from segments that were moved, and forget them with the commit of the transaction.
 
+        Not if the data were moved back since, also by hand: then the file with this name may be all that has them.
+
         Returns:
             How many they are.
         """
@@ -346,15 +350,30 @@ class Access:
 
         with self.current().index.snapshot() as snapshot:
             left = segment_rows.moved(snapshot)
-            known = {name for _, name, *_ in left if snapshot.segment_named(name) is not None}
+            elsewhere = {name for _, name, *_ in left if self._is_elsewhere(snapshot, name)}
         for generation, name, format, size, facts in left:
-            if name in known:  # it was moved back: then the file with this name may be a link to the same bytes
+            if name not in elsewhere:
                 continue
             committed = Committed(size, facts, self.format(format).mutable)
             (leave_folder if is_dir(format) else leave)(self.directory, name, generation, committed)
             self.clean_up_later(name)
         transaction.forget_moved(generation for generation, *_ in left)
         return len(left)
+
+    def _is_elsewhere(self, snapshot: Snapshot, name: str) -> bool:
+        """Return whether the index has a segment of this name in other folders only, and one of the files is there."""
+        from ondisk.segments.dir import agrees
+
+        if snapshot.segment_named(name) is not None:
+            return False
+        for segment in map(snapshot.segment_named, twins(self.directory, name)):
+            if segment is not None:
+                is_there = partial(agrees if is_dir(segment.format) else is_committed, self.directory)
+                if any(
+                    is_there(each, self.committed(segment)) for each in (hidden(segment.name, segment.id), segment.name)
+                ):
+                    return True
+        return False
 
     def shrink_index(self) -> None:
         """Give back the space of rows that were removed from the index.

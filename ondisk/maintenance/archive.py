@@ -57,6 +57,7 @@ def archive(access: Access, names: Iterable[str]) -> list[Done]:
         before = _known_before(access)
         for name in names:
             done.append(archived(access, name, before.get(name)))
+        _forget_moved(access)
     return done
 
 
@@ -87,6 +88,7 @@ def unarchive(access: Access, names: Iterable[str]) -> list[Done]:
         for name in map(_archived_name, names):
             _check_returns(access, name)
             done.append(_moved(access, name, inner_of(name), "unarchive", before.get(name)))
+        _forget_moved(access)
     return done
 
 
@@ -296,6 +298,13 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
         transaction.commit()
     is_freed = size is not None and not is_linked and kind.is_one_file and transaction.unread
     return Done(name, diagnosis.state, diagnosis.reasons, verb, size.st_size if size is not None and is_freed else 0)
+
+
+def _forget_moved(access: Access) -> None:
+    """Forget the old names of moved segments at once: somebody may use them again."""
+    with access.transaction("archive") as transaction:
+        if access.leave_moved(transaction):
+            transaction.commit()
 
 
 def _note(access: Access, transaction: Transaction, place: str) -> None:

@@ -12,7 +12,6 @@ from functools import partial
 from typing import NamedTuple
 
 from ondisk.dataset.access import Access
-from ondisk.datum import INTEGER_MAX
 from ondisk.errors import StorageError
 from ondisk.formats import is_dir
 from ondisk.index import Segment, segment_rows
@@ -107,11 +106,11 @@ def _is_gone(access: Access, segment: Segment) -> bool:
     directory = access.directory
     if directory.stat(hidden(segment.name, segment.id)) is not None:
         return False
-    found = directory.stat(segment.name)
-    if found is None or is_dir(segment.format) or found.st_ino & INTEGER_MAX == segment.facts.inode:
+    found, committed = directory.stat(segment.name), access.committed(segment)
+    if found is None or is_dir(segment.format) or committed.may_be(found):
         return found is None
     with contextlib.suppress(FileNotFoundError, StorageError):
-        return access.committed(segment).seen_in(directory.open_to_read(segment.name), found) is Seen.OTHER
+        return committed.seen_in(directory.open_to_read(segment.name), found) is Seen.OTHER
     return False
 
 

@@ -482,7 +482,8 @@ def hide(directory: Directory, name: str, generation: int, committed: Committed)
 
 def leave_folder(directory: Directory, name: str, generation: int, committed: Committed) -> None:
     """Do as `ondisk.segments.generations.leave` with a directory."""
-    if agrees(directory, name, committed):
+    found = directory.stat(f"{name}/{SEQUENCE}")
+    if found is not None and committed.may_be(found) and agrees(directory, name, committed):
         mark_moved(directory, name, generation)
         directory.rename(name, hidden(name, generation))
 

@@ -9,10 +9,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from kit.crashes import killed_in
 from worlds import content, lose_index, rot, sql
 
 import ondisk
 from ondisk import Datum
+from ondisk.dataset.access import Access
 from ondisk.errors import SegmentMissing
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import State
@@ -254,6 +256,21 @@ def test_a_moved_segment_is_found_beside_another_file_that_has_its_name_now(data
         assert [each.metadata["n"] for each in again.query("reftime: =2026-11-20")][:6] == [*range(6)]
 
 
+def test_a_segment_that_is_put_back_by_hand_after_it_was_moved_is_no_leftover_of_the_move(dataset, tmp_path):
+    """A move was killed before it took the old name away; then somebody moves the file back."""
+    before, name = seqs(dataset.path), name_of(dataset)
+    dataset.close()
+    for verb, places in (("unarchive", (name, f"{LAST}/{name}")), ("archive", (f"{LAST}/{name}", name))):
+        with ondisk.open(dataset.path) as again, killed_in(Access, "leave_moved"):
+            getattr(again, verb)(name)
+        (dataset.path / places[0]).rename(dataset.path / places[1])
+        assert maintain(dataset.path).lost == 0
+        assert seqs(dataset.path) == before
+        check_whole(dataset.path)
+        with ondisk.open(dataset.path) as again:
+            getattr(again, verb)(name)
+
+
 # Copied
 
 
@@ -440,6 +457,9 @@ def test_data_with_the_bytes_of_archived_data_and_other_metadata_are_no_second_c
     check_whole(dataset.path, [*EVERYTHING, 100])
 
 
+@pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="without unique, equal data of other files are not paired"
+)
 def test_an_older_copy_in_another_order_of_a_segment_that_was_archived_since_counts_once(tmp_path):
     config = {"format": "jsonl", "step": "daily", "fields": {"n": "integer"}}
     with ondisk.create(tmp_path / "dataset", config) as dataset:
