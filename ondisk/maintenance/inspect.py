@@ -309,7 +309,8 @@ def _diagnosed(
             return replace(found, state=State.UNALIGNED, reasons=("the other copy of its data is gone",), freed=0)
         if not at.removes_copies:
             return replace(found, state=State.OK, reasons=(*found.reasons, _COPIES), freed=0)
-    if found.state & _SHRINKING and place_of(name) not in at.limits.places:
+    is_wanted = at.removes_copies and known.segment.copies is not Copies.NONE
+    if found.state & _SHRINKING and place_of(name) not in at.limits.places and not is_wanted:
         return replace(found, state=found.state & ~_SHRINKING, reasons=(*found.reasons, _NOT_MAINTAINED), freed=0)
     if found.state & _SHRINKING and not found.state & _UNSURE:
         if (twin := missing_twin(access, name)) is not None:
