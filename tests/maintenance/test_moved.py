@@ -330,19 +330,15 @@ def test_a_second_copy_takes_the_data_over_with_their_numbers_when_the_other_one
 @pytest.mark.parametrize("accident", ["gone", "damaged", "changed copy"])
 def test_a_second_copy_is_compared_again_before_it_is_removed(copied, accident):
     source, target = (copied.path / place / name_of(copied, 1) for place in ("", LAST))
-    content = of_file(source).read_bytes()
+    before, whole = content(copied), of_file(source).read_bytes()
     if accident == "gone":
         remove(source)
-    elif accident == "damaged":
-        rot(of_file(source), content[:-8] + bytes(len(content[-8:])))
     else:
-        rot(of_file(target), content[:-8] + bytes(len(content[-8:])))
-    with suppress(ondisk.OndiskError):
-        copied.repack(second_copies=True)
-    if accident != "changed copy":
-        assert of_file(target).read_bytes() == content
-    else:
-        assert of_file(source).read_bytes() == content
+        rot(of_file(source if accident == "damaged" else target), whole[:-8] + bytes(len(whole[-8:])))
+    copied.repack(second_copies=True)
+    found = [*map(repr, content(copied, damaged="skip"))]
+    assert {*map(repr, before)} <= {*found}
+    assert len(found) == len(before) or not copied.config.unique
 
 
 def test_a_copy_of_a_segment_whose_file_is_damaged_now_is_read(dataset):
