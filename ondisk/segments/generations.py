@@ -363,7 +363,7 @@ def recover(
 def discard_marks(directory: Directory, name: str, generations: Iterable[int]) -> None:
     """Remove the marks of moved generations that are gone."""
     for alias in (hidden(name, generation) for generation in generations):
-        if directory.stat(alias) is None:
+        if directory.stat(alias + MOVED) is not None and directory.stat(alias) is None:
             directory.discard(alias + MOVED)
 
 
