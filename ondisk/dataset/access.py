@@ -173,8 +173,12 @@ class Access:
         from ondisk.index.transaction import Transaction  # here, as readers do not need it
 
         def begin() -> Transaction:
+            was_killed = self._lock.was_killed
             index = self._current_to_write()
-            return stack.enter_context(Transaction(index, lazy=lazy, tide=self._tide))
+            transaction = stack.enter_context(Transaction(index, lazy=lazy, tide=self._tide))
+            if was_killed:  # perhaps in a move
+                self.leave_moved(transaction)
+            return transaction
 
         with contextlib.suppress(IndexExchanged):
             return begin()

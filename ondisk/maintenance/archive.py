@@ -8,7 +8,7 @@ the old file its name.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
 from ondisk.dataset.access import Access
@@ -136,7 +136,7 @@ def rename(access: Access, name: str, new: str) -> Done:
         directory.rename(old.rstrip("/"), to.rstrip("/"))
         transaction.on_rollback(lambda: directory.rename(to.rstrip("/"), old.rstrip("/")))
         transaction.rename((each, to + inner_of(each)) for each in names)
-        transaction.after_commit(partial(take_identity, access, old, to))
+        transaction.after_commit(partial(take_identities, access, {old: to}))
         transaction.commit()
     return done
 
@@ -155,12 +155,14 @@ def would_rename(access: Access, name: str, new: str) -> Done:
     return Done(old.rstrip("/"), State.OK, (f"to {to.rstrip('/')}",), "rename")
 
 
-def take_identity(access: Access, old: str, new: str) -> None:
-    """Give a folder of the archive that was renamed the identity of the old one on the dataset's disk."""
-    found = places.place(access.directory, old).identity
-    if found is not None:
-        places.write(access.directory, new, found, only_outside=True)
-    places.forget(access.directory, old)
+def take_identities(access: Access, renamed: Mapping[str, str]) -> None:
+    """Give folders of the archive that were renamed, old name → new one, their identities on the dataset's disk."""
+    found = {new: places.place(access.directory, old).identity for old, new in renamed.items()}
+    for new, identity in found.items():
+        if identity is not None:
+            places.write(access.directory, new, identity, only_outside=True)
+    for old in renamed.keys() - found.keys():
+        places.forget(access.directory, old)
 
 
 def set_offline(access: Access, name: str) -> Done:

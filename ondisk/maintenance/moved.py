@@ -15,7 +15,7 @@ from ondisk.dataset.access import Access
 from ondisk.errors import StorageError
 from ondisk.formats import is_dir
 from ondisk.index import Copies, Segment, segment_rows
-from ondisk.maintenance.archive import take_identity
+from ondisk.maintenance.archive import take_identities
 from ondisk.maintenance.inspect import found_segments
 from ondisk.maintenance.states import Done, State
 from ondisk.segments import places
@@ -37,16 +37,18 @@ class Moved(NamedTuple):
 def recognised(access: Access) -> Iterator[Done]:
     """Give the segments that people have moved their new names in the index.
 
-    Durability: one commit for each folder of the archive that was renamed, and one for all single segments.
+    Durability: one commit for all folders of the archive that were renamed, and one for all single segments.
     Locks: the writers' lock, if something was moved.
     """
-    for old, new in renamed_places(access):
+    renamed = dict(renamed_places(access))
+    if renamed:
         with access.transaction("fix") as transaction:
             with access.current().index.snapshot() as snapshot:
-                names = [each.name for each in segment_rows.in_place(snapshot, old)]
-            transaction.rename((name, new + name.removeprefix(old)) for name in names)
-            transaction.after_commit(partial(take_identity, access, old, new))
+                names = {each.name: old for old in renamed for each in segment_rows.in_place(snapshot, old)}
+            transaction.rename([(name, renamed[old] + name.removeprefix(old)) for name, old in names.items()])
+            transaction.after_commit(partial(take_identities, access, renamed))
             transaction.commit()
+    for old, new in renamed.items():
         yield Done(old.removesuffix("/"), State.MISSING, (f"it was renamed to {new.removesuffix('/')}",), _FOLLOW)
     found = [*moved_segments(access)]
     if found:

@@ -12,12 +12,13 @@ Places are named as in the names of segments: `.archive/NAME/`. The caller must 
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ondisk.errors import InvalidInput, StorageError
-from ondisk.filesystem import Directory
+from ondisk.filesystem import Directory, is_denied
 from ondisk.step import ARCHIVE, Interval, inner_of, place_of
 
 PLACE = ".place"
@@ -88,7 +89,11 @@ def places(directory: Directory) -> dict[str, Place]:
 
 def place(directory: Directory, name: str) -> Place:
     """Return a place by its name, whether there is such a folder or not."""
-    inner, outer = _read(directory, f"{name}{PLACE}"), _read(directory, f"{name.removesuffix('/')}{PLACE}")
+    outer = _read(directory, f"{name.removesuffix('/')}{PLACE}")  # first: a move writes it last
+    try:
+        inner = _read(directory, f"{name}{PLACE}")
+    except StorageError as error:
+        return Place(name, outer, error.message, is_ours=False)
     known = outer or inner
     if outer is not None and outer.is_offline:
         return Place(name, outer, "it is offline", inner is not None)
@@ -115,8 +120,12 @@ def _renamed(directory: Directory, name: str, id_: str) -> str | None:
 
 def inner_ids(directory: Directory, names: Iterable[str]) -> dict[str, str]:
     """Return the ids in the folders of places, whatever the dataset's disk says about them: name → id."""
-    found = {name: _read(directory, f"{name}{PLACE}") for name in names}
-    return {name: each.id for name, each in found.items() if each is not None}
+    found = {}
+    for name in names:
+        with contextlib.suppress(StorageError):
+            if (each := _read(directory, f"{name}{PLACE}")) is not None:
+                found[name] = each.id
+    return found
 
 
 def elsewhere(directory: Directory, segment: str) -> Iterator[str]:
@@ -196,11 +205,19 @@ def forget(directory: Directory, name: str) -> None:
 
 
 def _read(directory: Directory, name: str) -> Identity | None:
-    """Return what a file says; None if it does not exist, or nobody wrote that."""
+    """Return what a file says; None if it does not exist, or nobody wrote that.
+
+    Raises:
+        StorageError: this user may not read it.
+    """
     try:
         read = json.loads(directory.read(name, _LONGEST))
         found = Identity(**read)
-    except (FileNotFoundError, NotADirectoryError, InvalidInput, StorageError, ValueError, TypeError):
+    except StorageError as error:
+        if is_denied(error):
+            raise
+        return None
+    except (FileNotFoundError, NotADirectoryError, InvalidInput, ValueError, TypeError):
         return None
     kinds = (str, int, int, int, int, bool)
     return found if all(type(each) is kind for each, kind in zip(found, kinds, strict=True)) else None

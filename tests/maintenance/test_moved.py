@@ -190,6 +190,22 @@ def test_a_folder_of_the_archive_that_is_renamed_is_read_at_once_and_followed(da
     check_whole(dataset.path)
 
 
+@pytest.mark.parametrize("is_chain", [False, True])
+def test_folders_of_the_archive_that_change_places_are_followed(dataset, is_chain):
+    dataset.rename_archive("last", "2025")
+    dataset.append(data(dataset, [7]))
+    dataset.archive(name_of(dataset))  # a segment of this name is in both
+    before, archive = seqs(dataset.path), dataset.path / ".archive"
+    dataset.close()
+    (archive / "2025").rename(archive / "2024")
+    (archive / "last").rename(archive / "2025")
+    if not is_chain:
+        (archive / "2024").rename(archive / "last")
+    assert fix(dataset.path).lost == 0
+    assert seqs(dataset.path) == before
+    check_whole(dataset.path, sorted([*EVERYTHING, 7]), clean=False)
+
+
 def test_maintenance_while_a_folder_of_the_archive_is_moved_slowly_loses_nothing(dataset):
     old, new = dataset.path / LAST, dataset.path / ".archive/2025"
     dataset.close()
