@@ -13,6 +13,7 @@ from functools import partial
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.away import away_in, missing
+from ondisk.datum import INTEGER_MAX
 from ondisk.errors import (
     AlreadyExists,
     InvalidInput,
@@ -24,6 +25,8 @@ from ondisk.errors import (
     counted,
     shown,
 )
+from ondisk.filesystem import Directory
+from ondisk.formats import is_dir
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
@@ -33,6 +36,7 @@ from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 from ondisk.segments import places
+from ondisk.segments.dir import SEQUENCE
 from ondisk.segments.facts import changed
 from ondisk.segments.places import Identity
 from ondisk.step import ARCHIVE, LAST, inner_of, place_of
@@ -284,12 +288,15 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
         _check_there(access, name, target)
         diagnosis, segment = _movable(access, name, before)
         _check_whole(access, target)
-        kind, committed = kind_of(access.format(segment.format)), access.committed(segment)
-        size = directory.stat(name)
+        format = access.format(segment.format)
+        kind = kind_of(format)
+        kind.complete(directory, segment, format)
+        size, left = directory.stat(name), _as_it_is(directory, segment)
+        committed = access.committed(left)
         # Before the new file gets its name: that is what shows the next opening that this is left to do.
         transaction.after_commit(lambda: kind.leave(directory, segment.name, segment.id, committed))
         access.clean_up_later(name)
-        transaction.note_moved(segment)
+        transaction.note_moved(left)
         if target_place := place_of(target):
             places.begin(directory, target_place)
         is_linked = kind.move(access, transaction, segment, target)
@@ -300,6 +307,14 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
         transaction.commit()
     is_freed = size is not None and not is_linked and kind.is_one_file and transaction.unread
     return Done(name, diagnosis.state, diagnosis.reasons, verb, size.st_size if size is not None and is_freed else 0)
+
+
+def _as_it_is(directory: Directory, segment: Segment) -> Segment:
+    """Return a segment with the inode that its file has now: a copy of the dataset has others than were recorded."""
+    found = directory.stat(f"{segment.name}/{SEQUENCE}" if is_dir(segment.format) else segment.name)
+    if found is None:
+        return segment
+    return segment._replace(facts=segment.facts._replace(inode=found.st_ino & INTEGER_MAX))
 
 
 def _forget_moved(access: Access) -> None:
