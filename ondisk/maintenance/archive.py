@@ -36,7 +36,7 @@ from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 from ondisk.segments import places
-from ondisk.segments.dir import SEQUENCE
+from ondisk.segments.dir import recorded_stat
 from ondisk.segments.facts import changed
 from ondisk.segments.places import Identity
 from ondisk.step import ARCHIVE, LAST, inner_of, place_of
@@ -139,7 +139,7 @@ def rename(access: Access, name: str, new: str) -> Done:
         _note(access, transaction, old)
         directory.rename(old.rstrip("/"), to.rstrip("/"))
         transaction.on_rollback(lambda: directory.rename(to.rstrip("/"), old.rstrip("/")))
-        transaction.rename((each, to + inner_of(each)) for each in names)
+        transaction.set_names((each, to + inner_of(each)) for each in names)
         transaction.after_commit(partial(take_identities, access, {old: to}))
         transaction.commit()
     return done
@@ -311,7 +311,7 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
 
 def _as_it_is(directory: Directory, segment: Segment) -> Segment:
     """Return a segment with the inode that its file has now: a copy of the dataset has others than were recorded."""
-    found = directory.stat(f"{segment.name}/{SEQUENCE}" if is_dir(segment.format) else segment.name)
+    found = recorded_stat(directory, segment.name, is_dir=is_dir(segment.format))
     if found is None:
         return segment
     return segment._replace(facts=segment.facts._replace(inode=found.st_ino & INTEGER_MAX))

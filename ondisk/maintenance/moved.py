@@ -45,7 +45,7 @@ def recognised(access: Access) -> Iterator[Done]:
         with access.transaction("fix") as transaction:
             with access.current().index.snapshot() as snapshot:
                 names = {each.name: old for old in renamed for each in segment_rows.in_place(snapshot, old)}
-            transaction.rename([(name, renamed[old] + name.removeprefix(old)) for name, old in names.items()])
+            transaction.set_names([(name, renamed[old] + name.removeprefix(old)) for name, old in names.items()])
             transaction.after_commit(partial(take_identities, access, renamed))
             transaction.commit()
     for old, new in renamed.items():
