@@ -110,13 +110,13 @@ def moved_segments(access: Access) -> list[Moved]:
 
 def _is_gone(access: Access, segment: Segment) -> bool:
     """Return whether nothing is at the names of a segment, or a file that cannot be it: with another inode and tail."""
-    directory = access.directory
-    if directory.stat(hidden(segment.name, segment.id)) is not None:
-        return False
-    found, committed = directory.stat(segment.name), access.committed(segment)
-    if found is None or is_dir(segment.format) or committed.may_be(found):
-        return found is None
+    directory, committed = access.directory, access.committed(segment)
     with contextlib.suppress(FileNotFoundError, StorageError):
+        if directory.stat(hidden(segment.name, segment.id)) is not None:
+            return False
+        found = directory.stat(segment.name)
+        if found is None or is_dir(segment.format) or committed.may_be(found):
+            return found is None
         return committed.seen_in(directory.open_to_read(segment.name), found) is Seen.OTHER
     return False
 
