@@ -166,9 +166,7 @@ TESTED_ELSEWHERE = {
     "cli/streams.py": "cli/test_append.py",
     "cli/unarchive.py": "cli/test_archive.py",  # the way there and back
     "dataset/access.py": "dataset/test_append.py",  # lost indices, the sentinel, failed syncs
-    "dataset/archive_record.py": "dataset/test_known_archives.py",
-    "dataset/archived.py": "maintenance/test_archive.py",  # what is appended again is a duplicate
-    "dataset/archives.py": "maintenance/test_archive.py",  # what is archived is queried as before
+    "dataset/away.py": "maintenance/test_archive.py",
     "dataset/batch_writer.py": "dataset/test_append.py",
     "dataset/destinations.py": "dataset/test_sequence.py",
     "dataset/input_file.py": "dataset/test_append.py",
@@ -176,7 +174,6 @@ TESTED_ELSEWHERE = {
     "dataset/merged_paths.py": "dataset/test_merged.py",
     "dataset/merged_streams.py": "dataset/test_merged.py",
     "dataset/output_file.py": "tables/test_arrow_write.py",
-    "dataset/overlap.py": "maintenance/test_archive.py",  # no kill lets a query return a datum twice
     "dataset/queryable.py": "dataset/test_query.py",
     "dataset/segment_bytes.py": "server/test_stored.py",
     "dataset/summaries.py": "maintenance/test_archive.py",  # archives that are offline
@@ -210,8 +207,8 @@ TESTED_ELSEWHERE = {
     "maintenance/renew.py": "dataset/test_encryption.py",
     "index/take_over.py": "maintenance/test_old_archives.py",
     "maintenance/rewrite.py": "maintenance/test_repack.py",
+    "maintenance/second_copy.py": "maintenance/test_moved.py",
     "maintenance/segment_kind.py": "maintenance/test_matrix.py",
-    "maintenance/single_copies.py": "maintenance/test_second_copy.py",
     "maintenance/states.py": "maintenance/test_diagnosis.py",
     "maintenance/tally.py": "maintenance/test_matrix.py",
     "replication/__init__.py": "replication/test_replica.py",
@@ -230,6 +227,7 @@ TESTED_ELSEWHERE = {
     "server/answers.py": "server/test_app.py",
     "server/asked.py": "server/test_app.py",
     "server/limits.py": "server/test_docs.py",
+    "segments/places.py": "maintenance/test_archive.py",
     "segments/concat_reader.py": "segments/test_concat.py",
     "segments/dir_reader.py": "segments/test_dir.py",
     "segments/dir_writer.py": "segments/test_dir.py",

@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ondisk.config import DatasetConfig
@@ -30,17 +31,16 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Format, find, is_dir, of_extension
-from ondisk.index import Index, Segment, segment_rows, tide
+from ondisk.index import Index, Segment, Snapshot, segment_rows, tide
 from ondisk.index.connection import NEXT, Connection, connect_to_read, state_of
 from ondisk.index.index import has_long_log
 from ondisk.index.swap import has_other_names
 from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
 from ondisk.segments.facts import Committed
-from ondisk.segments.generations import generations_of, hidden, leave, left_behind, recover
-from ondisk.step import inner_of
+from ondisk.segments.generations import generations_of, hidden, is_committed, leave, left_behind, recover
+from ondisk.segments.places import twins
 
 if TYPE_CHECKING:
-    from ondisk.index import Snapshot
     from ondisk.index.transaction import Transaction
 
 _BY_USERS = ("append", "delete", "ack")
@@ -174,8 +174,12 @@ class Access:
         from ondisk.index.transaction import Transaction  # here, as readers do not need it
 
         def begin() -> Transaction:
+            was_killed = self._lock.was_killed
             index = self._current_to_write()
-            return stack.enter_context(Transaction(index, lazy=lazy, tide=self._tide))
+            transaction = stack.enter_context(Transaction(index, lazy=lazy, tide=self._tide))
+            if was_killed:  # perhaps in a move
+                self.leave_moved(transaction)
+            return transaction
 
         with contextlib.suppress(IndexExchanged):
             return begin()
@@ -346,8 +350,7 @@ class Access:
     def leave_moved(self, transaction: Transaction) -> int:
         """Take their names away from segments that were moved, and forget them with the commit of the transaction.
 
-        If the file in the other folder is gone, somebody has moved it back by hand, or its disk is away: the one with
-        the old name stays.
+        Not if the data were moved back since, also by hand: then the file with this name may be all that has them.
 
         Returns:
             How many they are.
@@ -356,9 +359,9 @@ class Access:
 
         with self.current().index.snapshot() as snapshot:
             left = segment_rows.moved(snapshot)
-            stay = {name for _, name, *_ in left if self._is_back(snapshot, name)}
+            elsewhere = {name for _, name, *_ in left if self._is_elsewhere(snapshot, name)}
         for generation, name, format, size, facts in left:
-            if name in stay:
+            if name not in elsewhere:
                 continue
             committed = Committed(size, facts, self.format(format).mutable)
             (leave_folder if is_dir(format) else leave)(self.directory, name, generation, committed)
@@ -366,15 +369,20 @@ class Access:
         transaction.forget_moved(generation for generation, *_ in left)
         return len(left)
 
-    def _is_back(self, snapshot: Snapshot, name: str) -> bool:
-        """Return whether a segment that was moved has its old name again, or a file that may be all that is left."""
-        inner, places = inner_of(name), {"", *segment_rows.places(snapshot)}
-        known = {place + inner: snapshot.segment_named(place + inner) for place in places}
-        others = [each for each in known.values() if each is not None]
-        return known.get(name) is not None or any(
-            all(self.directory.stat(each) is None for each in (other.name, hidden(other.name, other.id)))
-            for other in others
-        )
+    def _is_elsewhere(self, snapshot: Snapshot, name: str) -> bool:
+        """Return whether the index has a segment of this name in other folders only, and one of the files is there."""
+        from ondisk.segments.dir import agrees
+
+        if snapshot.segment_named(name) is not None:
+            return False
+        for segment in map(snapshot.segment_named, twins(self.directory, name)):
+            if segment is not None:
+                is_there = partial(agrees if is_dir(segment.format) else is_committed, self.directory)
+                if any(
+                    is_there(each, self.committed(segment)) for each in (hidden(segment.name, segment.id), segment.name)
+                ):
+                    return True
+        return False
 
     def shrink_index(self) -> None:
         """Give back the space of rows that were removed from the index.

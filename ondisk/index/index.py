@@ -503,11 +503,7 @@ def _look_up_of(columns: Columns, names: tuple[str, ...]) -> _LookUp | None:
     # The names in place of the values: they come back in the order in which the values must be bound.
     where = condition(And(tuple(Compare(name, "=", name) for name in names)), columns)
     converters = [(name, converter(columns.kinds.get(name, FieldType.TIMESTAMP))) for name in map(str, where.values)]
-    # An archive that people renamed may have the datum, too: only that which repack fills is searched for duplicates.
-    archived = "SELECT 1 FROM archive WHERE name NOT IN ('', 'last')"
-    if "reftime" in columns.unique_names:
-        archived += ' AND datum.reftime >= archive."begin" AND datum.reftime < archive."end"'
-    return f"SELECT {columns.row} FROM datum WHERE {where.sql} AND NOT EXISTS ({archived})", converters
+    return f"SELECT {columns.row} FROM datum WHERE {where.sql}", converters
 
 
 def _create_statements(config: DatasetConfig) -> Iterator[str]:

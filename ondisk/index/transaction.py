@@ -397,9 +397,10 @@ class Transaction(AtomicChange):
         """Forget moved generations whose files have lost their names."""
         self._execute_many("DELETE FROM moved WHERE generation = ?", ((each,) for each in generations))
 
-    def rename(self, names: Iterable[tuple[str, str]]) -> None:
-        """Give segments whose files have other names now, those names: old and new ones."""
-        self._execute_many("UPDATE segment SET name = ? WHERE name = ?", ((new, old) for old, new in names))
+    def set_names(self, names: Iterable[tuple[str, str]]) -> None:
+        """Give segments whose files have other names now, those names: old and new ones. They may change places."""
+        self._execute_many("UPDATE segment SET name = '/' || ? WHERE name = ?", ((new, old) for old, new in names))
+        self._execute("UPDATE segment SET name = substr(name, 2) WHERE name GLOB '/*'")
 
     def deleted_from(self) -> list[Segment]:
         """Return the segments from which this transaction has counted data as deleted."""

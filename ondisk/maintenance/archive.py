@@ -13,6 +13,7 @@ from functools import partial
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.away import away_in, missing
+from ondisk.datum import INTEGER_MAX
 from ondisk.errors import (
     AlreadyExists,
     InvalidInput,
@@ -24,6 +25,8 @@ from ondisk.errors import (
     counted,
     shown,
 )
+from ondisk.filesystem import Directory
+from ondisk.formats import is_dir
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.index import Segment, segment_rows
 from ondisk.maintenance.diagnosis import Known
@@ -33,6 +36,7 @@ from ondisk.maintenance.known import all_known
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
 from ondisk.segments import places
+from ondisk.segments.dir import recorded_stat
 from ondisk.segments.facts import changed
 from ondisk.segments.places import Identity
 from ondisk.step import ARCHIVE, LAST, inner_of, place_of
@@ -58,6 +62,7 @@ def archive(access: Access, names: Iterable[str]) -> list[Done]:
         before = _known_before(access)
         for name in names:
             done.append(archived(access, name, before.get(name)))
+        _forget_moved(access)
     return done
 
 
@@ -89,6 +94,7 @@ def unarchive(access: Access, names: Iterable[str]) -> list[Done]:
         for name in map(_archived_name, names):
             _check_returns(access, name)
             done.append(_moved(access, name, inner_of(name), "unarchive", before.get(name)))
+        _forget_moved(access)
     return done
 
 
@@ -135,8 +141,8 @@ def rename(access: Access, name: str, new: str) -> Done:
         places.note_move(directory, old, transaction.generation, 0)
         directory.rename(old.rstrip("/"), to.rstrip("/"))
         transaction.on_rollback(lambda: directory.rename(to.rstrip("/"), old.rstrip("/")))
-        transaction.rename((each, to + inner_of(each)) for each in names)
-        transaction.after_commit(partial(places.rename, directory, old, to))
+        transaction.set_names((each, to + inner_of(each)) for each in names)
+        transaction.after_commit(partial(places.rename, directory, {old: to}))
         transaction.commit()
     return done
 
@@ -291,14 +297,17 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
         _check_there(access, name, target)
         diagnosis, segment = _movable(access, name, before)
         _check_whole(access, target)
-        kind, committed = kind_of(access.format(segment.format)), access.committed(segment)
+        format = access.format(segment.format)
+        kind = kind_of(format)
+        kind.complete(directory, segment, format)
         with access.current().index.snapshot() as snapshot:
             count, interval = segment_rows.count_of(snapshot, segment), segment_rows.interval_of(snapshot, segment)
-        size = directory.stat(name)
+        size, left = directory.stat(name), _as_it_is(directory, segment)
+        committed = access.committed(left)
         # Before the new file gets its name: that is what shows the next opening that this is left to do.
         transaction.after_commit(lambda: kind.leave(directory, segment.name, segment.id, committed))
         access.clean_up_later(name)
-        transaction.note_moved(segment)
+        transaction.note_moved(left)
         if target_place := place_of(target):
             places.begin(directory, target_place)
         is_linked = kind.move(access, transaction, segment, target)
@@ -309,6 +318,21 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
         transaction.commit()
     is_freed = size is not None and not is_linked and kind.is_one_file and transaction.unread
     return Done(name, diagnosis.state, diagnosis.reasons, verb, size.st_size if size is not None and is_freed else 0)
+
+
+def _as_it_is(directory: Directory, segment: Segment) -> Segment:
+    """Return a segment with the inode that its file has now: a copy of the dataset has others than were recorded."""
+    found = recorded_stat(directory, segment.name, is_dir=is_dir(segment.format))
+    if found is None:
+        return segment
+    return segment._replace(facts=segment.facts._replace(inode=found.st_ino & INTEGER_MAX))
+
+
+def _forget_moved(access: Access) -> None:
+    """Forget the old names of moved segments at once: somebody may use them again."""
+    with access.transaction("archive") as transaction:
+        if access.leave_moved(transaction):
+            transaction.commit()
 
 
 @contextlib.contextmanager

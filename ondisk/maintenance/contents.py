@@ -10,12 +10,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from zlib_ng.zlib_ng import crc32
+
 from ondisk.dataset.access import Access
 from ondisk.errors import IntegrityError, SegmentMissing, StorageError
 from ondisk.index import Segment
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.relaid import BlockCache
-from ondisk.segments.dir import MetadataFile, file_name
+from ondisk.segments.dir import MetadataFile, file_name, verify
 from ondisk.segments.facts import SAME_BYTES
 from ondisk.segments.generations import hidden
 
@@ -39,6 +41,7 @@ class Contents:
         self._transaction = transaction
         self._own = own
         self._readers: OrderedDict[int, _Read] = OrderedDict()
+        self._changed: dict[int, bool] = {}
 
     def are_equal(self, one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
         """Return whether the data of two rows of `datum` are equal, and both can be read."""
@@ -52,6 +55,22 @@ class Contents:
         with contextlib.suppress(IntegrityError, SegmentMissing, StorageError, FileNotFoundError):
             return self._reader(row[2])(row[3], row[4])
         return None
+
+    def is_damaged(self, row: tuple[Any, ...]) -> bool:
+        """Return whether the datum of a row of another segment cannot be read, or is in a file without its checksum.
+
+        Cost: reads the file of a concat segment, once.
+        """
+        return self.read(row) is None or self._has_changed(row[2])
+
+    def _has_changed(self, id_: int) -> bool:
+        """Return whether the bytes of a concat segment lack their checksum; each file of a dir segment has its own."""
+        if id_ not in self._changed:
+            segment = self._transaction.segment(id_)
+            self._changed[id_] = not self._access.format(segment.format).is_dir and (
+                self._access.committed(segment).is_whole_in(self._directory.open_to_read(self._place(segment))) is False
+            )
+        return self._changed[id_]
 
     def _reader(self, id_: int) -> _Read:
         if id_ in self._readers:
@@ -101,6 +120,9 @@ class Contents:
                 return None
             file = self._directory.open_to_read(f"{place}/{file_name(segment.name, number)}")
             content = file.read(0, size)
-            return (entries.get(number).beside, content) if len(content) == size == file.size() else None
+            if len(content) != size or size != file.size():
+                return None
+            verify(crc32(content), entries.checksum(number))
+            return entries.get(number).beside, content
 
         return read

@@ -78,16 +78,21 @@ class Duplicates:
             transaction.replace(row, first, None)
             return 2 if other is not None else 0
         if self._is_there(other):
-            is_later = self._is_later(segment, other)
-            if is_later and not self._are_equal(row, other):
-                transaction.replace(row, first, None)
-                return 2
-            if is_later is None and self._is_equal(row, other, is_known=False):
+            if (is_later := self._is_later(segment, other)) is not None:
+                if is_later and not self._are_equal(row, other):
+                    transaction.replace(row, first, None)
+                    return 2
+                return 0
+            if row[3] < self.explained or self._are_equal(row, other):
                 self._skip(row)
-        else:  # this is the only copy that can be read; the other was not compared, so it was not deleted either
-            transaction.take_back([other[0]])
-            transaction.insert([[value] for value in (other[0], *row[1:])])
-            self.replacing += 1
+                return 0
+            if self._contents is None or not self._contents.is_damaged(other):
+                self.different += 1
+                return 0
+        # This is the only copy that can be read; the other was not compared, so it was not deleted either.
+        transaction.take_back([other[0]])
+        transaction.insert([[value] for value in (other[0], *row[1:])])
+        self.replacing += 1
         return 0
 
     def _is_equal(self, row: tuple[Any, ...], counting: tuple[Any, ...], *, is_known: bool) -> bool:

@@ -23,7 +23,7 @@ from ondisk.dataset.position import (
 )
 from ondisk.errors import IndexCorrupt, InvalidInput, StateError, StorageError, command, counted
 from ondisk.filesystem import Directory, Entry
-from ondisk.formats import of_extension
+from ondisk.formats import is_dir, of_extension
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import Copies, Segment, Snapshot, segment_rows
@@ -34,7 +34,8 @@ from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known, known_of
 from ondisk.maintenance.second_copy import lacks_other_copy, missing_twin, unknown_twin
 from ondisk.maintenance.states import Diagnosis, State
-from ondisk.segments.dir import METADATA
+from ondisk.segments.dir import METADATA, recorded_stat
+from ondisk.segments.facts import Committed
 from ondisk.segments.places import places, unread
 from ondisk.step import Interval, place_of
 
@@ -116,6 +117,10 @@ class Inspection:
                 if not away or place_of(each.segment.name) not in away
             }
             on_disk = dict(found_segments(access.directory, access.config))
+            for _, name, format, size, facts in segment_rows.moved(snapshot):
+                there = recorded_stat(access.directory, name, is_dir=is_dir(format))
+                if name not in known and there is not None and Committed(size, facts, range(0)).may_be(there):
+                    on_disk.pop(name, None)  # the next writer takes the name from it
             for name in sorted(known.keys() | on_disk.keys(), key=step.in_order):
                 try:
                     # A folder that cannot be listed has no entries, but its segments are not missing.
@@ -302,8 +307,8 @@ def _diagnosed(
             return replace(found, state=State.UNALIGNED, reasons=("the other copy of its data is gone",), freed=0)
         if not at.removes_copies:
             return replace(found, state=State.OK, reasons=(*found.reasons, _COPIES), freed=0)
-    is_copy = at.removes_copies and known.segment.copies is Copies.ALL  # it goes, wherever it is
-    if found.state & _SHRINKING and place_of(name) not in at.limits.places and not is_copy:
+    is_wanted = at.removes_copies and known.segment.copies is not Copies.NONE
+    if found.state & _SHRINKING and place_of(name) not in at.limits.places and not is_wanted:
         return replace(found, state=found.state & ~_SHRINKING, reasons=(*found.reasons, _NOT_MAINTAINED), freed=0)
     if found.state & _SHRINKING and not found.state & _UNSURE:
         if (twin := missing_twin(access, name)) is not None:

@@ -12,17 +12,16 @@ from functools import partial
 from typing import NamedTuple
 
 from ondisk.dataset.access import Access
-from ondisk.datum import INTEGER_MAX
 from ondisk.errors import StorageError
 from ondisk.formats import is_dir
-from ondisk.index import Segment, segment_rows
+from ondisk.index import Copies, Segment, segment_rows
 from ondisk.maintenance.inspect import found_segments
 from ondisk.maintenance.states import Done, State
 from ondisk.segments import places
 from ondisk.segments.dir import seen_in
 from ondisk.segments.facts import SAME_BYTES, Seen, facts_of
 from ondisk.segments.generations import hidden
-from ondisk.step import Interval, interval_of, place_of
+from ondisk.step import Interval, in_order, interval_of, place_of
 
 _FOLLOW = "follow"
 
@@ -37,24 +36,30 @@ class Moved(NamedTuple):
 def recognised(access: Access) -> Iterator[Done]:
     """Give the segments that people have moved their new names in the index.
 
-    Durability: one commit for each folder of the archive that was renamed, and one for all single segments.
+    Durability: one commit for all folders of the archive that were renamed, and one for all single segments.
     Locks: the writers' lock, if something was moved.
     """
-    for old, new in renamed_places(access):
+    renamed = dict(renamed_places(access))
+    if renamed:
         with access.transaction("fix") as transaction:
             with access.current().index.snapshot() as snapshot:
-                names = [each.name for each in segment_rows.in_place(snapshot, old)]
-            transaction.rename((name, new + name.removeprefix(old)) for name in names)
-            transaction.after_commit(partial(places.rename, access.directory, old, new))
+                names = {each.name: old for old in renamed for each in segment_rows.in_place(snapshot, old)}
+            transaction.set_names([(name, renamed[old] + name.removeprefix(old)) for name, old in names.items()])
+            transaction.after_commit(partial(places.rename, access.directory, renamed))
             transaction.commit()
+    for old, new in renamed.items():
         yield Done(old.removesuffix("/"), State.MISSING, (f"it was renamed to {new.removesuffix('/')}",), _FOLLOW)
     found = [*moved_segments(access)]
     if found:
         with access.transaction("fix") as transaction:
             with access.current().index.snapshot() as snapshot:
-                known = {each.segment: snapshot.segment_named(each.segment.name) for each in found}
+                known = {
+                    each: snapshot.segment_named(each) for both in found for each in (both.segment.name, both.name)
+                }
                 spans = {each.segment: segment_rows.interval_of(snapshot, each.segment) for each in found}
-            for segment, name in (each for each in found if known[each.segment] == each.segment):
+            for segment, name in (each for each in found if known[each.segment.name] == each.segment):
+                if (copy := known[name]) is not None:
+                    transaction.supersede(copy)
                 transaction.move(segment, _at(access, segment, name, transaction.take_generation()), spans[segment])
             transaction.commit()
     for segment, name in found:
@@ -69,9 +74,10 @@ def renamed_places(access: Access) -> Iterator[tuple[str, str]]:
 
 
 def moved_segments(access: Access) -> list[Moved]:
-    """Return the segments whose file is at another name that no segment has, as its facts show.
+    """Return the segments whose file is at another name, as its facts show; no segment has data there.
 
-    At their own name is nothing, or another file. None for which there are several such names.
+    At their own name is nothing, or another file. Of several such names, the dataset's own or the first is taken, if a
+    checksum shows that they are copies; the others become second copies.
     """
     directory = access.directory
     with access.current().index.snapshot() as snapshot:
@@ -85,8 +91,8 @@ def moved_segments(access: Access) -> list[Moved]:
     if not gone:
         return []
     unknown: dict[Interval | None, list[str]] = {}
-    for name, _ in found_segments(directory, access.config):
-        if name not in known:
+    for name, _ in sorted(found_segments(directory, access.config), key=lambda each: in_order(each[0])):
+        if name not in known or known[name].copies is Copies.ALL:
             unknown.setdefault(interval_of(name, access.config.step), []).append(name)
     candidates = {
         each: [name for name in unknown.get(interval, ()) if _is_moved(access, each, name)]
@@ -97,20 +103,20 @@ def moved_segments(access: Access) -> list[Moved]:
     return [
         Moved(segment, names[0])
         for segment, names in candidates.items()
-        if len(names) == 1 and taken.count(names[0]) == 1
+        if names and (len(names) == 1 or segment.facts.checksum is not None) and taken.count(names[0]) == 1
     ]
 
 
 def _is_gone(access: Access, segment: Segment) -> bool:
     """Return whether nothing is at the names of a segment, or a file that cannot be it: with another inode and tail."""
-    directory = access.directory
-    if directory.stat(hidden(segment.name, segment.id)) is not None:
-        return False
-    found = directory.stat(segment.name)
-    if found is None or is_dir(segment.format) or found.st_ino & INTEGER_MAX == segment.facts.inode:
-        return found is None
+    directory, committed = access.directory, access.committed(segment)
     with contextlib.suppress(FileNotFoundError, StorageError):
-        return access.committed(segment).seen_in(directory.open_to_read(segment.name), found) is Seen.OTHER
+        if directory.stat(hidden(segment.name, segment.id)) is not None:
+            return False
+        found = directory.stat(segment.name)
+        if found is None or is_dir(segment.format) or committed.may_be(found):
+            return found is None
+        return committed.seen_in(directory.open_to_read(segment.name), found) is Seen.OTHER
     return False
 
 

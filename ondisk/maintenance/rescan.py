@@ -135,7 +135,9 @@ class Rescan:
         """Return the result, with what the segment contains that is not in the index now."""
         all_reasons = [*diagnosis.reasons, *reasons]
         if self._copied is not None:
-            all_reasons.append(f"{self._copied} has the same bytes: `ondisk repack --second-copies` removes this copy")
+            all_reasons.append(
+                f"{self._copied} has the same bytes, so `ondisk repack --second-copies` removes this copy"
+            )
         if self._moved is not None:
             all_reasons.append(f"it is now {self._moved}")
         if self._is_read_again:
@@ -635,7 +637,7 @@ class Rescan:
 
     def _note(self, found: ScanResult | Batch) -> None:
         # A trusted index with rows of the segment knows all its data: a header that counts more is of a killed append.
-        # A second copy lacks only what the other one has.
+        # A second copy, which may be the begin of a move, has none.
         if self._copied is None and (self._known is None or not self._known.count or self._access.needs_check()):
             self._missing += found.missing
         for damage in found.damage:

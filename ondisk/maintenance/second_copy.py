@@ -44,7 +44,7 @@ def copy_of(access: Access, name: str) -> str | None:
             is_read = not access.needs_check()
             is_read |= bool(access.config.unique) and _has_no_holes(access, snapshot, segment)
         with contextlib.suppress(FileNotFoundError, StorageError):
-            if _is_copy(access.directory, name, segment, is_read=is_read):
+            if _is_copy(access, name, segment, is_read=is_read):
                 return twin
     return None
 
@@ -97,14 +97,15 @@ def missing_twin(access: Access, name: str) -> str | None:
     return None
 
 
-def _is_copy(directory: Directory, name: str, segment: Segment, *, is_read: bool) -> bool:
+def _is_copy(access: Access, name: str, segment: Segment, *, is_read: bool) -> bool:
+    directory = access.directory
     if is_dir(segment.format):
         return _has_files(directory, name, segment.name, is_read=is_read)
     theirs = _place(directory, segment)
     found = directory.stat(theirs)
     if found is None or found.st_size < segment.end.size:
         return False
-    return _is_same(directory, name, theirs, is_read=is_read)
+    return _is_same(directory, name, theirs, access.committed(segment).mutable, is_read=is_read)
 
 
 def _has_no_holes(access: Access, snapshot: Snapshot, segment: Segment) -> bool:
@@ -119,8 +120,12 @@ def _place(directory: Directory, segment: Segment) -> str:
     return segment.name if directory.stat(alias) is None else alias
 
 
-def _is_same(directory: Directory, name: str, other: str, *, is_read: bool) -> bool:
-    """Return whether two files are one, or if `is_read` the second begins with the bytes of the first."""
+def _is_same(directory: Directory, name: str, other: str, mutable: range = range(0), *, is_read: bool) -> bool:
+    """Return whether two files are one, or if `is_read` the second begins with the bytes of the first.
+
+    Args:
+        mutable: positions that are rewritten in place, and are not compared.
+    """
     mine, theirs = directory.open_to_read(name), directory.open_to_read(other)
     if os.path.samestat(os.fstat(mine.fileno()), os.fstat(theirs.fileno())):
         return True
@@ -129,10 +134,16 @@ def _is_same(directory: Directory, name: str, other: str, *, is_read: bool) -> b
     at, size = 0, mine.size()
     while at < size:
         chunk = mine.read(at, _CHUNK)
-        if not chunk or chunk != theirs.read(at, len(chunk)):
+        if not chunk or _masked(chunk, at, mutable) != _masked(theirs.read(at, len(chunk)), at, mutable):
             return False
         at += len(chunk)
     return True
+
+
+def _masked(content: bytes, at: int, mutable: range) -> bytes:
+    """Return bytes at a position of a file with zeros where they are rewritten in place."""
+    begin, end = max(mutable.start, at) - at, min(mutable.stop, at + len(content)) - at
+    return content[:begin] + bytes(end - begin) + content[end:] if begin < end else content
 
 
 def _has_files(directory: Directory, name: str, other: str, *, is_read: bool) -> bool:

@@ -31,6 +31,7 @@ too coarse to show that a file was written twice.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import stat
 import struct
@@ -480,9 +481,15 @@ def hide(directory: Directory, name: str, generation: int, committed: Committed)
         quarantine.keep(directory, name, verb="repack", why=why)
 
 
+def recorded_stat(directory: Directory, name: str, *, is_dir: bool) -> os.stat_result | None:
+    """Return the stat of the file whose inode the index records of a segment; of a directory, its `.sequence`."""
+    return directory.stat(f"{name}/{SEQUENCE}" if is_dir else name)
+
+
 def leave_folder(directory: Directory, name: str, generation: int, committed: Committed) -> None:
     """Do as `ondisk.segments.generations.leave` with a directory."""
-    if agrees(directory, name, committed):
+    found = recorded_stat(directory, name, is_dir=True)
+    if found is not None and committed.may_be(found) and agrees(directory, name, committed):
         mark_moved(directory, name, generation)
         directory.rename(name, hidden(name, generation))
 

@@ -78,9 +78,13 @@ class Committed(NamedTuple):
         return (
             found.st_mtime_ns == facts.mtime != 0
             and found.st_size >= self.size
-            and facts.inode in (None, found.st_ino & INTEGER_MAX)
+            and self.may_be(found)
             and (facts.tail is None or facts.mtime % _SECOND != 0)
         )
+
+    def may_be(self, found: os.stat_result) -> bool:
+        """Return whether a file has the inode that the index has recorded, if it has."""
+        return self.facts.inode in (None, found.st_ino & INTEGER_MAX)
 
     def is_refused(self, found: os.stat_result) -> bool:
         """Return whether a fix has found none of the segment's data in the file with this stat; see `refused`."""

@@ -145,7 +145,7 @@ def link_old(directory: Directory, name: str, generation: int, committed: Commit
     with contextlib.suppress(FileExistsError):
         directory.link(name, hidden(name, generation))
     directory.sync(parent_of(name))
-    if committed is not None and not _is_committed(directory, hidden(name, generation), committed):
+    if committed is not None and not is_committed(directory, hidden(name, generation), committed):
         set_aside(directory, name, generation, verb="repack")
         directory.sync(parent_of(name))
 
@@ -160,16 +160,19 @@ def move_old(directory: Directory, name: str, generation: int, committed: Commit
     """
     set_aside(directory, name, generation, verb="repack")  # rename does nothing if both are names of one file
     directory.rename(name, hidden(name, generation))
-    if not _is_committed(directory, hidden(name, generation), committed):
+    if not is_committed(directory, hidden(name, generation), committed):
         set_aside(directory, name, generation, verb="repack")
 
 
 def leave(directory: Directory, name: str, generation: int, committed: Committed) -> None:
-    """Move a generation that is in another folder now to its hidden name, with a mark; not a file that is another one.
+    """Move a generation that is in another folder now to its hidden name, with a mark.
+
+    Not another file: a copy that somebody has put there has another inode.
 
     Durability: the mark is synced first, then the rename.
     """
-    if _is_committed(directory, name, committed):
+    found = directory.stat(name)
+    if found is not None and committed.may_be(found) and is_committed(directory, name, committed):
         mark_moved(directory, name, generation)
         set_aside(directory, name, generation, verb="archive")
         directory.rename(name, hidden(name, generation))
@@ -239,7 +242,7 @@ def waiting(directory: Directory, name: str, generation: int, committed: Committ
     found = directory.stat(name)
     if found is not None and found.st_ino == there.st_ino:
         return None
-    return there if _is_committed(directory, alias, committed) else None
+    return there if is_committed(directory, alias, committed) else None
 
 
 def stray(directory: Directory, name: str, generation: int, committed: Committed) -> str | None:
@@ -361,7 +364,7 @@ def recover(
 def discard_marks(directory: Directory, name: str, generations: Iterable[int]) -> None:
     """Remove the marks of moved generations that are gone."""
     for alias in (hidden(name, generation) for generation in generations):
-        if directory.stat(alias) is None:
+        if directory.stat(alias + MOVED) is not None and directory.stat(alias) is None:
             directory.discard(alias + MOVED)
 
 
@@ -370,7 +373,8 @@ def _is_file(directory: Directory, name: str) -> bool:
     return found is not None and stat.S_ISREG(found.st_mode)
 
 
-def _is_committed(directory: Directory, name: str, committed: Committed) -> bool:
+def is_committed(directory: Directory, name: str, committed: Committed) -> bool:
+    """Return whether a file may be the generation that the index describes."""
     with contextlib.suppress(FileNotFoundError):
         file = directory.open_to_read(name)
         return committed.seen_in(file, file.stat()) is not Seen.OTHER

@@ -12,12 +12,13 @@ Places are named as in the names of segments: `.archive/NAME/`. The caller must 
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ondisk.errors import InvalidInput, StorageError
-from ondisk.filesystem import Directory
+from ondisk.filesystem import Directory, is_denied
 from ondisk.step import ARCHIVE, Interval, inner_of, place_of
 
 PLACE = ".place"
@@ -93,7 +94,11 @@ def places(directory: Directory) -> dict[str, Place]:
 
 def place(directory: Directory, name: str) -> Place:
     """Return a place by its name, whether there is such a folder or not."""
-    inner, outer = _read(directory, f"{name}{PLACE}"), _read(directory, outside(name))
+    outer = _read(directory, outside(name))  # first: a move writes it last
+    try:
+        inner = _read(directory, f"{name}{PLACE}")
+    except StorageError as error:
+        return Place(name, outer, error.message, is_ours=False)
     known = outer or inner
     if outer is not None and outer.is_offline:
         return Place(name, outer, "it is offline", is_ours=False)
@@ -120,8 +125,12 @@ def _renamed(directory: Directory, name: str, id_: str) -> str | None:
 
 def inner_ids(directory: Directory, names: Iterable[str]) -> dict[str, str]:
     """Return the ids in the folders of places, whatever the dataset's disk says about them: name → id."""
-    found = {name: _read(directory, f"{name}{PLACE}") for name in names}
-    return {name: each.id for name, each in found.items() if each is not None}
+    found = {}
+    for name in names:
+        with contextlib.suppress(StorageError):
+            if (each := _read(directory, f"{name}{PLACE}")) is not None:
+                found[name] = each.id
+    return found
 
 
 def elsewhere(directory: Directory, segment: str) -> Iterator[str]:
@@ -204,12 +213,14 @@ def write(directory: Directory, name: str, identity: Identity, *, only_outside: 
         archive.replace(f"{name.split('/')[1]}{PLACE}", text)
 
 
-def rename(directory: Directory, old: str, new: str) -> None:
-    """Give a place that was renamed, with its folder, the identity of the old one on the dataset's disk."""
-    found = place(directory, old).identity
-    if found is not None:
-        write(directory, new, found, only_outside=True)
-    forget(directory, old)
+def rename(directory: Directory, renamed: Mapping[str, str]) -> None:
+    """Give places that were renamed with their folders, old name → new one, their identities on the dataset's disk."""
+    found = {new: place(directory, old).identity for old, new in renamed.items()}
+    for new, identity in found.items():
+        if identity is not None:
+            write(directory, new, identity, only_outside=True)
+    for old in renamed.keys() - found.keys():
+        forget(directory, old)
 
 
 def forget(directory: Directory, name: str) -> None:
@@ -219,11 +230,19 @@ def forget(directory: Directory, name: str) -> None:
 
 
 def _read(directory: Directory, name: str) -> Identity | None:
-    """Return what a file says; None if it does not exist, or nobody wrote that."""
+    """Return what a file says; None if it does not exist, or nobody wrote that.
+
+    Raises:
+        StorageError: this user may not read it.
+    """
     try:
         read = json.loads(directory.read(name, _LONGEST))
         found = Identity(**read)
-    except (FileNotFoundError, NotADirectoryError, InvalidInput, StorageError, ValueError, TypeError):
+    except StorageError as error:
+        if is_denied(error):
+            raise
+        return None
+    except (FileNotFoundError, NotADirectoryError, InvalidInput, ValueError, TypeError):
         return None
     kinds = (str, int, int, int, int, bool)
     return found if all(type(each) is kind for each, kind in zip(found, kinds, strict=True)) else None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from crash.workload import CONFIGS, datum_of, left_behind, line, lines_of, segment_of
 
 import ondisk
-from ondisk.dataset import archives
+from ondisk.errors import SegmentMissing
 
 from . import workers
 from .conftest import Start
@@ -29,24 +28,6 @@ def test_readers_beside_a_writer_that_archives_and_unarchives_see_whole_states_a
     assert moved == ROUNDS // 4 * 5
     assert all(counts[each] for each in ("rounds", "archived", "found by key")), counts
     check_tidy(path)
-
-
-def test_a_query_that_meets_an_archive_while_it_is_made_returns_every_datum_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, lines = tmp_path / "dataset", [line(day, 0, 1, day) for day in range(2)]
-    with ondisk.create(path, CONFIGS["vm2"]) as dataset, ondisk.open(path, read_only=True) as reader:
-        dataset.append(map(datum_of, lines))
-        (path / ".archive" / "last").mkdir(parents=True)  # as far as a first archiving has come
-        has_segments = archives._has_segments
-
-        def archiving_meanwhile(*place: Any) -> bool:
-            monkeypatch.undo()
-            dataset.archive(str(segment_of(dataset, 0).relative_to(path)))
-            return has_segments(*place)
-
-        monkeypatch.setattr(archives, "_has_segments", archiving_meanwhile)
-        assert lines_of(reader) == lines
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -89,7 +70,9 @@ def test_a_query_that_began_before_an_archive_ends_with_what_was_there(name: str
         assert lines_of(reader) == lines_of(dataset)
 
 
-def test_an_archive_that_a_person_renames_is_asked_by_its_new_name_and_another_is_begun(tmp_path: Path) -> None:
+def test_an_archive_that_a_person_renames_is_read_by_its_new_name_and_another_is_begun_after_a_fix(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "dataset"
     lines = [line(day, 0, 1, day) for day in range(4)]
     with ondisk.create(path, CONFIGS["vm2"]) as dataset, ondisk.open(path, read_only=True) as reader:
@@ -102,13 +85,18 @@ def test_an_archive_that_a_person_renames_is_asked_by_its_new_name_and_another_i
             (path / ".archive/last").rename(path / ".archive/old")
             assert [first.data, *(each.data for each in query)] == lines
         assert lines_of(reader) == lines_of(dataset) == lines
+        with pytest.raises(SegmentMissing, match="was renamed to"):
+            dataset.archive(names[1])
+        dataset.fix()
         assert reader.info()["archives"] == dataset.info()["archives"] == ["old"]
         dataset.archive(names[1])
         assert lines_of(reader) == lines_of(dataset) == lines
         (path / ".archive/old").rename(path / ".archive/older")
         (path / ".archive/last").rename(path / ".archive/old")  # another one by a name that was in use
-        dataset.archive(names[2])
+        assert dataset.fix().lost == 0
         assert lines_of(reader) == lines_of(dataset) == lines
-        assert reader.info()["archives"] == ["old", "older", "last"]
+        dataset.archive(names[2])
+        assert {*reader.info()["archives"]} == {"old", "older", "last"}
+        assert lines_of(reader) == lines_of(dataset) == lines
         assert dataset.delete("") == 4
         assert lines_of(reader) == []

@@ -283,7 +283,7 @@ def test_a_segment_that_was_archived_and_not_yet_renamed_is_not_missing(
     with ondisk.create(path, CONFIGS["vm2"]) as dataset:
         dataset.append(map(datum_of, lines))
         start(workers.die_before_the_rename, path, "2026/11-20.vm2").process.join(60)
-        assert [each.name for each in path.glob(".archive/last/2026/*")] == [".11-20.vm2.1"]
+        assert [each.name for each in path.glob(".archive/last/2026/*")] == [".11-20.vm2.2"]
         assert not any(each.state for each in getattr(dataset, verb)())
         assert lines_of(dataset) == lines
     with ondisk.open(path) as dataset:

@@ -21,7 +21,6 @@ from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import DatumNotFound, SegmentMissing
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import find
-from ondisk.maintenance import archive
 from ondisk.segments import generations
 from ondisk.segments.facts import Committed
 
@@ -325,7 +324,7 @@ def die_before_the_rename(path: Path, talk: Connection, name: str | None = None)
 
 
 def die_before_the_drop(path: Path, talk: Connection, name: str) -> None:
-    """Archive a segment, and be killed between the commit of the archive and that of the dataset."""
-    archive._drop = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+    """Archive a segment, and be killed after the commit, before the old file loses its name."""
+    generations.leave = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     with ondisk.open(path) as dataset:
         dataset.archive(name)

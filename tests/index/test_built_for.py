@@ -25,7 +25,7 @@ T = datetime(2026, 11, 20, 6, tzinfo=UTC)
     [
         ("0000", NeedsMigration),
         ("0001", NeedsMigration),
-        ("0006", VersionTooNew),
+        ("0007", VersionTooNew),
         ("9999", VersionTooNew),
         ("x'; --", IndexCorrupt),
     ],

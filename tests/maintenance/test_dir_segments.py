@@ -17,9 +17,8 @@ from ondisk import Datum
 from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import DiskFull, FrameCorrupt, IntegrityError, NeedsCheck, NotFound, SegmentCorrupt, counted
 from ondisk.filesystem import Directory
-from ondisk.maintenance import archive
 from ondisk.maintenance.diagnosis import Circumstances
-from ondisk.maintenance.dir_segments import Files, diagnose_files
+from ondisk.maintenance.dir_segments import DirSegments, Files, diagnose_files
 from ondisk.maintenance.inspect import all_known
 from ondisk.maintenance.states import State
 from ondisk.step import Step
@@ -747,12 +746,12 @@ def sentinel(*before):
     return damage
 
 
-def killed_between_commits(verb, *before):
+def killed_behind_commit(verb, *before):
     def damage(path):
         for each in before:
             with ondisk.open(path) as dataset:
                 getattr(dataset, each)(NAME)
-        with ondisk.open(path) as dataset, killed_in(archive, "_drop"):
+        with ondisk.open(path) as dataset, killed_in(DirSegments, "leave"):
             getattr(dataset, verb)(NAME)
 
     return damage
@@ -783,10 +782,10 @@ STAGES = {
         sentinel(lambda path: delete(path, "")), ({NAME: "UNALIGNED"}, ""), ({}, OK), ({}, OK), None),
     "sentinel on unknown": (
         sentinel(unknown), ({OTHER: "UNALIGNED"}, OK), ({}, "01238"), ({}, "01238"), None),
-    "archive killed between its commits": (
-        killed_between_commits("archive"), ({}, OK), ({}, OK), ({}, OK), ({}, OK)),
-    "unarchive killed between its commits": (
-        killed_between_commits("unarchive", "archive"), ({}, OK), ({}, OK), ({}, OK), ({}, OK)),
+    "archive killed after its commit": (
+        killed_behind_commit("archive"), ({}, OK), ({}, OK), ({}, OK), ({}, OK)),
+    "unarchive killed after its commit": (
+        killed_behind_commit("unarchive", "archive"), ({}, OK), ({}, OK), ({}, OK), ({}, OK)),
     "archived beside a reader": (archived_beside_a_reader, *[({}, OK)] * 4),
 }  # fmt: skip
 

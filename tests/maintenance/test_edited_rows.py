@@ -100,7 +100,7 @@ def test_a_removed_row_is_noticed_beside_data_that_were_deleted(path: Path, form
 def test_a_removed_row_is_noticed_in_the_archive(path: Path) -> None:
     with ondisk.open(path) as dataset:
         dataset.archive(*(each.segment for each in dataset.check().segments))
-    sql(path / ".archive/last", f"DELETE FROM datum WHERE {FIRST}")
+    sql(path, f"DELETE FROM datum WHERE {FIRST}")
     with ondisk.open(path) as dataset:
         assert states(dataset) == State.UNALIGNED
         dataset.fix()

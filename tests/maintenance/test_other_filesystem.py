@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from worlds import access_to, content, datum
+from worlds import content, datum
 
 import ondisk
+from ondisk.filesystem import Directory
 from ondisk.index.transaction import Transaction
-from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance import archive
 
 CONFIG = {"step": "daily", "unique": ["reftime", "station"], "fields": {"station": "text"}}
 
@@ -43,52 +45,34 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, int]]:
     return found
 
 
-def copied(source: Path, target: Path, name: str, commit: Callable[[Transaction], None]) -> bool:
-    """Copy a segment to another dataset, as a move to an archive begins; return whether it was linked."""
-    with access_to(source) as one, access_to(target) as other:
-        with one.current().index.snapshot() as snapshot:
-            segment = snapshot.segment_named(name)
-        assert segment is not None
-        move = kind_of(one.format(segment.format)).move(one, other, segment)
-        with other.transaction("archive") as transaction:
-            move.copy(transaction)
-            commit(transaction)
-        return move.is_linked
-
-
 @pytest.mark.parametrize("kind", KINDS, ids=lambda each: "-".join(each.values()))
-def test_a_copied_segment_is_whole_and_synced_before_the_commit(create, elsewhere, synced, kind):
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_what_is_copied_without_a_link_is_whole_and_synced_before_the_commit(
+    create, monkeypatch, synced, kind, is_committed
+):
     dataset = create(**CONFIG, **kind)
     dataset.append(data(kind["format"]))
-    name = f"2026/11-20.{kind['format']}"
-    target = elsewhere / "archive"
-    ondisk.create(target, {**CONFIG, **kind}).close()
-    before = content(dataset, "reftime: =2026-11-20")
-    dataset.close()
+    before, commit = content(dataset), Transaction.commit
+    name, last = f"2026/11-20.{kind['format']}", dataset.path / ".archive/last"
 
-    def commit(transaction: Transaction) -> None:
-        made = [each.stat() for each in (target / "2026", *target.glob("2026/**/*"))]
-        assert len(made) >= 2
-        assert {(each.st_dev, each.st_ino) for each in made} <= synced
-        transaction.commit()
+    def checked(transaction: Transaction) -> None:
+        made = [*last.glob("2026/.*"), *last.glob("2026/.*/*"), last, last / "2026"]
+        assert len(made) >= 3
+        assert {(each.stat().st_dev, each.stat().st_ino) for each in made} <= synced
+        if not is_committed:
+            raise ZeroDivisionError
+        commit(transaction)
 
-    assert not copied(dataset.path, target, name, commit)
-    with ondisk.open(target) as archive:
-        assert content(archive) == before
-        assert archive.check(accurate=True).is_clean
-        archive.append([datum(23, "z", format=kind["format"])])
-        assert archive.check(accurate=True).is_clean
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda each: "-".join(each.values()))
-def test_a_copy_that_is_not_committed_leaves_nothing(create, elsewhere, kind):
-    dataset = create(**CONFIG, **kind)
-    dataset.append(data(kind["format"]))
-    target = elsewhere / "archive"
-    ondisk.create(target, {**CONFIG, **kind}).close()
-    dataset.close()
-    assert not copied(dataset.path, target, f"2026/11-20.{kind['format']}", lambda _: None)
-    assert [*target.glob("2026/**/*")] == []
+    monkeypatch.setattr(Directory, "link", lambda *_: False)  # as on another filesystem
+    with monkeypatch.context() as patch:
+        patch.setattr(Transaction, "commit", checked)
+        patch.setattr(archive, "_forget_moved", lambda _: None)
+        with contextlib.nullcontext() if is_committed else pytest.raises(ZeroDivisionError):
+            dataset.archive(name)
+    assert content(dataset) == before
+    assert (dataset.path / name).exists() is not is_committed
+    assert [each.name for each in last.glob("2026/*")] == [name[5:]] * is_committed
+    assert dataset.check(accurate=True).is_clean
 
 
 @pytest.fixture

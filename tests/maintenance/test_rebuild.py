@@ -27,7 +27,6 @@ FIELDS = {"station": "integer", "name": "text"}
 KEPT = {
     "deletion": "SELECT seq, datum FROM deletion ORDER BY seq",
     "done": "SELECT source, part FROM done ORDER BY source, part",
-    "archive": "SELECT uuid, name FROM archive WHERE name != ''",
 }
 
 
@@ -47,7 +46,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with contextlib.closing(sqlite3.connect(path / INDEX)) as index, index:
         index.executemany("INSERT INTO done VALUES (?, ?)", [("stream", 17), ("folder", "file.jsonl")])
     moved_into_main(path)
-    moved_into_main(path / LAST)
     return path
 
 
@@ -99,7 +97,7 @@ def counters(path: Path) -> tuple[int, int]:
     return seq, generation
 
 
-def test_it_keeps_counters_deletions_imports_and_archives_and_reads_all_data(weather: Path) -> None:
+def test_it_keeps_counters_deletions_and_imports_and_reads_all_data(weather: Path) -> None:
     before, stored, given = kept(weather), answers(weather), counters(weather)
     (uuid,) = sql(weather, "SELECT uuid FROM dataset")
     moved_into_main(weather)
@@ -168,25 +166,12 @@ def test_no_number_is_used_twice_without_a_tide_mark(weather: Path) -> None:
     assert all(new > old for new, old in zip(counters(weather), given, strict=True))
 
 
-def test_only_the_index_of_the_archive_is_rebuilt_if_only_that_is_damaged(weather: Path) -> None:
-    stored, (uuid,) = answers(weather), sql(weather, "SELECT uuid FROM dataset")
-    moved_into_main(weather / LAST)
-    zero(weather / LAST, root_of(weather / LAST, "datum"))
-    assert rebuilt(weather) == [(f"{LAST}/{INDEX}", State.CORRUPTED)]
-    assert (weather / LAST / DAMAGED).exists()
-    assert sql(weather, "SELECT uuid FROM dataset") == [uuid]
-    assert set(stored) <= set(answers(weather))
-
-
-def test_both_are_rebuilt_if_both_are_damaged(weather: Path) -> None:
+def test_archived_data_are_read_again_too_if_nothing_of_the_index_can_be_read(weather: Path) -> None:
     stored = answers(weather)
-    for part in (weather, weather / LAST):
-        lose_index(part)
-        (part / INDEX).write_bytes(b"garbage" * 1000)
-    assert rebuilt(weather) == [(INDEX, State.CORRUPTED), (f"{LAST}/{INDEX}", State.CORRUPTED)]
+    lose_index(weather)
+    (weather / INDEX).write_bytes(b"garbage" * 1000)
+    assert rebuilt(weather) == [(INDEX, State.CORRUPTED)]
     assert set(stored) <= set(answers(weather))
-    numbers = [row for part in (weather, weather / LAST) for row in sql(part, "SELECT seq FROM datum")]
-    assert len(numbers) == len(set(numbers))
 
 
 def test_an_index_in_which_no_damage_is_found_is_rebuilt_too_because_somebody_asked(weather: Path) -> None:

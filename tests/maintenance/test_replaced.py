@@ -100,7 +100,7 @@ def test_what_an_archive_has_kept_before_it_was_renamed_goes_too(dataset):
     (dataset.path / ".archive/last").rename(dataset.path / ".archive/2015")
     with ondisk.open(dataset.path) as dataset:
         before = dataset.check().replaced.segments
-        assert before > len(kept(dataset))
+        assert before > 0
         repack(dataset._access, now=time.time() + 7 * 3600)
         assert dataset.check().replaced.segments == 0
         assert not [*dataset.path.rglob(".replaced")]

@@ -36,7 +36,6 @@ def test_conditions_select_delete_and_count_the_same_as_the_model(config, data):
         if data.draw(st.booleans()):
             name = data.draw(st.sampled_from(sorted({model.segment_of(row) for row in model.rows})))
             dataset.archive(name)
-            model.archive(name)
         for tree in data.draw(st.lists(conditions, min_size=5, max_size=10)):
             found, expected = metadata(dataset.query(tree)), metadata(row.datum() for row in model.query(tree))
             assert same(found, expected), tree

@@ -47,7 +47,7 @@ def test_a_planted_trigger_is_refused_and_never_runs(table: str, path: Path, edi
 
 @pytest.mark.parametrize("table", ["datum", "segment", "block", "value", "deletion", "dataset"])
 def test_a_view_in_place_of_a_table_is_refused(table: str, path: Path, edit: Edit) -> None:
-    edit(f"ALTER TABLE {table} RENAME TO moved", f"CREATE VIEW {table} AS SELECT * FROM moved")
+    edit(f"ALTER TABLE {table} RENAME TO aside", f"CREATE VIEW {table} AS SELECT * FROM aside")
     check_refused(path, IndexCorrupt, 63)
 
 
@@ -62,10 +62,10 @@ def test_a_planted_column_is_refused(column: str, path: Path, edit: Edit) -> Non
     head, tail = sql.split("(", 1)
     edit(
         "DROP VIEW data",
-        "ALTER TABLE datum RENAME TO moved",
+        "ALTER TABLE datum RENAME TO aside",
         f"{head} ({column}, {tail}",
-        f"INSERT INTO datum ({names}) SELECT {names} FROM moved",
-        "DROP TABLE moved",
+        f"INSERT INTO datum ({names}) SELECT {names} FROM aside",
+        "DROP TABLE aside",
     )
     check_refused(path, IndexCorrupt, 63)
 
@@ -75,16 +75,16 @@ def test_a_table_that_takes_any_type_is_refused(path: Path, edit: Edit) -> None:
         (sql,) = index.execute("SELECT sql FROM sqlite_schema WHERE name = 'datum'").fetchone()
     edit(
         "DROP VIEW data",
-        "ALTER TABLE datum RENAME TO moved",
+        "ALTER TABLE datum RENAME TO aside",
         sql.replace("STRICT", ""),
-        "INSERT INTO datum SELECT * FROM moved",
-        "DROP TABLE moved",
+        "INSERT INTO datum SELECT * FROM aside",
+        "DROP TABLE aside",
     )
     check_refused(path, IndexCorrupt, 63)
 
 
 def test_a_virtual_table_in_place_of_a_table_is_refused(path: Path, edit: Edit) -> None:
-    edit("ALTER TABLE deletion RENAME TO moved")
+    edit("ALTER TABLE deletion RENAME TO aside")
     try:
         edit("CREATE VIRTUAL TABLE deletion USING fts5(seq, datum)")
     except sqlite3.OperationalError:
