@@ -206,6 +206,15 @@ class Differences:
         """Yield the data that are equal and have different numbers, some at a time: number there, number here."""
         yield from self._pages("SELECT seq, here FROM pair WHERE true")
 
+    def not_own(self) -> Iterator[list[int]]:
+        """Yield the numbers here of pairs, and of data that only the replica has, but for its own numbers.
+
+        They ascend, so that each page of the index is written once.
+        """
+        here = f"(SELECT seq FROM mine WHERE kind = {Differs.EXTRA:d} UNION ALL SELECT here FROM pair)"
+        for rows in self._pages(f"SELECT seq FROM {here} WHERE seq < {OWN}"):
+            yield [seq for (seq,) in rows]
+
     def move(self, numbers: Iterable[tuple[int, int]]) -> None:
         """Record that data of pairs have other numbers here: new and old one of each."""
         self._db.executemany("UPDATE pair SET here = ? WHERE here = ?", numbers)
