@@ -141,7 +141,7 @@ class Differences:
         columns = "(seq INTEGER PRIMARY KEY, reftime INTEGER, digest BLOB, kind INTEGER NOT NULL DEFAULT"
         self._db.execute(f"CREATE TABLE theirs {columns} {Differs.MISSING:d})")
         self._db.execute(f"CREATE TABLE mine {columns} {Differs.EXTRA:d})")
-        self._db.execute("CREATE TABLE pair (seq INTEGER PRIMARY KEY, here INTEGER NOT NULL UNIQUE)")
+        self._db.execute("CREATE TABLE pair (here INTEGER PRIMARY KEY, seq INTEGER NOT NULL UNIQUE)")
         self._db.execute("CREATE VIEW difference AS SELECT * FROM theirs UNION ALL SELECT * FROM mine")
 
     def close(self) -> None:
@@ -196,7 +196,7 @@ class Differences:
         numbered = "SELECT seq, digest, row_number() OVER (PARTITION BY digest ORDER BY seq) AS at FROM"
         free = f"kind IN ({Differs.EXTRA:d}, {Differs.GONE:d})"
         self._db.execute(
-            f"INSERT INTO pair SELECT t.seq, m.seq FROM ({numbered} theirs WHERE digest != x'') t"
+            f"INSERT INTO pair SELECT m.seq, t.seq FROM ({numbered} theirs WHERE digest != x'') t"
             f" JOIN ({numbered} mine WHERE digest != x'' AND {free}) m USING (digest, at)"
         )
         for side, column in (("theirs", "seq"), ("mine", "here")):
@@ -217,7 +217,9 @@ class Differences:
 
     def move(self, numbers: Iterable[tuple[int, int]]) -> None:
         """Record that data of pairs have other numbers here: new and old one of each."""
+        self._db.execute("BEGIN")  # a commit for each would take longer
         self._db.executemany("UPDATE pair SET here = ? WHERE here = ?", numbers)
+        self._db.execute("COMMIT")
 
     def miss(self, seqs: Iterable[int]) -> None:
         """Record that the replica lacks data now which it had."""
