@@ -25,7 +25,6 @@ from uuid import uuid4
 from ondisk.dataset.access import Access
 from ondisk.errors import SegmentCorrupt, SegmentMissing, StateError, command
 from ondisk.index import Segment, replica, segment_rows
-from ondisk.index.changes import OWN
 from ondisk.index.replica import LOST, Comparison, Difference, Followed, Mode
 from ondisk.index.transaction import Transaction
 from ondisk.replication.apply import Applied, apply
@@ -228,10 +227,8 @@ class _Steps:
         """
         found = self._found
         if self._mode is Mode.FOREIGN:
-            for entries in found.of(Differs.EXTRA):
-                self._each([entry.seq for entry in entries if entry.seq < OWN], self._set_apart)
-            for pairs in found.pairs():
-                self._each([here for _, here in pairs if here < OWN], self._set_apart)
+            for seqs in found.not_own():
+                self._each(seqs, self._set_apart)
         for pairs in found.pairs():
             self._place(pairs)
         self._result.fetched, self._result.missing = 0, found.count(Differs.NEITHER)
@@ -392,8 +389,6 @@ class _Steps:
 
     def _each(self, seqs: Sequence[int], do: Callable[[Transaction, list[int]], None]) -> None:
         """Change the data with some numbers that the replica has."""
-        if not seqs:
-            return
 
         def change(transaction: Transaction) -> None:
             if here := sorted(replica.present(transaction, sorted(seqs))):
