@@ -144,7 +144,7 @@ class Differences:
         columns = "(seq INTEGER PRIMARY KEY, reftime INTEGER, digest BLOB, kind INTEGER NOT NULL DEFAULT"
         self._db.execute(f"CREATE TABLE theirs {columns} {Differs.MISSING:d})")
         self._db.execute(f"CREATE TABLE mine {columns} {Differs.EXTRA:d})")
-        self._db.execute("CREATE TABLE pair (seq INTEGER PRIMARY KEY, here INTEGER NOT NULL UNIQUE)")
+        self._db.execute("CREATE TABLE pair (here INTEGER PRIMARY KEY, seq INTEGER NOT NULL UNIQUE)")
         self._db.execute("CREATE VIEW difference AS SELECT * FROM theirs UNION ALL SELECT * FROM mine")
 
     def close(self) -> None:
@@ -199,7 +199,7 @@ class Differences:
         numbered = "SELECT seq, digest, row_number() OVER (PARTITION BY digest ORDER BY seq) AS at FROM"
         free = f"kind IN ({Differs.EXTRA:d}, {Differs.GONE:d})"
         self._db.execute(
-            f"INSERT INTO pair SELECT t.seq, m.seq FROM ({numbered} theirs WHERE digest != x'') t"
+            f"INSERT INTO pair SELECT m.seq, t.seq FROM ({numbered} theirs WHERE digest != x'') t"
             f" JOIN ({numbered} mine WHERE digest != x'' AND {free}) m USING (digest, at)"
         )
         for side, column in (("theirs", "seq"), ("mine", "here")):
@@ -209,9 +209,20 @@ class Differences:
         """Yield the data that are equal and have different numbers, some at a time: number there, number here."""
         yield from self._pages("SELECT seq, here FROM pair WHERE true")
 
+    def not_own(self) -> Iterator[list[int]]:
+        """Yield the numbers here of pairs, and of data that only the replica has, but for its own numbers.
+
+        They ascend, so that each page of the index is written once.
+        """
+        here = f"(SELECT seq FROM mine WHERE kind = {Differs.EXTRA:d} UNION ALL SELECT here FROM pair)"
+        for rows in self._pages(f"SELECT seq FROM {here} WHERE seq < {OWN}"):
+            yield [seq for (seq,) in rows]
+
     def move(self, numbers: Iterable[tuple[int, int]]) -> None:
         """Record that data of pairs have other numbers here: new and old one of each."""
+        self._db.execute("BEGIN")  # a commit for each would take longer
         self._db.executemany("UPDATE pair SET here = ? WHERE here = ?", numbers)
+        self._db.execute("COMMIT")
 
     def miss(self, seqs: Iterable[int]) -> None:
         """Record that the replica lacks data now which it had."""

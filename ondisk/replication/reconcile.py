@@ -26,7 +26,6 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.archives import DatasetAccess
 from ondisk.errors import SegmentCorrupt, SegmentMissing, StateError, command
 from ondisk.index import Segment, replica, segment_rows
-from ondisk.index.changes import OWN
 from ondisk.index.replica import LOST, Comparison, Difference, Followed, Mode
 from ondisk.index.transaction import Transaction
 from ondisk.replication.apply import Applied, apply
@@ -233,10 +232,8 @@ class _Steps:
         """
         found = self._found
         if self._mode is Mode.FOREIGN:
-            for entries in found.of(Differs.EXTRA):
-                self._each([entry.seq for entry in entries if entry.seq < OWN], self._set_apart)
-            for pairs in found.pairs():
-                self._each([here for _, here in pairs if here < OWN], self._set_apart)
+            for seqs in found.not_own():
+                self._each(seqs, self._set_apart)
         for pairs in found.pairs():
             self._place(pairs)
         self._result.fetched, self._result.missing = 0, found.count(Differs.NEITHER)
@@ -418,8 +415,6 @@ class _Steps:
 
     def _each(self, seqs: Sequence[int], do: Callable[[Transaction, list[int]], None]) -> None:
         """Change the data with some numbers in the indices that have them."""
-        if not seqs:
-            return
 
         def change(transaction: Transaction, is_main: bool) -> None:
             if here := sorted(replica.present(transaction, sorted(seqs))):
