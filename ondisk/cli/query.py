@@ -151,7 +151,7 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
     found = noting(dataset.query(arguments.match, **choice), dataset, arguments.match)
     if arguments.csv:
         from ondisk.tables.columns import config_of, ends  # here, as only few commands need it
-        from ondisk.tables.to_csv import csv_lines
+        from ondisk.tables.csv_output import csv_lines
 
         columns = None if arguments.columns is None else [*arguments.columns]
         _note_columns(columns or (), dataset)

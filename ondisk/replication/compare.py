@@ -38,7 +38,10 @@ OnRange = Callable[[int, int], object]
 
 
 class Differs(IntEnum):
-    """How a datum differs between a replica and its source. The numbers are in no file that stays."""
+    """How a datum differs between a replica and its source. No file that stays has these values.
+
+    From `EXTRA` on, only the replica has the datum: under a number of its own, or under one of its source.
+    """
 
     MISSING = 0
     """The replica lacks it."""
@@ -46,27 +49,27 @@ class Differs(IntEnum):
     """The replica lacks it, and the source cannot read it."""
     OUTDATED = 2
     """The replica has removed it because of its own `delete_age`."""
-    CHANGED = 4
+    CHANGED = 3
     """Both have a datum under its number, with other bytes."""
-    DAMAGED = 5
+    DAMAGED = 4
     """The replica cannot read it, and the source can."""
-    NEITHER = 6
+    NEITHER = 5
     """Neither side can read it."""
-    UNREADABLE = 7
+    UNREADABLE = 6
     """The source cannot read it, and the replica can."""
-    EXTRA = 8
-    """Only the replica has it, under a number that is not of its source. So it is with the next ones, but for that."""
-    DELETED = 9
+    EXTRA = 7
+    """It has a number of the replica's own; or nobody has asked the source yet why it does not have the datum."""
+    DELETED = 8
     """Somebody deleted it at the source."""
-    PENDING = 10
+    PENDING = 9
     """Somebody deleted it at the source, and the replica has not pulled this yet."""
-    LOST = 11
+    LOST = 10
     """The source has lost it."""
-    AGED = 12
+    AGED = 11
     """The source has removed it because of its `delete_age`."""
-    GONE = 13
+    GONE = 12
     """The source has forgotten why it does not have it: it was deleted, or has another number now."""
-    UNKNOWN = 14
+    UNKNOWN = 13
     """Nobody knows why the source does not have it."""
 
 

@@ -43,7 +43,7 @@ _DELETED = (Differs.DELETED, Differs.GONE)
 _EXTRA = (Differs.EXTRA, Differs.UNKNOWN)
 _KEPT = (Differs.LOST, Differs.AGED, Differs.UNREADABLE)
 _NO_COPY = (*_DELETED, *_EXTRA, *_KEPT, Differs.PENDING, Differs.CHANGED, Differs.NEITHER)
-"""The data of which the source has no copy, or one with other bytes."""
+"""The source does not have these data, or has them with other bytes."""
 
 
 @dataclass(slots=True)

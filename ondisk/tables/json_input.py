@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 from ondisk.config import DatasetConfig
@@ -20,7 +21,7 @@ from ondisk.formats.lines import read_lines
 from ondisk.json_shapes import from_json
 from ondisk.table_options import REFTIME, TableOptions
 from ondisk.tables.columns import names_of_series
-from ondisk.tables.table_input import Answers, batches, encoded, numbered
+from ondisk.tables.table_input import Answers, decided, encoded, joined, numbered
 from ondisk.tables.times import of_reftime, of_value, readers, timestamp
 
 _TOGETHER = 10_000  # lines
@@ -38,7 +39,8 @@ def parse(
         LimitExceeded: a line is longer than `max_datum_size`.
     """
     objects = _Objects(config, format, options)
-    return batches(_pieces(stream, config, objects, batch_size), objects, options, batch_size)
+    pieces = _pieces(stream, config, objects, batch_size)
+    return joined(starmap(objects.encode, decided(pieces, objects, options)), batch_size)
 
 
 def _pieces(stream: Readable, config: DatasetConfig, objects: _Objects, batch_size: int) -> Iterator[_Read]:

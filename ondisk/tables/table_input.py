@@ -1,6 +1,6 @@
-"""Tables in: pieces of rows become batches of data in one way, whatever the file is.
+"""Tables in: what the readers of CSV, JSON lines and Arrow have in common.
 
-Each kind of table says in `Rows` what its pieces have. Rows that cannot be data are refused alone, by their number.
+They read a table in pieces of some rows. Rows that cannot be data are refused alone, by their number.
 
 Local times occur twice when clocks are put back: the order of the rows decides which moment is meant. Rows that follow
 each other in such an hour are a run. The rows of one series, such as a station, are in the order of time, so the clock
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise, starmap
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ondisk.formats.base import BATCH_BYTES, Batch
@@ -39,26 +39,6 @@ class Timed(Protocol[Piece]):
 
     def size(self, piece: Piece) -> int:
         """Return about how many bytes a piece has."""
-
-
-class Rows(Timed[Piece], Protocol[Piece]):
-    """Turns pieces of a table into data."""
-
-    def encode(self, piece: Piece, answers: Answers) -> Batch:
-        """Return rows as data; refuse those that cannot be stored.
-
-        Args:
-            answers: what is decided about times that occur twice.
-        """
-
-
-def batches(pieces: Iterable[Piece], rows: Rows[Piece], options: TableOptions, batch_size: int) -> Iterator[Batch]:
-    """Yield the rows of a table as data, in batches of at most `batch_size` data, which end at `BATCH_BYTES`.
-
-    Args:
-        pieces: of at most `batch_size` rows each.
-    """
-    return joined(starmap(rows.encode, decided(pieces, rows, options)), batch_size)
 
 
 def encoded(columns: Sequence[Sequence[Any]], refused: Mapping[int, str], encode: Callable[..., Batch]) -> Batch:

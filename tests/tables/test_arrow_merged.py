@@ -13,7 +13,7 @@ from ondisk import Datum
 from ondisk.errors import InvalidInput, MatchError
 from ondisk.tables import arrow_output, columns
 from ondisk.tables.columns import ends, united
-from ondisk.tables.to_csv import csv_lines
+from ondisk.tables.csv_output import csv_lines
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 FIELDS = {"station": "integer", "made": "timestamp"}

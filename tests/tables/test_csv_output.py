@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import ondisk
 from ondisk import Datum
 from ondisk.errors import InvalidInput, LimitExceeded, SegmentMissing
-from ondisk.tables import arrow_output, columns, to_csv
+from ondisk.tables import arrow_output, columns, csv_output
 from ondisk.tables.columns import ends
-from ondisk.tables.to_csv import csv_lines
+from ondisk.tables.csv_output import csv_lines
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 WORDS = st.from_regex(r"[a-z,;\"\n é]{1,6}", fullmatch=True).filter(str.strip)
@@ -94,7 +94,7 @@ def test_bytes_are_text_if_they_can_be(create, content, cell):
 
 @pytest.mark.check
 def test_a_hint_names_only_some_of_many_columns_and_types(create, monkeypatch):
-    for module in (to_csv, arrow_output):
+    for module in (csv_output, arrow_output):
         monkeypatch.setattr(module, "SAMPLE", 1)
         monkeypatch.setattr(columns, "_EACH_END", 0)
     dataset = create(format="seg")
@@ -139,7 +139,7 @@ def test_damage_ends_the_lines_after_those_before_it(create):
 
 
 def test_a_key_that_the_first_data_do_not_have_is_an_error(create, monkeypatch):
-    monkeypatch.setattr(to_csv, "SAMPLE", 1)
+    monkeypatch.setattr(csv_output, "SAMPLE", 1)
     monkeypatch.setattr(columns, "_EACH_END", 0)
     dataset = create()
     dataset.append([Datum(T, {}, {"a": 1}), Datum(T, {}, {"a": 2, "b": 3})])
