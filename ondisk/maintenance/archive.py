@@ -62,7 +62,6 @@ def archive(access: Access, names: Iterable[str]) -> list[Done]:
         before = _known_before(access)
         for name in names:
             done.append(archived(access, name, before.get(name)))
-        _forget_moved(access)
     return done
 
 
@@ -94,7 +93,6 @@ def unarchive(access: Access, names: Iterable[str]) -> list[Done]:
         for name in map(_archived_name, names):
             _check_returns(access, name)
             done.append(_moved(access, name, inner_of(name), "unarchive", before.get(name)))
-        _forget_moved(access)
     return done
 
 
@@ -232,8 +230,9 @@ def recount(access: Access) -> None:
     with access.locked("repack"), access.current().index.snapshot() as snapshot:
         for name in segment_rows.places(snapshot):
             found, (count, interval) = places.place(access.directory, name), segment_rows.extent_of(snapshot, name)
-            if found.why_away is None:
-                before = found.identity or places.new_identity()
+            # A folder of second copies gets no identity: it may become the one whose segments somebody moves there.
+            before = found.identity or (places.new_identity() if count else None)
+            if before is not None and found.why_away is None and (found.is_ours or found.identity is None):
                 now = before._replace(count=count).during(interval)
                 if now != found.identity:
                     places.write(access.directory, name, now)
@@ -326,13 +325,6 @@ def _as_it_is(directory: Directory, segment: Segment) -> Segment:
     if found is None:
         return segment
     return segment._replace(facts=segment.facts._replace(inode=found.st_ino & INTEGER_MAX))
-
-
-def _forget_moved(access: Access) -> None:
-    """Forget the old names of moved segments at once: somebody may use them again."""
-    with access.transaction("archive") as transaction:
-        if access.leave_moved(transaction):
-            transaction.commit()
 
 
 @contextlib.contextmanager

@@ -286,8 +286,7 @@ def check_trusted(directory: Directory, state: State | None) -> None:
     """
     why = _untrusted(directory, state)
     if why is not None:
-        fix = command("fix", directory.path, "--yes")
-        raise _refused(directory, why, f"Run {fix} of the version of ondisk that has written it, then migrate.")
+        raise refused(directory, "cannot be migrated", why, f"Run {command('fix', directory.path, '--yes')}")
 
 
 def check_settled(archive: Directory, state: State) -> None:
@@ -300,12 +299,13 @@ def check_settled(archive: Directory, state: State) -> None:
     why = _left_behind(archive)
     if why is not None:
         maintain = command("maintain", archive.path.parents[1])
-        hint = f"End queries, then run {maintain} of the version of ondisk that has written it, then migrate."
-        raise _refused(archive, why, hint)
+        raise refused(archive, "cannot be migrated", why, f"End queries, then run {maintain}")
 
 
-def _refused(directory: Directory, why: str, hint: str) -> StateError:
-    return StateError(f"{directory.path} cannot be migrated: {why}; nothing was changed", hint=hint)
+def refused(directory: Directory, what: str, why: str, remedy: str) -> StateError:
+    """Return the error for a dataset or archive that needs its older version of ondisk once more."""
+    hint = f"{remedy} of the version of ondisk that has written it, then migrate."
+    return StateError(f"{directory.path} {what}: {why}; nothing was changed", hint=hint)
 
 
 def _untrusted(directory: Directory, state: State | None) -> str | None:

@@ -8,13 +8,14 @@ import stat
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.layout import SENTINEL, SENTINEL_TEXT, last_generation, open_directory, read_config
-from ondisk.errors import IndexCorrupt, InvalidInput, NeedsMigration, OndiskError
+from ondisk.errors import IndexCorrupt, InvalidInput, NeedsMigration, OndiskError, command
 from ondisk.filesystem import Directory
 from ondisk.formats import find
 from ondisk.index import INDEX, tide
 from ondisk.index.rebuild import renew
 from ondisk.index.recover import damage_of, free_name, recover
 from ondisk.index.tide import HIGHEST, Exchanged, TideMark
+from ondisk.maintenance import old_archives
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.states import Done, Report, State
 from ondisk.segment import Facts
@@ -47,6 +48,7 @@ def rebuild(path: str | os.PathLike[str], *, dry_run: bool = False) -> Report:
         VersionTooNew: a newer ondisk made an index.
         ReadOnly: this user has no permission to write.
         LockError: others wrote, or read the index without its log, for longer than `lock_timeout`.
+        StateError: the index is of an older revision, and so is an archive, which has an index of its own.
 
     Durability: the sentinel is created first; then as `ondisk.index.recover`. The damaged index is never removed.
     Locks: the writers' lock.
@@ -76,7 +78,14 @@ def _damage(access: Access) -> str | None:
     except IndexCorrupt as error:
         return error.message
     except NeedsMigration:
-        pass
+        with old_archives.opened(access.directory) as archives:
+            if archives:
+                raise old_archives.refused(
+                    access.directory,
+                    "cannot be rebuilt",
+                    f"its archive {min(archives)} has an index of its own",
+                    f"Run {command('fix', access.path, '--rebuild', '--yes')}",
+                ) from None
     problem = damage_of(access.directory)
     return None if problem is None else f"it is damaged: {problem}"
 

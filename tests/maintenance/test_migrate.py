@@ -621,14 +621,6 @@ def test_a_second_writer_is_waited_for(tmp_path):
 # Archives
 
 
-@pytest.fixture
-def archived(tmp_path: Path) -> Path:
-    path = made(tmp_path / "dataset", "seg")
-    made(path / ".archive" / "last", "seg")
-    (path / ".archive" / "unfinished").mkdir()
-    return path
-
-
 def test_what_repack_archived_is_asked_by_the_new_fields(tmp_path):
     path = tmp_path / "dataset"
     old, new = datetime(2007, 7, 8, tzinfo=UTC), datetime.now(UTC).replace(microsecond=0)
@@ -644,24 +636,6 @@ def test_what_repack_archived_is_asked_by_the_new_fields(tmp_path):
         assert [datum.reftime for datum in dataset.query("level:1.5", sort="reftime")] == [old, new]
         assert dataset.summary().fields["level"].values == [(1.5, 2)]
         assert dataset.append([Datum(old, {"station": 1, "level": 2.5}, {})]).duplicates == 1
-
-
-def test_an_archive_whose_user_is_at_work_is_waited_for(archived):
-    write(archived, {**LEVEL, "lock_timeout": 0})
-    with (
-        Directory.open(archived / ".archive" / "last") as last,
-        WritersLock(last, 1).hold("delete"),
-        pytest.raises(LockError, match="delete"),
-    ):
-        ondisk.migrate(archived)
-    assert ondisk.migrate(archived).done
-
-
-def test_where_the_dataset_is_refused_its_archives_stay_as_they_were(archived):
-    with ondisk.open(archived) as dataset:
-        dataset.append([Datum(T + timedelta(days=9), {"level": "high"}, {})])
-    write(archived, LEVEL)
-    assert not refused(archived, ConfigError).archives[0].done
 
 
 # Whatever the configurations

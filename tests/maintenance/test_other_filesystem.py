@@ -14,7 +14,6 @@ from worlds import content, datum
 import ondisk
 from ondisk.filesystem import Directory
 from ondisk.index.transaction import Transaction
-from ondisk.maintenance import archive
 
 CONFIG = {"step": "daily", "unique": ["reftime", "station"], "fields": {"station": "text"}}
 
@@ -66,7 +65,7 @@ def test_what_is_copied_without_a_link_is_whole_and_synced_before_the_commit(
     monkeypatch.setattr(Directory, "link", lambda *_: False)  # as on another filesystem
     with monkeypatch.context() as patch:
         patch.setattr(Transaction, "commit", checked)
-        patch.setattr(archive, "_forget_moved", lambda _: None)
+        patch.setattr(Access, "finish_moves", lambda _: None)
         with contextlib.nullcontext() if is_committed else pytest.raises(ZeroDivisionError):
             dataset.archive(name)
     assert content(dataset) == before

@@ -14,7 +14,7 @@ from worlds import START, datum, lose_index, sql
 import ondisk
 from ondisk import Datum
 from ondisk.dataset.layout import SENTINEL
-from ondisk.errors import DatasetNotFound, IndexCorrupt, VersionTooNew
+from ondisk.errors import DatasetNotFound, IndexCorrupt, StateError, VersionTooNew
 from ondisk.index import INDEX
 from ondisk.index.import_log import Mark
 from ondisk.index.recover import DAMAGED
@@ -284,21 +284,36 @@ def test_what_is_no_dataset_and_a_newer_index_are_refused(weather: Path, tmp_pat
     assert not (weather / DAMAGED).exists()
 
 
-def test_a_damaged_index_of_revision_3_is_rebuilt_as_one_of_this_revision(tmp_path: Path) -> None:
+def damaged_revision_3(path: Path) -> Path:
     golden = Path(__file__).parents[1] / "golden" / "revision-3" / "vm2"
-    path = Path(shutil.copytree(golden, tmp_path / "old"))
+    shutil.copytree(golden, path)
     for part in (path, path / LAST):
         with contextlib.closing(sqlite3.connect(part / INDEX)) as index:
             index.executescript((part / "index.sql").read_text())
         (part / "index.sql").unlink()
-    deletions = sql(path, KEPT["deletion"])
     zero(path, root_of(path, "datum"))
+    return path
+
+
+def test_a_damaged_index_of_revision_3_is_rebuilt_as_one_of_this_revision(tmp_path: Path) -> None:
+    path = damaged_revision_3(tmp_path / "old")
+    shutil.rmtree(path / ".archive")
+    deletions = sql(path, KEPT["deletion"])
     ondisk.rebuild(path)
     ondisk.migrate(path)
     with ondisk.open(path) as dataset:
         dataset.fix()
         assert not dataset.needs_check
     assert sql(path, KEPT["deletion"]) == deletions
+
+
+def test_a_damaged_index_whose_archive_has_one_of_its_own_is_left_to_the_version_that_knows_it(tmp_path: Path) -> None:
+    path = damaged_revision_3(tmp_path / "old")
+    before = (path / INDEX).read_bytes()
+    for dry_run in (True, False):
+        with pytest.raises(StateError, match="its archive last has an index of its own"):
+            ondisk.rebuild(path, dry_run=dry_run)
+    assert (path / INDEX).read_bytes() == before
 
 
 @pytest.mark.parametrize("step", ["linked", "staged", "next"])
