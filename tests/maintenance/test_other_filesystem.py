@@ -12,6 +12,7 @@ import pytest
 from worlds import content, datum
 
 import ondisk
+from ondisk.dataset.access import Access
 from ondisk.filesystem import Directory
 from ondisk.index.transaction import Transaction
 
