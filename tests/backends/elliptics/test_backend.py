@@ -275,13 +275,13 @@ class TestWrite:
         assert content(replies[3]) == b"13"
         assert client.read(A) == b"4"
         assert client.read(B) == -errno.ENOENT
-        assert client.dataset.state()[0][1] - before[0][1] == 3 + 1 + 3  # three extents; one; one and two covered + B
+        assert client.dataset.state()[1] - before[1] == 3 + 1 + 3  # three extents; one; one and two covered + B
 
     def test_an_extent_that_is_covered_before_its_commit_is_not_stored(self, client):
-        before = client.dataset.state()[0][1]
+        before = client.dataset.state()[1]
         client.backend.process_all([write(A, bytes([n])) for n in range(10)])
         assert client.read(A) == b"\x09"
-        assert client.dataset.state()[0][1] == before + 1
+        assert client.dataset.state()[1] == before + 1
 
 
 class TestRead:
