@@ -203,7 +203,8 @@ TESTED_ELSEWHERE = {
     "maintenance/concat_segments.py": "maintenance/test_matrix.py",  # each damage in each kind
     "maintenance/duplicates.py": "maintenance/test_contents.py",
     "maintenance/kinds.py": "maintenance/test_matrix.py",
-    "maintenance/rescan.py": "maintenance/test_fix.py",
+    "maintenance/compare.py": "maintenance/test_fix.py",
+    "maintenance/reread.py": "maintenance/test_fix.py",
     "maintenance/renew.py": "dataset/test_encryption.py",
     "index/take_over.py": "maintenance/test_old_archives.py",
     "maintenance/rewrite.py": "maintenance/test_repack.py",

@@ -94,22 +94,6 @@ class Aside:
         with sqlite_errors(self._directory):
             self._connection.execute("UPDATE aside SET found = ? WHERE seq = ?", (offset, seq))
 
-    def leave(self, rows: Iterable[tuple[int, int, int]]) -> None:
-        """Leave data that were not found to another index, which has them.
-
-        Args:
-            rows: seq, reftime and size of each datum there.
-        """
-        with sqlite_errors(self._directory):
-            sql = "DELETE FROM aside WHERE found IS NULL AND seq = ? AND reftime = ? AND size = ?"
-            self._connection.executemany(sql, rows)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all data were found."""
-        with sqlite_errors(self._directory):
-            return self._connection.execute("SELECT 1 FROM aside WHERE found IS NULL LIMIT 1").fetchone() is None
-
     @property
     def is_untouched(self) -> bool:
         """Whether none of the data was found."""

@@ -289,11 +289,6 @@ def forget_history(transaction: Transaction) -> None:
     _execute(transaction, "UPDATE dataset SET expired = 0")
 
 
-def distrust(transaction: Transaction) -> None:
-    """Let the next pull compare the replica with its source: data of it may have other numbers, or are gone."""
-    _execute(transaction, "UPDATE source SET replica = ''")
-
-
 def forget_source(transaction: Transaction) -> None:
     """Remove what is known of the source, so that nothing follows it any more."""
     _execute(transaction, "DELETE FROM source")

@@ -322,11 +322,6 @@ def sums_of(snapshot: Snapshot, segment: Segment) -> tuple[int, int]:
     return int(count), int(size)
 
 
-def count_all(snapshot: Snapshot) -> int:
-    """Return how many data there are."""
-    return int(snapshot.fetch("SELECT count(*) FROM datum")[0][0])
-
-
 def rows_by_offset(snapshot: Snapshot, segment: Segment) -> Iterator[list[tuple[int, ...]]]:
     """Yield offset, size, reftime and stored fields of one segment's data, some at a time, ordered by offset."""
     fields = "".join(f", f_{name}" for name in snapshot.columns.kinds)

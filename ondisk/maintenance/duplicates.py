@@ -6,6 +6,7 @@ data replace each other, the one in the later segment was stored later.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from ondisk.dataset.access import Access
@@ -20,25 +21,36 @@ from ondisk.maintenance.tally import Tally
 from ondisk.step import in_order
 
 
-class Duplicates:
-    """Compares data of the segment that is read with those that have the same unique values.
-
-    Args:
-        has_copies: the segment is known to have second copies.
+@dataclass(slots=True)
+class Settled:
+    """Data with the same unique values as others.
 
     Attributes:
         skipped: data that do not count, since they are second copies of data in other segments, or were deleted.
         different: how many data do not count, and do not equal those that do.
         replacing: how many data count now since the others, in other segments, cannot be read.
         has_copies: the segment has second copies of data in other segments.
+    """
+
+    skipped: Tally = field(default_factory=Tally)
+    different: int = 0
+    replacing: int = 0
+    has_copies: bool = False
+
+
+class Duplicates:
+    """Compares data of the segment that is read with those that have the same unique values.
+
+    Args:
+        settled: gets what was found.
+
+    Attributes:
         explained: data that begin before this offset, and have no row, were deleted through ondisk.
     """
 
-    def __init__(self, access: Access, transaction: Transaction, format: Format, *, has_copies: bool) -> None:
-        self.skipped = Tally()
-        self.different = self.replacing = 0
-        self.has_copies = has_copies
+    def __init__(self, access: Access, transaction: Transaction, format: Format, settled: Settled) -> None:
         self.explained = 0
+        self._settled = settled
         self._access = access
         self._transaction = transaction
         self._format = format
@@ -87,12 +99,12 @@ class Duplicates:
                 self._skip(row)
                 return 0
             if self._contents is None or not self._contents.is_damaged(other):
-                self.different += 1
+                self._settled.different += 1
                 return 0
         # This is the only copy that can be read; the other was not compared, so it was not deleted either.
         transaction.take_back([other[0]])
         transaction.insert([[value] for value in (other[0], *row[1:])])
-        self.replacing += 1
+        self._settled.replacing += 1
         return 0
 
     def _is_equal(self, row: tuple[Any, ...], counting: tuple[Any, ...], *, is_known: bool) -> bool:
@@ -104,7 +116,7 @@ class Duplicates:
         if row[3] < self.explained and not is_known:
             return True
         is_equal = self._are_equal(row, counting)
-        self.different += not is_equal
+        self._settled.different += not is_equal
         return is_equal
 
     def _are_equal(self, row: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
@@ -134,5 +146,5 @@ class Duplicates:
         return kind_of(self._access.format(segment.format)).has_datum(self._access, segment, other[3])
 
     def _skip(self, row: tuple[Any, ...]) -> None:
-        self.skipped.add(f"the datum at {self._format.unit} {row[3]}")
-        self.has_copies |= row[3] >= self.explained
+        self._settled.skipped.add(f"the datum at {self._format.unit} {row[3]}")
+        self._settled.has_copies |= row[3] >= self.explained

@@ -23,13 +23,15 @@ from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import forget as forget_archived
 from ondisk.maintenance.archive import would_forget
 from ondisk.maintenance.check import read_content
+from ondisk.maintenance.compare import Misnamed, NeedsRewrite, Subject
 from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.explain import Outcome, explained
 from ondisk.maintenance.follow import follow
 from ondisk.maintenance.inspect import Inspection, interval_of, places_away, wrong_position
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.promised import CHANGED, moved_position, promised
-from ondisk.maintenance.rescan import DataAfterDamage, Misnamed, NeedsRewrite, Rescan, commit
+from ondisk.maintenance.reread import DataAfterDamage, commit, in_place, is_another_file, renewed, rewritten
 from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State, readable
@@ -353,28 +355,25 @@ def _fix_together(
     """Read segments into the index in one commit, and add the results to `fixed`; none if one must be fixed alone."""
     if len(group) == 1:
         return
-    access, done = inspection.access, []
+    access = inspection.access
+    read: list[tuple[Diagnosis, Outcome | None]] = []
     try:
         with access.transaction("fix") as transaction:
-            rescans = []
             for before, scanned in group:
                 with access.current().index.snapshot() as snapshot:
                     diagnosis, known = inspection.examine(snapshot, before.segment)
                 if diagnosis is None or diagnosis.error is not None or diagnosis.state & _ALONE or diagnosis.consumed:
                     return
-                rescan = Rescan(access, transaction, before.segment, known, puts_off=puts_off)
-                if not diagnosis.state & FIXED:
-                    if diagnosis.is_touched:
-                        if not rescan.renew_facts():
-                            return
-                        rescans.append(rescan)
-                    done.append(_left_alone(diagnosis))
-                    continue
-                rescan.in_place(trusted=not access.needs_check(), scanned=scanned)
-                rescans.append(rescan)
-                done.append(rescan.done(diagnosis))
-            commit(transaction, access.directory, rescans)
-            fixed += done
+                subject = Subject.of(access, transaction, before.segment, known)
+                outcome = None
+                if diagnosis.state & FIXED:
+                    trusted = not access.needs_check()
+                    outcome = in_place(subject, trusted=trusted, scanned=scanned, puts_off=puts_off)
+                elif diagnosis.is_touched and (outcome := renewed(subject)) is None:
+                    return
+                read.append((diagnosis, outcome))
+            done = iter(commit(transaction, [outcome for _, outcome in read if outcome is not None]))
+            fixed += [_left_alone(each) if outcome is None else explained(next(done), each) for each, outcome in read]
     except KeyMissing:  # perhaps only of one of them
         return
     except (DurabilityLost, LockError, StateError):
@@ -397,23 +396,24 @@ def _fix_alone(
         Misnamed: see `Rescan`; nothing is committed.
     """
 
-    def fix_once(*, rewriting: bool = False, scanned: Scanned | None = None) -> None:
-        with inspection.access.transaction("fix") as transaction:
-            done = _fixed(inspection, transaction, before, rewriting=rewriting, scanned=scanned, puts_off=puts_off)
-            fixed.append(done)
-
-    try:
-        if scanned is not None:
-            with contextlib.suppress(Changed):
-                return fix_once(scanned=scanned)
-        fix_once()
-    except NeedsRewrite:
-        fix_once(rewriting=True)
-    except DataAfterDamage as error:
-        with inspection.access.transaction("fix") as transaction:
-            transaction.note_check(error.segment, str(error), error.facts)
-            transaction.commit()
+    access, rewriting = inspection.access, False
+    while True:
+        try:
+            with access.transaction("fix") as transaction:
+                fixed.append(
+                    _fixed(inspection, transaction, before, rewriting=rewriting, scanned=scanned, puts_off=puts_off)
+                )
+            return
+        except Changed:  # since it was scanned
+            scanned = None
+        except NeedsRewrite:
+            rewriting, scanned = True, None
+        except DataAfterDamage as error:
+            with access.transaction("fix") as transaction:
+                transaction.note_check(error.segment, str(error), error.facts)
+                transaction.commit()
             fixed.append(Done(before.segment, before.state | State.CORRUPTED, (*before.reasons, str(error))))
+            return
 
 
 def _fixed(
@@ -442,19 +442,22 @@ def _fixed(
     if State.MISSING in diagnosis.state:
         assert known is not None
         return _without_file(access, transaction, diagnosis, known.segment)
-    rescan, is_believed = Rescan(access, transaction, name, known, puts_off=puts_off), True
+    subject, is_believed = Subject.of(access, transaction, name, known), True
     if not diagnosis.state & FIXED:
         if not diagnosis.is_touched:
             return _left_alone(diagnosis)
-        if is_believed := rescan.renew_facts():
-            commit(transaction, access.directory, [rescan])
+        if (outcome := renewed(subject)) is not None:
+            commit(transaction, [outcome])
             return _left_alone(diagnosis)
+        is_believed = False
         diagnosis = replace(diagnosis, state=State.UNALIGNED, reasons=(*diagnosis.reasons, CHANGED))
     if rewriting:
-        rescan.rewrite()
-    elif rescan.in_place(trusted=not access.needs_check(), is_believed=is_believed, scanned=scanned):
-        commit(transaction, access.directory, [rescan])
-    return rescan.done(diagnosis)
+        outcome = rewritten(subject)
+    else:
+        trusted = not access.needs_check()
+        read = in_place(subject, trusted=trusted, is_believed=is_believed, scanned=scanned, puts_off=puts_off)
+        (outcome,) = commit(transaction, [read])
+    return explained(outcome, diagnosis)
 
 
 def _without_file(access: Access, transaction: Transaction, diagnosis: Diagnosis, segment: Segment) -> Done:
@@ -498,14 +501,10 @@ def _checked_again(
         return _left_alone(diagnosis)
     if interval_of(access, diagnosis.segment) is None:  # nothing can be read into such a segment
         return _left_alone(diagnosis)
-    rescan = Rescan(access, transaction, diagnosis.segment, known)
-    if diagnosis.noted and diagnosis.is_touched and rescan.is_another_file():
-        if rewriting:
-            rescan.rewrite()
-        else:
-            rescan.in_place()
-            commit(transaction, access.directory, [rescan])
-        return rescan.done(replace(diagnosis, state=State.UNALIGNED, reasons=(CHANGED,)))
+    subject = Subject.of(access, transaction, diagnosis.segment, known)
+    if diagnosis.noted and diagnosis.is_touched and is_another_file(subject):
+        (outcome,) = [rewritten(subject)] if rewriting else commit(transaction, [in_place(subject)])
+        return explained(outcome, replace(diagnosis, state=State.UNALIGNED, reasons=(CHANGED,)))
     with access.current().index.snapshot() as snapshot:
         content = read_content(access, snapshot, known.segment)
     if diagnosis.noted and not known.count and not content.is_read:  # nothing in it can be read, as before
@@ -522,6 +521,5 @@ def _checked_again(
     said = "its file is complete again"
     if content.wrong is not None:  # the index may have wrong offsets for data after the damage
         said += " and was read again; data that were deleted, but not yet removed by a repack, are back"
-    rescan.in_place(is_believed=content.wrong is None)
-    commit(transaction, access.directory, [rescan])
-    return rescan.done(replace(diagnosis, state=State.UNALIGNED), said)
+    (outcome,) = commit(transaction, [in_place(subject, is_believed=content.wrong is None)])
+    return explained(outcome, replace(diagnosis, state=State.UNALIGNED), said)

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 
 from ondisk.dataset.access import Access
 from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, command
+from ondisk.maintenance import reread
 from ondisk.maintenance.check import with_result, wrong_with
+from ondisk.maintenance.compare import Subject
 from ondisk.maintenance.diagnosis import Known, misnamed
+from ondisk.maintenance.explain import explained
 from ondisk.maintenance.inspect import Inspection, interval_of
 from ondisk.maintenance.known import all_known
-from ondisk.maintenance.rescan import Rescan
 from ondisk.maintenance.states import Diagnosis, Done, State
 
 _SALVAGE = "salvage"
@@ -34,15 +36,14 @@ def salvaged(access: Access, name: str) -> Done:
     """
     with access.transaction("fix") as transaction:
         diagnosis, known = _damaged(access, name)
-        rescan = Rescan(access, transaction, name, known)
         try:
-            rescan.salvage()
+            outcome = reread.salvaged(Subject.of(access, transaction, name, known))
         except InvalidInput as error:  # as for a file of another version
             how = f"run {command('fix', access.path, '--yes')}"
             hint = f"Put the file back from a backup; or move it away, and {how}."
             message = f"{access.path / name}: nothing in it can be read: {error.message}"
             raise SegmentCorrupt(message, hint=hint, segment=name) from error
-    done = rescan.done(diagnosis)
+    done = explained(outcome, diagnosis)
     return Done(name, done.state, done.reasons, _SALVAGE, 0, done.lost)
 
 

@@ -1,0 +1,344 @@
+"""Compare: what a segment contains now, against the rows of the index, in the transaction that makes both agree.
+
+A datum that is found again keeps its `seq`. One that the index did not know gets a new one. One that is not found is
+forgotten and counts as lost. If several data have the same unique values, one counts: see `Duplicates`. A second copy
+gets no rows. What is found here says how many there are of each; what follows from that for the file, the index and the
+report is decided elsewhere: see `ondisk.maintenance.reread` and `ondisk.maintenance.explain`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from itertools import compress
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from ondisk.dataset.access import Access
+from ondisk.dataset.position import is_consumed, position
+from ondisk.errors import IndexCorrupt, command, counted
+from ondisk.filesystem import Directory, ReadableFile
+from ondisk.formats import Batch, Format
+from ondisk.index import Copies, Segment
+from ondisk.index.aside import Aside
+from ondisk.index.transaction import Transaction
+from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.duplicates import Duplicates, Settled
+from ondisk.maintenance.inspect import interval_of
+from ondisk.maintenance.relaid import have_old_bytes
+from ondisk.maintenance.tally import Tally
+from ondisk.segment import End, ScanResult
+from ondisk.step import ALWAYS, NOTHING, Interval, place_of
+
+
+class NeedsRewrite(Exception):
+    """A segment cannot be read in place, and must be rewritten; see `ScanResult.foreign`."""
+
+
+class Misnamed(Exception):
+    """Data of a segment are of other times than its name says. Where another segment has them, too, that one counts."""
+
+
+class Subject(NamedTuple):
+    """The segment that is read again.
+
+    Attributes:
+        known: what the index knows of it; None if nothing.
+        interval: that of its name.
+    """
+
+    access: Access
+    transaction: Transaction
+    name: str
+    known: Known | None
+    format: Format
+    interval: Interval
+
+    @classmethod
+    def of(cls, access: Access, transaction: Transaction, name: str, known: Known | None) -> Subject:
+        """Return a segment as the subject of a fix.
+
+        Raises:
+            IndexCorrupt: its name is not that of a segment.
+        """
+        interval = interval_of(access, name)
+        if interval is None:
+            hint = f"Run {command('fix', access.path, '--rebuild', '--yes')}."
+            raise IndexCorrupt(f"{name} is not the name of a segment of this dataset", hint=hint, segment=name)
+        format = access.format(known.segment.format) if known is not None else access.format_of(name)
+        return cls(access, transaction, name, known, format, interval)
+
+    @property
+    def directory(self) -> Directory:
+        """The directory of the dataset."""
+        return self.access.directory
+
+    @property
+    def is_in_queue(self) -> bool:
+        """Whether another program writes it, and a consumer reads it."""
+        return self.access.config.is_sequence and not place_of(self.name)
+
+    @property
+    def span(self) -> Interval:
+        """The interval to save: that of the name; in a sequence, that of the data, which is empty at first."""
+        return NOTHING if self.interval == ALWAYS else self.interval
+
+    def segment(self) -> Segment:
+        """Return the segment in the index, or a new one, with a generation of its own."""
+        if self.known is not None:
+            return self.known.segment
+        generation = self.transaction.take_generation()
+        return Segment(generation, self.name, self.format.name, self.format.begin().end, shared=self.is_in_queue)
+
+
+@dataclass(slots=True)
+class Compared:
+    """What was found in a segment.
+
+    Attributes:
+        found: data in it, also those that do not count.
+        new: changes that the index did not know: data, except deleted ones, and data that they replaced.
+        returned: data in a changed file that the index did not know: perhaps deleted ones.
+        gone: data that the index knew, and that are nowhere.
+        without_row: data that the index had only counted, and that are gone.
+        missing: data that the file should have, by its own count.
+        changed: 1 if data were found again, and some do not have their bytes.
+        damage: what cannot be read.
+        settled: data with the same unique values as others.
+        copied: the segment that has all of its data, too; then this is a second copy.
+    """
+
+    found: int = 0
+    new: int = 0
+    returned: int = 0
+    gone: int = 0
+    without_row: int = 0
+    missing: int = 0
+    changed: int = 0
+    damage: Tally = field(default_factory=Tally)
+    settled: Settled = field(default_factory=Settled)
+    copied: str | None = None
+
+    @property
+    def lost(self) -> int:
+        """How many data are lost: a datum that is gone is most likely what was at a damaged place."""
+        return max(self.gone + self.without_row + self.changed, self.damage.count + self.missing)
+
+    @property
+    def uncounted(self) -> int:
+        """How many of the lost data are not counted yet: those that are gone were, when they were forgotten."""
+        damaged = self.damage.count + self.missing - self.gone - self.without_row
+        return max(0, damaged) + self.changed + self.without_row
+
+    @property
+    def copies(self) -> Copies:
+        """Which of its data are second copies."""
+        if self.copied is not None:
+            return Copies.ALL
+        return Copies.SOME if self.settled.has_copies else Copies.NONE
+
+
+class Comparison:
+    """Compares a segment with its rows, for a `with` block: `add` what is found in it, then `forget` the others.
+
+    Args:
+        segment: of which the rows will be.
+        copied: the segment of which it is a second copy.
+        is_matched: its rows are not to be believed; they are set aside, and what is found again gets its `seq` back.
+        may_move: a datum may have another offset than before, see `Aside`.
+        puts_off: raise `Misnamed` if data of a segment without rows are of other times than its name says.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        segment: Segment,
+        copied: str | None,
+        *,
+        is_matched: bool,
+        may_move: bool = True,
+        puts_off: bool = False,
+    ) -> None:
+        known = subject.known
+        has_copies = known is not None and known.segment.copies is Copies.SOME
+        self.compared = Compared(settled=Settled(has_copies=has_copies), copied=copied)
+        self.span = subject.span
+        self.replaced_from: int | None = None
+        """The first datum in a changed file that the index did not know."""
+        self.sums: tuple[int, int] | None = (0, 0) if known is None else None
+        """Count and bytes of all rows, if they are new; None if they must be asked of the index."""
+        self.subject = subject
+        self._segment = segment
+        self._first = subject.transaction.take_seqs(0).start
+        self._puts_off = puts_off and (known is None or not known.count)
+        self._aside: Aside | None = None
+        if is_matched and known is not None:
+            self._aside = Aside(subject.transaction, known.segment, may_move=may_move)
+        self._duplicates = Duplicates(subject.access, subject.transaction, subject.format, self.compared.settled)
+
+    def may_compare(self) -> None:
+        """Prepare to compare data with the same unique values: their bytes are where the rows will say they are."""
+        known, segment = self.subject.known, self._segment
+        # Below this offset, what has no row was deleted through ondisk.
+        is_described = known is not None and self._aside is None and known.deleted is not None and not segment.unread
+        self._duplicates.may_compare(segment, segment.end.length if is_described else 0)
+
+    def __enter__(self) -> Self:
+        if self._aside is not None:
+            self._aside.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._aside is not None:
+            self._aside.__exit__(kind, error, trace)
+
+    def add_all(self, results: Iterable[ScanResult]) -> End:
+        """Give all that a scan finds its rows, and return where the segment ends.
+
+        Raises:
+            NeedsRewrite: it must be rewritten.
+        """
+        transaction, end = self.subject.transaction, self._segment.end
+        with self._known_offsets() as known_offsets:
+            for found in results:
+                if found.foreign and not (found.in_place and self.subject.access.config.is_sequence):
+                    raise NeedsRewrite
+                end = found.end
+                self.compared.found += len(found.offsets)
+                transaction.save_blocks(self._segment, found.blocks)
+                self.add(found, known_offsets)
+                self.note(found)
+        return end
+
+    def add(
+        self, found: ScanResult, known_offsets: Callable[[int, int], set[int]] = lambda _begin, _end: set()
+    ) -> None:
+        """Give data their rows. Of those in one segment with the same unique values, the last one counts.
+
+        Args:
+            known_offsets: returns the offsets in a range of which the index has rows.
+
+        Raises:
+            Misnamed: see `puts_off`.
+        """
+        if not found.offsets:
+            return
+        subject, transaction = self.subject, self.subject.transaction
+        reftimes, offsets, sizes, metadata = found.reftimes, found.offsets, found.sizes, found.metadata
+        if subject.interval == ALWAYS:
+            self.span |= Interval.around(reftimes)
+        if self.compared.copied is not None:
+            return
+        is_outside = min(reftimes) not in subject.interval or max(reftimes) not in subject.interval
+        if is_outside and self._puts_off:
+            raise Misnamed
+        here = known_offsets(offsets[0], offsets[-1] + 1)
+        if here:
+            is_new = [offset not in here for offset in offsets]
+            reftimes, offsets, sizes = ([*compress(each, is_new)] for each in (reftimes, offsets, sizes))
+            metadata = [*compress(metadata, is_new)]
+            if not offsets:
+                return
+        if is_outside:
+            subject.access.current().index.outside = None  # a search by time does not find these data
+        fields = transaction.columns(metadata)
+        seqs = self._seqs(offsets, reftimes, sizes, fields)
+        columns = (seqs, reftimes, [self._segment.id] * len(offsets), offsets, sizes, *fields)
+        inserted = transaction.insert(columns)
+        if self._aside is None:  # deleted data that are back are no changes that the index did not know
+            late = seqs[bisect_left(offsets, self._duplicates.explained) :]
+            self.compared.new += len(late) if inserted == len(offsets) else transaction.count_of(late)
+        if inserted < len(offsets):
+            self.sums = None
+            for row in zip(*columns, strict=True):
+                self.compared.new += self._duplicates.settle(row, self._segment, self._first, self._aside)
+        elif self.sums is not None:
+            self.sums = self.sums[0] + inserted, self.sums[1] + sum(sizes)
+
+    def _seqs(
+        self, offsets: list[int], reftimes: Sequence[int], sizes: Sequence[int], fields: Sequence[Sequence[object]]
+    ) -> Sequence[int]:
+        """Return the `seq` of each datum: that of its former row, or a new one."""
+        transaction = self.subject.transaction
+        if self._aside is None:
+            return transaction.take_seqs(len(offsets))
+        first = transaction.take_seqs(0).start
+        seqs = self._aside.seqs(zip(offsets, reftimes, sizes, *fields, strict=True))
+        new = transaction.take_seqs(0).start - first
+        if self.replaced_from is None and new:
+            self.replaced_from = next(each for each, seq in zip(offsets, seqs, strict=True) if seq >= first)
+        self.compared.returned += new
+        self.compared.new += new
+        return seqs
+
+    def note(self, found: ScanResult | Batch) -> None:
+        """Note what is damaged or missing."""
+        known = self.subject.known
+        # A trusted index with rows of the segment knows all its data: a header that counts more is of a killed append.
+        # A second copy, which may be the begin of a move, has none.
+        if self.compared.copied is None and (known is None or not known.count or self.subject.access.needs_check()):
+            self.compared.missing += found.missing
+        unit = self.subject.format.unit
+        for damage in found.damage:
+            self.compared.damage.add(f"at {unit} {damage.offset}: {damage.reason}", damage.size)
+
+    def forget(self) -> bool:
+        """Forget the data that were not found, if the rows were set aside. Return whether all of them are gone.
+
+        If another program uses the number of a segment again that the consumer of a queue has read, they are not lost.
+        """
+        known, compared = self.subject.known, self.compared
+        if self._aside is None or known is None:
+            return False
+        if self.subject.is_in_queue and compared.returned and self._aside.is_untouched:
+            length = known.segment.end.length
+            if is_consumed(self.subject.name, length, position(self.subject.directory)):
+                self._aside.forget(lost=False)
+                self.subject = self.subject._replace(known=None)  # what the index knew was of another segment
+                return False
+        compared.gone = self._aside.forget()
+        compared.without_row = max(0, known.without_row - compared.returned)
+        return 0 < known.count == compared.gone and not compared.returned
+
+    def read_bytes(self, end: End, file: ReadableFile) -> bool:
+        """Note if data have other bytes than those that were committed, although all of them were found.
+
+        Bytes that were damaged before cannot be compared, nor those of an older revision, which has no checksum.
+
+        Args:
+            end: of what was read.
+            file: which was read.
+
+        Returns:
+            Whether they are encrypted.
+        """
+        known, compared, subject = self.subject.known, self.compared, self.subject
+        if self._aside is None or known is None or known.segment.facts.checksum is None:
+            return False
+        if not known.count or known.damage is not None or compared.gone or compared.without_row:
+            return False
+        is_encrypted = subject.format.sealer(file, subject.name) is not None
+        # What a repack encrypts has other bytes, so only the file that it was before can be compared.
+        is_same = not (is_encrypted and end.compressed) and have_old_bytes(
+            self._aside, subject.transaction, subject.format, known.segment, self._segment._replace(end=end), file
+        )
+        compared.changed = int(not is_same)
+        return is_encrypted
+
+    def _known_offsets(self) -> AbstractContextManager[Callable[[int, int], set[int]]]:
+        """Return what `Transaction.known_offsets` returns; for a new segment, a function that returns no offsets."""
+        if self.subject.known is None:
+            return contextlib.nullcontext(lambda _begin, _end: set())
+        return self.subject.transaction.known_offsets(self._segment)
+
+
+def damaged(compared: Compared, format: Format, remedy: str) -> str:
+    """Return a sentence about what is damaged."""
+    damage = compared.damage
+    found = counted(damage.size, format.unit, "is") if damage.size else counted(damage.count, "datum", "is")
+    return f"{found} damaged, {damage.text('; ')}; {remedy}"
