@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
+from ondisk.index.columns import insert_rows
 from ondisk.index.connection import sqlite_errors
 from ondisk.index.snapshot import Segment
 from ondisk.index.transaction import Transaction
 from ondisk.segment import Block
+
+_TOGETHER = 10_000
 
 Place: TypeAlias = tuple[int, int]
 """The offset of a datum in the old file, and in the new file."""
@@ -18,7 +21,8 @@ Place: TypeAlias = tuple[int, int]
 class Aside:
     """The rows of a segment's data in a temporary table, and its blocks in another, for a `with` block.
 
-    Entering removes the data from the index. A rollback of the transaction brings them back.
+    Entering removes the data from the index. `find` notes what a scan finds, `match` then gives it numbers, and `rows`
+    yields it. A rollback of the transaction brings the former rows back.
 
     Args:
         may_move: a datum may have another offset than before. If False, a datum at another offset is another datum,
@@ -31,20 +35,15 @@ class Aside:
         self._connection = transaction.connection
         self._directory = transaction.directory
         self._segment = segment
-        self._fields = [f"f_{name}" for name in transaction.schema.kinds]
-        equal = "".join(f" AND {field} IS ?" for field in self._fields)
-        known = "SELECT seq FROM aside WHERE found IS NULL AND reftime = ? AND size = ?" + equal
-        self._find_in_place = known + " AND offset = ?"
-        self._find = known + " ORDER BY offset LIMIT 1"
+        self._key = ["reftime", "size", *(f"f_{name}" for name in transaction.schema.kinds)]
 
     def __enter__(self) -> Self:
         rows = f"SELECT datum.*, NULL AS found FROM {self._transaction.data_of(self._segment)} WHERE segment.id = ?"
-        key = ", ".join(["reftime", "size", *self._fields, "offset"])
         with sqlite_errors(self._directory):
             execute = self._connection.execute
             execute(f"CREATE TEMP TABLE aside AS {rows}", (self._segment.id,))  # a rollback drops it
-            execute(f"CREATE INDEX temp.aside_by_key ON aside ({key}) WHERE found IS NULL")
             execute("CREATE UNIQUE INDEX temp.aside_by_seq ON aside (seq)")
+            execute(f"CREATE TEMP TABLE found AS SELECT seq, offset, {', '.join(self._key)} FROM aside WHERE 0")
             execute("CREATE TEMP TABLE aside_block AS SELECT * FROM block WHERE segment = ?", (self._segment.id,))
             execute("DELETE FROM datum WHERE seq IN (SELECT seq FROM aside)")
             self._transaction.sums.clear(self._segment.id)
@@ -55,32 +54,70 @@ class Aside:
     ) -> None:
         if error is None:
             with sqlite_errors(self._directory):
-                self._connection.execute("DROP TABLE aside")
-                self._connection.execute("DROP TABLE aside_block")
+                for table in ("aside", "found", "aside_block"):
+                    self._connection.execute(f"DROP TABLE {table}")
 
-    def seqs(self, found: Iterable[tuple[Any, ...]]) -> list[int]:
-        """Return the seqs of data that a scan has found; a new one for each that the index did not know.
-
-        A datum is known by its reftime, size and fields. Each seq is returned once: of equal data that are given
-        together, to the one that is where the index has it. Of others, to the first one; the rest get new ones.
+    def find(self, offsets: Sequence[int], *key: Sequence[Any]) -> None:
+        """Note data that a scan has found.
 
         Args:
-            found: offset in the new file, reftime, size and fields of each.
+            offsets: in the new file.
+            key: reftimes, sizes and fields.
         """
-        found = [*found]
         with sqlite_errors(self._directory):
-            known = [self._found(self._find_in_place, (*key, offset), offset) for offset, *key in found]
-            for place, (offset, *key) in enumerate(found):
-                if known[place] is None and self._may_move:
-                    known[place] = self._found(self._find, key, offset)
-            return [self._transaction.take_seqs(1)[0] if seq is None else seq for seq in known]
+            into = f"INSERT INTO found (offset, {', '.join(self._key)})"
+            insert_rows(self._connection, into, [offsets, *key])
 
-    def _found(self, sql: str, key: Sequence[Any], offset: int) -> int | None:
-        row: tuple[int] | None = self._connection.execute(sql, key).fetchone()
-        if row is None:
-            return None
-        self._connection.execute("UPDATE aside SET found = ? WHERE seq = ?", (offset, *row))
-        return row[0]
+    def match(self) -> range:
+        """Give all data that were found their former numbers, and new ones to those that the index did not know.
+
+        A datum is known by its reftime, size and fields. Of equal data, one that is where the index has it keeps its
+        number; the others get the numbers that are left in the order of their offsets, each once.
+
+        Returns:
+            The new numbers, in the order in which the data were found.
+        """
+        same = " AND ".join(f"aside.{each} IS found.{each}" for each in self._key)
+        place = f"SELECT aside.seq FROM aside WHERE aside.offset = found.offset AND {same}"
+        with sqlite_errors(self._directory):
+            execute = self._connection.execute
+            execute("CREATE INDEX temp.aside_by_offset ON aside (offset)")
+            execute(f"UPDATE found SET seq = ({place})")
+            execute("UPDATE aside SET found = offset WHERE seq IN (SELECT seq FROM found)")
+            if self._may_move:
+                self._match_moved()
+            ((count,),) = execute("SELECT count(*) FROM found WHERE seq IS NULL")
+            new = self._transaction.take_seqs(count)
+            rest = "SELECT rowid AS place, row_number() OVER (ORDER BY rowid) AS nth FROM found WHERE seq IS NULL"
+            execute(f"UPDATE found SET seq = {new.start - 1} + nth FROM ({rest}) WHERE found.rowid = place")
+        return new
+
+    def _match_moved(self) -> None:
+        """Pair the data that are elsewhere now: both sides are numbered among their equals, in the order of offsets."""
+        execute, key = self._connection.execute, ", ".join(self._key)
+        nth = f"row_number() OVER (PARTITION BY {key} ORDER BY offset) AS nth"
+        execute(f"CREATE TEMP TABLE gone AS SELECT seq, {key}, {nth} FROM aside WHERE found IS NULL")
+        execute(f"CREATE INDEX temp.gone_by_key ON gone ({key}, nth)")
+        come = f"SELECT rowid AS place, offset, {key}, {nth} FROM found WHERE seq IS NULL"
+        same = " AND ".join(f"gone.{each} IS come.{each}" for each in (*self._key, "nth"))
+        execute(f"CREATE TEMP TABLE moved AS SELECT seq, place, offset FROM ({come}) AS come CROSS JOIN gone ON {same}")
+        execute("UPDATE found SET seq = moved.seq FROM moved WHERE found.rowid = place")
+        execute("UPDATE aside SET found = moved.offset FROM moved WHERE aside.seq = moved.seq")
+        for table in ("gone", "moved"):
+            execute(f"DROP TABLE {table}")
+
+    def rows(self) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield what was found, some at a time: columns of seqs, offsets, reftimes, sizes and fields."""
+        with sqlite_errors(self._directory):
+            cursor = self._connection.execute(f"SELECT seq, offset, {', '.join(self._key)} FROM found ORDER BY rowid")
+            while some := cursor.fetchmany(_TOGETHER):
+                yield [*zip(*some, strict=True)]
+
+    def first_of(self, new: range) -> int | None:
+        """Return the offset of the first datum with a new number."""
+        with sqlite_errors(self._directory):
+            ((offset,),) = self._connection.execute("SELECT min(offset) FROM found WHERE seq >= ?", (new.start,))
+        return offset if new else None
 
     def is_same(self, one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
         """Return whether two rows of `datum` may be the same datum, the first of which was set aside."""
@@ -90,7 +127,7 @@ class Aside:
             return self._connection.execute("SELECT 1 FROM aside WHERE seq = ?", one[:1]).fetchone() is not None
 
     def move(self, seq: int, offset: int) -> None:
-        """Note that a datum was found at another offset, after that which `seqs` was given."""
+        """Note that a datum was found at another offset, after that which `match` has found."""
         with sqlite_errors(self._directory):
             self._connection.execute("UPDATE aside SET found = ? WHERE seq = ?", (offset, seq))
 

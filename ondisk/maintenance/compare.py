@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import compress
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.position import is_consumed, position
@@ -247,34 +247,26 @@ class Comparison:
         if is_outside:
             subject.access.current().index.outside = None  # a search by time does not find these data
         fields = transaction.columns(metadata)
-        seqs = self._seqs(offsets, reftimes, sizes, fields)
-        columns = (seqs, reftimes, [self._segment.id] * len(offsets), offsets, sizes, *fields)
-        inserted = transaction.insert(columns)
+        if self._aside is not None:
+            self._aside.find(offsets, reftimes, sizes, *fields)
+        else:
+            self._insert(transaction.take_seqs(len(offsets)), offsets, reftimes, sizes, *fields)
+
+    def _insert(
+        self, seqs: Sequence[int], offsets: Sequence[int], reftimes: Sequence[int], *rest: Sequence[Any]
+    ) -> None:
+        """Insert rows, and let one count of each of those that have the same unique values as others."""
+        columns = (seqs, reftimes, [self._segment.id] * len(offsets), offsets, *rest)
+        inserted = self.subject.transaction.insert(columns)
         if self._aside is None:  # deleted data that are back are no changes that the index did not know
             late = seqs[bisect_left(offsets, self._duplicates.explained) :]
-            self.compared.new += len(late) if inserted == len(offsets) else transaction.count_of(late)
+            self.compared.new += len(late) if inserted == len(offsets) else self.subject.transaction.count_of(late)
         if inserted < len(offsets):
             self.sums = None
             for row in zip(*columns, strict=True):
                 self.compared.new += self._duplicates.settle(row, self._segment, self._first, self._aside)
         elif self.sums is not None:
-            self.sums = self.sums[0] + inserted, self.sums[1] + sum(sizes)
-
-    def _seqs(
-        self, offsets: list[int], reftimes: Sequence[int], sizes: Sequence[int], fields: Sequence[Sequence[object]]
-    ) -> Sequence[int]:
-        """Return the `seq` of each datum: that of its former row, or a new one."""
-        transaction = self.subject.transaction
-        if self._aside is None:
-            return transaction.take_seqs(len(offsets))
-        first = transaction.take_seqs(0).start
-        seqs = self._aside.seqs(zip(offsets, reftimes, sizes, *fields, strict=True))
-        new = transaction.take_seqs(0).start - first
-        if self.replaced_from is None and new:
-            self.replaced_from = next(each for each, seq in zip(offsets, seqs, strict=True) if seq >= first)
-        self.compared.returned += new
-        self.compared.new += new
-        return seqs
+            self.sums = self.sums[0] + inserted, self.sums[1] + sum(rest[0])
 
     def note(self, found: ScanResult | Batch) -> None:
         """Note what is damaged or missing."""
@@ -295,6 +287,11 @@ class Comparison:
         known, compared = self.subject.known, self.compared
         if self._aside is None or known is None:
             return False
+        new = self._aside.match()
+        compared.new = compared.returned = len(new)
+        self.replaced_from = self._aside.first_of(new)
+        for columns in self._aside.rows():
+            self._insert(*columns)
         if self.subject.is_in_queue and compared.returned and self._aside.is_untouched:
             length = known.segment.end.length
             if is_consumed(self.subject.name, length, position(self.subject.directory)):

@@ -41,30 +41,37 @@ def stored(index: Index) -> list[int]:
     return [seq for (seq,) in index.writer().execute("SELECT seq FROM datum ORDER BY seq")]
 
 
+def seqs(aside: Aside, found: list[tuple[int, ...]]) -> list[int]:
+    """Return the numbers of data with these offsets, reftimes, sizes and stations."""
+    aside.find(*zip(*found, strict=True))
+    aside.match()
+    return [seq for columns in aside.rows() for seq in columns[0]]
+
+
 def test_each_datum_that_is_found_keeps_its_number_once_and_others_get_new_ones(index: Index) -> None:
     with Transaction(index) as transaction, Aside(transaction, SEGMENT) as aside:
         assert stored(index) == [4]
         found = [(0, 10, 5, 7), (20, 10, 5, 7), (30, 10, 5, 7), (40, 10, 6, 8), (50, 11, 5, 8), (60, 10, 5, 9)]
-        assert aside.seqs(found) == [1, 2, 5, 6, 7, 8]
+        assert seqs(aside, found) == [1, 2, 5, 6, 7, 8]
         assert [*aside.places()] == [(0, 0), (5, 20)]
 
 
 def test_of_equal_data_the_one_that_is_where_it_was_keeps_its_number(index: Index) -> None:
     with Transaction(index) as transaction, Aside(transaction, SEGMENT) as aside:
-        assert aside.seqs([(5, 10, 5, 7), (10, 10, 5, 8), (20, 10, 5, 7), (30, 10, 5, 7)]) == [2, 3, 1, 5]
+        assert seqs(aside, [(5, 10, 5, 7), (10, 10, 5, 8), (20, 10, 5, 7), (30, 10, 5, 7)]) == [2, 3, 1, 5]
         assert [*aside.places()] == [(0, 20), (5, 5), (10, 10)]
 
 
 def test_data_that_cannot_have_moved_are_known_only_where_they_were(index: Index) -> None:
     with Transaction(index) as transaction, Aside(transaction, SEGMENT, may_move=False) as aside:
-        assert aside.seqs([(0, 10, 5, 7), (20, 10, 5, 7), (10, 10, 5, 8)]) == [1, 5, 3]
+        assert seqs(aside, [(0, 10, 5, 7), (20, 10, 5, 7), (10, 10, 5, 8)]) == [1, 5, 3]
         assert [*aside.places()] == [(0, 0), (10, 10)]
 
 
 def test_what_is_not_found_is_noted_as_forgotten_and_counted_as_lost(index: Index) -> None:
     with Transaction(index) as transaction:
         with Aside(transaction, SEGMENT) as aside:
-            aside.seqs([(0, 10, 5, 8)])
+            seqs(aside, [(0, 10, 5, 8)])
             assert aside.forget() == 2
         transaction.commit()
     deletions = index.writer().execute("SELECT seq, datum, forgotten FROM deletion").fetchall()
@@ -84,7 +91,7 @@ def test_what_somebody_deleted_is_not_forgotten(index: Index) -> None:
 
 def test_a_datum_that_is_found_again_further_on_is_moved_there(index: Index) -> None:
     with Transaction(index) as transaction, Aside(transaction, SEGMENT) as aside:
-        aside.seqs([(0, 10, 5, 8)])
+        seqs(aside, [(0, 10, 5, 8)])
         assert aside.is_same((3, 10, 1, 0, 5, 8), (9, 10, 1, 70, 5, 8))
         assert not aside.is_same((3, 10, 1, 0, 5, 8), (9, 10, 1, 70, 6, 8))
         assert not aside.is_same((4, 10, 1, 0, 5, 8), (9, 10, 1, 70, 5, 8))
