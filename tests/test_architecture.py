@@ -206,6 +206,8 @@ TESTED_ELSEWHERE = {
     "maintenance/compare.py": "maintenance/test_fix.py",
     "maintenance/reread.py": "maintenance/test_fix.py",
     "maintenance/renew.py": "dataset/test_encryption.py",
+    "index/connections.py": "index/test_index.py",
+    "index/log.py": "index/test_index.py",
     "index/take_over.py": "maintenance/test_old_archives.py",
     "maintenance/rewrite.py": "maintenance/test_repack.py",
     "maintenance/second_copy.py": "maintenance/test_moved.py",

@@ -31,9 +31,8 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory, WritersLock
 from ondisk.formats import Format, find, is_dir, of_extension
-from ondisk.index import Index, Segment, Snapshot, segment_rows, tide
+from ondisk.index import Index, Segment, Snapshot, log, segment_rows, tide
 from ondisk.index.connection import NEXT, Connection, connect_to_read, state_of
-from ondisk.index.index import has_long_log
 from ondisk.index.swap import has_other_names
 from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
 from ondisk.segments.facts import Committed
@@ -147,7 +146,7 @@ class Access:
                                     self._waiting = waiting
                     except DiskFull as error:
                         if self._opened is not None:
-                            self._opened.index.shrink_log()
+                            log.shrink_log(self._opened.index.connections)
                         if self.config.replica:
                             error.hint = space_of_replica(self.path)
                         raise
@@ -254,7 +253,7 @@ class Access:
                 return
             self._waiting = 0
             try:
-                if self._exchanged() is None and not self._lock.was_killed and opened.index.checkpoint():
+                if self._exchanged() is None and not self._lock.was_killed and log.checkpoint(opened.index.connections):
                     if (state := self._state()) is not None:
                         self._tide.committed(state, is_moved=True)
                     self._clean_up_after_commit()
@@ -303,9 +302,9 @@ class Access:
                 raise index.built_for_another(self.config)
             Index.create(self.directory, self.config, last_generation(self.directory))
             index = self.current().index
-        index.writer()  # switches a new index to WAL mode, which is not possible while somebody reads it
+        index.connections.writer()  # switches a new index to WAL mode, which is not possible while somebody reads it
         if self._lock.was_killed:  # the log of the index may end with a commit that is not durable
-            index.settle_log()
+            log.settle_log(index.connections)
             self._lock.was_killed = False
         return index
 
@@ -390,13 +389,13 @@ class Access:
         Locks: the writers' lock, without waiting: if somebody else writes, a later repack does it.
         """
         with contextlib.suppress(LockError), self.locked("repack", timeout=0):
-            self._current_to_write().shrink()
+            log.shrink(self._current_to_write().connections)
 
     def _shrink_log(self) -> None:
         """Give back the space of an index's log that a killed process has left. A running writer does it itself."""
-        if has_long_log(self.directory) is not None:
+        if log.has_long_log(self.directory) is not None:
             with self._threads, contextlib.suppress(LockError), self._lock.hold("open", timeout=0):
-                self._current_to_write().shrink_log()
+                log.shrink_log(self._current_to_write().connections)
 
     def _is_unusable(self) -> bool:
         index = self.current().index
@@ -410,7 +409,7 @@ class Access:
         self._unclean.update(left)
         with self._threads, contextlib.suppress(LockError, DiskFull), self._lock.hold("open", timeout=0):
             index = self._current_to_write()  # settles the log: a commit that a crash left there may need these files
-            self._clean_up(left_behind(self.directory), unread=index.checkpoint())
+            self._clean_up(left_behind(self.directory), unread=log.checkpoint(index.connections))
 
     def _clean_up_after_commit(self) -> None:
         """Clean up after a commit. The commit is done, so an error here is raised by the next write."""

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, OndiskError, StateError, StorageError
 from ondisk.filesystem import space_hint
-from ondisk.index import tide
+from ondisk.index import log, tide
 from ondisk.index.changes import OWN, note_session
 from ondisk.index.columns import FORMER
 from ondisk.index.connection import INDEX, damaged, own_error, sqlite_errors
@@ -54,7 +54,7 @@ class AtomicChange:
     ) -> None:
         self.directory = index.directory
         self.schema = index.columns
-        self.connection = index.writer()
+        self.connection = index.connections.writer()
         self._index = index
         self._lazy = lazy
         self._tide = tide
@@ -99,7 +99,7 @@ class AtomicChange:
             if self._interned and not self.is_committed:
                 self._index.forget_ids()
         known = own_error(error, self.connection, self.directory)
-        self._index.rest()
+        self._index.connections.rest()
         if known is not None:
             raise known from error
 
@@ -284,7 +284,7 @@ class AtomicChange:
             raise
         if not self._lazy or self._after:
             try:
-                self.unread = self._index.checkpoint()
+                self.unread = log.checkpoint(self._index.connections)
             except OndiskError as error:
                 # The commit is durable in the WAL, and so acknowledged; but nothing more may be written.
                 self.checkpoint_error = error

@@ -144,7 +144,7 @@ class Snapshot:
         self._is_apart = False
 
     def __enter__(self) -> Self:
-        self.connection = self.index.borrow()
+        self.connection = self.index.connections.borrow()
         try:
             self.connection.execute("BEGIN")
         except BaseException as error:
@@ -169,7 +169,7 @@ class Snapshot:
             self.connection.stored.clear()
             if self._is_apart:
                 self.connection.close()
-            self.index.give_back(self.connection)
+            self.index.connections.give_back(self.connection)
 
     def set_apart(self, segment: Segment) -> None:
         """From now on read one segment from a copy of its rows, and release the state of the index.

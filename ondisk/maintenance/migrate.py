@@ -753,4 +753,4 @@ def _open_once(dataset: _Dataset) -> None:
         contextlib.suppress(StorageError, LockError),
         contextlib.closing(Index.open(dataset.directory, dataset.config)) as index,
     ):
-        index.writer()
+        index.connections.writer()

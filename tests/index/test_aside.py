@@ -38,7 +38,7 @@ def index(tmp_path: Path) -> Iterator[Index]:
 
 
 def stored(index: Index) -> list[int]:
-    return [seq for (seq,) in index.writer().execute("SELECT seq FROM datum ORDER BY seq")]
+    return [seq for (seq,) in index.connections.writer().execute("SELECT seq FROM datum ORDER BY seq")]
 
 
 def seqs(aside: Aside, found: list[tuple[int, ...]]) -> list[int]:
@@ -74,9 +74,9 @@ def test_what_is_not_found_is_noted_as_forgotten_and_counted_as_lost(index: Inde
             seqs(aside, [(0, 10, 5, 8)])
             assert aside.forget() == 2
         transaction.commit()
-    deletions = index.writer().execute("SELECT seq, datum, forgotten FROM deletion").fetchall()
+    deletions = index.connections.writer().execute("SELECT seq, datum, forgotten FROM deletion").fetchall()
     assert deletions == [(5, 1, 1), (6, 2, 1)]
-    assert index.writer().execute("SELECT seq, lost FROM dataset").fetchone() == (6, 2)
+    assert index.connections.writer().execute("SELECT seq, lost FROM dataset").fetchone() == (6, 2)
 
 
 def test_what_somebody_deleted_is_not_forgotten(index: Index) -> None:

@@ -44,19 +44,23 @@ def row(seq, reftime=0, station=1, product=0, offset=0):
 def stored(index):
     """(seq, reftime, station, product) of the data."""
     sql = "SELECT seq, reftime, f_station, f_product FROM datum ORDER BY seq"
-    return index.writer().execute(sql).fetchall()
+    return index.connections.writer().execute(sql).fetchall()
 
 
 def deletions(index):
-    return index.writer().execute("SELECT seq, datum FROM deletion ORDER BY seq").fetchall()
+    return index.connections.writer().execute("SELECT seq, datum FROM deletion ORDER BY seq").fetchall()
 
 
 def blocks(index):
-    return index.writer().execute("SELECT segment, offset, position, stored FROM block ORDER BY 1, 2").fetchall()
+    return (
+        index.connections.writer()
+        .execute("SELECT segment, offset, position, stored FROM block ORDER BY 1, 2")
+        .fetchall()
+    )
 
 
 def counters(index):
-    return index.writer().execute("SELECT seq, generation FROM dataset").fetchone()
+    return index.connections.writer().execute("SELECT seq, generation FROM dataset").fetchone()
 
 
 def insert(index, *rows):
@@ -76,7 +80,7 @@ def test_without_commit_nothing_stays(index):
         transaction.save_segment(SEGMENT, DAY_ONE)
     assert stored(index) == []
     assert counters(index) == (0, 0)
-    assert not index.writer().in_transaction
+    assert not index.connections.writer().in_transaction
 
 
 def broken_off(index):
@@ -98,14 +102,14 @@ def test_ids_of_values_that_were_rolled_back_are_forgotten(index):
     with Transaction(index) as transaction:
         assert transaction.columns([{"product": "wind"}, {"product": "rain"}, {}])[1][2] == 0
         transaction.commit()
-    assert {value for (value,) in index.writer().execute("SELECT value FROM value")} == {"rain", "wind"}
+    assert {value for (value,) in index.connections.writer().execute("SELECT value FROM value")} == {"rain", "wind"}
     assert set(index.ids) == {None, "rain", "wind"}
 
 
 def test_ids_that_sqlite_rolled_back_by_itself_are_forgotten_too(index):
     with Transaction(index) as transaction:
         transaction.columns([{"product": "rain"}])
-        index.writer().execute("ROLLBACK")
+        index.connections.writer().execute("ROLLBACK")
     assert index.ids == {None: 0}
 
 
@@ -205,7 +209,7 @@ def test_offsets_move(index):
     with Transaction(index) as transaction:
         transaction.set_offsets([(50, 1), (60, 2)])
         transaction.commit()
-    assert index.writer().execute("SELECT offset FROM datum ORDER BY seq").fetchall() == [(50,), (60,)]
+    assert index.connections.writer().execute("SELECT offset FROM datum ORDER BY seq").fetchall() == [(50,), (60,)]
 
 
 def test_a_segment_is_saved_once_and_grows(index):
@@ -216,9 +220,9 @@ def test_a_segment_is_saved_once_and_grows(index):
         assert transaction.segments([SEGMENT.name, "other"]) == {SEGMENT.name: grown}
         transaction.commit()
     sql = 'SELECT id, name, format, size, "begin", "end", length, count, compressed FROM segment'
-    assert index.writer().execute(sql).fetchall() == [(1, SEGMENT.name, "jsonl", 200, 0, DAY, 200, 4, 0)]
+    assert index.connections.writer().execute(sql).fetchall() == [(1, SEGMENT.name, "jsonl", 200, 0, DAY, 200, 4, 0)]
     sql = "SELECT mtime, inode, tail, checksum, unread FROM segment"
-    assert index.writer().execute(sql).fetchall() == [(6, 78, 2**32 - 1, None, 1)]
+    assert index.connections.writer().execute(sql).fetchall() == [(6, 78, 2**32 - 1, None, 1)]
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -370,7 +374,7 @@ def test_a_commit_that_fails_says_whether_it_may_have_reached_the_disk(index, co
         transaction.on_rollback(lambda: undone.append(2))
         transaction.after_commit(lambda: done.append(1))
         transaction.insert([*zip(row(1))])
-        transaction.connection = Failing(index.writer(), code)
+        transaction.connection = Failing(index.connections.writer(), code)
         with pytest.raises(kind) as caught:
             transaction.commit()
     assert type(caught.value) is kind
@@ -392,10 +396,10 @@ def test_after_a_commit_what_waits_for_it_is_done_in_order_and_nothing_is_undone
 
 
 def test_an_index_without_its_row_is_damaged(index):
-    index.writer().execute("DELETE FROM dataset")
+    index.connections.writer().execute("DELETE FROM dataset")
     with pytest.raises(IndexCorrupt, match="has 0 rows"), Transaction(index):
         pass
-    assert not index.writer().in_transaction
+    assert not index.connections.writer().in_transaction
 
 
 def test_data_of_one_dataset_count_up_over_its_whole_life(create):
@@ -428,7 +432,7 @@ def test_a_transaction_that_cannot_begin_leaves_none_open(index, monkeypatch):
 
 def test_a_counter_that_lags_behind_uses_no_number_twice(index):
     with Transaction(index) as transaction:
-        index.writer().execute(
+        index.connections.writer().execute(
             "INSERT INTO segment (id, name, format, size, [begin], [end], mtime, length)"
             " VALUES (7, '2026/01-01.jsonl', 'jsonl', 0, 0, 1, 0, 0)"
         )
@@ -438,7 +442,7 @@ def test_a_counter_that_lags_behind_uses_no_number_twice(index):
 
 def test_a_counter_of_changes_that_lags_behind_its_data_is_damage(index):
     insert(index, row(1), row(2, reftime=1, offset=10))
-    index.writer().execute("UPDATE dataset SET seq = 1")
+    index.connections.writer().execute("UPDATE dataset SET seq = 1")
     with pytest.raises(IndexCorrupt, match="its counter of changes is 1, but it has a datum with number 2"):
         insert(index)
 
@@ -460,7 +464,7 @@ def test_an_undo_that_fails_hides_no_error_and_keeps_no_other_from_being_undone(
     with pytest.raises(ZeroDivisionError):
         fail_in_a_transaction()
     assert undone == [1]
-    assert not index.writer().in_transaction
+    assert not index.connections.writer().in_transaction
     assert stored(index) == []
 
 

@@ -676,7 +676,7 @@ def failing_checkpoints():
         raise StorageError("the disk fails")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Index, "checkpoint", fail)
+        patch.setattr(log, "checkpoint", fail)
         yield
 
 

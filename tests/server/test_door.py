@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ondisk.index import log
 from ondisk.server.limits import Limits
 
 from .conftest import PATIENCE, Serving, data, read_all
@@ -107,7 +108,7 @@ def has_snapshot(dataset) -> bool:
     dataset.append(data(1))
     with dataset._access.transaction("append") as transaction:
         transaction.commit()
-    return not dataset._access.current().index.checkpoint()
+    return not log.checkpoint(dataset._access.current().index.connections)
 
 
 def test_a_client_that_vanishes_releases_its_snapshot(serving, large):
