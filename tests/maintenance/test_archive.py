@@ -25,7 +25,7 @@ from ondisk.errors import (
     StateError,
     StorageError,
 )
-from ondisk.index import INDEX, Index
+from ondisk.index import INDEX, log
 from ondisk.maintenance.archive import planned
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.states import State
