@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 from ondisk.index.columns import insert_rows
 from ondisk.index.connection import sqlite_errors
@@ -19,10 +18,10 @@ Place: TypeAlias = tuple[int, int]
 
 
 class Aside:
-    """The rows of a segment's data in a temporary table, and its blocks in another, for a `with` block.
+    """The rows of a segment's data in a temporary table, and its blocks in another; the index loses the data.
 
-    Entering removes the data from the index. `find` notes what a scan finds, `match` then gives it numbers, and `rows`
-    yields it. A rollback of the transaction brings the former rows back.
+    `find` notes what a scan finds, `match` then gives it numbers, and `rows` yields it. A rollback of the transaction
+    brings the former rows back. One segment at a time is set aside.
 
     Args:
         may_move: a datum may have another offset than before. If False, a datum at another offset is another datum,
@@ -34,28 +33,22 @@ class Aside:
         self._may_move = may_move
         self._connection = transaction.connection
         self._directory = transaction.directory
-        self._segment = segment
         self._key = ["reftime", "size", *(f"f_{name}" for name in transaction.schema.kinds)]
-
-    def __enter__(self) -> Self:
-        rows = f"SELECT datum.*, NULL AS found FROM {self._transaction.data_of(self._segment)} WHERE segment.id = ?"
+        rows = f"SELECT datum.*, NULL AS found FROM {transaction.data_of(segment)} WHERE segment.id = ?"
         with sqlite_errors(self._directory):
             execute = self._connection.execute
-            execute(f"CREATE TEMP TABLE aside AS {rows}", (self._segment.id,))  # a rollback drops it
+            self._drop()  # those of another segment
+            execute(f"CREATE TEMP TABLE aside AS {rows}", (segment.id,))  # a rollback drops it
             execute("CREATE UNIQUE INDEX temp.aside_by_seq ON aside (seq)")
             execute(f"CREATE TEMP TABLE found AS SELECT seq, offset, {', '.join(self._key)} FROM aside WHERE 0")
-            execute("CREATE TEMP TABLE aside_block AS SELECT * FROM block WHERE segment = ?", (self._segment.id,))
+            execute("CREATE TEMP TABLE aside_block AS SELECT * FROM block WHERE segment = ?", (segment.id,))
             execute("DELETE FROM datum WHERE seq IN (SELECT seq FROM aside)")
-            self._transaction.sums.clear(self._segment.id)
-        return self
+        transaction.sums.clear(segment.id)
+        transaction.after_commit(self._drop)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            with sqlite_errors(self._directory):
-                for table in ("aside", "found", "aside_block"):
-                    self._connection.execute(f"DROP TABLE {table}")
+    def _drop(self) -> None:
+        for table in ("aside", "found", "aside_block"):
+            self._connection.execute(f"DROP TABLE IF EXISTS temp.{table}")
 
     def find(self, offsets: Sequence[int], *key: Sequence[Any]) -> None:
         """Note data that a scan has found.

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import compress
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.position import is_consumed, position
@@ -142,7 +141,7 @@ class Compared:
 
 
 class Comparison:
-    """Compares a segment with its rows, for a `with` block: `add` what is found in it, then `forget` the others.
+    """Compares a segment with its rows: `add` what is found in it, then `forget` the others.
 
     Args:
         segment: of which the rows will be.
@@ -185,17 +184,6 @@ class Comparison:
         # Below this offset, what has no row was deleted through ondisk.
         is_described = known is not None and self._aside is None and known.deleted is not None and not segment.unread
         self._duplicates.may_compare(segment, segment.end.length if is_described else 0)
-
-    def __enter__(self) -> Self:
-        if self._aside is not None:
-            self._aside.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._aside is not None:
-            self._aside.__exit__(kind, error, trace)
 
     def add_all(self, results: Iterable[ScanResult]) -> End:
         """Give all that a scan finds its rows, and return where the segment ends.

@@ -147,12 +147,12 @@ def rewritten(subject: Subject, *, is_damaged: bool = False) -> Outcome:
         generations.complete(directory, name, old, subject.access.committed(subject.known.segment))
     aliases = [generations.hidden(name, each) for each in (segment.id, old)]
     transaction.on_rollback(lambda: directory.discard(*aliases))
-    with Comparison(subject, segment, _copied(subject), is_matched=True) as comparison:
-        if subject.known is not None:
-            transaction.supersede(subject.known.segment)
-        segment = _write(comparison, segment)
-        comparison.forget()
-        is_encrypted = comparison.read_bytes(segment.end, directory.open_to_read(aliases[0]))
+    comparison = Comparison(subject, segment, _copied(subject), is_matched=True)
+    if subject.known is not None:
+        transaction.supersede(subject.known.segment)
+    segment = _write(comparison, segment)
+    comparison.forget()
+    is_encrypted = comparison.read_bytes(segment.end, directory.open_to_read(aliases[0]))
     compared, original = comparison.compared, None
     is_whole = not (is_damaged or compared.damage.count or compared.missing)
     if not is_whole or compared.settled.different:
@@ -239,15 +239,15 @@ def _file_in_place(subject: Subject, *, is_believed: bool, scanned: Scanned | No
     is_matched = known is not None and not (is_believed and _is_same(known, committed, file))
     is_other = is_matched and committed.seen_in(file, before) not in SAME_BYTES
     copied = copy_of(subject.access, name) if is_other else _copied(subject)
-    with Comparison(subject, segment, copied, is_matched=is_matched, puts_off=puts_off) as comparison:
-        comparison.may_compare()
-        if known is not None:
-            transaction.forget_blocks(segment)
-        results = scan_file(name, subject.format, file) if scanned is None else scanned.results(subject.access, file)
-        end, compared = comparison.add_all(results), comparison.compared
-        if comparison.forget() and copied is None:
-            _leave(subject, segment, compared, before if is_other else None)
-        is_encrypted = comparison.read_bytes(end, file)
+    comparison = Comparison(subject, segment, copied, is_matched=is_matched, puts_off=puts_off)
+    comparison.may_compare()
+    if known is not None:
+        transaction.forget_blocks(segment)
+    results = scan_file(name, subject.format, file) if scanned is None else scanned.results(subject.access, file)
+    end, compared = comparison.add_all(results), comparison.compared
+    if comparison.forget() and copied is None:
+        _leave(subject, segment, compared, before if is_other else None)
+    is_encrypted = comparison.read_bytes(end, file)
     outcome, damage = _outcome(subject, compared), _damage(subject, compared, REMEDY)
     if known is None and subject.access.needs_check() and subject.format.is_empty(file):
         return outcome._replace(is_emptied=True)
@@ -314,11 +314,10 @@ def _folder_in_place(
         comparison = Comparison(
             subject, segment, copied, is_matched=not before.is_same, may_move=may_move, puts_off=puts_off
         )
-        with comparison:
-            comparison.may_compare()
-            end, compared = comparison.add_all(scan(folder, name, subject.format.describe)), comparison.compared
-            if comparison.forget() and copied is None and original is None:
-                _leave(subject, segment, compared, other)
+        comparison.may_compare()
+        end, compared = comparison.add_all(scan(folder, name, subject.format.describe)), comparison.compared
+        if comparison.forget() and copied is None and original is None:
+            _leave(subject, segment, compared, other)
         outcome, files = _outcome(subject, compared)._replace(original=original), files_of(folder, name)
         if known is None and subject.access.needs_check() and not files and not compared.damage.count:
             return outcome._replace(is_emptied=True)
