@@ -36,8 +36,8 @@ CASES = {"accidents": 1, "backup": 1, "cli": 1, "concurrency": 1, "crash": 1, "d
          "security": 1, "server": 1, "spark": 1, "staging": 1, "stateful": 1, "tables": 2, "test_readme.py": 1,
          "workers": 1}  # fmt: skip
 """Folder or file → how many cases of each parametrized test `make test` runs, spread evenly over all of them."""
-CASES_OF = {"test_nothing_is_lost_and_nothing_is_wrong": 20}
-"""The same for single tests."""
+CASES_OF = {"test_nothing_is_lost_and_nothing_is_wrong": 20, "test_a_segment_of_the_index_is_diagnosed": 100}
+"""The same for single tests; those of the second take no time."""
 CHECKED = 4
 """How many cases of each parametrized test in the next folders `make check` runs."""
 CHECKED_IN = {"accidents", "crash", "dataset", "maintenance", "replication", "security", "spark", "stateful"}

@@ -395,6 +395,22 @@ def test_after_a_commit_what_waits_for_it_is_done_in_order_and_nothing_is_undone
     assert len(stored(index)) == 1
 
 
+def test_after_a_commit_that_does_not_reach_the_main_file_nothing_more_is_done(index, monkeypatch):
+    calls = []
+
+    def fail(self: Index) -> bool:
+        raise StorageError("the disk fails")
+
+    monkeypatch.setattr(Index, "checkpoint", fail)
+    with Transaction(index) as transaction:
+        transaction.on_rollback(lambda: calls.append("undone"))
+        transaction.after_commit(lambda: calls.append("done"))
+        transaction.insert([*zip(row(1))])
+        transaction.commit()
+    assert calls == []
+    assert len(stored(index)) == 1
+
+
 def test_an_index_without_its_row_is_damaged(index):
     index.connections.writer().execute("DELETE FROM dataset")
     with pytest.raises(IndexCorrupt, match="has 0 rows"), Transaction(index):

@@ -88,6 +88,21 @@ def test_a_generation_that_is_dropped_has_its_hidden_name_only(directory):
     assert files(directory) == {".11-20.vm2.1": b"one"}, "rename does nothing between two names of one file"
 
 
+def test_a_generation_that_is_in_another_folder_now_is_left_with_a_mark(directory):
+    write(directory, NAME, b"one")
+    generations.leave(directory, NAME, 1, committed(directory, NAME))
+    assert files(directory) == {".11-20.vm2.1": b"one", ".11-20.vm2.1.moved": b""}
+
+
+def test_a_copy_that_is_where_a_generation_was_moved_from_stays(directory):
+    write(directory, NAME, b"one")
+    moved = committed(directory, NAME)
+    write(directory, "2026/copy", b"one")
+    directory.rename("2026/copy", NAME)
+    generations.leave(directory, NAME, 1, moved)
+    assert files(directory) == {"11-20.vm2": b"one"}
+
+
 def test_new_generations_get_their_names(directory, monkeypatch):
     write(directory, "2026/.11-20.vm2.1", b"one")
     write(directory, "2026/.11-21.vm2.2", b"two")
