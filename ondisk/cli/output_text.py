@@ -161,6 +161,7 @@ class TextOutput:
             *_damaged(report),
             *_touched(report),
             *_consumed(report),
+            *_second_copies(report),
             *_deletions(report),
             *_untrusted(report),
             *_quarantine(report),
@@ -516,6 +517,14 @@ def _touched(report: Report) -> list[str]:
     more = f" and {len(names) - _NAMED:,} more" * (len(names) > _NAMED)
     how = f"{command('fix', report.dataset, '--yes')} compares their bytes"
     return [f"touched since they were written: {', '.join(names[:_NAMED])}{more}; {how}"]
+
+
+def _second_copies(report: Report) -> list[str]:
+    from ondisk.maintenance.inspect import SECOND_COPIES  # here, since a query does not need it
+
+    count = sum(SECOND_COPIES in each.reasons for each in report)
+    how = f"{command('repack', report.dataset, '--second-copies', '--yes')} removes them"
+    return [f"second copies of data in other segments: {counted(count, 'segment')}; {how}"] * (count > 0)
 
 
 def _consumed(report: Report) -> list[str]:
