@@ -99,7 +99,7 @@ def backup(
     Durability: everything is synced before the point appears, with one rename. A run that is killed leaves the points
         before it, and copies that the next run uses.
     Locks: `.lock` of the backup. None of the dataset; but a snapshot is open until the end, so what is removed in the
-        dataset meanwhile is freed later, and unarchive and migrate wait for it.
+        dataset meanwhile is freed later, and migrate waits for it.
     Cost: writes what is new, and reads it twice; opens each segment.
     """
     if keep is not None and (type(keep) is not int or keep < 1):

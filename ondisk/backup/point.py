@@ -191,7 +191,7 @@ class Point:
         time: microseconds since 1970.
         path: of the dataset.
         parts: the archives, then the dataset itself.
-        offline: the names of the archives that were offline: the point has only their summaries.
+        offline: the names of the archives that were away: the point has what earlier ones have of them.
     """
 
     time: int

@@ -64,7 +64,7 @@ class Restored:
         segments, size: how many segments were restored, and their bytes.
         count: how many data are in those that were restored whole.
         problems: the segments that were not restored whole: the backup has only a part of them, or a damaged copy.
-        offline: the archives that were offline when the point was made: it has only their summaries.
+        offline: the archives that were away when the point was made: it has what earlier ones have of them.
     """
 
     dataset: str

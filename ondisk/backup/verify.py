@@ -24,7 +24,7 @@ class Listed:
         segments, size: how many segments it has, and the bytes of their copies.
         incomplete: how many of them it does not have whole, since they were damaged in the dataset.
         count: how many data are in the others.
-        offline: the archives that were offline: the point lacks their data.
+        offline: the archives that were away when the point was made: it has what earlier ones have of them.
         damage: what is wrong with the point's own files: its list of segments, its index; and, if the copies were
             verified, each of them that is damaged or missing.
     """

@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_move_arguments(parser, "archive", "*")
     others = parser.add_mutually_exclusive_group()
     others.add_argument("--rename", nargs=2, metavar=("NAME", "NEW"), help="rename .archive/NAME")
-    others.add_argument("--offline", metavar="NAME", help=".archive/NAME is away for long: queries leave its data out")
-    others.add_argument("--online", metavar="NAME", help=".archive/NAME, which was offline, is back")
+    others.add_argument("--offline", metavar="NAME", help="say that .archive/NAME is away for long")
+    others.add_argument("--online", metavar="NAME", help="say that .archive/NAME, which was offline, is back")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
@@ -47,7 +47,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     act, would = next(both for option, both in acts.items() if getattr(arguments, option))
     chosen = act if arguments.yes else would
     with open_dataset(arguments.dataset, read_only=not arguments.yes) as dataset:
-        _show(dataset, output, [chosen(dataset._access, *names)], "archive", done=arguments.yes)
+        done = chosen(dataset._access, *names)
+        _show(dataset, output, [done], done.action or "archive", done=arguments.yes)
     return EXIT_DONE if arguments.yes else EXIT_FINDINGS
 
 

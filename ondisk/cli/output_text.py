@@ -15,6 +15,7 @@ from ondisk.dataset.json_lines import json_data, metadata_of, time_text
 from ondisk.datum import Datum, Value
 from ondisk.errors import command, counted
 from ondisk.formats.foreign import kind_of
+from ondisk.step import place_of
 
 if TYPE_CHECKING:
     from ondisk import AppendResult, FieldSummary, Group, Summary
@@ -160,6 +161,7 @@ class TextOutput:
             *_damaged(report),
             *_touched(report),
             *_consumed(report),
+            *_second_copies(report),
             *_deletions(report),
             *_untrusted(report),
             *_quarantine(report),
@@ -171,7 +173,8 @@ class TextOutput:
         self, report: Report, verb: str, work: Sequence[Diagnosis | Done], left: Sequence[Diagnosis | Done] = ()
     ) -> None:
         how = "; --yes does it" if work or report.needs_check else ""
-        what = f"{counted(len(work), 'segment')} to {verb}{how}"
+        is_place = bool(work) and all(place_of(f"{each.segment}/") == f"{each.segment}/" for each in work)
+        what = f"{counted(len(work), 'archive' if is_place else 'segment')} to {verb}{how}"
         _print_lines([*_first(_found, [*work, *left]), _state(report), what, *_damaged(report), *_deletions(work)])
 
     def would_rebuild(self, report: Report) -> None:
@@ -231,7 +234,7 @@ class TextOutput:
             _complain_of_segments(each.damage, _VERIFIED)
             parts = [_kept(each)]
             parts += [f"{each.incomplete} not whole"] * (each.incomplete > 0)
-            parts += [f"without {counted(len(each.offline), 'archive')}"] * bool(each.offline)
+            parts += [f"{counted(len(each.offline), 'archive')} away"] * bool(each.offline)
             if each.damage:
                 parts.append(f"{len(each.damage)} damaged")
             elif verified and not each.incomplete:
@@ -514,6 +517,14 @@ def _touched(report: Report) -> list[str]:
     more = f" and {len(names) - _NAMED:,} more" * (len(names) > _NAMED)
     how = f"{command('fix', report.dataset, '--yes')} compares their bytes"
     return [f"touched since they were written: {', '.join(names[:_NAMED])}{more}; {how}"]
+
+
+def _second_copies(report: Report) -> list[str]:
+    from ondisk.maintenance.inspect import SECOND_COPIES  # here, since a query does not need it
+
+    count = sum(SECOND_COPIES in each.reasons for each in report)
+    how = f"{command('repack', report.dataset, '--second-copies', '--yes')} removes them"
+    return [f"second copies of data in other segments: {counted(count, 'segment')}; {how}"] * (count > 0)
 
 
 def _consumed(report: Report) -> list[str]:

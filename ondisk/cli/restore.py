@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         done = ondisk.restore(arguments.target, arguments.path, at, progress=progress)
     output.restored_dataset(done)
     for name in done.offline:
-        complain("warning", f"the archive {name!r} was offline when the backup was made, and has only its summary")
+        complain("warning", f"the archive {name!r} was away: the point has what earlier points have of it")
     return EXIT_DATA_SKIPPED if done.problems else EXIT_DONE
 
 

@@ -45,7 +45,7 @@ _REMOVING = State.DIRTY | State.DELETED | State.ARCHIVE_AGE | State.DELETE_AGE
 UNREAD = "the consumer of this queue still has to read it; if it has no consumer any more, remove state.dat"
 """Why a segment is neither changed nor removed."""
 
-_COPIES = "it has second copies of data in other segments, which `ondisk repack --second-copies` removes"
+SECOND_COPIES = "it has second copies of data in other segments, which `ondisk repack --second-copies` removes"
 _NOT_MAINTAINED = "nothing in this folder is rewritten, unless maintain_archives in dataset.toml names it"
 _SHRINKING, _UNSURE = State.DIRTY | State.DELETED, State.UNALIGNED | State.CORRUPTED | State.MISSING
 
@@ -232,7 +232,8 @@ def places_away(access: Access) -> Iterator[Diagnosis]:
             error = missing(access.directory, each)
             count = each.identity.count if each.identity is not None and name not in known else 0
             had = f"; it had {counted(count, 'datum')}, which the index does not know" if count else ""
-            reason = f"{error.message}{had} {error.hint}"
+            end = "" if f"{error.message}{had}".endswith("?") else "."
+            reason = f"{error.message}{had}{end} {error.hint}"
             yield Diagnosis(name.removesuffix("/"), State.MISSING, (reason,), held=True)
 
 
@@ -306,7 +307,7 @@ def _diagnosed(
         if known.segment.copies is Copies.ALL and lacks_other_copy(access, known.segment):
             return replace(found, state=State.UNALIGNED, reasons=("the other copy of its data is gone",), freed=0)
         if not at.removes_copies:
-            return replace(found, state=State.OK, reasons=(*found.reasons, _COPIES), freed=0)
+            return replace(found, state=State.OK, reasons=(*found.reasons, SECOND_COPIES), freed=0)
     is_wanted = at.removes_copies and known.segment.copies is not Copies.NONE
     if found.state & _SHRINKING and place_of(name) not in at.limits.places and not is_wanted:
         return replace(found, state=found.state & ~_SHRINKING, reasons=(*found.reasons, _NOT_MAINTAINED), freed=0)

@@ -46,13 +46,48 @@ def test_a_dry_run_ends_with_the_error_that_the_real_run_ends_with(run, weather,
     assert run(verb, weather, SECOND).out == b""
 
 
-def test_a_dry_run_promises_to_finish_a_move_that_was_interrupted(run, weather):
+def test_a_dry_run_refuses_a_copy_that_somebody_made_as_the_real_run_does(run, weather):
     assert run("archive", weather, FIRST, "--yes").code == 0
     (weather / FIRST).hardlink_to(weather / ".archive/last" / FIRST)
-    done = run("archive", weather, FIRST)
-    assert (done.code, done.text.splitlines()[0]) == (9, f"{FIRST}: OK -> archive")
-    real = run("archive", weather, FIRST, "--yes")
-    assert (real.code, real.text.splitlines()[0]) == (0, f"{FIRST}: OK -> archive")
+    done, real = run("archive", weather, FIRST), run("archive", weather, FIRST, "--yes")
+    assert (done.code, done.out, done.err) == (30, b"", real.err)
+    assert real.code == 30
+
+
+@pytest.mark.parametrize(
+    ("options", "action"),
+    [
+        (("--rename", "2025", "2026"), "rename"),
+        (("--offline", "2025"), "set offline"),
+        (("--online", "off"), "set online"),
+    ],
+)
+def test_a_dry_run_of_an_option_changes_nothing_and_says_what_it_would_do(run, weather, options, action):
+    for segment, name in ((FIRST, "2025"), (SECOND, "off")):
+        assert run("archive", weather, segment, "--yes").code == 0
+        assert run("archive", weather, "--rename", "last", name, "--yes").code == 0
+    assert run("archive", weather, "--offline", "off", "--yes").code == 0
+    before = run("info", weather, "--json").json
+    assert (before["archives"], before["offline"]) == (["2025"], ["off"])
+    done = run("archive", weather, *options)
+    assert (done.code, done.text.splitlines()[-1]) == (9, f"1 archive to {action}; --yes does it")
+    assert run("info", weather, "--json").json == before
+    found, _ = run("archive", weather, *options, "--yes", "--json").lines
+    assert (found["segment"], found["action"]) == (f".archive/{options[1]}", action)
+    assert run("info", weather, "--json").json != before
+
+
+def test_it_takes_segments_or_an_option(run, weather):
+    for arguments in ((), (FIRST, "--online", "2025")):
+        done = run("archive", weather, *arguments)
+        assert (done.code, "archive takes either segments or an option" in done.err) == (2, True)
+
+
+def test_the_folder_of_an_archive_is_no_dataset(run, weather):
+    assert run("archive", weather, FIRST, "--yes").code == 0
+    for verb in ("query", "summary", "info", "check", "fix", "repack", "maintain"):
+        done = run(verb, weather / ".archive/last")
+        assert (done.code, f"Use the dataset: {weather.absolute()}" in done.err) == (30, True), verb
 
 
 def test_a_dry_run_refuses_what_a_consumer_still_has_to_read(run, folder):

@@ -73,19 +73,35 @@ def test_a_damaged_segment_ends_with_8_and_is_named(run, weather):
     assert "fix" in done.err
 
 
-def test_an_offline_archive_ends_with_8_and_is_named(run, weather):
+@pytest.mark.parametrize("offline", [False, True])
+def test_an_archive_that_is_away_ends_with_8_and_is_named(run, weather, offline):
+    """The point has the copies of earlier points."""
     run("archive", weather, "2026/11-20.vm2", "--yes")
-    Path(weather, ".archive/last.summary").write_bytes(
-        run("summary", weather / ".archive/last", "--json", "--all-values").out
-    )
+    run("archive", weather, "--rename", "last", "2025", "--yes")
+    assert run("backup", weather, "saved", "--create").code == 0
+    if offline:
+        run("archive", weather, "--offline", "2025", "--yes")
+    shutil.move(weather / ".archive/2025", "away")
+    done = run("backup", weather, "saved")
+    warning = "ondisk: warning: the archive '2025' is away: the backup has what earlier points have of it\n"
+    assert (done.code, done.err) == (8, warning)
+    assert run("restore", "saved").text.splitlines()[1].endswith(" bytes, 1 archive away")
+    done = run("restore", "saved", "again")
+    warning = "ondisk: warning: the archive '2025' was away: the point has what earlier points have of it\n"
+    assert (done.code, done.err) == (0, warning)
+    shutil.move("away", weather / ".archive/2025")
+    run("archive", weather, "--online", "2025", "--yes")
+    assert run("query", "again", "--data").out == run("query", weather, "--data").out
+
+
+def test_what_no_point_has_of_an_archive_that_is_away_is_missing(run, weather):
+    run("archive", weather, "2026/11-20.vm2", "--yes")
     shutil.move(weather / ".archive/last", "away")
     done = run("backup", weather, "saved", "--create")
-    assert (done.code, done.err) == (
-        8,
-        "ondisk: warning: the archive 'last' is offline: the backup has only its summary\n",
-    )
-    done = run("restore", "saved", "again")
-    assert (done.code, done.err.count("was offline when the backup was made")) == (0, 1)
+    assert done.code == 8
+    assert "the backup has nothing of it" in done.err.splitlines()[0]
+    assert run("restore", "saved", "again").code == 8
+    assert run("query", "again").code == 13
 
 
 def test_verify_ends_with_9_and_names_what_is_damaged(run, weather):

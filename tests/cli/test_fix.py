@@ -76,7 +76,7 @@ def test_a_damaged_index_is_rebuilt_as_the_error_says(run, weather, verb):
 
 def test_a_rebuilt_index_is_reported_also_if_the_fix_after_it_fails(run, weather):
     (weather / "index.sqlite").write_bytes(b"garbage" * 1000)
-    done = run("fix", weather, "--rebuild", "--yes", "--forget-archive", "2020")
+    done = run("fix", weather, "--rebuild", "--yes", "--forget", "2020")
     assert done.code == 10
     assert "it is index.sqlite.damaged now -> rebuild\n" in done.text
 
@@ -212,15 +212,19 @@ def test_a_dry_run_of_maintain_has_the_command_for_a_lost_index(run, weather):
 def test_a_dry_run_says_what_forgetting_an_archive_would_lose(run, weather):
     run("archive", weather, FIRST, "--yes")
     (weather / ".archive/last").rename("elsewhere")
-    done = run("fix", weather, "--forget-archive", "lost")
+    done = run("fix", weather, "--forget", "lost")
     assert (done.code, done.text) == (10, "")
-    assert "Missing archives, by their names at the last write: last with data from 2026-11-20 " in done.err
-    for option, are in (([], "would be lost"), (["--yes"], "are lost")):
-        done = run("fix", weather, "--forget-archive", "last", *option)
-        assert done.code == (8 if option else 9)
-        assert done.text.splitlines()[0] == f".archive/last: MISSING: 2 data of this archive {are} -> forget"
+    assert f"{weather.absolute()} has no archived data in .archive/lost" in done.err
+    for option, code in (([], 9), (["--yes"], 8)):
+        found, _ = run("fix", weather, "--forget", "last", "--json").lines
+        assert (found["segment"], found["action"], found["lost"]) == (".archive/last", "forget", 2)
+        done = run("fix", weather, "--forget", "last", *option)
+        assert done.code == code
+        forgotten = ".archive/last: MISSING: it is gone for good, and its data are lost -> forget"
+        assert done.text.splitlines()[0] == forgotten
         assert (run("query", weather).code == 0) is bool(option)
-    assert run("fix", weather, "--forget-archive", "last").code == 10
+    assert run("info", weather, "--json").json["lost"] == 2
+    assert run("fix", weather, "--forget", "last").code == 10
 
 
 def test_a_dry_run_says_what_would_be_acknowledged(run, weather):

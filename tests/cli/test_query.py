@@ -225,15 +225,31 @@ def test_an_answer_while_the_sentinel_exists_ends_with_9(run, weather):
     assert run("query", weather).code == 0
 
 
-def test_an_answer_without_the_index_of_an_archive_ends_with_9(run, weather):
+def test_data_of_an_archive_that_is_offline_are_left_out_or_refused_and_are_counted(run, weather):
+    total = run("summary", weather, "--json").json["count"]
     run("archive", weather, "2026/11-20.vm2", "--yes")
-    (weather / ".archive/last").rename(weather / ".archive/2026")
-    with ondisk.open(weather):
-        pass
-    lose_index(weather / ".archive/2026")
-    for command in (["query", weather, "reftime: =2026-11-21"], ["summary", weather, "reftime: =2026-11-21"]):
-        done = run(*command)
-        assert (done.code, "its index was lost and may not know all data" in done.err) == (9, True)
+    run("archive", weather, "--rename", "last", "2025", "--yes")
+    run("archive", weather, "--offline", "2025", "--yes")
+    done = run("query", weather, "--data")
+    assert done.code == 0
+    assert done.err.endswith("weather: .archive/2025/ is offline; its data were left out\n")
+    assert done.out == b"".join(LINES.splitlines(keepends=True)[2:])
+    done = run("query", weather, "--complete")
+    assert (done.code, done.out) == (13, b"")
+    assert "Mount its disk, then run `ondisk archive" in done.err
+    assert run("query", weather, "reftime: =2026-11-21", "--complete").code == 0
+    done = run("summary", weather, "--json")
+    assert (done.code, done.json["count"], done.err) == (0, total, "")
+
+
+def test_a_query_of_data_in_an_archive_that_is_away_prints_none(run, weather):
+    run("archive", weather, "2026/11-20.vm2", "--yes")
+    (weather / ".archive/last").rename("away")
+    done = run("query", weather)
+    assert (done.code, done.out) == (13, b"")
+    assert f"`ondisk fix {weather.absolute()} --forget last --yes` counts its data as lost" in done.err
+    assert run("query", weather, "reftime: =2026-11-21").code == 0
+    assert run("summary", weather).code == 0
 
 
 def test_a_lost_segment_is_an_error_after_the_data_that_could_be_read(run, weather):

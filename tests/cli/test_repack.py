@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from datetime import UTC, datetime
 from io import BytesIO
@@ -84,16 +85,20 @@ def test_it_refuses_while_the_index_may_not_know_all_data(run, weather, yes, how
     assert f"Run `ondisk fix {weather.absolute()} --yes` first" in done.err
 
 
-@pytest.mark.parametrize("yes", [[], ["--yes"]])
-def test_it_refuses_while_the_index_of_the_archive_may_not_know_all_data(run, weather, yes):
+def test_it_removes_a_second_copy_only_if_it_is_told_to(run, weather):
     with ondisk.open(weather) as dataset:
         dataset.archive(FIRST)
-    (weather / ".archive/last/needs-check-do-not-pack").touch()
-    done = run("repack", weather, *yes)
-    assert (done.code, done.out) == (31, b"")
-    assert f"Run `ondisk fix {weather.absolute()} --yes` first" in done.err
+    copy = weather / FIRST
+    shutil.copy(weather / ".archive/last" / FIRST, copy)
     assert run("fix", weather, "--yes").code == 0
-    assert run("repack", weather, *yes).code == 0
+    assert (run("repack", weather, "--yes").code, copy.exists()) == (0, True)
+    how = f"`ondisk repack {weather.absolute()} --second-copies --yes` removes them"
+    note = f"second copies of data in other segments: 1 segment; {how}"
+    assert (run("check", weather).code, run("check", weather).text.splitlines()[-1]) == (0, note)
+    done = run("repack", weather, "--second-copies")
+    assert (done.code, done.text.splitlines()[-1]) == (9, f"the next repack DELETES 1 segment: {FIRST}")
+    assert (run("repack", weather, "--second-copies", "--yes").code, copy.exists()) == (0, False)
+    assert run("query", weather, "--data").out == LINES
 
 
 @pytest.mark.root
