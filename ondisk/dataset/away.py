@@ -7,8 +7,8 @@ no data is answered in full: counts, summaries, metadata.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ondisk.config import DatasetConfig
 from ondisk.errors import ArchiveOffline, SegmentMissing, command
@@ -72,15 +72,52 @@ def check_there(snapshot: Snapshot, interval: Interval, *, complete: bool) -> li
     Raises:
         SegmentMissing: a place with such data is away.
     """
+    found = (*away_in(snapshot), *unknown_in(snapshot))
+    return _left_out(snapshot, (each for each in found if _meets(snapshot, each, interval)), complete=complete)
+
+
+def check_known(snapshot: Snapshot, interval: Interval, *, complete: bool) -> None:
+    """Raise if a place that is away may have data of an interval that the index does not know, since it was lost.
+
+    Args:
+        complete: as for `check_there`.
+
+    Raises:
+        SegmentMissing: it may.
+    """
+    found = (each for each in unknown_in(snapshot) if _meets(snapshot, each, interval))
+    _left_out(snapshot, found, complete=complete)
+
+
+def check_data(snapshot: Snapshot, sql: str, values: Sequence[Any], *, complete: bool) -> list[str]:
+    """Raise unless the data of a condition are there; return the places that must be left out.
+
+    Data that the index does not know, since it was lost, are not looked for: when they are found, they get new numbers.
+
+    Args:
+        sql, values: the condition.
+        complete: as for `check_there`.
+
+    Raises:
+        SegmentMissing: some are in a place that is away.
+
+    Cost: that of `away_in`; and a look at the data of the condition for each place that it yields.
+    """
+    found = (each for each in away_in(snapshot) if segment_rows.has_data(snapshot, each.name, sql, values))
+    return _left_out(snapshot, found, complete=complete)
+
+
+def _left_out(snapshot: Snapshot, needed: Iterable[Place], *, complete: bool) -> list[str]:
+    """Raise or warn of places whose data are needed; return those that are left out."""
     left_out = []
-    for found in (*away_in(snapshot), *unknown_in(snapshot)):
-        if found.renamed is not None or not _meets(snapshot, found, interval):
+    for found in needed:
+        if found.renamed is not None:
             continue
         if complete or not found.is_offline:
             raise missing(snapshot.index.directory, found)
         left_out.append(found.name)
         path = snapshot.index.directory.path
-        warnings.warn(f"{path}: {found.name} is offline; its data were left out", ArchiveOffline, stacklevel=3)
+        warnings.warn(f"{path}: {found.name} is offline; its data were left out", ArchiveOffline, stacklevel=4)
     return left_out
 
 

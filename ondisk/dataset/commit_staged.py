@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult
-from ondisk.dataset.away import away_segments
+from ondisk.dataset.away import away_segments, check_known
 from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
 from ondisk.dataset.query import Match, Query
 from ondisk.dataset.sequence import Roll, not_stored
@@ -22,6 +22,7 @@ from ondisk.index import import_log
 from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
 from ondisk.index.transaction import Transaction
+from ondisk.matcher import reftime_interval
 from ondisk.segments.concat_writer import MustRewrite, SegmentWriter
 from ondisk.staging.bulk_insert import Incoming, Placed
 from ondisk.staging.jobs import STAGED, remove
@@ -67,7 +68,8 @@ def commit(
         DuplicateDatum: `on_duplicate` is "fail", and there are duplicates.
         StateError: the staged files are missing or damaged, or the configuration of the dataset has changed since.
         NeedsCheck: data must be overwritten, but an index was lost, and may not know all data.
-        SegmentMissing: a duplicate of a datum that is away.
+        SegmentMissing: a duplicate of a datum that is away; or data must be overwritten, and what is away may have some
+            that the index does not know.
         InvalidInput: stages with marks must overwrite.
         LockError, StorageError: as `Dataset.append`; nothing is stored, or after DurabilityLost, possibly something.
 
@@ -170,8 +172,12 @@ class _Commit:
             raise StateError(f"{access.path} was configured again after the data were staged", hint=_AGAIN)
         removed = 0
         if overwrite is not None:
+            index = access.current().index
+            tree = Query(overwrite).tree(index)
             access.check_trusted()  # data that are not in the index would come back, beside what replaces them
-            removed = transaction.delete(Query(overwrite).tree(access.current().index))
+            with index.snapshot() as snapshot:
+                check_known(snapshot, reftime_interval(tree), complete=True)
+            removed = transaction.delete(tree)
         with contextlib.closing(Incoming(transaction, paths)) as incoming:
             result = self._store(incoming, on_duplicate)
         result.overwritten = removed

@@ -272,6 +272,13 @@ def meets(snapshot: Snapshot, place: str, interval: Interval) -> bool:
     return bool(snapshot.fetch(sql, (place, f"{place[:-1]}0", interval.end, interval.begin)))
 
 
+def has_data(snapshot: Snapshot, place: str, sql: str, values: Sequence[Any]) -> bool:
+    """Return whether data of a condition in SQL are in a place of the archive."""
+    held = "datum.segment IN (SELECT id FROM segment WHERE name > ? AND name < ?)"
+    query = f"SELECT 1 FROM datum WHERE {sql} AND {held} LIMIT 1"
+    return bool(snapshot.fetch(query, (*values, place, f"{place[:-1]}0")))
+
+
 def extent_of(snapshot: Snapshot, place: str) -> tuple[int, Interval | None]:
     """Return how many data a place of the archive has, and the interval of its segments."""
     sql = (

@@ -71,7 +71,7 @@ def archived(access: Access, name: str, before: Known | None = None) -> Done:
     Args:
         before: as for `Inspection.examine`; None if all segments were diagnosed just before.
     """
-    return _moved(access, name, LAST + name, "archive", before)
+    return _moved(access, name, _name_in_last(access, name), "archive", before)
 
 
 def unarchive(access: Access, names: Iterable[str]) -> list[Done]:
@@ -106,7 +106,7 @@ def planned(access: Access, names: Iterable[str], verb: str) -> list[Done]:
         access.check_trusted()
         before = _known_before(access)
         for name in names if verb == "archive" else map(_archived_name, names):
-            target = LAST + name if verb == "archive" else inner_of(name)
+            target = _name_in_last(access, name) if verb == "archive" else inner_of(name)
             if verb == "unarchive":
                 _check_returns(access, name)
             _check_there(access, name, target)
@@ -344,6 +344,14 @@ def _reporting(access: Access) -> Iterator[list[Done]]:
 
 def _archived_name(name: str) -> str:
     return name if place_of(name) else LAST + name
+
+
+def _name_in_last(access: Access, name: str) -> str:
+    """Return the name that one of the dataset's own segments gets in the archive."""
+    if place_of(name):
+        hint = f"{command('unarchive', access.path, name, '--yes')} moves it back to the dataset's own folders."
+        raise StateError(f"{access.path / name} is archived already", hint=hint)
+    return LAST + name
 
 
 def _folder(name: str) -> str:

@@ -10,12 +10,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.query import Match, Query, Reading
+from ondisk.dataset.query import Match, Query
 from ondisk.errors import InvalidInput, shown
 from ondisk.matcher import Everything
 from ondisk.spark.columns import columns_of, schema_of
 from ondisk.spark.match_json import dumps
-from ondisk.spark.plan import ALL, OPTION, SMALL, choice, index_state, partitions_of
+from ondisk.spark.plan import ALL, OPTION, SMALL, choice, index_state, partitions_of, reading
 from ondisk.spark.read import read
 from ondisk.spark.report import LOGGER
 from ondisk.tables.columns import DATA
@@ -42,7 +42,7 @@ def index_frame(
         InvalidInput: there is no such column, or `match` has a wrong type.
         NeedsCheck: the index was lost and may not know all data.
         MatchError: `match` cannot be parsed, or names an unknown field.
-        SegmentMissing: data that may match are away, and are read.
+        SegmentMissing: data that may match are away, and are read; or the index does not know them, since it was lost.
         SegmentMissing, SegmentCorrupt, FrameCorrupt: data of a small result are not on disk as the index says.
 
     Cost: reads up to 10,000 rows, with up to 32 MiB of data, without a Spark job. A larger result costs this look-up,
@@ -61,7 +61,7 @@ def index_frame(
     query.check(current.index)
     batches: list[pa.RecordBatch] = []
     rows = size = 0
-    with Reading(current, query, with_data=DATA in names) as (_, snapshot, tree):
+    with reading(current, query, data=DATA in names) as (snapshot, tree):
         state = index_state(current, snapshot, tree)
         for partition in partitions_of(state, snapshot, tree, data=DATA in names):
             if partition.count is None or rows + partition.count > SMALL:

@@ -13,6 +13,7 @@ the plan are those with numbers up to these, if none was deleted and no segment 
 
 from __future__ import annotations
 
+import contextlib
 import json
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ from typing import Any, NamedTuple, TypeAlias
 from pyspark.sql.datasource import InputPartition
 
 from ondisk.dataset.access import Opened
+from ondisk.dataset.away import check_known
+from ondisk.dataset.query import Query, Reading
 from ondisk.errors import InvalidInput, StateError, shown
 from ondisk.formats import find
 from ondisk.index import Snapshot, segment_rows
@@ -172,6 +175,22 @@ def joined(partitions: Sequence[Partition], limits: Limits) -> list[Joined]:
             runs.append([each])
             rows, size = each.count or 0, each.bytes
     return [Joined(tuple(run)) for run in runs]
+
+
+@contextlib.contextmanager
+def reading(opened: Opened, query: Query, *, data: bool) -> Iterator[tuple[Snapshot, Expression]]:
+    """Yield a snapshot to plan from, and the syntax tree of the condition.
+
+    Args:
+        data: they are read, too.
+
+    Raises:
+        SegmentMissing: data that may match are away, and are read; or the index does not know them, since it was lost.
+    """
+    with Reading(opened, query, with_data=data) as (_, snapshot, tree):
+        if not data:  # the command warns of these, which a worker cannot
+            check_known(snapshot, reftime_interval(tree), complete=query.complete)
+        yield snapshot, tree
 
 
 def index_state(opened: Opened, snapshot: Snapshot, tree: Expression) -> IndexState:

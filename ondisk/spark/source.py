@@ -21,7 +21,7 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset import merged_paths
 from ondisk.dataset.access import Access
 from ondisk.dataset.merged import named
-from ondisk.dataset.query import Query, Reading
+from ondisk.dataset.query import Query
 from ondisk.errors import InvalidInput, OndiskError, shown
 from ondisk.matcher import Expression
 from ondisk.matcher.parser import parse
@@ -37,6 +37,7 @@ from ondisk.spark.plan import (
     index_state,
     joined,
     partitions_of,
+    reading,
     size_of,
 )
 from ondisk.spark.read import opened, read_later
@@ -212,12 +213,12 @@ def plan(
 
     Raises:
         NeedsCheck: the index was lost and may not know all data; a worker cannot warn the user.
-        SegmentMissing: data that may match are away, and are read.
+        SegmentMissing: data that may match are away, and are read; or the index does not know them, since it was lost.
     """
     access.check_trusted()
     opened, query = access.current(), Query(tree, complete=needed == ALL)
     query.check(opened.index)
-    with Reading(opened, query, with_data=data) as (_, snapshot, each):
+    with reading(opened, query, data=data) as (snapshot, each):
         state = index_state(opened, snapshot, each)
         return partitions_of(state, snapshot, each, data=data, limits=limits)
 

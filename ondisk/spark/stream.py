@@ -27,6 +27,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from ondisk.dataset.access import Opened
+from ondisk.dataset.away import check_data
 from ondisk.dataset.query import Query, Reading
 from ondisk.errors import InvalidInput, MatchError, TokenExpired, shown
 from ondisk.index import Snapshot, changes
@@ -69,7 +70,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         TokenExpired: the offset belongs to another order of changes.
         InvalidInput: the offset belongs to a stream with another match.
         NeedsCheck: the index was lost and may not know all data.
-        SegmentMissing: data that may match are away, and are read.
+        SegmentMissing: data of the batch are away, and are read.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -135,9 +136,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return stretches
 
     def read(self, partition: Stretch) -> Iterator[pa.RecordBatch]:
-        has_data = any(column.name == DATA for column in self._columns)
-        with _dataset_state(self._path, partition.tree, self._archives, data=has_data) as state:
+        with _dataset_state(self._path, partition.tree) as state:
             self._check(state, partition.end)
+            if any(column.name == DATA for column in self._columns):
+                state.check_there(partition.first, partition.last, complete=self._archives == ALL)
             yield from state.read(partition.first, partition.last, self._columns)
 
     def _offset(self, state: _DatasetState, seq: int) -> Offset:
@@ -159,7 +161,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             return False
 
     def _state(self) -> contextlib.AbstractContextManager[_DatasetState]:
-        return _dataset_state(self._path, self._tree, self._archives)
+        return _dataset_state(self._path, self._tree)
 
 
 class _DatasetState:
@@ -169,12 +171,18 @@ class _DatasetState:
         seq: the highest number of a change.
     """
 
-    def __init__(self, path: str, opened: Opened, snapshot: Snapshot, state: IndexState) -> None:
+    def __init__(self, path: str, opened: Opened, snapshot: Snapshot, tree: Expression) -> None:
         self._path = path
         self._opened = opened
         self._snapshot = snapshot
-        self._state = state
-        self.seq = state.seq
+        self._tree = tree
+        self._state = self._present()
+        self.seq = self._state.seq
+
+    def _present(self) -> IndexState:
+        state = index_state(self._opened, self._snapshot, self._tree)
+        # With a plus, SQLite uses no index of fields, which has rows of all times: a batch has few numbers.
+        return replace(state, sql=f"+({state.sql})")
 
     def offset(self, seq: int) -> Offset:
         """Return the offset after a number."""
@@ -219,6 +227,22 @@ class _DatasetState:
             filled += weight
         return [*bounds, last], rows
 
+    def check_there(self, first: int, last: int, *, complete: bool) -> None:
+        """Raise if data with numbers above `first`, up to `last`, are away; leave out those that are offline.
+
+        Args:
+            complete: data that are offline are an error, too.
+
+        Raises:
+            SegmentMissing: they are.
+        """
+        state = self._state
+        values = [first, last, *state.values]
+        places = check_data(self._snapshot, f"{changes.BETWEEN} AND {state.sql}", values, complete=complete)
+        if places:
+            self._snapshot.leave_out(places)
+            self._state = self._present()
+
     def read(self, first: int, last: int, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         """Yield the data with numbers above `first`, up to `last`."""
         partition = Partition(self._state, changes.BETWEEN, [first, last])
@@ -229,18 +253,11 @@ class _DatasetState:
 
 
 @contextlib.contextmanager
-def _dataset_state(path: str, tree: Expression, needed: str = ALL, *, data: bool = False) -> Iterator[_DatasetState]:
-    """Open a dataset in its present state, during a block.
-
-    Args:
-        needed: whether data that are offline are an error, see `ondisk.spark.plan`.
-        data: they are read.
-    """
+def _dataset_state(path: str, tree: Expression) -> Iterator[_DatasetState]:
+    """Open a dataset in its present state, during a block."""
     with opened(path, connect) as access:
         access.check_trusted()
-        current, query = access.current(), Query(tree, complete=needed == ALL)
+        current, query = access.current(), Query(tree)
         query.check(current.index)
-        with Reading(current, query, with_data=data) as (_, snapshot, resolved):
-            state = index_state(current, snapshot, resolved)
-            # With a plus, SQLite uses no index of fields, which has rows of all times: a batch has few numbers.
-            yield _DatasetState(path, current, snapshot, replace(state, sql=f"+({state.sql})"))
+        with Reading(current, query, with_data=False) as (_, snapshot, resolved):
+            yield _DatasetState(path, current, snapshot, resolved)

@@ -344,6 +344,26 @@ def test_what_a_lost_index_does_not_know_is_not_overwritten(create):
         check_sound(dataset)
 
 
+def test_what_is_away_since_the_index_was_lost_is_not_overwritten(create):
+    """It would come back beside what replaces it."""
+    dataset = create(**CONFIG, format="seg")
+    dataset.append([datum(0), datum(30)])
+    dataset.archive("2026/11-20.seg")
+    dataset.close()
+    (dataset.path / ".archive/last").rename(dataset.path.parent / "away")
+    lose_index(dataset.path)
+    with ondisk.open(dataset.path) as dataset:
+        dataset.fix()
+        with pytest.raises(SegmentMissing, match="last is away"):
+            commit(dataset, [datum(30, value=5)], overwrite="")
+        assert dataset.summary().count == 1
+        assert commit(dataset, [datum(30, value=5)], overwrite="reftime: >=2026-11-21").overwritten == 1
+        (dataset.path.parent / "away").rename(dataset.path / ".archive/last")
+        dataset.fix()
+        assert [each.data["value"] for each in dataset.query()] == [0, 5]
+        check_sound(dataset)
+
+
 def test_a_segment_that_an_append_left_a_tail_at_is_continued(create):
     dataset = create(**CONFIG, format="jsonl")
     dataset.append([datum(0)])

@@ -125,6 +125,18 @@ def test_a_datum_keeps_its_number_and_no_change_is_noted(make):
     assert (numbers(), dataset.state()) == (before, state)
 
 
+def test_what_is_archived_already_is_not_archived_again(make):
+    dataset = make()
+    dataset.archive(segment(dataset))
+    before = values(dataset)
+    for act in (dataset.archive, lambda name: planned(dataset._access, [name], "archive")):
+        with pytest.raises(StateError, match="is archived already") as caught:
+            act(f"{LAST}/{segment(dataset)}")
+        assert "unarchive" in caught.value.hint
+    assert values(dataset) == before
+    check_sound(dataset)
+
+
 def test_unarchive_brings_a_segment_back(make):
     dataset = make()
     before = content(dataset)

@@ -10,11 +10,14 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from worlds import lose_index
 
+import ondisk
 from ondisk import Datum
 from ondisk.errors import ArchiveOffline, InvalidInput, SegmentMissing
 from ondisk.index.connection import connect_to_read
 from ondisk.spark import stream
+from ondisk.spark.columns import schema_of
 from spark.test_stream import Query
 
 T = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -114,32 +117,96 @@ def test_another_value_of_the_option_is_an_error(spark, dataset):
 @pytest.mark.parametrize("state", AWAY)
 def test_a_stream_does_not_pass_data_of_a_folder_that_is_away(dataset, state):
     query = Query(dataset, maxDataPerTrigger="3")
-    assert query.batch()
+    assert query.batch()  # one of its data is in the folder
     take(dataset, "old", state)
-    with pytest.raises(SegmentMissing, match=f"old {AWAY[state]}"):
-        query.drain()
+    for _ in range(2):  # also not when the batch is done again
+        with pytest.raises(SegmentMissing, match=f"old {AWAY[state]}"):
+            query.drain()
     bring(dataset, "old", state)
     query.drain()
     assert len(query.given) == len({*query.given}) == 2 * DAYS
 
 
-def test_a_stream_goes_on_without_a_folder_whose_data_it_has_passed(dataset):
+@pytest.mark.parametrize("state", AWAY)
+def test_a_folder_that_goes_away_amid_a_batch_ends_it(dataset, state, monkeypatch):
+    monkeypatch.setattr(stream, "_ROWS", 3)
     query = Query(dataset)
+    pieces = iter(["first", "second"])
+    with pytest.raises(SegmentMissing, match=f"old {AWAY[state]}"):
+        query.batch(lambda: take(dataset, "old", state) if next(pieces) == "second" else None)
+    bring(dataset, "old", state)
     query.drain()
-    take(dataset, "old", "offline")
-    dataset.append([Datum(T, {"station": 7}, {"n": "late"})])
+    assert len(query.given) == len({*query.given}) == 2 * DAYS
+
+
+@pytest.mark.parametrize("state", AWAY)
+def test_a_stream_goes_on_without_a_folder_whose_data_it_has_passed(dataset, state):
+    """Also with late data of the times of that folder: they are in the dataset's own."""
+    query = Query(dataset, maxDataPerTrigger="6")
+    query.batch()
+    take(dataset, "old", state)
+    dataset.append([Datum(T + timedelta(days=day), {"station": 7}, {"n": f"late {day}"}) for day in (0, 1)])
     query.drain()
-    assert len(query.given) == len({*query.given}) == 2 * DAYS + 1
-    with pytest.raises(SegmentMissing, match="is offline"):
+    assert len(query.given) == len({*query.given}) == 2 * DAYS + 2
+    with pytest.raises(SegmentMissing, match=AWAY[state]):
         Query(dataset).drain()  # a new one needs them
+
+
+@pytest.mark.parametrize("state", AWAY)
+def test_a_stream_goes_on_if_its_match_leaves_the_data_of_a_folder_out(dataset, state):
+    take(dataset, "old", state)
+    assert len(Query(dataset, match="reftime: >=2026-11-04").drain()) == 2 * DAYS - 6
+    reads_no_data = Query(dataset)
+    reads_no_data._schema = schema_of(dataset.config, ["station"], data=False)
+    start = reads_no_data.reader().initialOffset()
+    [piece] = reads_no_data.reader().partitions(start, {**start, "seq": 2 * DAYS})
+    assert sum(batch.num_rows for batch in reads_no_data.reader().read(piece)) == 2 * DAYS
 
 
 def test_a_stream_of_the_archives_that_are_available_passes_the_others(dataset):
     take(dataset, "old", "offline")
     query = Query(dataset, archives="available")
-    with pytest.warns(ArchiveOffline):
+    with pytest.warns(ArchiveOffline, match=r"\.archive/old/ is offline; its data were left out"):
         query.drain()
     assert len(query.given) == 2 * DAYS - 4
+    take(dataset, "last", "missing")
+    with pytest.raises(SegmentMissing, match=f"last {AWAY['missing']}"):
+        Query(dataset, archives="available").drain()
+
+
+@pytest.mark.parametrize("state", AWAY)
+def test_what_a_lost_index_does_not_know_is_an_error_also_without_data(spark, dataset, state):
+    take(dataset, "old", state)
+    dataset.close()
+    lose_index(dataset.path)
+    with ondisk.open(dataset.path) as dataset:
+        dataset.fix()
+        for match in ("", "reftime: =2026-11-02"):
+            with pytest.raises(Exception, match=f"old {AWAY[state]}"):
+                load(spark, dataset, match=match).collect()
+            with pytest.raises(SegmentMissing, match=f"old {AWAY[state]}"):
+                dataset.index_frame(spark, match)
+        assert load(spark, dataset, match="reftime: >=2026-11-04").count() == 2 * DAYS - 6
+        if state == "offline":
+            with pytest.warns(ArchiveOffline):
+                assert dataset.index_frame(spark, archives="available").count() == 2 * DAYS - 4
+
+
+def test_data_that_a_lost_index_does_not_know_come_when_they_are_found(dataset):
+    take(dataset, "old", "missing")
+    dataset.close()
+    lose_index(dataset.path)
+    with ondisk.open(dataset.path) as dataset:
+        dataset.fix()
+        query = Query(dataset)
+        query.drain()
+        assert len(query.given) == 2 * DAYS - 4
+        with pytest.raises(SegmentMissing, match=f"old {AWAY['missing']}"):  # they would come back beside the others
+            dataset.append_staged("job", [], overwrite="reftime: =2026-11-02")
+        bring(dataset, "old", "missing")
+        dataset.fix()
+        query.drain()
+    assert len(query.given) == len({*query.given}) == 2 * DAYS
 
 
 @pytest.mark.parametrize("state", AWAY)
