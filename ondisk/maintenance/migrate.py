@@ -487,8 +487,8 @@ def _migrate(dataset: _Dataset, archives: Mapping[str, Directory], leave_out: se
         _rename(directory, f"{ARCHIVE}/{name}{old_archives.SUMMARY}")
     for name, path in migration.left_out.items():
         if name in archives:
-            with Directory.above(path) as parent:
-                parent.rename(f"{directory.path.resolve().name}/{ARCHIVE}/{name}", Path(path).name)
+            with Directory.above(path) as folder:
+                folder.rename(f"{directory.path.resolve().name}/{ARCHIVE}/{name}", Path(path).name)
     migration.done = migration.is_needed
 
 

@@ -104,7 +104,6 @@ def situation(replicated: Replica) -> Situation:
 
     Raises:
         NeedsCheck: one of the two indices may not know all data.
-        StateError: an archive of the source is away; see `Dataset.changes`.
     """
     access = replicated.dataset._access
     access.check_trusted()

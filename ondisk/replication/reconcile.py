@@ -105,8 +105,8 @@ def reconcile(
 
     Raises:
         NeedsCheck: one of the two indices may not know all data.
-        StateError: an archive of either side is away; or another process compares them; or, with `delete_extra`, the
-            source may be another dataset, or an index was rebuilt.
+        StateError: another process compares them; or, with `delete_extra`, the source may be another dataset, or an
+            index was rebuilt.
         SegmentMissing: a segment of the replica whose data cannot be read is not on disk; its disk may not be mounted.
         SegmentCorrupt: a segment of the replica is not the file that the index describes, and the source does not have
             all its data; or it is damaged, and numbers mean nothing. In these three cases, nothing has begun.
