@@ -24,7 +24,7 @@ from ondisk.maintenance.diagnosis import (
     touched,
     unexplained,
 )
-from ondisk.maintenance.replaced import keep
+from ondisk.maintenance.replaced import discard_merged, keep
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.segment_kind import Rewriting, SegmentKind, merged_with
 from ondisk.maintenance.states import Diagnosis, Done, State
@@ -146,7 +146,10 @@ class DirSegments(SegmentKind):
         there = merged_with(access, transaction, name)
         writer = DirWriter(access.directory)
         transaction.on_rollback(writer.undo)
-        keep(access, transaction, segment)
+        if there is None:
+            keep(access, transaction, segment)
+        else:
+            discard_merged(access, segment)
         with access.current().index.snapshot() as snapshot:
             interval = segment_rows.interval_of(snapshot, segment)
         new = there or Segment(transaction.take_generation(), name, segment.format, End())

@@ -15,7 +15,8 @@ from ondisk.index import Segment, replaced_rows
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.states import Report, raise_fatal
 from ondisk.segments.generations import ROWS, kept
-from ondisk.segments.replaced import folders, remove, staged, total
+from ondisk.segments.replaced import discard, folders, remove, replaced, staged, total
+from ondisk.step import inner_of
 
 
 def keep(access: Access, transaction: Transaction, segment: Segment) -> bool:
@@ -47,6 +48,15 @@ def keep(access: Access, transaction: Transaction, segment: Segment) -> bool:
         raise
     transaction.take_generation()  # a plan that does not have the segment any more has higher numbers
     return True
+
+
+def discard_merged(access: Access, segment: Segment) -> None:
+    """Remove what is kept of a segment, in any folder, before its rows go to a folder that older plans have.
+
+    They would find the rows in both.
+    """
+    name = inner_of(segment.name)
+    discard(access.directory, [each for each in replaced(access.directory) if inner_of(each.segment) == name])
 
 
 def _check_folder(directory: Directory, folder: str, error: StorageError) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import contextlib
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -135,7 +135,19 @@ def remove(directory: Directory, now: float, seconds: float) -> int:
     Durability: what a power cut brings back has its rows, and the next call removes it.
     """
     old = [each for each in replaced(directory) if abs(now - each.at) >= seconds]
-    for each in old:
+    discard(directory, old)
+    for folder in folders(directory):
+        directory.discard(*(f"{folder}/{name}" for name in directory.names(folder) if _STAGED.fullmatch(name)))
+        directory.remove_directory(folder)
+    return len(old)
+
+
+def discard(directory: Directory, some: Collection[Replaced]) -> None:
+    """Remove some of what is kept.
+
+    Durability: what a power cut brings back has its rows.
+    """
+    for each in some:
         if each.entry is not None and each.entry.kind == "directory":
             discard_folder(directory, each.segment, each.name)
             if directory.stat(each.name) is not None:
@@ -143,10 +155,6 @@ def remove(directory: Directory, now: float, seconds: float) -> int:
                 quarantine.keep(directory, each.name, verb="repack", why=why, of=each.segment)
         else:
             directory.discard(each.name)
-    for folder in {parent_of(each.name) for each in old}:
+    for folder in {parent_of(each.name) for each in some}:
         directory.sync(folder)
-    directory.discard(*(each.name + ROWS for each in old))
-    for folder in folders(directory):
-        directory.discard(*(f"{folder}/{name}" for name in directory.names(folder) if _STAGED.fullmatch(name)))
-        directory.remove_directory(folder)
-    return len(old)
+    directory.discard(*(each.name + ROWS for each in some))

@@ -6,9 +6,10 @@ and raises an error if something was removed since:
     seq          the highest number of a datum or a deletion
     generation   the highest id of a segment
 
-Every change gives data and segments new numbers, and a row never moves to a segment with an older id. So the rows of
-the plan are those with numbers up to these, if none was deleted and no segment of the partition was replaced. With
-`keep_replaced`, the rows of a replaced segment, and its bytes, are kept for a while; see `ondisk.spark.replaced`.
+Every change gives data and segments new numbers. So the rows of the plan are those with numbers up to these, if none
+was deleted and no segment of the partition was replaced. With `keep_replaced`, the rows of a replaced segment, and its
+bytes, are kept for a while, see `ondisk.spark.replaced`; but not if they were merged with an older dir segment, where
+they are found, too.
 """
 
 from __future__ import annotations

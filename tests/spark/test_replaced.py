@@ -132,15 +132,20 @@ def test_a_segment_that_was_archived_before_the_plan_is_not_read_twice(create, m
     assert same(rows(partitions, dataset.config), then)
 
 
-def test_a_folder_that_was_merged_with_an_archived_one_is_an_error(create, many):
+@pytest.mark.parametrize("is_repacked", [False, True], ids=["as it was", "repacked before"])
+def test_a_folder_that_was_merged_with_an_archived_one_is_an_error(create, many, is_repacked):
     """The archive's folder stays what it was, so a plan finds the new files in it, too."""
     dataset = make(create, "blob")
     change(dataset, "archive")
-    append(dataset, [datum(hour, 7, hour) for hour in (1, 25, 49)])
+    append(dataset, [datum(hour, station, hour) for hour in (1, 25, 49) for station in (7, 8)])
+    dataset.delete("station: 8")
     partitions = planned(dataset)
+    if is_repacked:
+        dataset.repack()
     change(dataset, "archive")
     with pytest.raises(StateError, match="archived"):
         rows(partitions, dataset.config)
+    assert same(rows(planned(dataset), dataset.config), expected(dataset)), "planned again it is right"
 
 
 def test_data_deleted_or_replaced_by_users_are_an_error_still(create, many):
