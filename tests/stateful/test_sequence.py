@@ -125,12 +125,10 @@ class QueueMachine(RuleBasedStateMachine):
     def forget_the_consumer(self) -> None:
         (self.path / "state.dat").unlink(missing_ok=True)
 
-    @rule(archive=st.booleans())
-    def lose_the_index(self, archive: bool) -> None:
+    @rule()
+    def lose_the_index(self) -> None:
         self.dataset.close()
         lose_index(self.path)
-        if archive and (self.path / LAST).exists():
-            lose_index(self.path / LAST)
         there = {*self.on_disk(self.path), *self.on_disk(self.path / LAST)}
         self.dataset = ondisk.open(self.path)
         assert self.dataset.fix().lost == 0
