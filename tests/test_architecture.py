@@ -231,7 +231,6 @@ TESTED_ELSEWHERE = {
     "server/answers.py": "server/test_app.py",
     "server/asked.py": "server/test_app.py",
     "server/limits.py": "server/test_docs.py",
-    "segments/places.py": "maintenance/test_archive.py",
     "segments/concat_reader.py": "segments/test_concat.py",
     "segments/dir_reader.py": "segments/test_dir.py",
     "segments/dir_writer.py": "segments/test_dir.py",

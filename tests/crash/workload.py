@@ -633,8 +633,8 @@ def file_of(path: Path, name: str, generation: int) -> Path:
 
 
 def left_behind(path: Path) -> list[str]:
-    """Name the files of other generations that lie beside the segments, and what an archive was being made of."""
-    patterns = ("[0-9]*/.*", ".[0-9]*", ".archive/*/[0-9]*/.*", ".archive/last/.[!ltp]*")
+    """Name the files of other generations that lie beside the segments."""
+    patterns = ("[0-9]*/.*", ".[0-9]*", ".archive/*/[0-9]*/.*", ".archive/*/.[0-9]*")
     hidden = (path.glob(pattern) for pattern in patterns)
     return sorted(each.name for found in hidden for each in found if each.name not in (quarantine.FOLDER, REPLACED))
 
