@@ -10,7 +10,8 @@ from worlds import datum, fail, sql
 from ondisk import DatasetConfig, Datum
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, StorageError
 from ondisk.filesystem import Directory
-from ondisk.index import INDEX, Index, Segment
+from ondisk.index import INDEX, Index, Segment, log
+from ondisk.index.connections import Connections
 from ondisk.index.totals import totals
 from ondisk.index.transaction import Transaction
 from ondisk.matcher import Everything
@@ -398,10 +399,10 @@ def test_after_a_commit_what_waits_for_it_is_done_in_order_and_nothing_is_undone
 def test_after_a_commit_that_does_not_reach_the_main_file_nothing_more_is_done(index, monkeypatch):
     calls = []
 
-    def fail(self: Index) -> bool:
+    def fail(_: Connections) -> bool:
         raise StorageError("the disk fails")
 
-    monkeypatch.setattr(Index, "checkpoint", fail)
+    monkeypatch.setattr(log, "checkpoint", fail)
     with Transaction(index) as transaction:
         transaction.on_rollback(lambda: calls.append("undone"))
         transaction.after_commit(lambda: calls.append("done"))
