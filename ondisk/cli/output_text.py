@@ -56,7 +56,7 @@ _RESTORED = {
 }
 _VERIFIED: dict[str, str] = {}
 _CONTROLS = frozenset(map(chr, {*range(32), 127} - {*b"\t\n\v\f\r\x1b"}))
-_FIXES = ("rescan", "remove from the index")
+_FIXES = ("rescan", "remove from the index", "follow")
 
 
 class TextOutput:

@@ -17,6 +17,7 @@ from ondisk.maintenance import abandoned_jobs, quarantine, replaced
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.inspect import Inspection, places_away, wrong_position
 from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.moved import moved_segments
 from ondisk.maintenance.states import Diagnosis, Report, State, readable
 from ondisk.segment import ScanResult
 
@@ -116,12 +117,26 @@ def _examine_all(
         wrong = dict(read_all(access, whole, progress))
         errors += _unauthenticated(access, wrong.values())
         found = [with_result(each, wrong.get(each.segment)) for each in found]
+    if any(State.MISSING in each.state for each in found):
+        found = _followed(access, found)
     report.add(found)
     report.segments += abandoned_jobs.diagnosed(access, now)
     quarantine.count(access, report, errors, ages)
     replaced.count(access, report, errors)
     report.segments += places_away(access)
     report.segments += wrong_position(access)
+
+
+def _followed(access: Access, found: list[Diagnosis]) -> list[Diagnosis]:
+    """Return the diagnoses without those of the new names of segments that somebody has moved: a fix follows these."""
+    moved = {each.segment.name: each.name for each in moved_segments(access)}
+    return [
+        replace(each, reasons=(f"it was moved to {moved[each.segment]}",), held=False, moved=moved[each.segment])
+        if each.segment in moved
+        else each
+        for each in found
+        if each.segment not in moved.values()
+    ]
 
 
 def record(access: Access, report: Report) -> None:

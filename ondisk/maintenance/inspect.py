@@ -137,7 +137,7 @@ class Inspection:
                         continue
                     found = again
                 diagnoses.append(found)
-        self._missing = {each.segment for each in diagnoses if State.MISSING in each.state and each.moved is None}
+        self._missing = {each.segment for each in diagnoses if State.MISSING in each.state}
         folders = {*map(holds.folder_of, self._missing)}
         absent = {folder for folder in folders if folder and access.directory.stat(folder) is None}
         self._kept = holds.kept(self._missing, known.keys(), absent)
@@ -164,7 +164,7 @@ class Inspection:
         name, state = diagnosis.segment, diagnosis.state
         if consumer is not None:
             diagnosis = replace(diagnosis, unread=is_unread(name, consumer))
-        if State.MISSING in state and diagnosis.moved is None and not self._forget and self._kept is not None:
+        if State.MISSING in state and not self._forget and self._kept is not None:
             if name not in self._missing:
                 return diagnosis.hold("it was not missing a moment ago: the next fix decides")
             if (reason := self._kept.get(name)) is not None:

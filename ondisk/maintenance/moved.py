@@ -16,14 +16,12 @@ from ondisk.errors import StorageError
 from ondisk.formats import is_dir
 from ondisk.index import Copies, Segment, segment_rows
 from ondisk.maintenance.inspect import found_segments
-from ondisk.maintenance.states import Done, State
+from ondisk.maintenance.states import FOLLOW, Done, State
 from ondisk.segments import places
 from ondisk.segments.dir import seen_in
 from ondisk.segments.facts import SAME_BYTES, Seen, facts_of
 from ondisk.segments.generations import hidden
 from ondisk.step import Interval, in_order, interval_of, place_of
-
-_FOLLOW = "follow"
 
 
 class Moved(NamedTuple):
@@ -48,7 +46,7 @@ def recognised(access: Access) -> Iterator[Done]:
             transaction.after_commit(partial(places.rename, access.directory, renamed))
             transaction.commit()
     for old, new in renamed.items():
-        yield Done(old.removesuffix("/"), State.MISSING, (f"it was renamed to {new.removesuffix('/')}",), _FOLLOW)
+        yield Done(old.removesuffix("/"), State.MISSING, (f"it was renamed to {new.removesuffix('/')}",), FOLLOW)
     found = [*moved_segments(access)]
     if found:
         with access.transaction("fix") as transaction:
@@ -63,7 +61,7 @@ def recognised(access: Access) -> Iterator[Done]:
                 transaction.move(segment, _at(access, segment, name, transaction.take_generation()), spans[segment])
             transaction.commit()
     for segment, name in found:
-        yield Done(segment.name, State.MISSING, (f"it was moved to {name}",), _FOLLOW)
+        yield Done(segment.name, State.MISSING, (f"it was moved to {name}",), FOLLOW)
 
 
 def renamed_places(access: Access) -> Iterator[tuple[str, str]]:

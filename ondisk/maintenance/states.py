@@ -41,6 +41,9 @@ class State(Flag):
 FIXED = State.UNALIGNED | State.MISSING
 """The states that a fix mends."""
 
+FOLLOW = "follow"
+"""The action for a segment that somebody has moved: the index gets its new name."""
+
 REPACKED = State.DIRTY | State.MISSING | State.DELETED | State.ARCHIVE_AGE | State.DELETE_AGE
 """The states that a repack mends, unless the segment is also CORRUPTED."""
 
@@ -62,7 +65,7 @@ class Diagnosis:
         error: why it could not be examined; None if it was.
         held: fix and repack leave it, although they would mend it, because too much would go at once; the last reason
             says why. See `ondisk.maintenance.holds`.
-        moved: it is MISSING because its files were moved to this place, as far as their facts show.
+        moved: it is MISSING because somebody has moved it to this name, as far as its facts show.
         consumed: the consumer of a queue has read and removed it; a fix removes it from the index, and nothing is lost.
         unread: the consumer of a queue still has to read it, so nobody may change, move or remove it.
     """
@@ -87,8 +90,10 @@ class Diagnosis:
 
     @property
     def action(self) -> str | None:
-        """What mends it, or None. A fix does `rescan`; both do `remove from the index`; a repack does the others."""
+        """What mends it, or None. A fix does `rescan`, a repack what is below that; both do the others."""
         state = self.state
+        if self.moved is not None:
+            return FOLLOW
         if State.CORRUPTED in state or self.held:
             return None
         if State.MISSING in state or self.consumed:

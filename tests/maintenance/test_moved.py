@@ -122,6 +122,10 @@ def test_a_segment_moved_between_any_two_folders_is_followed_by_the_first_fix_or
             with pytest.raises(SegmentMissing) as caught:
                 numbers(reader)
             assert "fix" in caught.value.hint
+        names = [str(each.relative_to(dataset.path)) for each in (source, target)]
+        (found,) = reader.check().findings
+        assert [found.segment, found.moved] == names
+        assert found.action == "follow"
     assert verb(dataset.path).lost == 0
     assert seqs(dataset.path) == before
     assert target.exists()
