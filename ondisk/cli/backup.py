@@ -34,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, output: Output) -> int:
     with ondisk.open(arguments.dataset, read_only=True) as dataset, segments_progress("backup") as progress:
         done = dataset.backup(arguments.target, create=arguments.create, keep=arguments.keep, progress=progress)
+        away = [name for name in done.offline if name not in dataset.info()["offline"]]  # else it is on purpose
     output.backed_up(done)
-    for name in done.offline:
+    for name in away:
         complain("warning", f"the archive {name!r} is away: the backup has what earlier points have of it")
-    return EXIT_DATA_SKIPPED if done.problems or done.offline else EXIT_DONE
+    return EXIT_DATA_SKIPPED if done.problems or away else EXIT_DONE
