@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 
 from .killed import Verb, archive, beside, repack, unarchive
@@ -392,17 +393,16 @@ def mv_without_time(source: Path, target: Path) -> None:
     remove(source)
 
 
-for source in FOLDERS:
-    for target in {*FOLDERS} - {source}:
-        for name, move in {"mv": mv, "mv-to-disk": mv_to_disk, "mv-without-time": mv_without_time}.items():
-            accident(f"10-{name}-from-{source}-to-{target}", **MOVED, **IN_DATASET)(across(source, target, move))
-        accident(f"10-cp-from-{source}-to-{target}", **COPIED, **IN_DATASET)(across(source, target, cp_p))
-        accident(f"10-mv-from-{source}-to-{target}-without-unique", **MOVED, **IN_DATASET, **WITHOUT_UNIQUE)(
-            across(source, target, mv_to_disk)
-        )
-        accident(f"10-cp-from-{source}-to-{target}-without-unique", **COPIED, **IN_DATASET, **WITHOUT_UNIQUE)(
-            across(source, target, cp_p)
-        )
+for source, target in permutations(FOLDERS, 2):
+    for name, move in {"mv": mv, "mv-to-disk": mv_to_disk, "mv-without-time": mv_without_time}.items():
+        accident(f"10-{name}-from-{source}-to-{target}", **MOVED, **IN_DATASET)(across(source, target, move))
+    accident(f"10-cp-from-{source}-to-{target}", **COPIED, **IN_DATASET)(across(source, target, cp_p))
+    accident(f"10-mv-from-{source}-to-{target}-without-unique", **MOVED, **IN_DATASET, **WITHOUT_UNIQUE)(
+        across(source, target, mv_to_disk)
+    )
+    accident(f"10-cp-from-{source}-to-{target}-without-unique", **COPIED, **IN_DATASET, **WITHOUT_UNIQUE)(
+        across(source, target, cp_p)
+    )
 
 
 @accident("10-archived-copied-back-then-append", **IN_ARCHIVE)
