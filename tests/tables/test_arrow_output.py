@@ -310,10 +310,10 @@ def test_a_table_is_of_one_snapshot_and_frees_it_at_its_end(weather, open_files)
     assert reader.read_all().to_pylist() == wanted
     reader = weather.to_arrow()
     index = weather._access.current().index
-    assert len(index._borrowed) == 1
+    assert len(index.connections._borrowed) == 1
     del reader
     gc.collect()
-    assert not index._borrowed
+    assert not index.connections._borrowed
 
 
 def test_damage_is_an_error_and_never_a_shorter_table(weather):
