@@ -48,7 +48,7 @@ FLOORS = [
 ]
 
 DOORS = {
-    "dataset/dataset.py": {"backup", "maintenance", "replication", "spark", "tables"},
+    "dataset/dataset.py": {"backup", "maintenance", "queue", "replication", "spark", "tables"},
     "dataset/input_file.py": {"tables"},
     "dataset/merged.py": {"tables"},
     "dataset/queryable.py": {"tables"},
@@ -168,7 +168,7 @@ TESTED_ELSEWHERE = {
     "dataset/access.py": "dataset/test_append.py",  # lost indices, the sentinel, failed syncs
     "dataset/away.py": "maintenance/test_archive.py",
     "dataset/batch_writer.py": "dataset/test_append.py",
-    "dataset/destinations.py": "dataset/test_sequence.py",
+    "dataset/destinations.py": "queue/test_roll.py",
     "dataset/input_file.py": "dataset/test_append.py",
     "dataset/json_lines.py": "properties/test_json_lines.py",
     "dataset/merged_paths.py": "dataset/test_merged.py",
@@ -178,14 +178,13 @@ TESTED_ELSEWHERE = {
     "dataset/segment_bytes.py": "server/test_stored.py",
     "dataset/summaries.py": "maintenance/test_archive.py",  # archives that are offline
     "files/same.py": "files/test_append.py",
-    "maintenance/follow.py": "dataset/test_position.py",
     "formats/diskqueue/cbor.py": "formats/diskqueue/test_payload.py",
     "formats/diskqueue/cbor_payload.py": "formats/diskqueue/test_payload.py",
     "formats/diskqueue/declared.py": "formats/diskqueue/test_seg.py",
     "formats/diskqueue/edges.py": "formats/diskqueue/test_seg.py",
     "formats/diskqueue/event.py": "formats/diskqueue/test_payload.py",
     "formats/diskqueue/frame_reader.py": "formats/diskqueue/test_seg.py",
-    "formats/diskqueue/resume.py": "dataset/test_append_queue.py",
+    "formats/diskqueue/resume.py": "queue/test_append_queue.py",
     "formats/diskqueue/json_payload.py": "formats/diskqueue/test_kinds.py",
     "formats/diskqueue/protobuf.py": "formats/diskqueue/test_kinds.py",
     "formats/diskqueue/key_search.py": "formats/diskqueue/test_encryption.py",
@@ -232,7 +231,10 @@ TESTED_ELSEWHERE = {
     "segments/concat_reader.py": "segments/test_concat.py",
     "segments/dir_reader.py": "segments/test_dir.py",
     "segments/dir_writer.py": "segments/test_dir.py",
+    "dataset/segment_layout.py": "queue/test_roll.py",
     "queue/acknowledge.py": "queue/test_consumer.py",
+    "queue/findings.py": "queue/test_position.py",
+    "queue/layout.py": "queue/test_position.py",
     "queue/order.py": "queue/test_consumer.py",
     "tables/__init__.py": "tables/test_arrow_output.py",
     "tables/columns.py": "tables/test_arrow_output.py",

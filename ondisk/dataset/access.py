@@ -19,6 +19,7 @@ from ondisk.dataset.layout import (
     untrusted,
 )
 from ondisk.dataset.read import DatasetReader
+from ondisk.dataset.segment_layout import Layout, layout_of
 from ondisk.errors import (
     DatasetNotFound,
     DiskFull,
@@ -457,6 +458,11 @@ class Access:
             self._opened.reader.close()
             self._opened = None
 
+    @property
+    def layout(self) -> Layout:
+        """How its data are divided among segments, and what other programs do with these."""
+        return layout_of(self.config)
+
     def has_sentinel(self) -> bool:
         return self.directory.inode(SENTINEL) is not None
 
@@ -475,9 +481,7 @@ class Access:
 
     def format_of(self, segment: str) -> Format:
         """Return the format of a segment that is not in the index, by its extension; blob if that is unknown."""
-        extension = segment.rpartition(".")[2]
-        if self.config.is_sequence:  # for Beats, 7.SEG is a segment
-            extension = extension.lower()
+        extension = self.layout.taken_for(segment).rpartition(".")[2]
         return self.format(of_extension(extension, self.config) or "blob")
 
     def check_not_failed(self) -> None:

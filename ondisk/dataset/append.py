@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 from ondisk.config import DatasetConfig
 from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
 from ondisk.dataset.destinations import ByTime, Destinations, InSequence
+from ondisk.dataset.segment_layout import layout_of
 from ondisk.datum import Datum
 from ondisk.errors import InvalidInput, shown
 from ondisk.filesystem import Directory
@@ -316,10 +317,11 @@ def insert(
     format.check_encrypts()
     writer = BatchWriter(directory, transaction, trusted=trusted)
     destinations: Destinations
-    if config.is_sequence:
-        destinations = InSequence(batch, format, config, directory, transaction, writer, trusted=trusted)
-    else:
+    roll = layout_of(config).roll(directory, transaction, writer, config, format, trusted=trusted)
+    if roll is None:
         destinations = ByTime(batch, format, config, transaction, writer)
+    else:
+        destinations = InSequence(batch, format, roll)
     if not batch.payloads:
         return Stored()
     seqs: Sequence[int]

@@ -323,7 +323,7 @@ class Dataset(Queryable):
     def append_queue(
         self, path: str | os.PathLike[str], from_start: bool = False, *, batch_size: int = BATCH_SIZE
     ) -> Iterator[tuple[str, AppendResult]]:
-        """Store what is new in a queue directory of Beats, which may write to it; see `ondisk.dataset.append_queue`.
+        """Store what is new in a queue directory of Beats, which may write to it; see `ondisk.queue.append_queue`.
 
         Yield the path of each segment that was read, and the result of its append.
 
@@ -333,7 +333,7 @@ class Dataset(Queryable):
             batch_size: data in a batch; a batch also ends at 64 MiB, and with its segment.
         """
         from ondisk.dataset.append import checked_batch_size
-        from ondisk.dataset.append_queue import append_queue
+        from ondisk.queue.append_queue import append_queue
 
         return append_queue(
             self._access, self._append, path, from_start=from_start, batch_size=checked_batch_size(batch_size)

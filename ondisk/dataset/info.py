@@ -9,6 +9,7 @@ from typing import Any
 from ondisk.dataset.access import Access
 from ondisk.dataset.away import maintained
 from ondisk.dataset.query import span
+from ondisk.dataset.segment_layout import layout_of
 from ondisk.datum import from_microseconds
 from ondisk.errors import ConfigError
 from ondisk.formats import find
@@ -30,7 +31,7 @@ def info(dataset: Access) -> dict[str, Any]:
         begin, end = span(found)
         stored = _stored(snapshot)
         source = replica.followed(snapshot)
-        pending = _pending(dataset, snapshot) if opened.index.config.is_sequence else None
+        pending = layout_of(opened.index.config).pending(dataset, snapshot)
     config = opened.index.config
     found_places = {each.name.split("/")[1]: each for each in places(dataset.directory).values()}
     index = dataset.directory.stat(INDEX)
@@ -78,12 +79,6 @@ def _next(dataset: Access, age: int | None, places: Sequence[str]) -> dict[str, 
         with contextlib.suppress(OverflowError):  # after the year 9999
             return {"at": from_microseconds((first[0] + age) * DAY), "segments": first[1]}
     return None
-
-
-def _pending(dataset: Access, snapshot: Snapshot) -> dict[str, Any]:
-    from ondisk.dataset.position import pending  # imports the format of queues
-
-    return pending(dataset, snapshot)
 
 
 def _followed(source: replica.Followed) -> dict[str, Any]:

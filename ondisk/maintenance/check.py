@@ -15,7 +15,7 @@ from ondisk.filesystem import is_denied
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.maintenance import abandoned_jobs, quarantine, replaced
 from ondisk.maintenance.ages import Ages
-from ondisk.maintenance.inspect import Inspection, places_away, wrong_position
+from ondisk.maintenance.inspect import Inspection, places_away
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.states import Diagnosis, Report, State, readable
 from ondisk.segment import ScanResult
@@ -121,7 +121,7 @@ def _examine_all(
     quarantine.count(access, report, errors, ages)
     replaced.count(access, report, errors)
     report.segments += places_away(access)
-    report.segments += wrong_position(access)
+    report.segments += map(Diagnosis.of, access.layout.findings(access))
 
 
 def record(access: Access, report: Report) -> None:

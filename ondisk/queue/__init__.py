@@ -1,4 +1,4 @@
-"""The consumer of a queue: reads a dataset with the step `sequence` in the order of the queue, and acknowledges."""
+"""Datasets with the step `sequence`, whose segments are those of a disk queue: their layout, and their consumer."""
 
 from ondisk.queue.acknowledge import Acknowledged, acknowledge
 from ondisk.queue.consumer import Batch, Consumer

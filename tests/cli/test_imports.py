@@ -27,7 +27,7 @@ SLOW = {"dataclasses", "inspect"}
 
 # What few commands need: maintenance, archives' summaries, queues, encryption, several processes, tables, networks.
 RARE = (
-    *("backends", "backup", "dataset.append_queue", "dataset.commit_staged", "dataset.exchanged", "dataset.groups"),
+    *("backends", "backup", "dataset.commit_staged", "dataset.exchanged", "dataset.groups"),
     *("dataset.merged", "dataset.summaries", "files", "formats.diskqueue", "index.field_values", "index.groups"),
     *("index.rebuild", "index.replica", "index.tables", "keys", "maintenance.states", "pipeline", "queue"),
     *("replication", "server", "spark", "staging", "workers"),

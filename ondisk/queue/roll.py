@@ -27,31 +27,26 @@ from itertools import accumulate
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.batch_writer import BatchWriter, Destination
-from ondisk.dataset.position import check_position, numbers_in, position
 from ondisk.datum import INTEGER_MAX
 from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, StateError
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.index.transaction import Transaction
+from ondisk.queue.position import check_position, numbers_in, position
 from ondisk.segments.concat_writer import MustRewrite
 from ondisk.segments.places import places
 from ondisk.step import NOTHING
 
 
-def not_stored(format: str) -> InvalidInput:
-    """Return the error for data of a format that no queue has."""
-    hint = "Append them to a dataset with a step of time."
-    return InvalidInput(f'a dataset with the step "sequence" does not store data of the format {format}', hint=hint)
-
-
-class Roll:
+class QueueRoll:
     """The segments that one batch is written to. The caller must hold the writers' lock.
 
     Args:
         trusted: the sentinel does not exist, so the index knows the end of the last segment.
 
     Raises:
+        InvalidInput: no queue has data of this format.
         StateError: the position in `state.dat` is after all segments: it must not be in a new one.
     """
 
@@ -66,7 +61,9 @@ class Roll:
         trusted: bool,
     ) -> None:
         if format.name != config.format:
-            raise not_stored(format.name)
+            hint = "Append them to a dataset with a step of time."
+            problem = f'a dataset with the step "sequence" does not store data of the format {format.name}'
+            raise InvalidInput(problem, hint=hint)
         self._directory = directory
         self._transaction = transaction
         self._writer = writer
