@@ -49,6 +49,7 @@ FLOORS = [
 
 DOORS = {
     "dataset/dataset.py": {"backup", "maintenance", "queue", "replication", "spark", "tables"},
+    "dataset/info.py": {"replication"},
     "dataset/input_file.py": {"tables"},
     "dataset/merged.py": {"tables"},
     "dataset/queryable.py": {"tables"},
@@ -196,7 +197,7 @@ TESTED_ELSEWHERE = {
     "index/field_values.py": "dataset/test_read.py",  # summaries
     "index/groups.py": "dataset/test_groups.py",
     "index/rebuild.py": "maintenance/test_migrate.py",
-    "index/replica.py": "replication/test_replica.py",
+    "replication/source_rows.py": "replication/test_replica.py",
     "index/segment_rows.py": "index/test_snapshot.py",
     "index/swap.py": "maintenance/test_migrate.py",
     "maintenance/concat_segments.py": "maintenance/test_matrix.py",  # each damage in each kind
@@ -233,7 +234,6 @@ TESTED_ELSEWHERE = {
     "segments/dir_writer.py": "segments/test_dir.py",
     "dataset/segment_layout.py": "queue/test_roll.py",
     "queue/acknowledge.py": "queue/test_consumer.py",
-    "queue/findings.py": "queue/test_position.py",
     "queue/layout.py": "queue/test_position.py",
     "queue/order.py": "queue/test_consumer.py",
     "tables/__init__.py": "tables/test_arrow_output.py",

@@ -153,8 +153,7 @@ class _Commit:
         self._folder = f"{STAGED}/{job}"
         self._config = access.config
         self._segments: dict[str, _Segment] = {}
-        self._trusted = not access.has_sentinel()
-        self._writer = BatchWriter(access.directory, transaction, trusted=self._trusted)
+        self._writer = BatchWriter(access.directory, transaction, trusted=not access.has_sentinel())
         self._roll: Roll | None = None
 
     def run(
@@ -215,8 +214,7 @@ class _Commit:
         """Find the segments of the pieces, and where they continue."""
         access, found = self._access, incoming.pieces()
         for format in map(access.format, {piece.format for piece in found}):
-            into = access.directory, self._transaction, self._writer, self._config, format
-            self._roll = access.layout.roll(*into, trusted=self._trusted)
+            self._roll = access.layout.roll(self._writer, self._config, format)
         if self._roll is not None:
             self._divide(self._roll, found)
             return

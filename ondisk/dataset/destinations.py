@@ -59,16 +59,14 @@ class ByTime(Destinations):
     Refuses the data of the batch whose segment is missing: it may be on a disk that is not mounted.
     """
 
-    def __init__(
-        self, batch: Batch, format: Format, config: DatasetConfig, transaction: Transaction, writer: BatchWriter
-    ) -> None:
+    def __init__(self, batch: Batch, format: Format, config: DatasetConfig, writer: BatchWriter) -> None:
         super().__init__(format)
         step = config.step
         self._unit = step.unit
         runs = runs_of(step.unit, batch.reftimes)
         stems = {unit: step.stem_of(unit) for unit in sorted({unit for unit, _ in runs})}
         names = {stem: f"{stem}.{format.extension}" for stem in stems.values()}
-        known = transaction.segments(names.values())
+        known = writer.transaction.segments(names.values())
         by_stem, missing = {}, {}
         for stem, name in names.items():
             interval = step.interval(stem)

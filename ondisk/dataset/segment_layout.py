@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ondisk.filesystem import Directory
     from ondisk.formats import Format
     from ondisk.index import Segment, Snapshot
-    from ondisk.index.transaction import Transaction
 
 _OTHERS = {Step.SEQUENCE: ("ondisk.queue.layout", "QueueLayout")}
 
@@ -96,21 +95,8 @@ class Layout:
         """Return whether another program may make a segment of this name, and append to it."""
         return False
 
-    def roll(
-        self,
-        directory: Directory,
-        transaction: Transaction,
-        writer: BatchWriter,
-        config: DatasetConfig,
-        format: Format,
-        *,
-        trusted: bool,
-    ) -> Roll | None:
-        """Return what divides a batch among segments by the size of its data; None if their times decide.
-
-        Args:
-            trusted: the index knows the end of the last segment.
-        """
+    def roll(self, writer: BatchWriter, config: DatasetConfig, format: Format) -> Roll | None:
+        """Return what divides a batch among segments by the size of its data; None if their times decide."""
         return None
 
     def reading(self, directory: Directory) -> Reading:
@@ -158,7 +144,7 @@ class Layout:
         return None
 
     def check_rewritable(self, directory: Directory, name: str) -> None:
-        """Raise `StateError` if a segment must not be rewritten, as the other program still has to read it."""
+        """Raise `StateError` if a segment must not be rewritten: the other program still has to read it."""
 
     def check_returns(self, directory: Directory, name: str) -> None:
         """Raise `StateError` if an archived segment must not go back among those that the other program reads."""

@@ -34,7 +34,7 @@
     source     of a replica: the dataset that it follows, by the UUID of that dataset's index; the UUID that this index
                had when the row was written; session, offset, index start and key of the token; host and port of the
                source's server, empty and 0 for a path; the bytes read so far; when it was committed; see
-               `ondisk.index.replica`
+               `ondisk.replication.source_rows`
     difference one row for each datum of the source that the replica lacks, or that the source has lost: its `seq`,
                `kind`: 0: the replica lacks it; 1: the replica has the only copy; and why
     data       a view for people: names instead of ids, times as text

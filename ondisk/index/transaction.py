@@ -169,6 +169,15 @@ class Transaction(AtomicChange):
             return
         self._execute_many(_NOTE_DELETION, zip(self.take_seqs(len(seqs)), seqs, strict=True))
 
+    def note_deletions(self, select: str, values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+        """Do as `note_deleted` with the seqs that a SELECT returns; return a SELECT that returns them again."""
+        if self.is_replica:
+            return select, values
+        first = self.seq
+        numbered = f"SELECT {first} + row_number() OVER (ORDER BY seq), seq FROM ({select})"
+        self.take_seqs(self._execute(f"INSERT INTO deletion (seq, datum) {numbered}", values).rowcount)
+        return "SELECT datum FROM deletion WHERE seq > ?", (first,)
+
     def seqs_from(self, first: int) -> set[int]:
         """Return the seqs of the data in the index, from `first` on."""
         return {seq for (seq,) in self._rows("SELECT seq FROM datum WHERE seq >= ?", (first,))}
@@ -229,7 +238,7 @@ class Transaction(AtomicChange):
         first = self.seq
         removed = self._delete_some(sql, (segment.id,), count, lost=lost)
         if lost:
-            self._forgot(first, removed)
+            self.note_forgotten(first, removed)
         else:
             self._note_age(first, kept=False)
         return removed
@@ -261,7 +270,7 @@ class Transaction(AtomicChange):
             self.note_lost(sql, (segment.id,))
         removed = self._delete(sql, (segment.id,))
         if lost:
-            self._forgot(first, removed)
+            self.note_forgotten(first, removed)
             self.count_unnamed_lost(max(0, counted - removed))
             removed = max(removed, counted)
         elif old:
@@ -279,7 +288,7 @@ class Transaction(AtomicChange):
             sql = f"INSERT OR REPLACE INTO difference SELECT seq, 0, ? FROM ({seqs}) WHERE seq < ?"
             self._execute(sql, (_LOST, *values, OWN))
 
-    def _forgot(self, first: int, count: int) -> None:
+    def note_forgotten(self, first: int, count: int) -> None:
         """Turn the deletions noted after the seq `first` into notes of forgotten data, and count these as lost."""
         self._execute("UPDATE deletion SET forgotten = 1 WHERE seq > ?", (first,))
         self.count_lost(count)
@@ -599,20 +608,10 @@ class Transaction(AtomicChange):
     def _delete(self, select: str, values: Sequence[Any], limit: int | None = None) -> int:
         if limit is not None:
             return self._delete_some(select, values, limit)
-        if self.is_replica:
-            self.count_deleted(select, values)
-            self._subtract(select, values)
-            return self._execute(f"DELETE FROM datum WHERE seq IN ({select})", values).rowcount
-        first = self.seq
-        numbered = f"SELECT {first} + row_number() OVER (ORDER BY seq), seq FROM ({select})"
-        sql = f"INSERT INTO deletion (seq, datum) {numbered}"
-        deleted = self._execute(sql, values).rowcount
-        noted = "SELECT datum FROM deletion WHERE seq > ?"
-        self.count_deleted(noted, (first,))
-        self._subtract(noted, (first,))
-        self._execute(f"DELETE FROM datum WHERE seq IN ({noted})", (first,))
-        self.take_seqs(deleted)
-        return deleted
+        select, values = self.note_deletions(select, values)
+        self.count_deleted(select, values)
+        self._subtract(select, values)
+        return self._execute(f"DELETE FROM datum WHERE seq IN ({select})", values).rowcount
 
     def _ids_of(self, values: list[Any]) -> list[int]:
         ids = self._index.ids

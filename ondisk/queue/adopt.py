@@ -31,8 +31,7 @@ from ondisk.maintenance.diagnosis import Circumstances, diagnose
 from ondisk.maintenance.inspect import found_segments
 from ondisk.maintenance.promised import tried
 from ondisk.maintenance.states import Diagnosis, Report
-from ondisk.queue.findings import followed, stray, unusable, wrong_when_read
-from ondisk.queue.layout import QueueLayout
+from ondisk.queue.layout import QueueLayout, astray, followed, wrong_when_read
 from ondisk.queue.position import beats_name, believed, newer_than
 from ondisk.segments.facts import located
 from ondisk.step import in_order
@@ -179,7 +178,7 @@ def _planned(directory: Directory, config: DatasetConfig) -> Report:
             found = replace(found, unread=reading.why_unread(name))
             is_read = found.action == "rescan"
             report.add([tried(directory, layout, name, format, found, errors) if is_read else found])
-        wrong = [*unusable(directory), *stray(directory)]
+        wrong = [*astray(directory)]
         if not wrong and consumer is not None:
             wrong += [followed(directory, again) for again in newer_than(directory, consumer)[:1]]
         read = {each.segment for each in report if each.action == "rescan"}
