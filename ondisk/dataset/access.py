@@ -130,7 +130,7 @@ class Access:
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read_only", hint="Open it for writing.")
         if verb in _BY_USERS:
-            self.check_takes_data()
+            check_takes_data(self.path, self.config)
         self._check_open()
         self._check_process()
         with self._threads:
@@ -160,14 +160,6 @@ class Access:
                 self._failed = self._failed or error
                 raise
             self.check_not_failed()
-
-    def check_takes_data(self) -> None:
-        """Raise unless users may append and delete data.
-
-        Raises:
-            StateError: it is a replica.
-        """
-        check_takes_data(self.path, self.config)
 
     def _begun(self, stack: contextlib.ExitStack, *, lazy: bool) -> Transaction:
         """Begin a transaction of the current index, and end it with the stack. The caller must hold the lock."""

@@ -173,7 +173,7 @@ class AtomicChange:
         return damaged(self.directory, f" is damaged: {problem}")
 
     def take_seqs(self, count: int) -> range:
-        """Take the next numbers in the order of changes; in a replica, the next of its own numbers."""
+        """Take the next numbers in the order of changes; if these are another dataset's, from `OWN` on."""
         if self.is_replica:
             first = self._own + 1
             self._own += count
@@ -184,7 +184,7 @@ class AtomicChange:
 
     @property
     def seq(self) -> int:
-        """The last number that was given out in the order of changes; not a replica's own."""
+        """The last number that was given out in the order of changes; none from `OWN` on."""
         return self._seq
 
     @property
@@ -205,7 +205,7 @@ class AtomicChange:
         """Assign a new UUID to the index with this commit: tokens and plans of the old one are void.
 
         Args:
-            seq: the last change of the source that a replica follows from now on. A higher counter of this index is
+            seq: the last change of the dataset that this one follows from now on. A higher counter of this index is
                 lowered to it, but never below the number of a datum in the index.
 
         Durability: announces the UUID in the tide mark first.

@@ -142,7 +142,7 @@ class TakeOver:
 
         With `replace = "no"` it is the one with the lowest number, with "yes" the one with the highest. With "newer" it
         is the one with the highest version, and of equal versions the one with the highest number; without any version
-        the one with the lowest. Nothing else decides, so that a replica chooses the same one.
+        the one with the lowest. Nothing else decides, so that a dataset which follows this one chooses the same.
 
         Returns:
             Segment → how many of its data do not count.

@@ -310,7 +310,7 @@ class Transaction(AtomicChange):
     def trim_deletions(self, last: int, count: int) -> int:
         """Remove up to `count` deletions with numbers up to `last`; return how many. Older tokens expire.
 
-        Those of lost data stay: a replica that compares itself with this dataset must not take them for deleted.
+        Those of lost data stay: who compares a dataset with this one must not take them for deleted.
         """
         some = "SELECT seq FROM deletion WHERE seq <= ? AND forgotten != 1 LIMIT ?"
         removed = self._execute(f"DELETE FROM deletion WHERE seq IN ({some})", (last, count)).rowcount
@@ -329,7 +329,7 @@ class Transaction(AtomicChange):
     def count_unnamed_lost(self, count: int) -> None:
         """Count data as lost whose numbers nobody knows, and note that there are such data.
 
-        Once deletions are forgotten, a replica that compares itself with this dataset must not take them for deleted.
+        Once deletions are forgotten, who compares a dataset with this one must not take them for deleted.
         """
         if count and not self.is_replica:
             self._execute("INSERT INTO deletion (seq, datum, forgotten) VALUES (?, 0, 1)", (self.take_seqs(1).start,))

@@ -163,7 +163,7 @@ def _read_in_slices(
 ) -> list[Diagnosis]:
     """Read the data of as many segments as there is time for, at least one; return the diagnoses with the results.
 
-    Recorded damage is cleared if the file of the segment is complete again, for example restored from a backup. Nothing
+    Recorded damage is cleared if the file of the segment is complete again, for example put back. Nothing
     is recorded of a segment that cannot be decrypted: perhaps only the keys are wrong.
     """
     access = inspection.access
