@@ -163,15 +163,15 @@ class Transaction(AtomicChange):
     def note_deleted(self, seqs: Sequence[int]) -> None:
         """Note deletions of data, in the order of changes: already removed, or removed next.
 
-        A replica notes none: it gets them from its source.
+        Not if they come from another dataset.
         """
-        if self.is_replica:
+        if self.follows:
             return
         self._execute_many(_NOTE_DELETION, zip(self.take_seqs(len(seqs)), seqs, strict=True))
 
     def note_deletions(self, select: str, values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
         """Do as `note_deleted` with the seqs that a SELECT returns; return a SELECT that returns them again."""
-        if self.is_replica:
+        if self.follows:
             return select, values
         first = self.seq
         numbered = f"SELECT {first} + row_number() OVER (ORDER BY seq), seq FROM ({select})"
@@ -279,12 +279,12 @@ class Transaction(AtomicChange):
         return removed
 
     def note_lost(self, seqs: str, values: Sequence[Any] = ()) -> None:
-        """Note which data a replica is about to lose, so that the next pull requests them again.
+        """Note which data of another dataset are about to be lost, so that they are requested again.
 
         Args:
             seqs: the SELECT of their seqs.
         """
-        if self.is_replica:
+        if self.follows:
             sql = f"INSERT OR REPLACE INTO difference SELECT seq, 0, ? FROM ({seqs}) WHERE seq < ?"
             self._execute(sql, (_LOST, *values, OWN))
 
@@ -331,7 +331,7 @@ class Transaction(AtomicChange):
 
         Once deletions are forgotten, who compares a dataset with this one must not take them for deleted.
         """
-        if count and not self.is_replica:
+        if count and not self.follows:
             self._execute("INSERT INTO deletion (seq, datum, forgotten) VALUES (?, 0, 1)", (self.take_seqs(1).start,))
         self.count_lost(count)
 

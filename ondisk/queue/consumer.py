@@ -18,7 +18,7 @@ from ondisk.datum import Datum
 from ondisk.errors import OndiskError, ReadOnly
 from ondisk.formats.diskqueue.state import State
 from ondisk.queue import state_file
-from ondisk.queue.acknowledge import access_to, move, remove_acknowledged, version_for
+from ondisk.queue.acknowledgement import access_to, move, remove_acknowledged, version_for
 from ondisk.queue.order import Order, Taken
 from ondisk.queue.position import position
 

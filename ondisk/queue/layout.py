@@ -6,12 +6,10 @@ The other program is the Beat, which writes them, or their consumer, which says 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
-from ondisk.dataset.batch_writer import BatchWriter
-from ondisk.dataset.segment_layout import Layout, Reading, Remark
+from ondisk.dataset.segment_layout import Layout, Reading, Remark, Roll
 from ondisk.errors import StateError, command
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
@@ -21,8 +19,11 @@ from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.queue import position as positions
 from ondisk.queue import state_file
 from ondisk.queue.position import begun_again, is_consumed, is_there, is_unread, position
-from ondisk.queue.roll import QueueRoll
 from ondisk.step import place_of
+
+if TYPE_CHECKING:
+    from ondisk.config import DatasetConfig
+    from ondisk.dataset.batch_writer import BatchWriter
 
 UNREAD = "the consumer of this queue still has to read it; if it has no consumer any more, remove state.dat"
 _PASSED = "its consumer has read another file of this name, and begins again at its beginning"
@@ -62,7 +63,9 @@ class QueueLayout(Layout):
     def is_shared(self, name: str) -> bool:
         return not place_of(name)
 
-    def roll(self, writer: BatchWriter, config: DatasetConfig, format: Format) -> QueueRoll:
+    def roll(self, writer: BatchWriter, config: DatasetConfig, format: Format) -> Roll:
+        from ondisk.queue.roll import QueueRoll  # here, as only writers need it
+
         return QueueRoll(writer, config, format)
 
     def reading(self, directory: Directory) -> Consumed:

@@ -11,6 +11,10 @@ from ondisk.datum import Location
 from ondisk.errors import DatumNotFound, InvalidInput, StateError, command
 from ondisk.formats.diskqueue.state import VERSION, State
 from ondisk.index import Copies, Segment, segment_rows
+from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.states import Diagnosis
+from ondisk.maintenance.states import State as Is
 from ondisk.queue import state_file
 from ondisk.queue.order import Order, Stop, Taken
 from ondisk.queue.position import (
@@ -134,11 +138,6 @@ def remove_acknowledged(access: Access) -> list[str]:
     Durability: as a repack that deletes segments.
     Locks: the writers' lock, once for each segment.
     """
-    from ondisk.maintenance.diagnosis import Known
-    from ondisk.maintenance.kinds import kind_of
-    from ondisk.maintenance.states import Diagnosis
-    from ondisk.maintenance.states import State as Is
-
     removed = []
     at = believed(access.directory)
     for name in [] if at is None else _done_with(access, at):
