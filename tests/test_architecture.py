@@ -238,6 +238,7 @@ TESTED_ELSEWHERE = {
     "segments/dir_reader.py": "segments/test_dir.py",
     "segments/dir_writer.py": "segments/test_dir.py",
     "dataset/segment_layout.py": "queue/test_roll.py",
+    "queue/__init__.py": "queue/test_consumer.py",
     "queue/acknowledgement.py": "queue/test_consumer.py",
     "queue/layout.py": "queue/test_position.py",
     "queue/order.py": "queue/test_consumer.py",
