@@ -111,8 +111,8 @@ def adopt(
     dry_run: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Make a disk queue of Beats a dataset, in place; see `maintenance.adopt`."""
-    from ondisk.maintenance.adopt import adopt
+    """Make a disk queue of Beats a dataset, in place; see `ondisk.queue.adopt`."""
+    from ondisk.queue.adopt import adopt
 
     return adopt(path, config, dry_run=dry_run, progress=progress)
 

@@ -21,7 +21,7 @@ from ondisk.backup.point import (
     reason_of,
     whole,
 )
-from ondisk.backup.target import Target
+from ondisk.backup.target import BackupLock, Target
 from ondisk.dataset.layout import CONFIG, check_apart
 from ondisk.datum import microseconds
 from ondisk.errors import (
@@ -37,7 +37,7 @@ from ondisk.errors import (
     command,
     shown,
 )
-from ondisk.filesystem import LOCK, BackupLock, Directory, WritableFile
+from ondisk.filesystem import LOCK, Directory, WritableFile
 from ondisk.index import INDEX, copied
 from ondisk.index.connection import NEW, sqlite_errors
 from ondisk.segment import End, Facts

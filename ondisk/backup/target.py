@@ -22,7 +22,7 @@ from ondisk.errors import (
     VersionTooNew,
     command,
 )
-from ondisk.filesystem import LOCK, BackupLock, Directory, WritableFile
+from ondisk.filesystem import LOCK, Directory, WritableFile, WritersLock
 
 IDENTITY = "backup.json"
 _NEW = "points/.new"
@@ -32,6 +32,13 @@ _TOGETHER = 256  # files that are synced together
 _POINT = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z")
 _ROTTEN = re.compile(r"\.(.+)\.rotten")
 _COPY = re.compile(r"\.[0-9a-f]{8}(\.damaged)?$|^\..+\.new$")  # how the name of a copy ends; or a name of `_hidden`
+
+
+class BackupLock(WritersLock):
+    """The lock of a backup or of a restore in the folder that it writes to: `.lock`. No process waits for it."""
+
+    _called = "the lock of this folder"
+    _hint = "Another backup to it, or restore to it, is running: try again when that has ended."
 
 
 class Target:

@@ -19,6 +19,7 @@ from ondisk.dataset.layout import (
     untrusted,
 )
 from ondisk.dataset.read import DatasetReader
+from ondisk.dataset.segment_layout import Layout, layout_of
 from ondisk.errors import (
     DatasetNotFound,
     DiskFull,
@@ -128,7 +129,7 @@ class Access:
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read_only", hint="Open it for writing.")
         if verb in _BY_USERS:
-            self.check_takes_data()
+            check_takes_data(self.path, self.config)
         self._check_open()
         self._check_process()
         with self._threads:
@@ -158,14 +159,6 @@ class Access:
                 self._failed = self._failed or error
                 raise
             self.check_not_failed()
-
-    def check_takes_data(self) -> None:
-        """Raise unless users may append and delete data.
-
-        Raises:
-            StateError: it is a replica.
-        """
-        check_takes_data(self.path, self.config)
 
     def _begun(self, stack: contextlib.ExitStack, *, lazy: bool) -> Transaction:
         """Begin a transaction of the current index, and end it with the stack. The caller must hold the lock."""
@@ -456,6 +449,11 @@ class Access:
             self._opened.reader.close()
             self._opened = None
 
+    @property
+    def layout(self) -> Layout:
+        """How its data are divided among segments, and what other programs do with these."""
+        return layout_of(self.config)
+
     def has_sentinel(self) -> bool:
         return self.directory.inode(SENTINEL) is not None
 
@@ -474,9 +472,7 @@ class Access:
 
     def format_of(self, segment: str) -> Format:
         """Return the format of a segment that is not in the index, by its extension; blob if that is unknown."""
-        extension = segment.rpartition(".")[2]
-        if self.config.is_sequence:  # for Beats, 7.SEG is a segment
-            extension = extension.lower()
+        extension = self.layout.taken_for(segment).rpartition(".")[2]
         return self.format(of_extension(extension, self.config) or "blob")
 
     def check_not_failed(self) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
 from ondisk.dataset.destinations import ByTime, Destinations, InSequence
+from ondisk.dataset.segment_layout import layout_of
 from ondisk.datum import Datum
 from ondisk.errors import InvalidInput, shown
 from ondisk.filesystem import Directory
@@ -126,7 +127,6 @@ class Stored:
 
     Attributes:
         replaced, duplicates: positions in `Batch.payloads`.
-        displaced: of the data of a replica that others replaced: number → id of the segment.
     """
 
     imported: int = 0
@@ -135,7 +135,23 @@ class Stored:
     bytes: int = 0
     segments: set[str] = field(default_factory=set)
     kept: list[str] = field(default_factory=list)
-    displaced: dict[int, int] = field(default_factory=dict)
+
+
+class Numbered(Protocol):
+    """Data that have their numbers in the order of changes already.
+
+    Attributes:
+        seqs: the number of each, ascending.
+    """
+
+    seqs: Sequence[int]
+
+    def settle(self, rows: Sequence[tuple[Any, ...]], transaction: Transaction, stored: Stored) -> list[int]:
+        """Decide about rows that were not inserted, as rows with their unique fields exist; add them to `stored`.
+
+        Returns:
+            The positions of the rows that are in the index afterwards.
+        """
 
 
 def iterated(values: Iterable[_T], what: str) -> Iterator[_T]:
@@ -295,14 +311,12 @@ def insert(
     *,
     trusted: bool,
     away: Mapping[int, str] = MappingProxyType({}),
-    numbers: Sequence[int] | None = None,
+    numbered: Numbered | None = None,
 ) -> Stored:
     """Do what `store` does, up to the commit, which the caller makes after `check_space`.
 
     Args:
-        numbers: the `seq` of each datum, ascending; None assigns new ones. In a replica they are those of the source,
-            and a datum replaces another one with the same unique fields. In a dataset that is no replica, they are the
-            old numbers of lost data that return, and a datum whose unique fields exist is a duplicate.
+        numbered: the numbers of the data; None assigns new ones.
         away: id → why it is away, of segments that are away: a duplicate of a datum there is refused, since whoever is
             told that the dataset has a datum may remove his own.
 
@@ -316,17 +330,17 @@ def insert(
     format.check_encrypts()
     writer = BatchWriter(directory, transaction, trusted=trusted)
     destinations: Destinations
-    if config.is_sequence:
-        destinations = InSequence(batch, format, config, directory, transaction, writer, trusted=trusted)
+    if (roll := layout_of(config).roll(writer, config, format)) is None:
+        destinations = ByTime(batch, format, config, writer)
     else:
-        destinations = ByTime(batch, format, config, transaction, writer)
+        destinations = InSequence(batch, format, roll)
     if not batch.payloads:
         return Stored()
     seqs: Sequence[int]
-    if numbers is None:
+    if numbered is None:
         seqs = transaction.take_seqs(len(batch.payloads))
     else:
-        seqs = [numbers[position] for position in batch.positions()]
+        seqs = [numbered.seqs[position] for position in batch.positions()]
     sizes = list(map(len, batch.payloads))
     offsets = destinations.offsets(sizes)
     columns = (seqs, batch.reftimes, destinations.ids(), offsets, sizes, *transaction.columns(batch.metadata))
@@ -335,17 +349,15 @@ def insert(
     refused: dict[int, str] = {}
     if stored.imported < len(payloads):
         rows = list(zip(*columns, strict=True))
-        if numbers is None:
+        if numbered is None:
             mended = _mend(rows, payloads, format, directory, transaction, destinations)
             kept = _settle_duplicates(rows, config, transaction, stored, mended)
             stored.duplicates -= mended
             stored.replaced |= mended
             if away:
                 refused = _refusals(rows, stored.duplicates, transaction, away)
-        elif transaction.is_replica:
-            kept = _take_places(rows, transaction, stored)
         else:
-            kept = _skip_duplicates(seqs, transaction, stored)
+            kept = numbered.settle(rows, transaction, stored)
         if not kept:
             _refuse(batch, stored, refused)
             return stored
@@ -433,36 +445,6 @@ def _settle_duplicates(
         (stored.replaced if replaced else stored.duplicates).add(place)
     remaining = transaction.seqs_from(first)
     return [place for place, row in enumerate(rows) if row[0] in remaining]
-
-
-def _skip_duplicates(seqs: Sequence[int], transaction: Transaction, stored: Stored) -> list[int]:
-    """Add the data that were not inserted to the duplicates; return the positions of the others."""
-    from ondisk.index import replica  # here, as only replicas need it
-
-    here = replica.present(transaction, seqs)
-    kept = [place for place, seq in enumerate(seqs) if seq in here]
-    stored.duplicates.update({*range(len(seqs))}.difference(kept))
-    return kept
-
-
-def _take_places(rows: list[tuple[Any, ...]], transaction: Transaction, stored: Stored) -> list[int]:
-    """Let each row that was skipped as a duplicate replace the row that it duplicates.
-
-    Returns:
-        The positions of the rows that are in the index afterwards.
-    """
-    from ondisk.index import replica
-
-    first, last = rows[0][0], rows[-1][0]
-    new = {row[0] for row in rows} & replica.present_between(transaction, first, last)
-    for place, row in enumerate(rows):
-        if row[0] not in new:
-            if (other := replica.take_place(transaction, row, new)) is not None:
-                stored.displaced[other[0]] = other[1]
-            new.add(row[0])
-            stored.replaced.add(place)
-    there = replica.present_between(transaction, first, last)
-    return [place for place, row in enumerate(rows) if row[0] in there]
 
 
 def _write(

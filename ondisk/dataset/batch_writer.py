@@ -55,9 +55,9 @@ class BatchWriter:
     """
 
     def __init__(self, directory: Directory, transaction: Transaction, *, trusted: bool) -> None:
-        self._directory = directory
-        self._transaction = transaction
-        self._trusted = trusted
+        self.directory = directory
+        self.transaction = transaction
+        self.trusted = trusted
         self._kept_before = len(directory.kept)
         self._concat = ConcatWriter(directory, transaction.take_generation)
         self._has_new = False
@@ -67,15 +67,15 @@ class BatchWriter:
     @property
     def kept(self) -> list[str]:
         """The items in quarantine with data of somebody else, or of an interrupted append, that were in the way."""
-        return self._directory.kept[self._kept_before :]
+        return self.directory.kept[self._kept_before :]
 
     @cached_property
     def _dir(self) -> DirWriter:
         from ondisk.segments.dir_writer import DirWriter  # here, as few datasets have dir segments
 
-        writer = DirWriter(self._directory)
-        self._transaction.on_rollback(writer.undo)
-        self._transaction.after_commit(writer.reveal)
+        writer = DirWriter(self.directory)
+        self.transaction.on_rollback(writer.undo)
+        self.transaction.after_commit(writer.reveal)
         return writer
 
     def _of(self, format: Format) -> ConcatWriter | DirWriter:
@@ -92,7 +92,7 @@ class BatchWriter:
                 would be lacks all its segments.
             SegmentCorrupt, StateError: nothing can be appended to it.
         """
-        files, transaction = self._of(format), self._transaction
+        files, transaction = self._of(format), self.transaction
         if segment is None:
             self._check_mounted(name)
         elif not files.exists(name, segment.id, segment.committed(format.mutable)):
@@ -100,7 +100,7 @@ class BatchWriter:
                 raise self._missing(f"the segment {name} is in the index, but not on disk")
             segment = None  # its data and its file were deleted: create it again
         end, committed = (None, None) if segment is None else (segment.end, segment.committed(format.mutable))
-        start = files.start(name, end, committed, format, trusted=self._trusted)
+        start = files.start(name, end, committed, format, trusted=self.trusted)
         known = segment is not None
         if segment is None:
             segment = Segment(transaction.take_generation(), name, format.name, start.laid.end)
@@ -113,14 +113,14 @@ class BatchWriter:
     def _check_mounted(self, name: str) -> None:
         """Raise if the folder of a new segment is empty, although the index knows several segments in it."""
         folder = name.rpartition("/")[0]
-        others = self._transaction.segments_in(folder, _MANY)
-        if len(others) < _MANY or any(self._directory.stat(each) is not None for each in others):
+        others = self.transaction.segments_in(folder, _MANY)
+        if len(others) < _MANY or any(self.directory.stat(each) is not None for each in others):
             return
-        if self._directory.stat(folder) is None or all(each.startswith(".") for each in self._directory.names(folder)):
+        if self.directory.stat(folder) is None or all(each.startswith(".") for each in self.directory.names(folder)):
             raise self._missing(f"the folder {folder} is empty, but the index knows segments in it")
 
     def _missing(self, problem: str) -> SegmentMissing:
-        how = f"{command('fix', self._directory.path, '--yes')} removes them from the index, or says why not"
+        how = f"{command('fix', self.directory.path, '--yes')} removes them from the index, or says why not"
         hint = f"Mount its disk, or restore it. If its data are lost, {how}."
         return SegmentMissing(problem, hint=hint)
 
@@ -160,8 +160,8 @@ class BatchWriter:
             end, blocks, facts = files.appended(name)
             unread = destination.segment.unread or destination.start.unread
             segment = destination.segment._replace(end=end, facts=facts, unread=unread)
-            self._transaction.save_segment(segment, destination.interval)
-            self._transaction.save_blocks(segment, blocks)
+            self.transaction.save_segment(segment, destination.interval)
+            self.transaction.save_blocks(segment, blocks)
             if destination.format.is_dir and destination.known:  # files that an interrupted append has left
                 skipped = destination.start.laid.end.length - destination.segment.end.length
-                self._transaction.add_deleted(segment.id, skipped, 0)
+                self.transaction.add_deleted(segment.id, skipped, 0)

@@ -13,7 +13,7 @@ from ondisk.dataset.append import AppendResult
 from ondisk.dataset.away import away_segments, check_known
 from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
 from ondisk.dataset.query import Match, Query
-from ondisk.dataset.sequence import Roll, not_stored
+from ondisk.dataset.segment_layout import Roll
 from ondisk.datum import FieldType, restored
 from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, SegmentMissing, StateError, StorageError, command
 from ondisk.filesystem import ReadableFile
@@ -155,9 +155,8 @@ class _Commit:
         self._folder = f"{STAGED}/{job}"
         self._config = access.config
         self._segments: dict[str, _Segment] = {}
-        self._trusted = not access.has_sentinel()
-        self._writer = BatchWriter(access.directory, transaction, trusted=self._trusted)
-        self._roll: Roll | None = None  # of a sequence
+        self._writer = BatchWriter(access.directory, transaction, trusted=not access.has_sentinel())
+        self._roll: Roll | None = None
 
     def run(
         self,
@@ -219,39 +218,37 @@ class _Commit:
 
     def _find_segments(self, incoming: Incoming) -> None:
         """Find the segments of the pieces, and where they continue."""
-        if self._config.is_sequence:
-            self._divide(incoming.pieces())
+        access, found = self._access, incoming.pieces()
+        for format in map(access.format, {piece.format for piece in found}):
+            self._roll = access.layout.roll(self._writer, self._config, format)
+        if self._roll is not None:
+            self._divide(self._roll, found)
             return
         pieces: dict[str, list[Piece]] = {}
-        for piece in incoming.pieces():
+        for piece in found:
             pieces.setdefault(piece.name, []).append(piece)
         known = self._transaction.segments(pieces)
         for name, mine in pieces.items():
             interval = self._config.step.interval(name.rpartition(".")[0])
             assert interval is not None, "the stage named it"
-            format = self._access.format(mine[0].format)
+            format = access.format(mine[0].format)
             destination = self._writer.destination(known.get(name), name, interval, format)
             if any(piece.kind != destination.start.laid.end.kind for piece in mine) and not format.is_dir:
-                path = self._access.path
+                path = access.path
                 problem = f"{path}: the segment {name} is not stored as dataset.toml says; nothing was stored"
                 raise StateError(problem, hint=f"{command('repack', path, '--yes', '--rewrite')} rewrites it.")
             self._segments[name] = _Segment(destination, mine)
 
-    def _divide(self, pieces: Sequence[Piece], staged: Mapping[int, int] | None = None) -> None:
-        """Divide the pieces among the segments of a sequence.
+    def _divide(self, roll: Roll, pieces: Sequence[Piece], staged: Mapping[int, int] | None = None) -> None:
+        """Divide the pieces among segments by their size.
 
         Args:
             staged: piece → number of data that were staged, if some of them were duplicates.
         """
         if not pieces:
             return
-        for other in {piece.format for piece in pieces} - {self._config.format}:
-            raise not_stored(other)
-        if self._roll is None:
-            format, directory = self._access.format(pieces[0].format), self._access.directory
-            self._roll = Roll(directory, self._transaction, self._writer, self._config, format, trusted=self._trusted)
         begin, self._segments = 0, {}
-        for destination, number in self._roll.runs([piece.length for piece in pieces]):
+        for destination, number in roll.runs([piece.length for piece in pieces]):
             mine = [*pieces[begin : begin + number]]
             self._segments[destination.segment.name] = _Segment(destination, mine, staged)
             begin += number
@@ -270,10 +267,10 @@ class _Commit:
         kept = incoming.kept()
         for segment in self._segments.values():
             segment.keep(kept)
-        if self._config.is_sequence:
+        if self._roll is not None:
             segments = [*self._segments.values()]
             staged = {piece: count for segment in segments for piece, count in segment.staged.items()}
-            self._divide([piece for segment in segments for piece in segment.pieces], staged)
+            self._divide(self._roll, [piece for segment in segments for piece in segment.pieces], staged)
         incoming.place(self._placed())
         incoming.move()
 
@@ -298,7 +295,7 @@ class _Commit:
 
     def _write(self, incoming: Incoming, segments: Mapping[str, _Segment]) -> None:
         """Write the data to their segments, sync these, and save their new ends in the index."""
-        if self._config.is_sequence:
+        if self._roll is not None:
             for segment in segments.values():
                 segment.destination.interval = incoming.span_of(segment.destination.segment.id)
         pieces = ((segment, piece) for segment in segments.values() for piece in segment.pieces)

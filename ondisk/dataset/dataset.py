@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias, TypeVar, Unpack
 
 from ondisk.config import ConfigDict, DatasetConfig
@@ -14,6 +15,7 @@ from ondisk.dataset.layout import (
     CONFIG,
     check_free,
     check_no_archive,
+    check_takes_data,
     configuration_text,
     create_files,
     filter_of,
@@ -65,6 +67,13 @@ Progress: TypeAlias = Callable[[str], None]
 
 def _unseen(name: str) -> None:
     """Ignore progress."""
+
+
+def _executors() -> ModuleType:
+    """Return what runs the work of a method in Spark's executors."""
+    from ondisk.spark import executors
+
+    return executors
 
 
 class Dataset(Queryable):
@@ -323,7 +332,7 @@ class Dataset(Queryable):
     def append_queue(
         self, path: str | os.PathLike[str], from_start: bool = False, *, batch_size: int = BATCH_SIZE
     ) -> Iterator[tuple[str, AppendResult]]:
-        """Store what is new in a queue directory of Beats, which may write to it; see `ondisk.dataset.append_queue`.
+        """Store what is new in a queue directory of Beats, which may write to it; see `ondisk.queue.append_queue`.
 
         Yield the path of each segment that was read, and the result of its append.
 
@@ -333,7 +342,7 @@ class Dataset(Queryable):
             batch_size: data in a batch; a batch also ends at 64 MiB, and with its segment.
         """
         from ondisk.dataset.append import checked_batch_size
-        from ondisk.dataset.append_queue import append_queue
+        from ondisk.queue.append_queue import append_queue
 
         return append_queue(
             self._access, self._append, path, from_start=from_start, batch_size=checked_batch_size(batch_size)
@@ -359,10 +368,10 @@ class Dataset(Queryable):
         Durability: as `append_file`.
         Locks: the writers' lock, once for each file; not while files are read.
         """
-        from ondisk.spark.executors import append_files
-
         if isinstance(paths, str | bytes):  # which would be files with names of one character
             raise InvalidInput(f"paths must be a list of files, not {shown(paths)}", hint=f"Write [{shown(paths)}].")
+        from ondisk.spark.executors import append_files
+
         return append_files(self, [os.fspath(path) for path in paths], spark, format)
 
     def append_staged(
@@ -755,22 +764,17 @@ class Dataset(Queryable):
             rewrite: report what `repack(rewrite=True)` would rewrite as DIRTY.
             spark: a session whose executors read the data of an accurate check.
         """
-        from ondisk.maintenance.check import ReadAll, check, read_here
+        from ondisk.maintenance.check import check, read_here
 
         if spark is not None and (not accurate or max_duration is not None):
             hint = "Pass accurate=True, and no max_duration."
             raise InvalidInput("a check by Spark is accurate, and has no max_duration", hint=hint)
-        read_all: ReadAll = read_here
-        if spark is not None:
-            from ondisk.spark.executors import reads
-
-            read_all = reads(spark)
         return check(
             self._access,
             accurate=accurate,
             max_duration=max_duration,
             progress=progress,
-            read_all=read_all,
+            read_all=read_here if spark is None else _executors().reads(spark),
             rewrite=rewrite,
         )
 
@@ -796,19 +800,14 @@ class Dataset(Queryable):
             dry_run: change nothing, and report what would be done.
             spark: a session whose executors scan the segments; this process writes the index.
         """
-        from ondisk.maintenance.fix import ScanAll, fix, planned, scan_later
+        from ondisk.maintenance.fix import fix, planned, scan_later
 
         if dry_run:
             return planned(self._access, salvage=salvage, forget=forget, forget_place=forget_place)
-        scan_all: ScanAll = scan_later
-        if spark is not None:
-            from ondisk.spark.executors import scans
-
-            scan_all = scans(spark)
         return fix(
             self._access,
             progress=progress,
-            scan_all=scan_all,
+            scan_all=scan_later if spark is None else _executors().scans(spark),
             salvage=salvage,
             forget=forget,
             acknowledge=acknowledge,
@@ -834,19 +833,14 @@ class Dataset(Queryable):
             dry_run: change nothing, and report what would be done.
             spark: a session whose executors write the segments; this process commits them.
         """
-        from ondisk.maintenance.repack import WriteAll, planned, repack, write_later
+        from ondisk.maintenance.repack import planned, repack, write_later
 
         if dry_run:
             return planned(self._access, by_age=by_age, rewrite=rewrite, second_copies=second_copies)
-        write_all: WriteAll = write_later
-        if spark is not None:
-            from ondisk.spark.executors import writes
-
-            write_all = writes(spark)
         return repack(
             self._access,
             progress=progress,
-            write_all=write_all,
+            write_all=write_later if spark is None else _executors().writes(spark),
             by_age=by_age,
             rewrite=rewrite,
             second_copies=second_copies,
@@ -929,7 +923,7 @@ class Dataset(Queryable):
         from ondisk.dataset.append import AppendResult, Unidentified, refuse_old
 
         access = self._access
-        access.check_takes_data()
+        check_takes_data(access.path, access.config)
         result = AppendResult(outcomes=[] if outcomes else None)
         unidentified = Unidentified(self.config.unique)
         try:

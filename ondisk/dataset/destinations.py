@@ -8,8 +8,8 @@ from itertools import accumulate, chain, islice, repeat
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.batch_writer import BatchWriter, Destination
+from ondisk.dataset.segment_layout import Roll
 from ondisk.errors import SegmentMissing
-from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Format
 from ondisk.index.transaction import Transaction
 from ondisk.step import Interval, runs_of
@@ -59,16 +59,14 @@ class ByTime(Destinations):
     Refuses the data of the batch whose segment is missing: it may be on a disk that is not mounted.
     """
 
-    def __init__(
-        self, batch: Batch, format: Format, config: DatasetConfig, transaction: Transaction, writer: BatchWriter
-    ) -> None:
+    def __init__(self, batch: Batch, format: Format, config: DatasetConfig, writer: BatchWriter) -> None:
         super().__init__(format)
         step = config.step
         self._unit = step.unit
         runs = runs_of(step.unit, batch.reftimes)
         stems = {unit: step.stem_of(unit) for unit in sorted({unit for unit, _ in runs})}
         names = {stem: f"{stem}.{format.extension}" for stem in stems.values()}
-        known = transaction.segments(names.values())
+        known = writer.transaction.segments(names.values())
         by_stem, missing = {}, {}
         for stem, name in names.items():
             interval = step.interval(stem)
@@ -117,21 +115,9 @@ class ByTime(Destinations):
 class InSequence(Destinations):
     """The last segment of a sequence, and new ones."""
 
-    def __init__(
-        self,
-        batch: Batch,
-        format: Format,
-        config: DatasetConfig,
-        directory: Directory,
-        transaction: Transaction,
-        writer: BatchWriter,
-        *,
-        trusted: bool,
-    ) -> None:
-        from ondisk.dataset.sequence import Roll  # here, as it imports the code of disk queues
-
+    def __init__(self, batch: Batch, format: Format, roll: Roll) -> None:
         super().__init__(format)
-        self._roll = Roll(directory, transaction, writer, config, format, trusted=trusted)
+        self._roll = roll
         self._divide(batch.reftimes, [*map(len, batch.payloads)])
 
     def _all(self) -> Sequence[Destination]:

@@ -9,10 +9,11 @@ from typing import Any
 from ondisk.dataset.access import Access
 from ondisk.dataset.away import maintained
 from ondisk.dataset.query import span
+from ondisk.dataset.segment_layout import layout_of
 from ondisk.datum import from_microseconds
 from ondisk.errors import ConfigError
 from ondisk.formats import find
-from ondisk.index import INDEX, Snapshot, replica, segment_rows
+from ondisk.index import INDEX, Snapshot, segment_rows
 from ondisk.index.totals import totals
 from ondisk.matcher import Everything
 from ondisk.segments.places import places
@@ -29,8 +30,8 @@ def info(dataset: Access) -> dict[str, Any]:
         found = totals(snapshot, Everything())
         begin, end = span(found)
         stored = _stored(snapshot)
-        source = replica.followed(snapshot)
-        pending = _pending(dataset, snapshot) if opened.index.config.is_sequence else None
+        source = _source(snapshot) if opened.index.config.replica else None
+        pending = layout_of(opened.index.config).pending(dataset, snapshot)
     config = opened.index.config
     found_places = {each.name.split("/")[1]: each for each in places(dataset.directory).values()}
     index = dataset.directory.stat(INDEX)
@@ -56,7 +57,7 @@ def info(dataset: Access) -> dict[str, Any]:
         "stored": stored,
         "index_size": 0 if index is None else index.st_size,
         "pending": pending,
-        "source": None if source is None else _followed(source),
+        "source": source,
         "lost": known["lost"],
         "archives": [name for name, each in found_places.items() if each.why_away is None],
         "offline": [name for name, each in found_places.items() if each.is_offline],
@@ -80,14 +81,12 @@ def _next(dataset: Access, age: int | None, places: Sequence[str]) -> dict[str, 
     return None
 
 
-def _pending(dataset: Access, snapshot: Snapshot) -> dict[str, Any]:
-    from ondisk.dataset.position import pending  # imports the format of queues
+def _source(snapshot: Snapshot) -> dict[str, Any] | None:
+    """Return which dataset this one follows, and how far. `host` is that of its server; None if it is at a path."""
+    from ondisk.replication.source_rows import followed
 
-    return pending(dataset, snapshot)
-
-
-def _followed(source: replica.Followed) -> dict[str, Any]:
-    """Return what a replica follows, and how far. `host` is that of its server; None if it is at a path."""
+    if (source := followed(snapshot)) is None:
+        return None
     return {
         "uuid": source.uuid,
         "host": f"{source.host}:{source.port}" if source.host else None,

@@ -298,7 +298,7 @@ class Directory:
     def separate(self, name: str, staged: str) -> bool:
         """Replace a file that has other names by a copy, so that they do not change with it; return whether it had any.
 
-        The others may be somebody's backup, made with `cp -al` or rsnapshot.
+        The others may be somebody's copies, made with `cp -al` or rsnapshot.
 
         Args:
             staged: the name of the copy, until it replaces the file.

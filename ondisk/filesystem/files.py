@@ -51,7 +51,7 @@ class ReadableFile:
     def identity(self) -> tuple[int, int, int]:
         """Return what identifies this file with its present content: inode, size and ctime (nanoseconds).
 
-        Not mtime: restoring a backup can set that to the old value.
+        Not mtime: restoring an older file can set that to the old value.
         """
         found = os.fstat(self._descriptor)
         return found.st_ino, found.st_size, found.st_ctime_ns

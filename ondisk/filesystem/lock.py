@@ -169,13 +169,6 @@ class PipelineLock(WritersLock):
     _hint = "Another pipeline with this dataset for errors is running; try again when it has ended."
 
 
-class BackupLock(WritersLock):
-    """The lock of a backup or of a restore in the folder that it writes to: `.lock`. No process waits for it."""
-
-    _called = "the lock of this folder"
-    _hint = "Another backup to it, or restore to it, is running: try again when that has ended."
-
-
 def _no_locks(path: Path) -> UnsupportedFilesystem:
     hint = "Keep the dataset on a filesystem that supports flock."
     return UnsupportedFilesystem(f"{path}: this filesystem has no locks", hint=hint, path=str(path))

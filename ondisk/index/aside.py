@@ -136,23 +136,16 @@ class Aside:
         Args:
             lost: False if they were read and removed on purpose: then note them as deleted.
         """
-        if self._transaction.is_replica:
-            with sqlite_errors(self._directory):
-                sql = "SELECT count(*) FROM aside WHERE found IS NULL"
-                ((forgotten,),) = self._connection.execute(sql).fetchall()
-            if lost:
-                self._transaction.note_lost("SELECT seq FROM aside WHERE found IS NULL")
-                self._transaction.count_lost(forgotten)
-            return int(forgotten)
-        first = self._transaction.seq
-        numbered = f"SELECT {first} + row_number() OVER (ORDER BY seq), seq, {lost:d} FROM aside WHERE found IS NULL"
+        transaction, missing = self._transaction, "SELECT seq FROM aside WHERE found IS NULL"
         with sqlite_errors(self._directory):
-            insert = f"INSERT INTO deletion (seq, datum, forgotten) {numbered}"
-            forgotten = self._connection.execute(insert).rowcount
-        self._transaction.take_seqs(forgotten)
+            ((count,),) = self._connection.execute(f"SELECT count(*) FROM ({missing})").fetchall()
+        first = transaction.seq
         if lost:
-            self._transaction.count_lost(forgotten)
-        return forgotten
+            transaction.note_lost(missing)
+        transaction.note_deletions(missing, ())
+        if lost:
+            transaction.note_forgotten(first, count)
+        return int(count)
 
     def places(self) -> Generator[Place, None, None]:
         """Yield the places of the data that were found, in the order of the old file."""

@@ -37,9 +37,9 @@ class AtomicChange:
         connection: writes to the index, for the modules that insert in other ways.
         checkpoint_error: the error that kept the commit out of the main file; the commit itself is durable.
         is_committed: the change is durable.
-        is_replica: the numbers in the order of changes are those of another dataset. Data that a replica finds itself,
-            as after the loss of its index, get numbers from `OWN` on, which the other never uses. The replica notes no
-            deletions of its own.
+        follows: the numbers in the order of changes are those of another dataset, from which the deletions come, too:
+            none are noted here. Data that are found here, as after the loss of the index, get numbers from `OWN` on,
+            which the other never uses.
         unread: the transaction is committed, and nobody reads an older snapshot any more.
 
     Durability: a commit is synced (`synchronous=FULL`); the checkpoint after it only moves it into the main file.
@@ -60,8 +60,8 @@ class AtomicChange:
         self._tide = tide
         self._uuid = ""
         self._seq = self._begin = self._generation = 0
-        self.is_replica = index.config.replica
-        self._own = OWN - 1  # the last number that a replica has given out itself
+        self.follows = index.config.replica
+        self._own = OWN - 1  # the last number from `OWN` on that was given out
         self._interned = False
         self.is_committed = False
         # COMMIT was tried. It may have reached the disk even if it failed, so the bytes that it points to must stay.
@@ -160,7 +160,7 @@ class AtomicChange:
                 raise
         ((last,),) = self._rows("SELECT max(seq) FROM datum")
         if last is not None and last >= OWN:
-            if not self.is_replica:
+            if not self.follows:
                 hint = "Write `replica = true` into its dataset.toml again, then run `ondisk promote`."
                 raise StateError(f"{self.directory.path} was a replica, and was not promoted", hint=hint)
             self._own = last
@@ -173,8 +173,8 @@ class AtomicChange:
         return damaged(self.directory, f" is damaged: {problem}")
 
     def take_seqs(self, count: int) -> range:
-        """Take the next numbers in the order of changes; in a replica, the next of its own numbers."""
-        if self.is_replica:
+        """Take the next numbers in the order of changes; if these are another dataset's, from `OWN` on."""
+        if self.follows:
             first = self._own + 1
             self._own += count
         else:
@@ -184,7 +184,7 @@ class AtomicChange:
 
     @property
     def seq(self) -> int:
-        """The last number that was given out in the order of changes; not a replica's own."""
+        """The last number that was given out in the order of changes; none from `OWN` on."""
         return self._seq
 
     @property
@@ -205,7 +205,7 @@ class AtomicChange:
         """Assign a new UUID to the index with this commit: tokens and plans of the old one are void.
 
         Args:
-            seq: the last change of the source that a replica follows from now on. A higher counter of this index is
+            seq: the last change of the dataset that this one follows from now on. A higher counter of this index is
                 lowered to it, but never below the number of a datum in the index.
 
         Durability: announces the UUID in the tide mark first.
@@ -268,7 +268,7 @@ class AtomicChange:
                 sql = "UPDATE dataset SET seq = ?, generation = ?, committed_at = ?"
                 now = time.time_ns() // 1000
                 self.connection.execute(sql, (self._seq, self._generation, now))
-                if self._seq > self._begin and not self.is_replica:
+                if self._seq > self._begin and not self.follows:
                     note_session(self.connection, self._index.session, self._begin + 1, now)
                 self._commit_tried = True
                 self.connection.execute("COMMIT")

@@ -20,7 +20,7 @@ from ondisk.index.snapshot import Row, Snapshot
 from ondisk.matcher import Everything
 
 OWN = 2**62
-"""The first number that a replica assigns itself, see `AtomicChange`. All numbers of its source are lower."""
+"""The first number of data that a dataset finds itself although it follows another, whose numbers are all lower."""
 BETWEEN = "datum.seq > ? AND datum.seq <= ?"
 """The condition for data with numbers above one, up to another."""
 

@@ -42,7 +42,7 @@ from ondisk.index.tide import Exchanged, Recorded, State, TideMark
 from ondisk.segment import Facts
 from ondisk.step import Interval
 
-_BACKUP = ".index.sqlite.before"
+_BEFORE = ".index.sqlite.before"
 
 Place: TypeAlias = tuple[int, int, int]
 """seq, offset and size of a datum."""
@@ -85,7 +85,7 @@ class Old:
         return [uuid for (uuid,) in self.connection.execute(f"SELECT uuid FROM {table}")]
 
     def follows(self) -> bool:
-        """Return whether it is that of a replica that follows its source."""
+        """Return whether it is that of a dataset that follows another one."""
         return self.revision >= "0004" and self.connection.execute("SELECT 1 FROM source").fetchone() is not None
 
     def segments_in(self, place: str) -> bool:
@@ -313,24 +313,24 @@ def _value(name: str, kind: FieldType) -> str:
 
 def clear(directory: Directory) -> None:
     """Remove incomplete copies that a crash left. The caller must hold the writers' lock."""
-    for name in (NEW, _BACKUP):
+    for name in (NEW, _BEFORE):
         copied.remove(directory, name)
 
 
 def back_up(directory: Directory, source: sqlite3.Connection, name: str) -> str:
     """Copy an index to `name`, or to `name.2` … if that exists, and return the name.
 
-    Durability: the backup appears complete and synced, or not at all.
+    Durability: the copy appears complete and synced, or not at all.
     """
     try:
-        copied.copy(directory, source, _BACKUP).close()
-        copied.sync(directory, _BACKUP)
+        copied.copy(directory, source, _BEFORE).close()
+        copied.sync(directory, _BEFORE)
         for taken in chain([name], map(f"{name}.{{}}".format, count(2))):
             with contextlib.suppress(FileExistsError):
-                directory.link(_BACKUP, taken)
+                directory.link(_BEFORE, taken)
                 break
     finally:
-        copied.remove(directory, _BACKUP)
+        copied.remove(directory, _BEFORE)
     directory.sync()
     return taken
 

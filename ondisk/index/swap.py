@@ -46,7 +46,7 @@ LOGS = [INDEX + suffix for suffix in ("-journal", "-wal", "-shm")]
 
 
 def has_other_names(directory: Directory) -> bool:
-    """Return whether the index has other names: they may be somebody's backup, made with `cp -al` or rsnapshot."""
+    """Return whether the index has other names: they may be somebody's copies, made with `cp -al` or rsnapshot."""
     found = (directory.stat(INDEX + suffix) for suffix in ("", "-wal"))
     return any(each is not None and each.st_nlink > 1 for each in found)
 
@@ -57,7 +57,7 @@ def swap_in(directory: Directory, timeout: float, *, with_log: bool = True, kept
     Args:
         timeout: seconds to wait for queries that read an older state than the last commit.
         with_log: move the log beside the old index into its main file, unless it belongs to another one, or the main
-            file may be somebody's backup. Without that, a query that began before may end with SegmentMissing.
+            file may be somebody's copy. Without that, a query that began before may end with SegmentMissing.
         kept_as: a free name that the old index keeps, and its logs with it; None to remove them.
 
     Raises:

@@ -31,12 +31,12 @@
                changes after the number `seq` were not found again since an older index was put back
     moved      one row for each generation that was moved to another folder, and whose file may still have its name:
                its name, format and facts; see `ondisk.segments.generations`
-    source     of a replica: the dataset that it follows, by the UUID of that dataset's index; the UUID that this index
+    source     the dataset that this one follows, by the UUID of that dataset's index; the UUID that this index
                had when the row was written; session, offset, index start and key of the token; host and port of the
                source's server, empty and 0 for a path; the bytes read so far; when it was committed; see
-               `ondisk.index.replica`
-    difference one row for each datum of the source that the replica lacks, or that the source has lost: its `seq`,
-               `kind`: 0: the replica lacks it; 1: the replica has the only copy; and why
+               `ondisk.replication.source_rows`
+    difference one row for each datum of the source that is not here, or that the source has lost: its `seq`,
+               `kind`: 0: it is not here; 1: the only copy is here; and why
     data       a view for people: names instead of ids, times as text
 
 `seq` is the order of all changes. Times are microseconds since 1970, `mtime` nanoseconds. Tables are STRICT; `value`

@@ -69,6 +69,7 @@ class TakeOver:
         self._directory = directory
         self._connection = connection
         self._config = config
+        self._follows = config.replica
         self._columns = Columns(config)
         ((self._uuid, self._seq, self._generation),) = self._rows("SELECT uuid, seq, generation FROM dataset")
         self._count = self._rows("SELECT count(*) FROM datum")[0][0]  # how many data there must be in the end
@@ -83,7 +84,7 @@ class TakeOver:
 
     def start_after(self, seq: int) -> None:
         """Give out no number up to `seq`: an archive has it."""
-        if not self._config.replica:  # its counter is that of its source
+        if not self._follows:  # its counter is that of the other
             self._seq = max(self._seq, seq)
 
     def take(self, archive: sqlite3.Connection, place: str, deleted: Collection[int], *, is_known: bool) -> Taken:
@@ -96,7 +97,7 @@ class TakeOver:
             is_known: the dataset has recorded the archive, so the numbers of its data are below those of later changes.
 
         Raises:
-            StateError: a number is taken, and this is a replica.
+            StateError: a number is taken, and the numbers are those of another dataset.
         """
         taken = Taken(*archive.execute("SELECT count(*) FROM datum").fetchone())
         new = dict(self._take_segments(archive, place))
@@ -142,7 +143,7 @@ class TakeOver:
 
         With `replace = "no"` it is the one with the lowest number, with "yes" the one with the highest. With "newer" it
         is the one with the highest version, and of equal versions the one with the highest number; without any version
-        the one with the lowest. Nothing else decides, so that a replica chooses the same one.
+        the one with the lowest. Nothing else decides, so that a dataset which follows this one chooses the same.
 
         Returns:
             Segment → how many of its data do not count.
@@ -168,7 +169,7 @@ class TakeOver:
         self._connection.execute("DELETE FROM datum WHERE seq IN (SELECT seq FROM dropped)")
         count = sum(dropped.values())
         self._count -= count
-        if self._config.replica:  # it gets deletions from its source, which drops the same, or sends what is missing
+        if self._follows:  # deletions come from the other, which drops the same, or sends what is missing
             sql = "INSERT OR REPLACE INTO difference SELECT seq, 0, ? FROM dropped WHERE seq < ?"
             self._connection.execute(sql, (_DROPPED, OWN))
         else:
@@ -180,7 +181,7 @@ class TakeOver:
     def count_lost(self, count: int) -> None:
         """Count the data of an archive that is gone as lost."""
         self._connection.execute("UPDATE dataset SET lost = lost + ?", (count,))
-        if count and not self._config.replica:
+        if count and not self._follows:
             self._seq += 1
             self._connection.execute("INSERT INTO deletion VALUES (?, 0, 1)", (self._seq,))
 
@@ -252,7 +253,7 @@ class TakeOver:
         return self._names.get(mine[2]) == segment and (mine[1], *mine[4:]) == (row[1], *row[4:])
 
     def _next_seq(self, place: str) -> int:
-        if self._config.replica:
+        if self._follows:
             leave_out = command("migrate", self._directory.path, "--leave-out", place.split("/")[1])
             hint = f"{leave_out} makes the archive a dataset of its own."
             raise StateError(

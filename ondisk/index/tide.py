@@ -179,7 +179,7 @@ class Tide:
         elif not self._moved[0]:
             return  # there was no mark, and nobody knows what the main file has
         before = self._moved[0]
-        # The counter of a replica falls if it changes to another source with lower numbers.
+        # The counter falls if a dataset follows another source, with lower numbers.
         moved = min(self._moved[1], seq), self._moved[2]
         save(self._directory, TideMark(before, seq, generation, moved, "" if before == uuid else uuid))
         self._verified = self._main_file()

@@ -163,11 +163,20 @@ class Transaction(AtomicChange):
     def note_deleted(self, seqs: Sequence[int]) -> None:
         """Note deletions of data, in the order of changes: already removed, or removed next.
 
-        A replica notes none: it gets them from its source.
+        Not if they come from another dataset.
         """
-        if self.is_replica:
+        if self.follows:
             return
         self._execute_many(_NOTE_DELETION, zip(self.take_seqs(len(seqs)), seqs, strict=True))
+
+    def note_deletions(self, select: str, values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+        """Do as `note_deleted` with the seqs that a SELECT returns; return a SELECT that returns them again."""
+        if self.follows:
+            return select, values
+        first = self.seq
+        numbered = f"SELECT {first} + row_number() OVER (ORDER BY seq), seq FROM ({select})"
+        self.take_seqs(self._execute(f"INSERT INTO deletion (seq, datum) {numbered}", values).rowcount)
+        return "SELECT datum FROM deletion WHERE seq > ?", (first,)
 
     def seqs_from(self, first: int) -> set[int]:
         """Return the seqs of the data in the index, from `first` on."""
@@ -229,7 +238,7 @@ class Transaction(AtomicChange):
         first = self.seq
         removed = self._delete_some(sql, (segment.id,), count, lost=lost)
         if lost:
-            self._forgot(first, removed)
+            self.note_forgotten(first, removed)
         else:
             self._note_age(first, kept=False)
         return removed
@@ -261,7 +270,7 @@ class Transaction(AtomicChange):
             self.note_lost(sql, (segment.id,))
         removed = self._delete(sql, (segment.id,))
         if lost:
-            self._forgot(first, removed)
+            self.note_forgotten(first, removed)
             self.count_unnamed_lost(max(0, counted - removed))
             removed = max(removed, counted)
         elif old:
@@ -270,16 +279,16 @@ class Transaction(AtomicChange):
         return removed
 
     def note_lost(self, seqs: str, values: Sequence[Any] = ()) -> None:
-        """Note which data a replica is about to lose, so that the next pull requests them again.
+        """Note which data of another dataset are about to be lost, so that they are requested again.
 
         Args:
             seqs: the SELECT of their seqs.
         """
-        if self.is_replica:
+        if self.follows:
             sql = f"INSERT OR REPLACE INTO difference SELECT seq, 0, ? FROM ({seqs}) WHERE seq < ?"
             self._execute(sql, (_LOST, *values, OWN))
 
-    def _forgot(self, first: int, count: int) -> None:
+    def note_forgotten(self, first: int, count: int) -> None:
         """Turn the deletions noted after the seq `first` into notes of forgotten data, and count these as lost."""
         self._execute("UPDATE deletion SET forgotten = 1 WHERE seq > ?", (first,))
         self.count_lost(count)
@@ -301,7 +310,7 @@ class Transaction(AtomicChange):
     def trim_deletions(self, last: int, count: int) -> int:
         """Remove up to `count` deletions with numbers up to `last`; return how many. Older tokens expire.
 
-        Those of lost data stay: a replica that compares itself with this dataset must not take them for deleted.
+        Those of lost data stay: who compares a dataset with this one must not take them for deleted.
         """
         some = "SELECT seq FROM deletion WHERE seq <= ? AND forgotten != 1 LIMIT ?"
         removed = self._execute(f"DELETE FROM deletion WHERE seq IN ({some})", (last, count)).rowcount
@@ -320,9 +329,9 @@ class Transaction(AtomicChange):
     def count_unnamed_lost(self, count: int) -> None:
         """Count data as lost whose numbers nobody knows, and note that there are such data.
 
-        Once deletions are forgotten, a replica that compares itself with this dataset must not take them for deleted.
+        Once deletions are forgotten, who compares a dataset with this one must not take them for deleted.
         """
-        if count and not self.is_replica:
+        if count and not self.follows:
             self._execute("INSERT INTO deletion (seq, datum, forgotten) VALUES (?, 0, 1)", (self.take_seqs(1).start,))
         self.count_lost(count)
 
@@ -599,20 +608,10 @@ class Transaction(AtomicChange):
     def _delete(self, select: str, values: Sequence[Any], limit: int | None = None) -> int:
         if limit is not None:
             return self._delete_some(select, values, limit)
-        if self.is_replica:
-            self.count_deleted(select, values)
-            self._subtract(select, values)
-            return self._execute(f"DELETE FROM datum WHERE seq IN ({select})", values).rowcount
-        first = self.seq
-        numbered = f"SELECT {first} + row_number() OVER (ORDER BY seq), seq FROM ({select})"
-        sql = f"INSERT INTO deletion (seq, datum) {numbered}"
-        deleted = self._execute(sql, values).rowcount
-        noted = "SELECT datum FROM deletion WHERE seq > ?"
-        self.count_deleted(noted, (first,))
-        self._subtract(noted, (first,))
-        self._execute(f"DELETE FROM datum WHERE seq IN ({noted})", (first,))
-        self.take_seqs(deleted)
-        return deleted
+        select, values = self.note_deletions(select, values)
+        self.count_deleted(select, values)
+        self._subtract(select, values)
+        return self._execute(f"DELETE FROM datum WHERE seq IN ({select})", values).rowcount
 
     def _ids_of(self, values: list[Any]) -> list[int]:
         ids = self._index.ids

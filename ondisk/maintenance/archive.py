@@ -27,10 +27,9 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
-from ondisk.formats.diskqueue.state import NAME
 from ondisk.index import Segment, segment_rows
 from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.inspect import UNREAD, Inspection
+from ondisk.maintenance.inspect import Inspection
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.moved import recognised
@@ -81,8 +80,8 @@ def unarchive(access: Access, names: Iterable[str]) -> list[Done]:
         names: `.archive/NAME/…`; without a place, those of `.archive/last`.
 
     Raises:
-        SegmentMissing, StateError, NeedsCheck: as `archive`; also if it is a queue that has a consumer, or the name is
-            not one of the dataset's step.
+        SegmentMissing, StateError, NeedsCheck: as `archive`; also if another program reads the dataset's own, or the
+            name is not one of the dataset's step.
         OndiskError: every error ends the work; `error.context["report"]` contains the segments moved before it.
 
     Durability, Locks: as `archive`.
@@ -391,8 +390,7 @@ def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis
         raise diagnosis.error
     if diagnosis is None or known is None or diagnosis.state & UNMOVABLE:
         raise _refused(access, name, diagnosis, "moved")
-    if diagnosis.consumed or diagnosis.unread:
-        why = diagnosis.reasons[0] if diagnosis.consumed else UNREAD
+    if (why := diagnosis.reasons[0] if diagnosis.consumed else diagnosis.unread) is not None:
         raise StateError(f"{access.path / name} cannot be moved: {why}")
     if diagnosis.is_touched and kind_of(access.format(known.segment.format)).is_one_file:
         file = access.current().reader.file_of(known.segment)
@@ -402,22 +400,11 @@ def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis
 
 
 def _check_returns(access: Access, name: str) -> None:
-    """Raise if an archived segment cannot be one of the dataset's own folders.
-
-    A consumer of the queue may be after its number, and remove it unread; or have read a part of a newer segment of
-    this number, with which it would be merged in the order of time.
-    """
+    """Raise if an archived segment cannot be one of the dataset's own folders."""
     if access.config.step.interval(inner_of(name).rpartition(".")[0]) is None:
         hint = "Queries find its data where it is."
         raise StateError(f"{access.path / name} cannot be moved: its name is not one of the step", hint=hint)
-    if access.config.is_sequence and access.directory.stat(NAME) is not None:
-        path = access.path / name
-        hint = (
-            f"Queries find its data in the archive. To consume them again: {command('append', 'ANOTHER-QUEUE', path)}."
-            f" If this queue has no consumer any more, remove {NAME}."
-        )
-        problem = "the queue has a consumer, which would not read it, or not in its order"
-        raise StateError(f"{path} cannot be moved: {problem}", hint=hint)
+    access.layout.check_returns(access.directory, name)
 
 
 def _check_whole(access: Access, name: str) -> None:

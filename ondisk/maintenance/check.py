@@ -15,7 +15,7 @@ from ondisk.filesystem import is_denied
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.maintenance import abandoned_jobs, quarantine, replaced
 from ondisk.maintenance.ages import Ages
-from ondisk.maintenance.inspect import Inspection, places_away, wrong_position
+from ondisk.maintenance.inspect import Inspection, places_away
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.moved import moved_segments
 from ondisk.maintenance.states import Diagnosis, Report, State, readable
@@ -124,7 +124,7 @@ def _examine_all(
     quarantine.count(access, report, errors, ages)
     replaced.count(access, report, errors)
     report.segments += places_away(access)
-    report.segments += wrong_position(access)
+    report.segments += map(Diagnosis.of, access.layout.findings(access))
 
 
 def _followed(access: Access, found: list[Diagnosis]) -> list[Diagnosis]:
@@ -178,7 +178,7 @@ def _read_in_slices(
 ) -> list[Diagnosis]:
     """Read the data of as many segments as there is time for, at least one; return the diagnoses with the results.
 
-    Recorded damage is cleared if the file of the segment is complete again, for example restored from a backup. Nothing
+    Recorded damage is cleared if the file of the segment is complete again, for example put back. Nothing
     is recorded of a segment that cannot be decrypted: perhaps only the keys are wrong.
     """
     access = inspection.access

@@ -17,7 +17,6 @@ from itertools import compress
 from typing import Any, NamedTuple
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.position import is_consumed, position
 from ondisk.errors import IndexCorrupt, command, counted
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Batch, Format
@@ -30,7 +29,7 @@ from ondisk.maintenance.inspect import interval_of
 from ondisk.maintenance.relaid import have_old_bytes
 from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, ScanResult
-from ondisk.step import ALWAYS, NOTHING, Interval, place_of
+from ondisk.step import ALWAYS, NOTHING, Interval
 
 
 class NeedsRewrite(Exception):
@@ -76,9 +75,9 @@ class Subject(NamedTuple):
         return self.access.directory
 
     @property
-    def is_in_queue(self) -> bool:
-        """Whether another program writes it, and a consumer reads it."""
-        return self.access.config.is_sequence and not place_of(self.name)
+    def is_shared(self) -> bool:
+        """Whether another program may make a segment of this name, and append to it."""
+        return self.access.layout.is_shared(self.name)
 
     @property
     def span(self) -> Interval:
@@ -90,7 +89,7 @@ class Subject(NamedTuple):
         if self.known is not None:
             return self.known.segment
         generation = self.transaction.take_generation()
-        return Segment(generation, self.name, self.format.name, self.format.begin().end, shared=self.is_in_queue)
+        return Segment(generation, self.name, self.format.name, self.format.begin().end, shared=self.is_shared)
 
 
 @dataclass(slots=True)
@@ -194,7 +193,7 @@ class Comparison:
         transaction, end = self.subject.transaction, self._segment.end
         with self._known_offsets() as known_offsets:
             for found in results:
-                if found.foreign and not (found.in_place and self.subject.access.config.is_sequence):
+                if found.foreign and not (found.in_place and self.subject.access.layout.keeps_foreign):
                     raise NeedsRewrite
                 end = found.end
                 self.compared.found += len(found.offsets)
@@ -270,7 +269,7 @@ class Comparison:
     def forget(self) -> bool:
         """Forget the data that were not found, if the rows were set aside. Return whether all of them are gone.
 
-        If another program uses the number of a segment again that the consumer of a queue has read, they are not lost.
+        They are not lost if another program has read them, and uses the name of their segment again.
         """
         known, compared = self.subject.known, self.compared
         if self._aside is None or known is None:
@@ -280,9 +279,9 @@ class Comparison:
         self.replaced_from = self._aside.first_of(new)
         for columns in self._aside.rows():
             self._insert(*columns)
-        if self.subject.is_in_queue and compared.returned and self._aside.is_untouched:
-            length = known.segment.end.length
-            if is_consumed(self.subject.name, length, position(self.subject.directory)):
+        if self.subject.is_shared and compared.returned and self._aside.is_untouched:
+            reading = self.subject.access.layout.reading(self.subject.directory)
+            if reading.is_consumed(self.subject.name, known.segment.end.length):
                 self._aside.forget(lost=False)
                 self.subject = self.subject._replace(known=None)  # what the index knew was of another segment
                 return False

@@ -170,7 +170,7 @@ def scan(name: str, format: Format, file: ReadableFile) -> Iterator[ScanResult]:
 
 
 def freed_by(unlinked: os.stat_result) -> int:
-    """Return the bytes that unlinking a file frees: none while somebody else, such as a backup, has a link to it."""
+    """Return the bytes that unlinking a file frees: none while somebody else has a link to it."""
     return unlinked.st_size if unlinked.st_nlink == 1 else 0
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ondisk.dataset.position import is_consumed, is_unread
+from ondisk.dataset.segment_layout import BY_TIME, NOTHING_READ, Layout, Reading
 from ondisk.errors import counted
-from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import Segment
 from ondisk.maintenance.ages import NO_LIMITS, AgeLimits
 from ondisk.maintenance.states import Diagnosis, State
@@ -16,8 +15,6 @@ from ondisk.step import ALWAYS, Interval, Step, inner_of, interval_of, number_of
 
 OTHER_BYTES = (Seen.OTHER, Seen.UNKNOWN)
 """What a file is that must be read before the index can be believed about it."""
-
-_EMPTY = "it has no data, and stays until the consumer of the queue has passed it"
 
 
 @dataclass(slots=True)
@@ -110,10 +107,11 @@ class Circumstances:
         needs_check: the sentinel exists, or the index is missing.
         limits: by when a segment must have ended to be archived or deleted.
         built_for: the step that the index was built for, if it is another one.
-        position: of a sequence: where the consumer of the queue continues; None without a consumer.
         rewrites: segments that are not stored as configured are DIRTY.
         removes_copies: second copies are to be removed.
         deletes_unknown: `unknown_segments = "delete"`: a repack deletes segments that the index does not know.
+        layout: who shares the segments.
+        reading: how far another program has read them.
     """
 
     step: Step
@@ -121,9 +119,10 @@ class Circumstances:
     limits: AgeLimits = NO_LIMITS
     deletes_unknown: bool = False
     built_for: Step | None = None
-    position: Position | None = None
     rewrites: bool = False
     removes_copies: bool = False
+    layout: Layout = BY_TIME
+    reading: Reading = NOTHING_READ
 
     def interval(self, name: str, known: Known | None = None) -> Interval | None:
         """Return the interval that a segment's name means, or None if the name is not valid here.
@@ -149,9 +148,9 @@ def diagnose(name: str, known: Known | None, found: OnDisk | None, at: Circumsta
 
 
 def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
-    if at.step is Step.SEQUENCE and (read_as := beats_name(name)) not in (None, name):
-        reason = f"Beats takes it for {read_as}, and does not find that: rename it if {read_as} does not exist"
-        return Diagnosis(name, State.CORRUPTED, (reason,))
+    if (read_as := at.layout.taken_for(name)) != name:
+        reason = f"{at.layout.program} takes it for {read_as}, and does not find that"
+        return Diagnosis(name, State.CORRUPTED, (f"{reason}: rename it if {read_as} does not exist",))
     if at.interval(name) is None:
         step = "any step" if place_of(name) else f"the step {at.step}"
         return Diagnosis(name, State.CORRUPTED, (f"the index does not know it, and its name does not fit {step}",))
@@ -160,8 +159,8 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
     if found.is_empty:
         if at.needs_check:
             return Diagnosis(name, State.UNALIGNED, ("it is empty, and the lost index may have known data of it",))
-        if is_unread(name, at.position):
-            return Diagnosis(name, State.OK, (_EMPTY,))
+        if at.reading.why_unread(name) is not None:
+            return Diagnosis(name, State.OK, (at.reading.stays,))
         return Diagnosis(name, State.DELETED, ("it is empty, and the index does not know it",), found.size)
     if not found.is_readable:
         reason = f"{_unreadable(found)}, and the index does not know it"
@@ -173,17 +172,9 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
     return Diagnosis(name, State.UNALIGNED, ("the index does not know it: another program has put it there",))
 
 
-def beats_name(name: str) -> str | None:
-    """Return the name by which Beats opens a file that it takes for a segment; None if it ignores the file."""
-    stem, _, extension = name.rpartition(".")
-    number = number_of(stem.lstrip("0") or "0") if stem.isascii() and stem.isdigit() else None
-    return None if number is None or extension.lower() != "seg" else f"{number}.seg"
-
-
 def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, start: int) -> Diagnosis:
-    if found is None and is_consumed(name, known.segment.end.length, at.position):
-        data = counted(known.count, "datum")
-        reason = f"the consumer of the queue has read and removed it; the index has {data} of it"
+    if found is None and at.reading.is_consumed(name, known.segment.end.length):
+        reason = f"{at.reading.consumed}; the index has {counted(known.count, 'datum')} of it"
         return Diagnosis(name, State.OK, (reason,), consumed=True)
     if found is None or not found.is_file:
         reason = "it is not on disk" if found is None else "it is not a regular file, and is left untouched"
@@ -255,8 +246,8 @@ def _known_without_data(name: str, known: Known, found: OnDisk, at: Circumstance
         if not found.is_readable:
             return Diagnosis(name, State.CORRUPTED, (_unreadable(found),))
         return Diagnosis(name, State.UNALIGNED, ("the index knows no data of it, and may have lost them",))
-    if is_unread(name, at.position):
-        return Diagnosis(name, State.OK, (_EMPTY,))
+    if at.reading.why_unread(name) is not None:
+        return Diagnosis(name, State.OK, (at.reading.stays,))
     return Diagnosis(name, State.DELETED, ("all its data were deleted or are elsewhere",), found.size)
 
 
@@ -287,9 +278,8 @@ def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circu
         yield f"{counted(known.overlaps, 'overlap')} between its data, the first at byte {known.overlap_at}"
     if found.stray is not None:
         yield f"{found.stray} has the name of a generation of it, and is not one: move this file away"
-    is_renewed = is_consumed(
-        known.segment.name, known.segment.end.length, at.position
-    )  # then Beats uses its name again
+    # Then another program uses its name again.
+    is_renewed = at.reading.is_consumed(known.segment.name, known.segment.end.length)
     if known.segment.end.size > found.size and not is_renewed:
         data = f"its data end at byte {known.needed}" if known.needed > found.size else "no data are missing"
         yield f"the file shrank from {known.segment.end.size} to {found.size} bytes; {data}"

@@ -23,7 +23,7 @@ class Outcome(NamedTuple):
         is_emptied: it has no data, and the index may have lost some of it: it goes to quarantine.
         moved: the item in quarantine that it is now.
         original: the item in quarantine that has the original, if only what is whole of it was kept.
-        is_read_again: the consumer of the queue has the position of another file.
+        read_again: why another program must read it from its beginning; None if not.
         is_encrypted: it is encrypted, and was compared with the stored bytes.
         is_exposed: it is not encrypted, although new segments are.
     """
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
     is_emptied: bool = False
     moved: str | None = None
     original: str | None = None
-    is_read_again: bool = False
+    read_again: str | None = None
     is_encrypted: bool = False
     is_exposed: bool = False
 
@@ -60,8 +60,8 @@ def _sentences(outcome: Outcome) -> Iterator[str]:
         yield f"{compared.copied} has the same bytes, so `ondisk repack --second-copies` removes this copy"
     if outcome.moved is not None:
         yield f"it is now {outcome.moved}"
-    if outcome.is_read_again:
-        yield "its consumer has read another file of this name, and begins again at its beginning"
+    if outcome.read_again is not None:
+        yield outcome.read_again
     if outcome.is_exposed:
         yield "it is not encrypted: whoever wrote it needed no key"
     if compared.damage.count:

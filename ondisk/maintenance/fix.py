@@ -12,10 +12,7 @@ from typing import TypeAlias
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.layout import SENTINEL
-from ondisk.dataset.position import begin_again, leave_removed, numbers_in, position, set_right
 from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, StateError, counted
-from ondisk.filesystem import Directory
-from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import INDEX, Segment, segment_rows
 from ondisk.index.totals import wrong_sums
 from ondisk.index.transaction import Transaction
@@ -26,11 +23,10 @@ from ondisk.maintenance.check import read_content
 from ondisk.maintenance.compare import Misnamed, NeedsRewrite, Subject
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.explain import Outcome, explained
-from ondisk.maintenance.follow import follow
-from ondisk.maintenance.inspect import Inspection, interval_of, places_away, wrong_position
+from ondisk.maintenance.inspect import Inspection, interval_of, places_away
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.moved import recognised
-from ondisk.maintenance.promised import CHANGED, moved_position, promised
+from ondisk.maintenance.promised import CHANGED, promised
 from ondisk.maintenance.reread import DataAfterDamage, commit, in_place, is_another_file, renewed, rewritten
 from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
 from ondisk.maintenance.scanned import Scanned
@@ -104,8 +100,7 @@ def fix(
                     transaction.commit()
         report.add(_fix(access, now, progress, scan_all, errors, ages, forget=forget))
         report.needs_check = access.needs_check()
-        report.segments += _repositioned(access)
-        report.segments += moved_position(leave_removed(access, "fix"))
+        report.segments += map(Done.of, access.layout.mend(access))
         report.segments += [_left_alone(each) for each in places_away(access)]
         report.segments += _unaccounted(access, report)
     return report
@@ -157,7 +152,7 @@ def _fix(
         _restore_generations(access)
     with access.current().index.snapshot() as snapshot:
         begun = snapshot.dataset()
-    yield from follow(access)
+    yield from map(Done.of, access.layout.follow(access))
     inspection = Inspection(access, now, ages=ages, forget=forget)
     waiting = []
     is_wanted = partial(_is_wanted, needs_check=needs_check)
@@ -225,30 +220,6 @@ def _restore_sums(access: Access) -> None:
         with access.transaction("fix") as transaction:
             transaction.restore_sums(wrong)
             transaction.commit()
-
-
-def _repositioned(dataset: Access) -> Iterator[Done]:
-    """Let the consumer of a queue begin again if its position cannot be right.
-
-    Afterwards nothing may prove that the consumer has read earlier segments, which are gone: the index must have
-    forgotten them.
-    """
-    if [*wrong_position(dataset)]:
-        with dataset.locked("fix"):
-            for each in wrong_position(dataset):
-                if each.held:
-                    yield _left_alone(each)
-                    continue
-                set_right(dataset.directory)
-                again = f"the consumer begins again with {_next_segment(dataset.directory)}"
-                yield Done(each.segment, each.state, (*each.reasons, again), each.action)
-
-
-def _next_segment(directory: Directory) -> str:
-    """Return the name of the first segment on disk that the consumer of a queue has not passed."""
-    at = position(directory) or Position()
-    first = min((number for number in numbers_in(directory) if number >= at.segment), default=at.segment)
-    return f"{first}.seg"
 
 
 def _unaccounted(access: Access, report: Report) -> Iterator[Done]:
@@ -475,8 +446,8 @@ def _without_file(access: Access, transaction: Transaction, diagnosis: Diagnosis
 
 
 def _forget_consumed(access: Access, transaction: Transaction, diagnosis: Diagnosis, segment: Segment) -> Done:
-    """Remove a segment from the index that the consumer of the queue has read and removed."""
-    begin_again(access.directory, segment.name)
+    """Remove a segment from the index that another program has read and removed."""
+    access.layout.begin_again(access.directory, segment.name)
     transaction.remove(segment)
     transaction.commit()
     return Done(diagnosis.segment, diagnosis.state, diagnosis.reasons, diagnosis.action)
@@ -490,7 +461,7 @@ def _checked_again(
     *,
     rewriting: bool,
 ) -> Done:
-    """Read a damaged segment again: somebody may have restored its file from a backup, or deleted the damaged data."""
+    """Read a damaged segment again: somebody may have put its file back, or deleted the damaged data."""
     if known is None or (known.damage is None and not access.has_sentinel()):
         return _left_alone(diagnosis)
     if known.damage is None:

@@ -10,26 +10,14 @@ from ondisk import step
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.away import away_in, missing
-from ondisk.dataset.position import (
-    astray,
-    begun_again,
-    believed,
-    is_unread,
-    misplaced,
-    outdated,
-    past_end,
-    position,
-    unreadable,
-)
-from ondisk.errors import IndexCorrupt, InvalidInput, StateError, StorageError, command, counted
+from ondisk.dataset.segment_layout import Reading, layout_of
+from ondisk.errors import IndexCorrupt, InvalidInput, StorageError, command, counted
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import is_dir, of_extension
-from ondisk.formats.diskqueue.state import NAME
-from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import Copies, Segment, Snapshot, segment_rows
 from ondisk.maintenance import holds
 from ondisk.maintenance.ages import AgeLimits, Ages
-from ondisk.maintenance.diagnosis import Circumstances, Known, beats_name
+from ondisk.maintenance.diagnosis import Circumstances, Known
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known, known_of
 from ondisk.maintenance.second_copy import lacks_other_copy, missing_twin, unknown_twin
@@ -42,9 +30,6 @@ from ondisk.step import Interval, place_of
 _DEEPEST = 16  # levels of folders that are searched for segments
 _SEEN_IN_ROWS = State.DIRTY | State.ARCHIVE_AGE | State.DELETE_AGE
 _REMOVING = State.DIRTY | State.DELETED | State.ARCHIVE_AGE | State.DELETE_AGE
-UNREAD = "the consumer of this queue still has to read it; if it has no consumer any more, remove state.dat"
-"""Why a segment is neither changed nor removed."""
-
 SECOND_COPIES = "it has second copies of data in other segments, which `ondisk repack --second-copies` removes"
 _NOT_MAINTAINED = "nothing in this folder is rewritten, unless maintain_archives in dataset.toml names it"
 _SHRINKING, _UNSURE = State.DIRTY | State.DELETED, State.UNALIGNED | State.CORRUPTED | State.MISSING
@@ -90,9 +75,10 @@ class Inspection:
             AgeLimits.of(self.access, self.now, self._ages),
             config.unknown_segments == "delete",
             None if built_for is config.step else built_for,
-            position(self.access.directory) if self._is_queue else None,
             self._rewrites,
             self._removes_copies,
+            self.access.layout,
+            self.access.layout.reading(self.access.directory),
         )
 
     def diagnoses(self, is_examined_later: Callable[[Diagnosis], bool] = lambda _: False) -> Iterator[Diagnosis]:
@@ -141,8 +127,7 @@ class Inspection:
         folders = {*map(holds.folder_of, self._missing)}
         absent = {folder for folder in folders if folder and access.directory.stat(folder) is None}
         self._kept = holds.kept(self._missing, known.keys(), absent)
-        consumer = self._consumer()
-        yield from (self._held(each, consumer) for each in diagnoses)
+        yield from (self._held(each, at.reading) for each in diagnoses)
 
     def examine(
         self, snapshot: Snapshot, name: str, before: Known | None = None
@@ -152,18 +137,19 @@ class Inspection:
         Args:
             before: what the index knew when all segments were examined.
         """
-        diagnosis, known = self._examine(snapshot, name, before)
-        return None if diagnosis is None else self._held(diagnosis, self._consumer()), known
+        at = self.circumstances()
+        diagnosis, known = self._examine(snapshot, name, before, at)
+        return None if diagnosis is None else self._held(diagnosis, at.reading), known
 
-    def _held(self, diagnosis: Diagnosis, consumer: Position | None) -> Diagnosis:
+    def _held(self, diagnosis: Diagnosis, reading: Reading) -> Diagnosis:
         """Return the diagnosis with the hold that it is under.
 
         Args:
-            consumer: where the consumer of a queue continues; None without one.
+            reading: how far another program has read the segments.
         """
         name, state = diagnosis.segment, diagnosis.state
-        if consumer is not None:
-            diagnosis = replace(diagnosis, unread=is_unread(name, consumer))
+        if (why := reading.why_unread(name)) is not None:
+            diagnosis = replace(diagnosis, unread=why)
         if State.MISSING in state and not self._forget and self._kept is not None:
             if name not in self._missing:
                 return diagnosis.hold("it was not missing a moment ago: the next fix decides")
@@ -173,19 +159,14 @@ class Inspection:
                 return diagnosis.hold(f"{reason}: is a disk not mounted? {remedy}")
         if self._ages is not None and (reason := self._ages.why_held(self.access, state)) is not None:
             return diagnosis.hold(reason)
-        if state & _REMOVING and not state & _UNSURE and diagnosis.unread:
-            return diagnosis.hold(UNREAD)
+        if state & _REMOVING and not state & _UNSURE and why is not None:
+            return diagnosis.hold(why)
         return diagnosis
 
-    def _consumer(self) -> Position | None:
-        return believed(self.access.directory) if self._is_queue else None
-
-    @property
-    def _is_queue(self) -> bool:
-        return self.access.config.is_sequence
-
-    def _examine(self, snapshot: Snapshot, name: str, before: Known | None) -> tuple[Diagnosis | None, Known | None]:
-        known, at = None, self.circumstances()
+    def _examine(
+        self, snapshot: Snapshot, name: str, before: Known | None, at: Circumstances
+    ) -> tuple[Diagnosis | None, Known | None]:
+        known = None
         try:
             known = known_of(self.access, snapshot, name, before)
             entry = entry_of(self.access.directory, name)
@@ -206,20 +187,12 @@ class Inspection:
         diagnosis = None
         for _ in range(3):
             with self.access.current().index.snapshot() as snapshot:
-                diagnosis, _ = self._examine(snapshot, name, before)
+                diagnosis, _ = self._examine(snapshot, name, before, self.circumstances())
                 segment = _row_of(snapshot, name)
             with self.access.current().index.snapshot() as snapshot:
                 if segment == _row_of(snapshot, name):
                     break
         return diagnosis
-
-
-def not_rewritten(directory: Directory, name: str) -> StateError:
-    """Return the error for a segment of a queue that would have to be rewritten to be read."""
-    how = command("append", "DATASET", "--format", "diskqueue", directory.path)
-    hint = f"To have its data, import the queue into another dataset with {how}."
-    path = directory.path / name
-    return StateError(f"{path} cannot be read in place, and is not rewritten: {UNREAD}", hint=hint, segment=name)
 
 
 def places_away(access: Access) -> Iterator[Diagnosis]:
@@ -235,38 +208,6 @@ def places_away(access: Access) -> Iterator[Diagnosis]:
             end = "" if f"{error.message}{had}".endswith("?") else "."
             reason = f"{error.message}{had}{end} {error.hint}"
             yield Diagnosis(name.removesuffix("/"), State.MISSING, (reason,), held=True)
-
-
-def stray_position(directory: Directory) -> Iterator[Diagnosis]:
-    """Yield a diagnosis of `state.dat` if its position is after all segments on disk."""
-    if (problem := astray(directory)) is not None:
-        yield Diagnosis(NAME, State.UNALIGNED, (f"{problem}: Beats would remove all of them unread",))
-
-
-def followed(directory: Directory, again: int) -> Diagnosis:
-    """Return the diagnosis of `state.dat` if Beats has begun again, see `begun_again`."""
-    reason = f"{outdated(directory, again)}: the consumer would pass what is in it"
-    return Diagnosis(NAME, State.UNALIGNED, (reason,))
-
-
-def unusable_position(directory: Directory) -> Iterator[Diagnosis]:
-    """Yield a diagnosis of `state.dat` if nobody but its program can know the position."""
-    if (problem := unreadable(directory)) is not None:
-        reason = f"{problem}: if no newer Beat uses this queue, move the file to another folder"
-        yield Diagnosis(NAME, State.UNALIGNED, (reason,), held=True)
-
-
-def wrong_position(access: Access) -> Iterator[Diagnosis]:
-    """Yield a diagnosis of the `state.dat` of a queue if its position cannot be right."""
-    if access.config.is_sequence:
-        yield from unusable_position(access.directory)
-        yield from stray_position(access.directory)
-        if (again := begun_again(access)) is not None:
-            yield followed(access.directory, again)
-        if (problem := past_end(access)) is not None:
-            yield Diagnosis(NAME, State.UNALIGNED, (problem,))
-        if (problem := misplaced(access)) is not None:
-            yield Diagnosis(NAME, State.UNALIGNED, (problem,))
 
 
 def interval_of(access: Access, name: str) -> Interval | None:
@@ -325,7 +266,7 @@ def found_segments(directory: Directory, config: DatasetConfig) -> Iterator[tupl
 
     Also yields a folder that cannot be read: the diagnosis of its name covers everything in it.
     """
-    folder = Entry("", "directory", 0, 0, 0, 0)
+    folder, taken_for = Entry("", "directory", 0, 0, 0, 0), layout_of(config).taken_for
     archived = [name.removesuffix("/") for name, each in places(directory).items() if each.why_away is None]
     waiting = [("", folder), *((name, folder) for name in archived)]
     while waiting:
@@ -339,8 +280,7 @@ def found_segments(directory: Directory, config: DatasetConfig) -> Iterator[tupl
             if entry.name.startswith("."):
                 continue
             name = f"{parent}/{entry.name}" if parent else entry.name
-            extension = entry.name.rpartition(".")[2]
-            is_format = of_extension(extension, config) or (config.is_sequence and beats_name(name))
+            is_format = of_extension(taken_for(name).rpartition(".")[2], config)
             if "." in entry.name and (is_format or _is_directory_of_data(directory, name, entry)):
                 yield name, entry
             elif entry.kind == "directory" and name.count("/") < _DEEPEST:

@@ -35,7 +35,7 @@ class Maintained:
         missing: segments that the fix found missing; None if there was no fix, for example in a dry run.
         count: data in the dataset; None if they could not be counted.
         lost: data that are lost, in this run and before, until somebody acknowledges it; None if unknown.
-        pending: of a queue, what waits for its consumer, as `info` reports it; otherwise None.
+        pending: what another program still has to read, as `info` reports it; None if there is none.
         rebuilt: its index was lost, and segments were read again. Data are back that were deleted, but not yet removed
             by a repack.
         kept: what was moved to quarantine: names of files, or of pieces of files.
@@ -65,7 +65,7 @@ class Maintained:
 
     @property
     def findings(self) -> list[Diagnosis | Done]:
-        """The segments that are not OK; of a dry run also those that the consumer of a queue has removed."""
+        """The segments that are not OK; of a dry run also those that another program has read and removed."""
         return [each for each in self.left or () if each.state or (self.dry_run and each.action)]
 
     @property

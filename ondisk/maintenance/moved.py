@@ -122,7 +122,7 @@ def _is_moved(access: Access, segment: Segment, name: str) -> bool:
     """Return whether the file at a name, of the same interval, is that of a segment."""
     if name.rpartition(".")[2] != segment.name.rpartition(".")[2]:
         return False
-    if access.config.is_sequence and not place_of(name) and not place_of(segment.name):  # Beats uses numbers again
+    if access.layout.is_shared(name) and access.layout.is_shared(segment.name):  # names are used again
         return False
     with contextlib.suppress(FileNotFoundError, StorageError):
         if is_dir(segment.format):

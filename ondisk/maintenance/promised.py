@@ -7,23 +7,26 @@ Of an encrypted segment only one datum is tried, or the beginning of its file. O
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import cast
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.position import misplaced_in, position, where_removed
-from ondisk.errors import AuthenticationFailed, IntegrityError, KeyMissing, OndiskError, SegmentMissing, StorageError
+from ondisk.dataset.segment_layout import Layout
+from ondisk.errors import (
+    AuthenticationFailed,
+    IntegrityError,
+    KeyMissing,
+    OndiskError,
+    SegmentMissing,
+    StateError,
+    StorageError,
+)
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
-from ondisk.formats.diskqueue.seg import Seg
-from ondisk.formats.diskqueue.state import NAME
-from ondisk.formats.diskqueue.state import State as Position
 from ondisk.index import segment_rows
 from ondisk.maintenance.check import check, wrong_with
 from ondisk.maintenance.concat_segments import scan
-from ondisk.maintenance.inspect import UNREAD, not_rewritten
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State
 
@@ -43,8 +46,8 @@ def promised(access: Access, *actions: str, rewrite: bool = False, second_copies
             report has all segments.
 
     Cost: reads the segments that other programs have touched, if a fix is planned, which would read them, too. Opens
-        each segment with such an action, and reads one datum of those that are encrypted. Of a queue, reads the
-        beginning of those that the consumer still has to read; the one at its position, up to there.
+        each segment with such an action, and reads one datum of those that are encrypted. Reads the beginning of
+        those that another program still has to read; of the one that it is in, up to there.
     """
     errors: list[OndiskError] = []
     try:
@@ -67,12 +70,11 @@ def promised(access: Access, *actions: str, rewrite: bool = False, second_copies
                 continue
             format = access.format_of(name)
             read = partial(_read_one, access, name) if State.DIRTY in each.state else None
-            report.segments[at] = tried(access.directory, name, format, each, errors, read)
-        if access.config.is_sequence:
-            consumed = {each.segment for each in report if isinstance(each, Diagnosis) and each.consumed}
-            report.segments += moved_position(where_removed(access, consumed))
-            if "rescan" in actions:
-                report.segments += wrong_when_read(report, access.directory, access.format("seg"))
+            report.segments[at] = tried(access.directory, access.layout, name, format, each, errors, read)
+        consumed = {each.segment for each in report if isinstance(each, Diagnosis) and each.consumed}
+        rescanned = {each.segment for each in report if each.action == "rescan"} if "rescan" in actions else set()
+        for remark in access.layout.planned(access, rescanned, consumed):
+            report.segments.append(Diagnosis.of(remark) if remark.action is None else Done.of(remark))
     return report
 
 
@@ -94,37 +96,9 @@ def _compared(access: Access, name: str, diagnosis: Diagnosis) -> Diagnosis:
     return diagnosis
 
 
-def moved_position(at: Position | None) -> Iterator[Done]:
-    """Yield what a fix or a repack does to `state.dat` if the segment of its position has gone.
-
-    Args:
-        at: the new position; None if it stays.
-    """
-    if at is not None:
-        reason = f"its segment is gone: the consumer begins again with {at.segment}.seg"
-        yield Done(NAME, State.OK, (reason,), "begin again")
-
-
-def wrong_when_read(report: Report, directory: Directory, format: Format) -> list[Diagnosis]:
-    """Return a diagnosis of `state.dat` if its position cannot be right in a segment that the index does not know yet.
-
-    Args:
-        report: what would be done with the segments.
-        format: of the segments of a queue.
-
-    Cost: reads that segment up to the position.
-    """
-    at = position(directory)
-    if at is None or any(each.segment == NAME for each in report):
-        return []
-    if not any(each.segment == f"{at.segment}.seg" and each.action == "rescan" for each in report):
-        return []
-    problem = misplaced_in(directory, cast("Seg", format), at)
-    return [] if problem is None else [Diagnosis(NAME, State.UNALIGNED, (problem,))]
-
-
 def tried(
     directory: Directory,
+    layout: Layout,
     name: str,
     format: Format,
     diagnosis: Diagnosis,
@@ -133,7 +107,7 @@ def tried(
 ) -> Diagnosis:
     """Return the diagnosis of a segment that is to be read; if it cannot be read, hold it, and add the error.
 
-    It cannot be read if it cannot be decrypted, or would be rewritten although a consumer still has to read it.
+    It cannot be read if it cannot be decrypted, or would be rewritten although another program still has to read it.
 
     Args:
         read: reads some of its data; None to scan the beginning of the file.
@@ -156,8 +130,11 @@ def tried(
     except (FileNotFoundError, IntegrityError, SegmentMissing, StorageError):
         pass  # whoever reads all of it reports that
     if diagnosis.unread and found is not None and not found.in_place:
-        errors.append(not_rewritten(directory, name))
-        return diagnosis.hold(f"it cannot be read in place, and is not rewritten: {UNREAD}")
+        try:
+            layout.check_rewritable(directory, name)
+        except StateError as error:
+            errors.append(error)
+            return diagnosis.hold(f"it cannot be read in place, and is not rewritten: {diagnosis.unread}")
     return diagnosis
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.position import begin_again, leave_removed
 from ondisk.errors import (
     AuthenticationFailed,
     DiskFull,
@@ -29,7 +28,7 @@ from ondisk.maintenance.fix import compared_again
 from ondisk.maintenance.inspect import Inspection, places_away
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.moved import recognised
-from ondisk.maintenance.promised import moved_position, promised
+from ondisk.maintenance.promised import promised
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.second_copy import copy_left
 from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, readable
@@ -105,7 +104,7 @@ def repack(
             errors.append(error)
         trim_deletions(access, ages)
         access.shrink_index()
-        report.segments += moved_position(leave_removed(access, "repack"))
+        report.segments += map(Done.of, access.layout.leave_removed(access, "repack"))
         recount(access)
         with access.transaction("repack") as transaction:
             if access.leave_moved(transaction) or ages.needs_commit:  # a dataset that nobody writes to ages, too
@@ -281,7 +280,7 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
         if rewriting is not None:
             return rewriting.commit(diagnosis)
         if diagnosis.consumed:
-            begin_again(access.directory, name)
+            access.layout.begin_again(access.directory, name)
         if state & _DROPPED or diagnosis.consumed:
             return kind.drop(access, transaction, diagnosis, known)
     return Done(name, state, reasons)

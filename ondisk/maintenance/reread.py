@@ -18,7 +18,6 @@ from itertools import accumulate
 from stat import S_ISDIR
 from typing import NamedTuple, NoReturn
 
-from ondisk.dataset.position import begin_again, believed, is_passed, is_unread, position
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format
@@ -30,7 +29,6 @@ from ondisk.maintenance.concat_segments import scan as scan_file
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.dir_segments import remove
 from ondisk.maintenance.explain import Outcome
-from ondisk.maintenance.inspect import not_rewritten
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.second_copy import copy_of
 from ondisk.segment import REMEDY, End, Facts, ScanResult
@@ -134,11 +132,10 @@ def rewritten(subject: Subject, *, is_damaged: bool = False) -> Outcome:
         is_damaged: keep the original in quarantine, whatever is found in it.
 
     Raises:
-        StateError: it is in a queue whose consumer still has to read it.
+        StateError: another program still has to read it.
     """
     directory, name, transaction = subject.directory, subject.name, subject.transaction
-    if subject.is_in_queue and is_unread(name, believed(directory)):
-        raise not_rewritten(directory, name)
+    subject.access.layout.check_rewritable(directory, name)
     segment = Segment(transaction.take_generation(), name, subject.format.name, subject.format.begin().end)
     if subject.known is None:
         old = transaction.take_generation()
@@ -177,16 +174,17 @@ def rewritten(subject: Subject, *, is_damaged: bool = False) -> Outcome:
 def commit(transaction: Transaction, outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Commit segments that were read in place in one transaction, and return what became of them.
 
-    Durability: syncs them and the directories that contain them, keeps in quarantine what differs, moves the position
-        of the consumer back if that has not read them, then commits.
+    Durability: syncs them and the directories that contain them, keeps in quarantine what differs, lets another
+        program begin again if it has not read them, then commits.
     """
     directory, kept = transaction.directory, []
     for each in outcomes:
         _sync(directory, each.subject)
         kept.append(_keep(each))
-        if each.is_read_again:
-            begin_again(directory, each.subject.name)
-            transaction.after_commit(partial(begin_again, directory, each.subject.name, is_committed=True))
+        if each.read_again is not None:
+            begin_again = partial(each.subject.access.layout.begin_again, directory, each.subject.name)
+            begin_again()
+            transaction.after_commit(partial(begin_again, is_committed=True))
         _account_for(each.subject, each.compared)
     for folder in {each.subject.name.rpartition("/")[0] for each in outcomes}:
         directory.sync(folder)
@@ -266,14 +264,14 @@ def _file_in_place(subject: Subject, *, is_believed: bool, scanned: Scanned | No
         unread=False,
         copies=compared.copies,
         unproven=_is_unproven(comparison),
-        shared=segment.shared or (is_other and subject.is_in_queue),
+        shared=segment.shared or (is_other and subject.is_shared),
     )
     _save(comparison, found, damage)
     _note_unowned(comparison, found)
-    at = comparison.replaced_from
-    is_read_again = subject.is_in_queue and at is not None and is_passed(found, at, position(directory))
+    at, layout = comparison.replaced_from, subject.access.layout
+    read_again = None if at is None else layout.why_read_again(directory, found, at)
     is_exposed = subject.format.is_exposed(end)
-    return outcome._replace(is_encrypted=is_encrypted, is_read_again=is_read_again, is_exposed=is_exposed)
+    return outcome._replace(is_encrypted=is_encrypted, read_again=read_again, is_exposed=is_exposed)
 
 
 class _Look(NamedTuple):
@@ -425,8 +423,8 @@ def _note_unowned(comparison: Comparison, segment: Segment) -> None:
 
 def _outcome(subject: Subject, compared: Compared) -> Outcome:
     returned = compared.returned
-    # In a queue, Beats makes new segments: nothing in them was ever deleted.
-    if subject.known is None and not subject.is_in_queue and not subject.access.needs_check():
+    # In what another program makes, nothing was ever deleted.
+    if subject.known is None and not subject.is_shared and not subject.access.needs_check():
         returned = compared.new
     return Outcome(subject, compared, returned)
 

@@ -50,7 +50,7 @@ class Scanned:
         identity = source.identity()
         with StagedRows(access.directory, file, access.config.fields) as rows:
             for found in scan(name, format, source):
-                if found.foreign and not (access.config.is_sequence and found.in_place):
+                if found.foreign and not (access.layout.keeps_foreign and found.in_place):
                     raise StateError(f"the segment {name} must be rewritten")
                 rows.add_result(found)
             rows.finish()

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 
+from ondisk.dataset.segment_layout import Remark
 from ondisk.errors import DiskFull, DurabilityLost, KeyMissing, LockError, OndiskError, StateError, StorageError
 from ondisk.filesystem import is_denied
 from ondisk.segments.quarantine import Total
@@ -66,8 +67,8 @@ class Diagnosis:
         held: fix and repack leave it, although they would mend it, because too much would go at once; the last reason
             says why. See `ondisk.maintenance.holds`.
         moved: it is MISSING because somebody has moved it to this name, as far as its facts show.
-        consumed: the consumer of a queue has read and removed it; a fix removes it from the index, and nothing is lost.
-        unread: the consumer of a queue still has to read it, so nobody may change, move or remove it.
+        consumed: another program has read and removed it; a fix removes it from the index, and nothing is lost.
+        unread: why nobody may change, move or remove it: another program still has to read it.
     """
 
     segment: str
@@ -81,7 +82,12 @@ class Diagnosis:
     held: bool = False
     moved: str | None = None
     consumed: bool = False
-    unread: bool = False
+    unread: str | None = None
+
+    @classmethod
+    def of(cls, remark: Remark) -> Diagnosis:
+        """Return a remark as a part of the report of a check."""
+        return cls(remark.name, _state_of(remark), remark.reasons, held=remark.held)
 
     @property
     def is_denied(self) -> bool:
@@ -123,6 +129,10 @@ class Diagnosis:
         errors.append(error if isinstance(error, OndiskError) else StorageError(f"{self.segment}: {error}"))
         reason = f"it could not be {what}: {'. '.join(str(error).splitlines())}"
         return Done(self.segment, self.state, (*self.reasons, reason), failed=True)
+
+
+def _state_of(remark: Remark) -> State:
+    return State.UNALIGNED if remark.is_wrong else State.OK
 
 
 def raise_fatal(error: OndiskError | OSError) -> None:
@@ -168,6 +178,11 @@ class Done:
     lost: int = 0
     failed: bool = False
     returned: int = 0
+
+    @classmethod
+    def of(cls, remark: Remark) -> Done:
+        """Return a remark as a part of the report of a fix or repack."""
+        return cls(remark.name, _state_of(remark), remark.reasons, remark.action)
 
     def __str__(self) -> str:
         """Return one line about it, for the log."""
@@ -243,7 +258,7 @@ class Report:
 
     @property
     def consumed(self) -> int:
-        """How many segments the consumer of a queue has read and removed, and a fix removes from the index."""
+        """How many segments another program has read and removed, and a fix removes from the index."""
         return sum(map(_is_consumed, self.segments))
 
     @property

@@ -1,4 +1,4 @@
-"""Trimming: forgets deletions that are older than `deletions_kept`. Tokens of replicas that lack them expire."""
+"""Trimming: forgets deletions that are older than `deletions_kept`. Tokens that lack them expire."""
 
 from __future__ import annotations
 

@@ -1,6 +1,20 @@
-"""The consumer of a queue: reads a dataset with the step `sequence` in the order of the queue, and acknowledges."""
+"""Datasets with the step `sequence`, whose segments are those of a disk queue: their layout, and their consumer."""
 
-from ondisk.queue.acknowledge import Acknowledged, acknowledge
-from ondisk.queue.consumer import Batch, Consumer
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ondisk.queue.acknowledgement import Acknowledged, acknowledge
+    from ondisk.queue.consumer import Batch, Consumer
 
 __all__ = ["Acknowledged", "Batch", "Consumer", "acknowledge"]
+
+
+# Imported when they are used: whoever appends to such a dataset needs its layout only.
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ondisk.queue import acknowledgement, consumer
+
+    return getattr(consumer if name in ("Batch", "Consumer") else acknowledgement, name)

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
-from ondisk.dataset import state_file
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import checked_batch_size
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.position import position
 from ondisk.datum import Datum
 from ondisk.errors import OndiskError, ReadOnly
 from ondisk.formats.diskqueue.state import State
-from ondisk.queue.acknowledge import access_to, move, remove_acknowledged, version_for
+from ondisk.queue import state_file
+from ondisk.queue.acknowledgement import access_to, move, remove_acknowledged, version_for
 from ondisk.queue.order import Order, Taken
+from ondisk.queue.position import position
 
 
 class Batch(Sequence[Datum]):

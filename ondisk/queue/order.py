@@ -9,7 +9,6 @@ from itertools import takewhile
 from typing import TypeAlias, cast
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.position import has_gone
 from ondisk.errors import SegmentMissing, StateError, command
 from ondisk.filesystem import ReadableFile
 from ondisk.formats.base import FileStream
@@ -19,6 +18,7 @@ from ondisk.formats.diskqueue.parse import walk
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import State
 from ondisk.index import Row, Segment, Snapshot, segment_rows
+from ondisk.queue.position import has_gone
 from ondisk.step import number_of
 
 _WINDOW = 20_000

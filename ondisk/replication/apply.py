@@ -10,11 +10,11 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.append import insert
 from ondisk.errors import IntegrityError
 from ondisk.formats import Batch
-from ondisk.index import replica
-from ondisk.index.replica import LOST, UNREADABLE, Difference, Followed
 from ondisk.index.transaction import Transaction
+from ondisk.replication import source_rows
 from ondisk.replication.feed import Kind
 from ondisk.replication.records import Group, Records
+from ondisk.replication.source_rows import LOST, UNREADABLE, Difference, Followed
 from ondisk.segments import quarantine
 from ondisk.step import days_ago
 
@@ -85,15 +85,15 @@ def apply(
     """
     with access.transaction("replicate") as transaction:
         access.check_trusted()
-        if replica.followed(transaction) != before:
+        if source_rows.followed(transaction) != before:
             return None
         change = _Change(access, transaction)
         if requested is None:
             change.follow(records)
         else:
             change.complete(records, requested)
-        replica.differ(transaction, change.differences)
-        replica.follow(transaction, after)
+        source_rows.differ(transaction, change.differences)
+        source_rows.follow(transaction, after)
         before_commit(transaction, change.done)
         transaction.check_space()
         transaction.commit()
@@ -120,11 +120,11 @@ class _Change:
         self._delete([(number, target) for number, target, kind in records.deletions if kind is Kind.DELETED])
         self._keep([target for _, target, kind in records.deletions if kind is Kind.LOST])
         self._add(records)
-        replica.note_sessions(self.transaction, records.sessions)
+        source_rows.note_sessions(self.transaction, records.sessions)
 
     def complete(self, records: Records, requested: Sequence[int]) -> None:
         """Store data that the replica lacked. Data that the source no longer has are removed from the missing data."""
-        replica.settle(self.transaction, [seq for seq in requested if seq <= records.token.offset])
+        source_rows.settle(self.transaction, [seq for seq in requested if seq <= records.token.offset])
         self.transaction.advance_seq(records.token.offset)
         self._add(records)
 
@@ -138,15 +138,15 @@ class _Change:
     def _delete(self, deletions: Sequence[tuple[int, int]]) -> None:
         """Delete what was deleted at the source."""
         if deletions:
-            elsewhere = replica.delete(self.transaction, deletions)
+            elsewhere = source_rows.delete(self.transaction, deletions)
             self.done.deleted = len(deletions) - len(elsewhere)
 
     def _keep(self, targets: Sequence[int]) -> None:
         """Record which of the data that the source has lost are here."""
-        here = replica.present(self.transaction, sorted(targets))
+        here = source_rows.present(self.transaction, sorted(targets))
         self.done.lost = len(here)
         self.lost = here
-        replica.differ(self.transaction, [Difference(seq, LOST, "the source has lost it") for seq in sorted(here)])
+        source_rows.differ(self.transaction, [Difference(seq, LOST, "the source has lost it") for seq in sorted(here)])
 
     def _store(self, group: Group) -> None:
         """Store the new data of one format, and list those that cannot be stored."""
@@ -159,9 +159,9 @@ class _Change:
         batch = format.received(group.payloads, group.beside)
         self._refuse(batch)
         trusted = not access.has_sentinel()
-        stored = insert(batch, format, access.config, access.directory, transaction,
-                        trusted=trusted, numbers=group.seqs)  # fmt: skip
-        self._keep_last_copies(stored.displaced)
+        numbers = source_rows.SourceNumbers(group.seqs)
+        stored = insert(batch, format, access.config, access.directory, transaction, trusted=trusted, numbered=numbers)
+        self._keep_last_copies(numbers.displaced)
         done.stored += stored.imported + len(stored.replaced)
         done.deleted += len(stored.replaced)
         for position, reason in batch.refused:
@@ -180,21 +180,21 @@ class _Change:
         Args:
             displaced: number → id of the segment, of all data that were replaced.
         """
-        gone = replica.lost_among(self.transaction, displaced) if displaced else {}
+        gone = source_rows.lost_among(self.transaction, displaced) if displaced else {}
         if not gone:
             return
         for id_ in sorted({displaced[seq] for seq, is_kept in gone.items() if not is_kept}):
             with contextlib.suppress(FileNotFoundError):  # it is missing
                 name = self.transaction.segment(id_).name
                 quarantine.link(self.access.directory, name, verb="replicate", why=_LAST_COPY)
-                replica.note_kept(self.transaction, id_)
-        replica.settle(self.transaction, gone)
+                source_rows.note_kept(self.transaction, id_)
+        source_rows.settle(self.transaction, gone)
         self.done.lost -= len(self.lost & gone.keys())
         self.lost -= gone.keys()
 
     def _new(self, group: Group) -> Group:
         """Return the data of a group that are not here."""
-        here = replica.present(self.transaction, group.seqs)
+        here = source_rows.present(self.transaction, group.seqs)
         if not here:
             return group
         self.done.present += len(here)

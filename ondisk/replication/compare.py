@@ -23,11 +23,11 @@ from ondisk.dataset.access import Access
 from ondisk.datum import INTEGER_MIN
 from ondisk.errors import IntegrityError, TokenExpired, TokenForeign
 from ondisk.index.changes import OWN
-from ondisk.index.replica import Followed, Mode
 from ondisk.replication.contents import Contents, Entry, Removed, contents_of, entries_at, reftimes_at
 from ondisk.replication.feed import Kind
 from ondisk.replication.replica import Replica
 from ondisk.replication.source import MOST_SEQS, Numbers, Source, numbers
+from ondisk.replication.source_rows import Followed, Mode
 from ondisk.replication.token import Token
 from ondisk.step import days_ago
 

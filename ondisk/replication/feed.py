@@ -33,8 +33,9 @@ from ondisk.errors import (
     TokenForeign,
     shown,
 )
-from ondisk.index import Row, Snapshot, changes, replica
+from ondisk.index import Row, Snapshot, changes
 from ondisk.matcher import Everything
+from ondisk.replication import source_rows
 from ondisk.replication.merge import Run, Stream, first_of, merged
 from ondisk.replication.token import NO_COMPARISON, Token
 
@@ -313,7 +314,7 @@ def last_change(snapshot: Snapshot) -> int:
     Raises:
         StateError: a full comparison of a replica with its source is not complete.
     """
-    state, followed = snapshot.dataset(), replica.followed(snapshot)
+    state, followed = snapshot.dataset(), source_rows.followed(snapshot)
     if followed is None or followed.replica != state["uuid"]:
         return int(state["seq"])
     if followed.comparison is not None:

@@ -26,9 +26,9 @@ from ondisk.errors import (
     command,
 )
 from ondisk.formats import Batch
-from ondisk.index import Segment, changes, replica
-from ondisk.index.replica import Mode
+from ondisk.index import Segment, changes
 from ondisk.index.transaction import Transaction
+from ondisk.replication import source_rows
 from ondisk.replication.compare import Differs, OnRange, compared, situation
 from ondisk.replication.contents import MOST_REMOVED, Entry, errors_at, removed_of, rows_in
 from ondisk.replication.feed import Kind
@@ -36,6 +36,7 @@ from ondisk.replication.mend import Unmended, damaged_segments, mend
 from ondisk.replication.records import Group
 from ondisk.replication.replica import ANSWER_BYTES, Replica
 from ondisk.replication.source import PathSource, fetched, replicate_command
+from ondisk.replication.source_rows import LOST, Mode
 
 _TOGETHER = 1_000  # data
 _SHOWN = 100
@@ -280,15 +281,15 @@ class _Healing:
             if differs is Differs.UNREADABLE:
                 _check_same(transaction, group.seqs, batch)
                 transaction.drop_rows(group.seqs)
-            stored = insert(batch, format, config, access.directory, transaction, trusted=not access.has_sentinel(),
-                            numbers=group.seqs)  # fmt: skip
+            numbers, trusted = source_rows.OldNumbers(group.seqs), not access.has_sentinel()
+            stored = insert(batch, format, config, access.directory, transaction, trusted=trusted, numbered=numbers)
             _check_taken(group.seqs, batch)
-            here = replica.present(transaction, group.seqs)
+            here = source_rows.present(transaction, group.seqs)
             if len(here) < len(group.seqs):
                 reason = "the source has another datum with the same unique fields"
                 raise _Refused([(seq, reason) for seq in group.seqs if seq not in here])
             if differs is Differs.LOST:
-                replica.found_again(transaction, group.seqs)
+                source_rows.found_again(transaction, group.seqs)
                 transaction.expire_tokens()
             transaction.check_space()
             transaction.commit()
@@ -297,7 +298,7 @@ class _Healing:
 
     def _check_still(self, transaction: Transaction, seqs: Sequence[int], differs: Differs) -> None:
         """Raise if some data are not lost, or not there, any more: somebody has deleted, healed or moved them."""
-        here = replica.present(transaction, seqs)
+        here = source_rows.present(transaction, seqs)
         if differs is Differs.LOST:
             kinds = {target: each for target, _, each in removed_of(self._access, seqs).notes}
             still = {seq for seq in seqs if seq not in here and kinds.get(seq) is Kind.LOST}
@@ -313,15 +314,15 @@ class _Healing:
             last = snapshot.dataset()["seq"]
             session = changes.session_at(snapshot, last)
         with self._replica._snapshot() as snapshot:
-            noted = [each.seq for each in replica.differences(snapshot, replica.LOST)]
+            noted = [each.seq for each in source_rows.differences(snapshot, LOST)]
         lost = {target for begin in range(0, len(noted), MOST_REMOVED)
                 for target, _, kind in removed_of(self._access, noted[begin : begin + MOST_REMOVED]).notes
                 if kind is Kind.LOST}  # fmt: skip
         with self._replica.dataset._access.transaction("replicate") as transaction:
-            now = replica.followed(transaction)
-            replica.settle(transaction, [seq for seq in noted if seq not in lost])
+            now = source_rows.followed(transaction)
+            source_rows.settle(transaction, [seq for seq in noted if seq not in lost])
             if now is not None and now.offset == last:
-                replica.follow(transaction, now._replace(session=session))
+                source_rows.follow(transaction, now._replace(session=session))
             transaction.commit()
 
 
@@ -333,7 +334,7 @@ def _check_taken(seqs: Sequence[int], batch: Batch) -> None:
 
 def _check_same(transaction: Transaction, seqs: Sequence[int], batch: Batch) -> None:
     """Raise unless the copies have the reftimes that the source has recorded."""
-    known = replica.reftimes(transaction, seqs)
+    known = source_rows.reftimes(transaction, seqs)
     other = [seq for seq, reftime in zip(seqs, batch.reftimes, strict=True) if known.get(seq) != reftime]
     if other:
         raise _Refused([(seq, "the copy has another reftime") for seq in other])

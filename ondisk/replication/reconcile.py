@@ -24,15 +24,16 @@ from uuid import uuid4
 
 from ondisk.dataset.access import Access
 from ondisk.errors import SegmentCorrupt, SegmentMissing, StateError, command
-from ondisk.index import Segment, replica, segment_rows
-from ondisk.index.replica import LOST, Comparison, Difference, Followed, Mode
+from ondisk.index import Segment, segment_rows
 from ondisk.index.transaction import Transaction
+from ondisk.replication import source_rows
 from ondisk.replication.apply import Applied, apply
 from ondisk.replication.compare import WANTED, Differences, Differs, OnRange, Situation, compared, situation
 from ondisk.replication.contents import rows_in
 from ondisk.replication.mend import Unmended, damaged_segments, mend
 from ondisk.replication.records import Records
 from ondisk.replication.replica import ANSWER_BYTES, Replica, check_follows
+from ondisk.replication.source_rows import LOST, Comparison, Difference, Followed, Mode
 from ondisk.segments import generations, quarantine
 from ondisk.segments.facts import SAME_BYTES
 
@@ -211,9 +212,9 @@ class _Steps:
 
         def begun(transaction: Transaction) -> None:
             if forget:  # the noted numbers now mean other data
-                replica.forget_history(transaction)
+                source_rows.forget_history(transaction)
             bytes_read = 0 if self._now is None else self._now.bytes_read
-            replica.follow(transaction, Followed(self._uuid, transaction.uuid, self._session, self._last, -1,
+            source_rows.follow(transaction, Followed(self._uuid, transaction.uuid, self._session, self._last, -1,
                                                  Comparison(self._mode), host, port, bytes_read))  # fmt: skip
 
         self._change(begun)
@@ -317,7 +318,7 @@ class _Steps:
                     quarantine.link(self._access.directory, segment.name, verb="replicate", why=_WHY)
 
     def _set_apart(self, transaction: Transaction, here: list[int]) -> None:
-        numbers = replica.set_apart(transaction, here)
+        numbers = source_rows.set_apart(transaction, here)
         transaction.after_commit(partial(self._found.move, numbers))
 
     def _place(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -326,7 +327,7 @@ class _Steps:
         left = {**new}
 
         def place(transaction: Transaction, here: list[int]) -> None:
-            replica.renumber(transaction, [(new[seq], seq) for seq in here])
+            source_rows.renumber(transaction, [(new[seq], seq) for seq in here])
             transaction.advance_seq(max(new[seq] for seq in here))
             for seq in here:
                 del left[seq]
@@ -374,14 +375,14 @@ class _Steps:
 
         def end(transaction: Transaction) -> None:
             assert self._now is not None
-            replica.settle_lost(transaction)
-            replica.differ(transaction, [Difference(seq, LOST, "the source has lost it") for seq in lost])
+            source_rows.settle_lost(transaction)
+            source_rows.differ(transaction, [Difference(seq, LOST, "the source has lost it") for seq in lost])
             if uuid is not None:
                 transaction.identify_as(uuid, seq=self._last)
                 # Tokens of the replica's own replicas name it, also if nothing that it numbered had to be fetched.
-                replica.note_sessions(transaction, [(self._last, self._session)])
+                source_rows.note_sessions(transaction, [(self._last, self._session)])
             after = self._now._replace(comparison=None, replica=uuid or self._now.replica)
-            replica.follow(transaction, after)
+            source_rows.follow(transaction, after)
             if expires and uuid is None:
                 transaction.expire_tokens()
 
@@ -391,7 +392,7 @@ class _Steps:
         """Change the data with some numbers that the replica has."""
 
         def change(transaction: Transaction) -> None:
-            if here := sorted(replica.present(transaction, sorted(seqs))):
+            if here := sorted(source_rows.present(transaction, sorted(seqs))):
                 do(transaction, here)
 
         self._change(change)
@@ -409,7 +410,7 @@ class _Steps:
     def _changing(self) -> Iterator[Transaction]:
         """Hold the lock and a transaction of the index, for the length of the block."""
         with self._access.transaction("replicate") as transaction:
-            if replica.followed(transaction) != self._now:
+            if source_rows.followed(transaction) != self._now:
                 raise self._busy()
             yield transaction
 

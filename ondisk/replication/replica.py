@@ -35,14 +35,14 @@ from ondisk.errors import (
     command,
     shown,
 )
-from ondisk.index import Snapshot, replica
-from ondisk.index.replica import LOST, UNREADABLE, Difference, Followed
+from ondisk.index import Snapshot
 from ondisk.index.transaction import Transaction
-from ondisk.replication import token_file
+from ondisk.replication import source_rows, token_file
 from ondisk.replication.apply import Applied, apply
 from ondisk.replication.feed import Lag
 from ondisk.replication.records import Records
 from ondisk.replication.source import PathSource, Source, replicate_command, source_of
+from ondisk.replication.source_rows import LOST, UNREADABLE, Difference, Followed
 from ondisk.replication.token import Entry, Token
 
 ANSWER_BYTES = 16 * 1024 * 1024
@@ -79,7 +79,8 @@ class Pulled(Applied):
 class Replica:
     """A dataset that follows another one.
 
-    Its index also has the token, and lists the data that are missing on either side; see `ondisk.index.replica`.
+    Its index also has the token, and lists the data that are missing on either side; see
+    `ondisk.replication.source_rows`.
 
     Attributes:
         dataset: the replica as a dataset; for reading, and for maintenance.
@@ -160,7 +161,7 @@ class Replica:
     def followed(self) -> Followed | None:
         """How far it has followed its source; None if it has not begun."""
         with self._snapshot() as snapshot:
-            return replica.followed(snapshot)
+            return source_rows.followed(snapshot)
 
     def pull(
         self,
@@ -232,7 +233,7 @@ class Replica:
             What was wrong with the file and what its name is now, or None; see `token_file.update`.
         """
         now = self._now()
-        token = Token(now.uuid, now.session, now.offset, *replica.progress(now))
+        token = Token(now.uuid, now.session, now.offset, *source_rows.progress(now))
         entry = Entry(token, now.replica, now.host, now.port, bytes_read=now.bytes_read)
         return token_file.update(path, [entry])
 
@@ -248,7 +249,7 @@ class Replica:
         access = self.dataset._access
         access.check_trusted()
         with self._snapshot() as snapshot:
-            mine, now = snapshot.dataset(), replica.followed(snapshot)
+            mine, now = snapshot.dataset(), source_rows.followed(snapshot)
             is_empty = not mine["seq"] and not snapshot.segments()
         if now is not None and now.replica == mine["uuid"]:
             if now.comparison is not None:
@@ -260,10 +261,10 @@ class Replica:
             raise TokenForeign(message + " than those of its source", hint=self._reconcile())
         (host, port), source = self._source.address, self._source.describe()
         with access.transaction("replicate") as transaction:
-            if (now := replica.followed(transaction)) is not None:  # another process has begun meanwhile
+            if (now := source_rows.followed(transaction)) is not None:  # another process has begun meanwhile
                 return now
             first = Followed(source.uuid, mine["uuid"], host=host, port=port)
-            replica.follow(transaction, first)
+            source_rows.follow(transaction, first)
             transaction.commit()
         return self._now()
 
@@ -321,7 +322,7 @@ class Replica:
         last = 0
         while True:
             with self._snapshot() as snapshot:
-                missing = [each.seq for each in replica.differences(snapshot, UNREADABLE, last, _TOGETHER)]
+                missing = [each.seq for each in source_rows.differences(snapshot, UNREADABLE, last, _TOGETHER)]
             if not missing:
                 return
             records = self._source.fetch(missing, max_bytes)
@@ -345,9 +346,9 @@ class Replica:
 
     def _described(self, pulled: Pulled) -> Pulled:
         with self._snapshot() as snapshot:
-            now, counts = replica.followed(snapshot), replica.count_differences(snapshot)
-            pulled.differences = replica.differences(snapshot, limit=_SHOWN)
-            pulled.reasons = replica.reasons(snapshot)
+            now, counts = source_rows.followed(snapshot), source_rows.count_differences(snapshot)
+            pulled.differences = source_rows.differences(snapshot, limit=_SHOWN)
+            pulled.reasons = source_rows.reasons(snapshot)
         assert now is not None
         pulled.source, pulled.offset = now.uuid, now.offset
         pulled.missing, pulled.kept = counts.get(UNREADABLE, 0), counts.get(LOST, 0)
@@ -441,8 +442,8 @@ def promote(path: str | os.PathLike[str]) -> Dataset:
         check_replica(dataset)
         access.check_trusted()
         with access.transaction("promote") as transaction:
-            replica.renumber_own(transaction, transaction.seq + 1)
-            replica.forget_source(transaction)
+            source_rows.renumber_own(transaction, transaction.seq + 1)
+            source_rows.forget_source(transaction)
             transaction.identify_as(str(uuid.uuid4()))
             transaction.commit()
         with access.locked("promote"):

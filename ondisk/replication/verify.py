@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ondisk.errors import TokenForeign
-from ondisk.index.replica import Mode
 from ondisk.replication.compare import Differences, Differs, OnRange, compared, situation
 from ondisk.replication.replica import Replica
 from ondisk.replication.source import replicate_command
+from ondisk.replication.source_rows import Mode
 from ondisk.step import Step, runs_of
 
 _SHOWN = 100

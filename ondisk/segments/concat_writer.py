@@ -166,7 +166,7 @@ class ConcatWriter:
     ) -> Iterator[SegmentWriter]:
         """Open a segment to write a batch's data to it; bytes after `start` are cut off.
 
-        A file that has other names is replaced by a copy first: the others may be somebody's backup.
+        A file that has other names is replaced by a copy first: the others may be somebody's copies.
 
         Durability: none until `sync`. A crash before that leaves bytes after the committed size, and a header that may
             count data that do not exist; or the file of a new segment under its hidden name.

@@ -20,8 +20,9 @@ from worlds import KINDS, START, A, content, datum, lose_index, rot, sql
 import ondisk
 from ondisk import Datum, keys
 from ondisk.backup.point import Kept
+from ondisk.backup.target import BackupLock
 from ondisk.errors import InvalidInput, LockError, NeedsCheck, StateError
-from ondisk.filesystem import BackupLock, Directory
+from ondisk.filesystem import Directory
 from ondisk.keys import Key, KeyRing
 from ondisk.maintenance.maintain import maintain
 from ondisk.queue import Consumer

@@ -27,9 +27,9 @@ SLOW = {"dataclasses", "inspect"}
 
 # What few commands need: maintenance, archives' summaries, queues, encryption, several processes, tables, networks.
 RARE = (
-    *("backends", "backup", "dataset.append_queue", "dataset.commit_staged", "dataset.exchanged", "dataset.groups"),
+    *("backends", "backup", "dataset.commit_staged", "dataset.exchanged", "dataset.groups"),
     *("dataset.merged", "dataset.summaries", "files", "formats.diskqueue", "index.field_values", "index.groups"),
-    *("index.rebuild", "index.replica", "index.tables", "keys", "maintenance.states", "pipeline", "queue"),
+    *("index.rebuild", "index.tables", "keys", "maintenance.states", "pipeline", "queue"),
     *("replication", "server", "spark", "staging", "workers"),
 )
 OF_WRITERS = (
@@ -90,7 +90,7 @@ def test_a_query_imports_no_writers(dataset, argv):
 
 def test_info_imports_no_writers(dataset):
     modules = loaded(COMMAND, "info", dataset)
-    assert not unneeded(modules, tuple({*OF_READERS} - {"index.replica", "maintenance"}))
+    assert not unneeded(modules, tuple({*OF_READERS} - {"maintenance"}))
     assert not modules & SLOW
 
 

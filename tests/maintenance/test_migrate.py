@@ -562,7 +562,7 @@ def test_who_connects_while_an_index_is_replaced_waits(tmp_path):
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user takes root")
 def test_who_may_only_read_may_ask_and_not_migrate():
     code = """if True:
-        import os, sys, ondisk, ondisk.maintenance.migrate
+        import os, sys, ondisk, ondisk.formats.diskqueue.seg, ondisk.maintenance.migrate
         os.setgroups([]), os.setgid(65534), os.setuid(65534)
         print(ondisk.migrate(sys.argv[1], dry_run=True).is_needed)
         try:

@@ -14,10 +14,9 @@ from worlds import access_to, lose_index
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset import state_file
 from ondisk.errors import DatumNotFound, FrameCorrupt, InvalidInput, NeedsCheck, ReadOnly, StateError
 from ondisk.formats.diskqueue.state import State
-from ondisk.queue import Acknowledged, Consumer, acknowledge
+from ondisk.queue import Acknowledged, Consumer, acknowledge, state_file
 
 CONFIG = {"format": "seg", "step": "sequence", "segment_size": 2000, "fields": {"number": "integer"}}
 START = datetime(2026, 11, 20, tzinfo=UTC)

@@ -18,9 +18,9 @@ from worlds import lose_index
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset.position import is_unread, position
 from ondisk.datum import microseconds
 from ondisk.maintenance.states import State
+from ondisk.queue.position import is_unread, position
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 LAST = ".archive/last"

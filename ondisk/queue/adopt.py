@@ -19,7 +19,6 @@ from typing import Any
 from ondisk.config import DatasetConfig
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import CONFIG, create_files, filter_of
-from ondisk.dataset.position import believed, is_unread, newer_than
 from ondisk.errors import DatasetExists, InvalidInput, NotFound, OndiskError, SegmentCorrupt, command
 from ondisk.filesystem import Directory, WritersLock, denied
 from ondisk.formats import find
@@ -28,10 +27,12 @@ from ondisk.formats.diskqueue.edges import has_json
 from ondisk.formats.diskqueue.header import MAX_SIZE, VERSION, Header
 from ondisk.formats.diskqueue.state import NAME
 from ondisk.maintenance.concat_segments import look_at, scan
-from ondisk.maintenance.diagnosis import Circumstances, beats_name, diagnose
-from ondisk.maintenance.inspect import followed, found_segments, stray_position, unusable_position
-from ondisk.maintenance.promised import tried, wrong_when_read
-from ondisk.maintenance.states import Report
+from ondisk.maintenance.diagnosis import Circumstances, diagnose
+from ondisk.maintenance.inspect import found_segments
+from ondisk.maintenance.promised import tried
+from ondisk.maintenance.states import Diagnosis, Report
+from ondisk.queue.layout import QueueLayout, astray, followed, wrong_when_read
+from ondisk.queue.position import beats_name, believed, newer_than
 from ondisk.segments.facts import located
 from ondisk.step import in_order
 
@@ -167,18 +168,19 @@ def _check(directory: Directory) -> None:
 
 def _planned(directory: Directory, config: DatasetConfig) -> Report:
     """Return what an adoption would read, and raise as `promised`."""
-    report, format = Report(str(directory.path)), find(config.format)(config)
-    at, consumer = Circumstances(config.step, needs_check=False), believed(directory)
+    report, format, layout = Report(str(directory.path)), find(config.format)(config), QueueLayout()
+    at, consumer = Circumstances(config.step, needs_check=False, layout=layout), believed(directory)
+    reading = layout.reading(directory)
     errors: list[OndiskError] = []
     with report.attached(errors):
         for name, entry in sorted(found_segments(directory, config), key=lambda each: in_order(each[0])):
             found = diagnose(name, None, look_at(directory, name, entry, None, format), at, 0)
-            found = replace(found, unread=is_unread(name, consumer))
+            found = replace(found, unread=reading.why_unread(name))
             is_read = found.action == "rescan"
-            report.add([tried(directory, name, format, found, errors) if is_read else found])
-        stray = [*unusable_position(directory), *stray_position(directory)]
-        if not stray and consumer is not None:
-            stray += [followed(directory, again) for again in newer_than(directory, consumer)[:1]]
-        report.add(stray)
-        report.add(wrong_when_read(report, directory, format))
+            report.add([tried(directory, layout, name, format, found, errors) if is_read else found])
+        wrong = [*astray(directory)]
+        if not wrong and consumer is not None:
+            wrong += [followed(directory, again) for again in newer_than(directory, consumer)[:1]]
+        read = {each.segment for each in report if each.action == "rescan"}
+        report.add(map(Diagnosis.of, wrong or wrong_when_read(directory, format, read)))
     return report

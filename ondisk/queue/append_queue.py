@@ -21,11 +21,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import Protocol, cast
 
-from ondisk.dataset import state_file
 from ondisk.dataset.access import Access
 from ondisk.dataset.append import AppendResult, OnCommit
 from ondisk.dataset.layout import CONFIG
-from ondisk.dataset.position import LEAST_BEGIN, last_before, newer_than, position
 from ondisk.errors import (
     AuthenticationFailed,
     InvalidInput,
@@ -44,6 +42,8 @@ from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import MAX_NUMBER, State
 from ondisk.index import import_log
 from ondisk.index.transaction import Transaction
+from ondisk.queue import state_file
+from ondisk.queue.position import LEAST_BEGIN, last_before, newer_than, position
 from ondisk.segment import Damage
 
 _NAME = re.compile(r"(0|[1-9][0-9]{0,19})\.seg")

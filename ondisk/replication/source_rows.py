@@ -20,6 +20,7 @@ from ondisk.index.connection import sqlite_errors
 from ondisk.index.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from ondisk.dataset.append import Stored
     from ondisk.index.transaction import Transaction
 
 UNREADABLE, LOST = 0, 1
@@ -175,23 +176,53 @@ def present_between(state: Transaction | Snapshot, first: int, last: int) -> set
     }
 
 
-def take_place(transaction: Transaction, row: tuple[Any, ...], new: Collection[int]) -> tuple[int, int] | None:
-    """Insert a row in the place of the one with the same unique fields. The source notes the deletion of that.
+class OldNumbers:
+    """Lost data that return to the dataset which numbered them. One whose unique fields exist is a duplicate."""
 
-    Args:
-        new: rows that this transaction has inserted, and whose bytes are not written yet.
+    def __init__(self, seqs: Sequence[int]) -> None:
+        self.seqs = seqs
 
-    Returns:
-        The number and the segment of the other datum; None if it was in `new`.
+    def settle(self, rows: Sequence[tuple[Any, ...]], transaction: Transaction, stored: Stored) -> list[int]:
+        here = present(transaction, [row[0] for row in rows])
+        kept = [place for place, row in enumerate(rows) if row[0] in here]
+        stored.duplicates.update({*range(len(rows))}.difference(kept))
+        return kept
+
+
+class SourceNumbers:
+    """Data of a source. One replaces another datum with the same unique fields: the source notes its deletion.
+
+    Attributes:
+        displaced: of the data that were replaced: number → id of the segment.
     """
-    found, other = transaction.duplicate_of(row), None
-    if found is not None:
-        transaction.take_back(found[:1])
-        if found[0] not in new:
-            transaction.add_deleted(found[2], 1, found[4])
-            other = found[0], found[2]
-    transaction.insert([[value] for value in row])
-    return other
+
+    def __init__(self, seqs: Sequence[int]) -> None:
+        self.seqs = seqs
+        self.displaced: dict[int, int] = {}
+
+    def settle(self, rows: Sequence[tuple[Any, ...]], transaction: Transaction, stored: Stored) -> list[int]:
+        first, last = rows[0][0], rows[-1][0]
+        new = {row[0] for row in rows} & present_between(transaction, first, last)
+        for place, row in enumerate(rows):
+            if row[0] not in new:
+                self._take_place(transaction, row, new)
+                new.add(row[0])
+                stored.replaced.add(place)
+        there = present_between(transaction, first, last)
+        return [place for place, row in enumerate(rows) if row[0] in there]
+
+    def _take_place(self, transaction: Transaction, row: tuple[Any, ...], new: Collection[int]) -> None:
+        """Insert a row in the place of the one with the same unique fields.
+
+        Args:
+            new: rows that this transaction has inserted, and whose bytes are not written yet.
+        """
+        if (found := transaction.duplicate_of(row)) is not None:
+            transaction.take_back(found[:1])
+            if found[0] not in new:
+                transaction.add_deleted(found[2], 1, found[4])
+                self.displaced[found[0]] = found[2]
+        transaction.insert([[value] for value in row])
 
 
 def differ(transaction: Transaction, differences: Iterable[Difference]) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ondisk.dataset import state_file
 from ondisk.errors import InvalidInput, StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats.diskqueue.state import State
+from ondisk.queue import state_file
 
 
 @pytest.fixture

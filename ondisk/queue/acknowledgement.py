@@ -5,10 +5,19 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, field, replace
 
-from ondisk.dataset import state_file
 from ondisk.dataset.access import Access
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.position import (
+from ondisk.datum import Location
+from ondisk.errors import DatumNotFound, InvalidInput, StateError, command
+from ondisk.formats.diskqueue.state import VERSION, State
+from ondisk.index import Copies, Segment, segment_rows
+from ondisk.maintenance.diagnosis import Known
+from ondisk.maintenance.kinds import kind_of
+from ondisk.maintenance.states import Diagnosis
+from ondisk.maintenance.states import State as Is
+from ondisk.queue import state_file
+from ondisk.queue.order import Order, Stop, Taken
+from ondisk.queue.position import (
     begin_again,
     believed,
     check_consumable,
@@ -18,15 +27,6 @@ from ondisk.dataset.position import (
     past_end,
     position,
 )
-from ondisk.datum import Location
-from ondisk.errors import DatumNotFound, InvalidInput, StateError, command
-from ondisk.formats.diskqueue.state import VERSION, State
-from ondisk.index import Copies, Segment, segment_rows
-from ondisk.maintenance.diagnosis import Known
-from ondisk.maintenance.kinds import kind_of
-from ondisk.maintenance.states import Diagnosis
-from ondisk.maintenance.states import State as Is
-from ondisk.queue.order import Order, Stop, Taken
 from ondisk.step import number_of
 
 _SOME = 10_000  # data

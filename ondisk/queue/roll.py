@@ -27,58 +27,40 @@ from itertools import accumulate
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.batch_writer import BatchWriter, Destination
-from ondisk.dataset.position import check_position, numbers_in, position
 from ondisk.datum import INTEGER_MAX
 from ondisk.errors import InvalidInput, SegmentCorrupt, SegmentMissing, StateError
-from ondisk.filesystem import Directory
 from ondisk.formats import Format
 from ondisk.formats.diskqueue.state import NAME
-from ondisk.index.transaction import Transaction
+from ondisk.queue.position import check_position, numbers_in, position
 from ondisk.segments.concat_writer import MustRewrite
 from ondisk.segments.places import places
 from ondisk.step import NOTHING
 
 
-def not_stored(format: str) -> InvalidInput:
-    """Return the error for data of a format that no queue has."""
-    hint = "Append them to a dataset with a step of time."
-    return InvalidInput(f'a dataset with the step "sequence" does not store data of the format {format}', hint=hint)
-
-
-class Roll:
+class QueueRoll:
     """The segments that one batch is written to. The caller must hold the writers' lock.
 
-    Args:
-        trusted: the sentinel does not exist, so the index knows the end of the last segment.
-
     Raises:
+        InvalidInput: no queue has data of this format.
         StateError: the position in `state.dat` is after all segments: it must not be in a new one.
     """
 
-    def __init__(
-        self,
-        directory: Directory,
-        transaction: Transaction,
-        writer: BatchWriter,
-        config: DatasetConfig,
-        format: Format,
-        *,
-        trusted: bool,
-    ) -> None:
+    def __init__(self, writer: BatchWriter, config: DatasetConfig, format: Format) -> None:
         if format.name != config.format:
-            raise not_stored(format.name)
-        self._directory = directory
-        self._transaction = transaction
+            hint = "Append them to a dataset with a step of time."
+            problem = f'a dataset with the step "sequence" does not store data of the format {format.name}'
+            raise InvalidInput(problem, hint=hint)
+        self._directory = writer.directory
         self._writer = writer
         self._format = format
         self._limit = config.roll_size
         self._begin = format.begin().end.length
-        check_position(directory)
-        self._position = position(directory)
-        last = transaction.last_number()
+        check_position(self._directory)
+        self._position = position(self._directory)
+        last = writer.transaction.last_number()
         self._highest = max(-1 if last is None else last, *self._on_disk(), self._passed())
         self.all: list[Destination] = []
-        if trusted and last == self._highest and (destination := self._continued(last)) is not None:
+        if writer.trusted and last == self._highest and (destination := self._continued(last)) is not None:
             self.all.append(destination)
 
     def runs(self, sizes: Sequence[int]) -> list[tuple[Destination, int]]:
@@ -119,7 +101,7 @@ class Roll:
     def _continued(self, number: int) -> Destination | None:
         """Return where the last segment continues; None if it must not or cannot be continued."""
         name = f"{number}.{self._format.extension}"
-        segment = self._transaction.segments([name]).get(name)
+        segment = self._writer.transaction.segments([name]).get(name)
         if segment is None or segment.shared or segment.unread or segment.copies:
             return None
         begun = self._format.begin().end

@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from ondisk.dataset import state_file
 from ondisk.dataset.access import Access
 from ondisk.datum import from_microseconds
 from ondisk.errors import (
@@ -31,6 +30,7 @@ from ondisk.formats.diskqueue.parse import walk
 from ondisk.formats.diskqueue.seg import Seg
 from ondisk.formats.diskqueue.state import NAME, State
 from ondisk.index import Segment, Snapshot, segment_rows
+from ondisk.queue import state_file
 from ondisk.segments.facts import Seen
 from ondisk.step import number_of
 
@@ -55,7 +55,11 @@ def position(directory: Directory) -> State | None:
 
 def believed(directory: Directory) -> State | None:
     """Return the position, for segments that are on disk: the beginning if it is after all of them, see `astray`."""
-    at = position(directory)
+    return believed_of(directory, position(directory))
+
+
+def believed_of(directory: Directory, at: State | None) -> State | None:
+    """Return a position as `believed` does."""
     return at if at is None or last_before(directory, at) is None else State(version=at.version)
 
 
@@ -78,7 +82,7 @@ def begun_again(access: Access) -> int | None:
     index describes. A file that has grown, or that the index does not know, is new if it is newer than `state.dat`.
     """
     directory = access.directory
-    if not access.config.is_sequence or (at := position(directory)) is None:
+    if (at := position(directory)) is None:
         return None
     if last_before(directory, at) is not None:  # about none of them
         return None
@@ -361,7 +365,7 @@ def leave_removed(access: Access, verb: str) -> State | None:
     Durability: as `state_file.write`.
     Locks: the writers' lock, if there is something to do.
     """
-    if access.config.is_sequence and where_removed(access) is not None:
+    if where_removed(access) is not None:
         with access.locked(verb):
             if (again := where_removed(access)) is not None:
                 state_file.write(access.directory, again)
@@ -392,6 +396,13 @@ def set_right(directory: Directory) -> None:
     """
     if (at := believed(directory)) is not None:
         state_file.write(directory, State(at.segment, version=at.version))
+
+
+def beats_name(name: str) -> str | None:
+    """Return the name by which Beats opens a file that it takes for a segment; None if it ignores the file."""
+    stem, _, extension = name.rpartition(".")
+    number = number_of(stem.lstrip("0") or "0") if stem.isascii() and stem.isdigit() else None
+    return None if number is None or extension.lower() != "seg" else f"{number}.seg"
 
 
 def numbers_in(directory: Directory, folder: str = "") -> list[int]:
