@@ -289,7 +289,7 @@ class Comparison:
         compared.without_row = max(0, known.without_row - compared.returned)
         return 0 < known.count == compared.gone and not compared.returned
 
-    def read_bytes(self, end: End, file: ReadableFile) -> bool:
+    def compare_bytes(self, end: End, file: ReadableFile) -> bool:
         """Note if data have other bytes than those that were committed, although all of them were found.
 
         Bytes that were damaged before cannot be compared, nor those of an older revision, which has no checksum.

@@ -149,7 +149,7 @@ def rewritten(subject: Subject, *, is_damaged: bool = False) -> Outcome:
         transaction.supersede(subject.known.segment)
     segment = _write(comparison, segment)
     comparison.forget()
-    is_encrypted = comparison.read_bytes(segment.end, directory.open_to_read(aliases[0]))
+    is_encrypted = comparison.compare_bytes(segment.end, directory.open_to_read(aliases[0]))
     compared, original = comparison.compared, None
     is_whole = not (is_damaged or compared.damage.count or compared.missing)
     if not is_whole or compared.settled.different:
@@ -245,7 +245,7 @@ def _file_in_place(subject: Subject, *, is_believed: bool, scanned: Scanned | No
     end, compared = comparison.add_all(results), comparison.compared
     if comparison.forget() and copied is None:
         _leave(subject, segment, compared, before if is_other else None)
-    is_encrypted = comparison.read_bytes(end, file)
+    is_encrypted = comparison.compare_bytes(end, file)
     outcome, damage = _outcome(subject, compared), _damage(subject, compared, REMEDY)
     if known is None and subject.access.needs_check() and subject.format.is_empty(file):
         return outcome._replace(is_emptied=True)

@@ -556,6 +556,7 @@ KILLED: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.check
+@pytest.mark.filterwarnings("ignore::ondisk.errors.ArchiveOffline")
 @pytest.mark.parametrize("case", KILLED)
 def test_a_killed_migration_leaves_the_old_state_or_the_new_and_the_next_one_finishes(
     tmp_path: Path, case: str

@@ -62,7 +62,7 @@ def test_a_killed_promotion_can_be_repeated(source, path):
         with contextlib.suppress(Killed), killed_at(call):
             promote(path)
         with ondisk.open(path) as dataset:
-            assert dataset.info()["count"] == 1
+            assert dataset.info()["count"] == 2
             assert content(dataset) == content(source)
             if not dataset.config.replica:
                 break

@@ -325,7 +325,7 @@ def test_deletions_reach_archived_data_after_the_source_became_one_with_lower_nu
     assert are_ok(path)
 
 
-@pytest.mark.parametrize("commit", range(1, 9))
+@pytest.mark.parametrize("commit", range(1, 5))
 def test_a_comparison_with_lower_numbers_is_killed_before_a_commit(lower, path, monkeypatch, commit):
     commits, real = [], AtomicChange.commit
 

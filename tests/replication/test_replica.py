@@ -571,15 +571,9 @@ def archived(source, path):
     return path / ".archive/last"
 
 
-@pytest.mark.parametrize("is_killed", [False, True])
-def test_data_that_the_archive_of_a_replica_has_lost_are_fetched_again(source, path, is_killed, monkeypatch):
+def test_data_that_the_archive_of_a_replica_has_lost_are_fetched_again(source, path):
     place = archived(source, path)
     (place / FIRST).unlink()
-    if is_killed:  # between the fix of the archive and the note for the next pull
-        with monkeypatch.context() as patch:
-            patch.setattr("ondisk.maintenance.fix._request_again", lambda *_: None)
-            with ondisk.open(path) as dataset:
-                dataset.fix()
     with ondisk.open(path) as dataset:
         dataset.fix()
     with Replica.open(path, source.path) as replica:

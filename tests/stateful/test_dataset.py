@@ -89,7 +89,8 @@ class SegMachine(DatasetMachine):
                     key: item for key, item in meta.items() if item is not None or key not in self.model.config.fields
                 }
                 events.setdefault((place, timestamp), []).append([flags, said, data])
-        known = self._known(self.path / "index.sqlite")
+        index = self.path / "index.sqlite"
+        known = self._known(index) if index.exists() else {}  # it may be lost
         assert known == {name: counts[name] for name in known}
         assert self.model.lost or known.keys() == counts.keys()
         for row in self.model:
