@@ -1,4 +1,4 @@
-"""The rows of one segment, set aside while a fix reads its file again and finds out which data are still there."""
+"""Rows of the index in temporary tables, while a fix reads a segment again and finds out which data are there."""
 
 from __future__ import annotations
 
@@ -15,6 +15,39 @@ _TOGETHER = 10_000
 
 Place: TypeAlias = tuple[int, int]
 """The offset of a datum in the old file, and in the new file."""
+
+
+class Held:
+    """Copies of the rows of other segments, for data without unique values: each may have one copy elsewhere."""
+
+    def __init__(self, transaction: Transaction, segments: Sequence[Segment]) -> None:
+        self._connection = transaction.connection
+        self._directory = transaction.directory
+        fields = [f"f_{name}" for name in transaction.schema.kinds]
+        equal = "".join(f" AND {each} IS ?" for each in fields)
+        self._like = f"SELECT * FROM held WHERE reftime = ? AND size = ?{equal} ORDER BY offset"
+        with sqlite_errors(self._directory):
+            execute = self._connection.execute
+            self._drop()
+            execute("CREATE TEMP TABLE held AS SELECT * FROM datum WHERE 0")  # a rollback drops it
+            for segment in segments:
+                rows = f"SELECT datum.* FROM {transaction.data_of(segment)} WHERE segment.id = ?"
+                execute(f"INSERT INTO held {rows}", (segment.id,))
+            execute(f"CREATE INDEX temp.held_by_key ON held ({', '.join(['reftime', 'size', *fields])})")
+        transaction.after_commit(self._drop)
+
+    def _drop(self) -> None:
+        self._connection.execute("DROP TABLE IF EXISTS temp.held")
+
+    def like(self, row: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """Return the rows that have the reftime, size and fields of a row of `datum`."""
+        with sqlite_errors(self._directory):
+            return self._connection.execute(self._like, (row[1], *row[4:])).fetchall()
+
+    def take(self, row: tuple[Any, ...]) -> None:
+        """Note that a copy of a row was found."""
+        with sqlite_errors(self._directory):
+            self._connection.execute("DELETE FROM held WHERE seq = ?", row[:1])
 
 
 class Aside:

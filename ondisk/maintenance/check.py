@@ -17,9 +17,10 @@ from ondisk.maintenance import abandoned_jobs, quarantine, replaced
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.inspect import Inspection, places_away
 from ondisk.maintenance.kinds import kind_of
-from ondisk.maintenance.moved import moved_segments
+from ondisk.maintenance.moved import moved_segments, renamed_places
 from ondisk.maintenance.states import Diagnosis, Report, State, readable
 from ondisk.segment import ScanResult
+from ondisk.step import inner_of
 
 _REMEMBERED = 50_000  # entries of `_Equal`
 _Equal: TypeAlias = dict[tuple[int, tuple[int, ...]], Mapping[str, Any]]
@@ -117,9 +118,7 @@ def _examine_all(
         wrong = dict(read_all(access, whole, progress))
         errors += _unauthenticated(access, wrong.values())
         found = [with_result(each, wrong.get(each.segment)) for each in found]
-    if any(State.MISSING in each.state for each in found):
-        found = _followed(access, found)
-    report.add(found)
+    report.add(_followed(access, found))
     report.segments += abandoned_jobs.diagnosed(access, now)
     quarantine.count(access, report, errors, ages)
     replaced.count(access, report, errors)
@@ -128,14 +127,22 @@ def _examine_all(
 
 
 def _followed(access: Access, found: list[Diagnosis]) -> list[Diagnosis]:
-    """Return the diagnoses without those of the new names of segments that somebody has moved: a fix follows these."""
-    moved = {each.segment.name: each.name for each in moved_segments(access)}
+    """Return the diagnoses without those of new names: a fix follows segments and folders that people have moved."""
+    is_any_missing = any(State.MISSING in each.state for each in found)
+    moved = {each.segment.name: each.name for each in moved_segments(access)} if is_any_missing else {}
+    with access.current().index.snapshot() as snapshot:
+        renamed = {
+            new + inner_of(each.name)
+            for old, new in renamed_places(access)
+            for each in segment_rows.in_place(snapshot, old)
+        }
+    new_names = renamed.union(moved.values())
     return [
         replace(each, reasons=(f"it was moved to {moved[each.segment]}",), held=False, moved=moved[each.segment])
         if each.segment in moved
         else each
         for each in found
-        if each.segment not in moved.values()
+        if each.segment not in new_names
     ]
 
 

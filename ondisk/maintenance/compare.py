@@ -183,6 +183,10 @@ class Comparison:
         # Below this offset, what has no row was deleted through ondisk.
         is_described = known is not None and self._aside is None and known.deleted is not None and not segment.unread
         self._duplicates.may_compare(segment, segment.end.length if is_described else 0)
+        # An index that was lost does not know what it had of either.
+        may_be_copy = known is None or known.segment.copies is Copies.SOME
+        if may_be_copy and not self.subject.access.config.unique and not self.subject.access.needs_check():
+            self._duplicates.expect_copies(self.subject.name)
 
     def add_all(self, results: Iterable[ScanResult]) -> End:
         """Give all that a scan finds its rows, and return where the segment ends.
@@ -242,8 +246,14 @@ class Comparison:
     def _insert(
         self, seqs: Sequence[int], offsets: Sequence[int], reftimes: Sequence[int], *rest: Sequence[Any]
     ) -> None:
-        """Insert rows, and let one count of each of those that have the same unique values as others."""
+        """Insert rows, without those of copies; of those with the same unique values, let one count."""
         columns = (seqs, reftimes, [self._segment.id] * len(offsets), offsets, *rest)
+        if self._duplicates.expects_copies:
+            rows = [row for row in zip(*columns, strict=True) if not self._duplicates.is_copy(row)]
+            if not rows:
+                return
+            columns = tuple(zip(*rows, strict=True))
+            seqs, offsets, rest = columns[0], columns[3], columns[4:]
         inserted = self.subject.transaction.insert(columns)
         if self._aside is None:  # deleted data that are back are no changes that the index did not know
             late = seqs[bisect_left(offsets, self._duplicates.explained) :]

@@ -13,11 +13,12 @@ from ondisk.dataset.access import Access
 from ondisk.errors import IndexCorrupt
 from ondisk.formats import Format
 from ondisk.index import Segment
-from ondisk.index.aside import Aside
+from ondisk.index.aside import Aside, Held
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.contents import Contents
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.tally import Tally
+from ondisk.segments.places import twins
 from ondisk.step import in_order
 
 
@@ -55,12 +56,34 @@ class Duplicates:
         self._transaction = transaction
         self._format = format
         self._contents: Contents | None = None  # None: what is read cannot be compared
+        self._held: Held | None = None
         self._others: dict[int, Segment | None] = {}
 
     def may_compare(self, segment: Segment, explained: int) -> None:
         """Prepare to compare the data of a segment: their bytes can be read where the index will say that they are."""
         self._contents = Contents(self._access, self._transaction, segment)
         self.explained = explained
+
+    def expect_copies(self, name: str) -> None:
+        """Prepare for data without unique values of which segments of the same name in other places have copies."""
+        with self._access.current().index.snapshot() as snapshot:
+            found = [snapshot.segment_named(each) for each in twins(self._access.directory, name)]
+        if others := [each for each in found if each is not None]:
+            self._held = Held(self._transaction, others)
+
+    @property
+    def expects_copies(self) -> bool:
+        """Whether there are such segments."""
+        return self._held is not None
+
+    def is_copy(self, row: tuple[Any, ...]) -> bool:
+        """Return whether a datum that was read is a copy of one there, each of which has one at most; then skip it."""
+        assert self._held is not None
+        other = next((each for each in self._held.like(row) if self._are_equal(row, each)), None)
+        if other is not None:
+            self._held.take(other)
+            self._skip(row)
+        return other is not None
 
     def settle(self, row: tuple[Any, ...], segment: Segment, first: int, aside: Aside | None) -> int:
         """Let only one count of a datum that was read and the one that it duplicates, if there is one.

@@ -201,7 +201,10 @@ def places_away(access: Access) -> Iterator[Diagnosis]:
         known = {each.name: each for each in away_in(snapshot)}
     lost = {name: each for name, each in unread(access.directory).items() if each.identity and each.identity.count}
     for name, each in (lost | known).items():
-        if not each.is_offline:
+        if each.renamed is not None:
+            new = each.renamed.removesuffix("/")
+            yield Diagnosis(name.removesuffix("/"), State.MISSING, (f"it was renamed to {new}",), moved=new)
+        elif not each.is_offline:
             error = missing(access.directory, each)
             count = each.identity.count if each.identity is not None and name not in known else 0
             had = f"; it had {counted(count, 'datum')}, which the index does not know" if count else ""
