@@ -36,7 +36,7 @@ from ondisk.segments import generations
 from ondisk.segments.generations import MOVED, hidden
 from ondisk.segments.places import unread
 from ondisk.staging.jobs import Changed
-from ondisk.step import NOTHING
+from ondisk.step import NOTHING, inner_of
 
 # A commit reads up to so many bytes of segments into the index; each segment counts as so many bytes or more.
 _GROUP, _SMALLEST = 8 * 1024 * 1024, 64 * 1024
@@ -291,15 +291,19 @@ def _remove_sentinel(access: Access, uuid: str) -> None:
 
 
 def _groups(access: Access, scanning: Iterable[_Waiting]) -> Iterator[list[_Waiting]]:
-    """Yield groups of segments that one commit may read into the index."""
+    """Yield groups of segments that one commit may read into the index.
+
+    One of the same name in another place may be a copy, which is compared with what was committed.
+    """
     group: list[_Waiting] = []
-    size = 0
+    size, names = 0, set[str]()
     for before, scanned in scanning:
-        weight = _weight(access, before)
-        if group and size + weight > _GROUP:
+        weight, name = _weight(access, before), inner_of(before.segment)
+        if group and (size + weight > _GROUP or name in names):
             yield group
-            group, size = [], 0
+            group, size, names = [], 0, set()
         group.append((before, scanned))
+        names.add(name)
         size += weight
     if group:
         yield group

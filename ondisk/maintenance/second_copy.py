@@ -29,7 +29,7 @@ def copy_of(access: Access, name: str) -> str | None:
     """Return the name of the segment of which another one has only bytes that it has, too; None without such a one.
 
     If the index may have lost data, equal data may have been stored one after the other, unless there is a `unique`;
-    and after a delete, even then. In these cases only hard links count.
+    and after a delete, even then. In these cases only a copy of the whole segment counts, or of hard links.
 
     Args:
         name: of the segment; the index has no rows of its data.
@@ -41,10 +41,9 @@ def copy_of(access: Access, name: str) -> str | None:
             segment = snapshot.segment_named(twin)
             if segment is None or not segment_rows.count_of(snapshot, segment):
                 continue
-            is_read = not access.needs_check()
-            is_read |= bool(access.config.unique) and _has_no_holes(access, snapshot, segment)
+            is_certain = bool(access.config.unique) and _has_no_holes(access, snapshot, segment)
         with contextlib.suppress(FileNotFoundError, StorageError):
-            if _is_copy(access, name, segment, is_read=is_read):
+            if _is_copy(access, name, segment, may_be_part=is_certain or not access.needs_check()):
                 return twin
     return None
 
@@ -97,15 +96,15 @@ def missing_twin(access: Access, name: str) -> str | None:
     return None
 
 
-def _is_copy(access: Access, name: str, segment: Segment, *, is_read: bool) -> bool:
+def _is_copy(access: Access, name: str, segment: Segment, *, may_be_part: bool) -> bool:
     directory = access.directory
     if is_dir(segment.format):
-        return _has_files(directory, name, segment.name, is_read=is_read)
+        return _has_files(directory, name, segment.name, may_be_part=may_be_part)
     theirs = _place(directory, segment)
     found = directory.stat(theirs)
     if found is None or found.st_size < segment.end.size:
         return False
-    return _is_same(directory, name, theirs, access.committed(segment).mutable, is_read=is_read)
+    return _is_same(directory, name, theirs, access.committed(segment).mutable, may_be_part=may_be_part)
 
 
 def _has_no_holes(access: Access, snapshot: Snapshot, segment: Segment) -> bool:
@@ -120,16 +119,17 @@ def _place(directory: Directory, segment: Segment) -> str:
     return segment.name if directory.stat(alias) is None else alias
 
 
-def _is_same(directory: Directory, name: str, other: str, mutable: range = range(0), *, is_read: bool) -> bool:
-    """Return whether two files are one, or if `is_read` the second begins with the bytes of the first.
+def _is_same(directory: Directory, name: str, other: str, mutable: range = range(0), *, may_be_part: bool) -> bool:
+    """Return whether two files are one, or have the same bytes.
 
     Args:
+        may_be_part: the second one may have more at its end.
         mutable: positions that are rewritten in place, and are not compared.
     """
     mine, theirs = directory.open_to_read(name), directory.open_to_read(other)
     if os.path.samestat(os.fstat(mine.fileno()), os.fstat(theirs.fileno())):
         return True
-    if not is_read or mine.size() > theirs.size():
+    if mine.size() > theirs.size() or (mine.size() < theirs.size() and not may_be_part):
         return False
     at, size = 0, mine.size()
     while at < size:
@@ -146,10 +146,13 @@ def _masked(content: bytes, at: int, mutable: range) -> bytes:
     return content[:begin] + bytes(end - begin) + content[end:] if begin < end else content
 
 
-def _has_files(directory: Directory, name: str, other: str, *, is_read: bool) -> bool:
+def _has_files(directory: Directory, name: str, other: str, *, may_be_part: bool) -> bool:
     """Return whether a directory has only files that the other one has, with the same metadata.
 
     Files with the same number are compared, or hard links.
+
+    Args:
+        may_be_part: the other one may have more files.
     """
     with directory.inside(name) as mine, directory.inside(other) as theirs:
         files = {entry.name: entry for entry in theirs.entries() if dir.number_of(other, entry.name) is not None}
@@ -158,16 +161,17 @@ def _has_files(directory: Directory, name: str, other: str, *, is_read: bool) ->
         assert there is not None
         links = {entry.inode: entry for entry in files.values()} if here.st_dev == there.st_dev else {}
         entries = MetadataFile.of(mine), MetadataFile.of(theirs)
-        for entry in mine.entries():
+        found_all = [entry for entry in mine.entries() if entry.name not in _OWN]
+        if not may_be_part and len(found_all) < len(files) and any(each.inode not in links for each in found_all):
+            return False
+        for entry in found_all:
             if entry.kind != "file":
                 return False
-            if entry.name in _OWN:
-                continue
             found = links.get(entry.inode) or files.get(entry.name)
             if found is None or found.size != entry.size:
                 return False
             if entry.inode not in links and not _is_same(
-                directory, f"{name}/{entry.name}", f"{other}/{found.name}", is_read=is_read
+                directory, f"{name}/{entry.name}", f"{other}/{found.name}", may_be_part=False
             ):
                 return False
             if _beside(entries[0], name, entry.name) not in (None, _beside(entries[1], other, found.name)):

@@ -468,6 +468,21 @@ def test_a_datum_that_was_stored_again_after_its_deletion_in_the_archive_survive
         assert {*numbers(again)} == {*EVERYTHING}
 
 
+def test_a_copy_of_a_whole_segment_counts_once_also_after_the_index_was_lost(dataset):
+    source, target = (dataset.path / place / name_of(dataset) for place in (LAST, ".archive/2025"))
+    dataset.close()
+    target.parent.mkdir(parents=True)
+    copy(source, target)
+    lose_index(dataset.path)
+    assert maintain(dataset.path).lost == 0
+    check_whole(dataset.path)
+    with ondisk.open(dataset.path) as dataset:
+        dataset.repack(second_copies=True)
+    check_whole(dataset.path)
+    assert source.exists()
+    assert not target.exists()
+
+
 def test_data_with_the_bytes_of_archived_data_and_other_metadata_are_no_second_copies(dataset):
     (archived,) = data(dataset, [0])
     dataset.append([Datum(archived.reftime, {"n": 100}, archived.data)])
