@@ -84,7 +84,8 @@ def moved_segments(access: Access) -> list[Moved]:
         gone = [
             each
             for name, each in known.items()
-            if place_of(name) not in away and _is_gone(access, each) and segment_rows.count_of(snapshot, each)
+            # One without rows, too: its data were deleted, and would come back from a file that nobody knows.
+            if place_of(name) not in away and each.copies is not Copies.ALL and _is_gone(access, each)
         ]
     if not gone:
         return []

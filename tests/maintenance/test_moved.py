@@ -133,6 +133,17 @@ def test_a_segment_moved_between_any_two_folders_is_followed_by_the_first_fix_or
     assert not source.exists()
 
 
+@pytest.mark.parametrize("way", WAYS, ids=lambda each: " to ".join(map(repr, each)))
+def test_data_that_are_deleted_after_their_segment_was_moved_by_hand_stay_deleted(dataset, way):
+    source, target = moved(dataset, way)
+    source.rename(target)
+    with ondisk.open(dataset.path) as dataset:
+        dataset.delete("n: <10" if way[0] else "n: >=10")
+    assert maintain(dataset.path).lost == 0
+    with ondisk.open(dataset.path) as dataset:
+        assert numbers(dataset) == [each for each in EVERYTHING if (each >= 10) == bool(way[0])]
+
+
 @pytest.mark.parametrize("keeps_times", [True, False])
 @pytest.mark.parametrize("way", WAYS[:3], ids=lambda each: " to ".join(map(repr, each)))
 def test_a_segment_moved_from_another_filesystem_has_its_numbers_still(dataset, way, keeps_times):
