@@ -423,6 +423,10 @@ class Access:
         opened = self.current()
         with opened.index.snapshot() as snapshot:
             known = {name: snapshot.segment_named(name) for name in left}
+            ids = ", ".join(str(each) for some in left.values() for each in some)
+            names: dict[int, str] = dict(snapshot.fetch(f"SELECT id, name FROM segment WHERE id IN ({ids})"))
+        # Somebody has renamed the folder of a move that was killed: its file is all that has these data.
+        left = {name: [each for each in some if names.get(each, name) == name] for name, some in left.items()}
         for name, segment in known.items():
             current = None if segment is None else (segment.id, self.committed(segment))
             finish = recover_folders if self.is_dir_segment(name, segment) else recover

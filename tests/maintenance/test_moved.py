@@ -205,6 +205,19 @@ def test_a_folder_of_the_archive_that_is_renamed_is_read_at_once_and_followed(da
     check_whole(dataset.path)
 
 
+def test_the_file_of_a_killed_move_stays_if_somebody_renames_its_folder_and_the_identity(dataset):
+    archive, name = dataset.path / ".archive", name_of(dataset)
+    with dataset._access.current().index.snapshot() as snapshot:
+        segment = snapshot.segment_named(f"{LAST}/{name}")
+    dataset.close()
+    day = (archive / "last" / name).parent
+    (archive / "last" / name).rename(day / f".{Path(name).name}.{segment.id}")  # as before its last step
+    (archive / "last").rename(archive / "2025")
+    (archive / "last.place").rename(archive / "2025.place")
+    maintain(dataset.path)
+    assert (archive / "2025/2026" / f".{Path(name).name}.{segment.id}").exists()
+
+
 @pytest.mark.parametrize("is_chain", [False, True])
 def test_folders_of_the_archive_that_change_places_are_followed(dataset, is_chain):
     dataset.rename_archive("last", "2025")
