@@ -45,7 +45,7 @@ def unknown_in(snapshot: Snapshot) -> Iterator[Place]:
     """
     directory = snapshot.index.directory
     known = {*segment_rows.places(snapshot)}
-    for name in named(directory) - known:
+    for name in sorted(named(directory) - known):
         found = place(directory, name)
         if found.why_away is not None and found.identity is not None and found.identity.count:
             yield found

@@ -57,7 +57,7 @@ class Remark(NamedTuple):
     action: str | None = None
 
 
-class Reading:
+class Usage:
     """How far the other program has read the segments; here there is none.
 
     Attributes:
@@ -99,9 +99,9 @@ class Layout:
         """Return what divides a batch among segments by the size of its data; None if their times decide."""
         return None
 
-    def reading(self, directory: Directory) -> Reading:
+    def usage(self, directory: Directory) -> Usage:
         """Return how far the other program is now."""
-        return NOTHING_READ
+        return UNUSED
 
     def pending(self, access: Access, snapshot: Snapshot) -> dict[str, Any] | None:
         """Return how many data the other program still has to read, as `info` reports it; None if there is none."""
@@ -150,7 +150,7 @@ class Layout:
         """Raise `StateError` if an archived segment must not go back among those that the other program reads."""
 
 
-NOTHING_READ = Reading()
+UNUSED = Usage()
 BY_TIME = Layout()
 
 

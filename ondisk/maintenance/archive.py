@@ -202,6 +202,7 @@ def set_online(access: Access, name: str) -> Done:
 
     Raises:
         NotFound: it is not offline.
+        SegmentMissing: its folder is not there: it is empty, or another one.
 
     Durability, Locks: as `set_offline`.
     """
@@ -216,8 +217,12 @@ def set_online(access: Access, name: str) -> Done:
 def would_set_online(access: Access, name: str) -> Done:
     """Return what `set_online` would do; raise as it does."""
     place = f"{ARCHIVE}/{_folder(name)}/"
-    if not places.place(access.directory, place).is_offline:
+    found = places.place(access.directory, place)
+    if found.identity is None or not found.is_offline:
         raise NotFound(f"{access.path / place} is not offline", hint="`ondisk info` lists what is.")
+    if places.inner_ids(access.directory, [place]).get(place) != found.identity.id:
+        hint = f"Mount its disk first. If only {place}{places.PLACE} is lost, copy {places.outside(place)} there."
+        raise SegmentMissing(f"{access.path / place} is not there: its folder is empty, or is another one", hint=hint)
     return Done(place.rstrip("/"), State.OK, (), "set online")
 
 

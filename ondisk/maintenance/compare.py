@@ -290,8 +290,8 @@ class Comparison:
         for columns in self._aside.rows():
             self._insert(*columns)
         if self.subject.is_shared and compared.returned and self._aside.is_untouched:
-            reading = self.subject.access.layout.reading(self.subject.directory)
-            if reading.is_consumed(self.subject.name, known.segment.end.length):
+            usage = self.subject.access.layout.usage(self.subject.directory)
+            if usage.is_consumed(self.subject.name, known.segment.end.length):
                 self._aside.forget(lost=False)
                 self.subject = self.subject._replace(known=None)  # what the index knew was of another segment
                 return False

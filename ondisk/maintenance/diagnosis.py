@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ondisk.dataset.segment_layout import BY_TIME, NOTHING_READ, Layout, Reading
+from ondisk.dataset.segment_layout import BY_TIME, UNUSED, Layout, Usage
 from ondisk.errors import counted
 from ondisk.index import Segment
 from ondisk.maintenance.ages import NO_LIMITS, AgeLimits
@@ -111,7 +111,7 @@ class Circumstances:
         removes_copies: second copies are to be removed.
         deletes_unknown: `unknown_segments = "delete"`: a repack deletes segments that the index does not know.
         layout: who shares the segments.
-        reading: how far another program has read them.
+        usage: how far another program has read them.
     """
 
     step: Step
@@ -122,7 +122,7 @@ class Circumstances:
     rewrites: bool = False
     removes_copies: bool = False
     layout: Layout = BY_TIME
-    reading: Reading = NOTHING_READ
+    usage: Usage = UNUSED
 
     def interval(self, name: str, known: Known | None = None) -> Interval | None:
         """Return the interval that a segment's name means, or None if the name is not valid here.
@@ -159,8 +159,8 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
     if found.is_empty:
         if at.needs_check:
             return Diagnosis(name, State.UNALIGNED, ("it is empty, and the lost index may have known data of it",))
-        if at.reading.why_unread(name) is not None:
-            return Diagnosis(name, State.OK, (at.reading.stays,))
+        if at.usage.why_unread(name) is not None:
+            return Diagnosis(name, State.OK, (at.usage.stays,))
         return Diagnosis(name, State.DELETED, ("it is empty, and the index does not know it",), found.size)
     if not found.is_readable:
         reason = f"{_unreadable(found)}, and the index does not know it"
@@ -173,8 +173,8 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
 
 
 def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, start: int) -> Diagnosis:
-    if found is None and at.reading.is_consumed(name, known.segment.end.length):
-        reason = f"{at.reading.consumed}; the index has {counted(known.count, 'datum')} of it"
+    if found is None and at.usage.is_consumed(name, known.segment.end.length):
+        reason = f"{at.usage.consumed}; the index has {counted(known.count, 'datum')} of it"
         return Diagnosis(name, State.OK, (reason,), consumed=True)
     if found is None or not found.is_file:
         reason = "it is not on disk" if found is None else "it is not a regular file, and is left untouched"
@@ -246,8 +246,8 @@ def _known_without_data(name: str, known: Known, found: OnDisk, at: Circumstance
         if not found.is_readable:
             return Diagnosis(name, State.CORRUPTED, (_unreadable(found),))
         return Diagnosis(name, State.UNALIGNED, ("the index knows no data of it, and may have lost them",))
-    if at.reading.why_unread(name) is not None:
-        return Diagnosis(name, State.OK, (at.reading.stays,))
+    if at.usage.why_unread(name) is not None:
+        return Diagnosis(name, State.OK, (at.usage.stays,))
     return Diagnosis(name, State.DELETED, ("all its data were deleted or are elsewhere",), found.size)
 
 
@@ -279,7 +279,7 @@ def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circu
     if found.stray is not None:
         yield f"{found.stray} has the name of a generation of it, and is not one: move this file away"
     # Then another program uses its name again.
-    is_renewed = at.reading.is_consumed(known.segment.name, known.segment.end.length)
+    is_renewed = at.usage.is_consumed(known.segment.name, known.segment.end.length)
     if known.segment.end.size > found.size and not is_renewed:
         data = f"its data end at byte {known.needed}" if known.needed > found.size else "no data are missing"
         yield f"the file shrank from {known.segment.end.size} to {found.size} bytes; {data}"

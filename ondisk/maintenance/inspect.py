@@ -10,7 +10,7 @@ from ondisk import step
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.away import away_in, missing
-from ondisk.dataset.segment_layout import Reading, layout_of
+from ondisk.dataset.segment_layout import Usage, layout_of
 from ondisk.errors import IndexCorrupt, InvalidInput, StorageError, command, counted
 from ondisk.filesystem import Directory, Entry
 from ondisk.formats import is_dir, of_extension
@@ -78,7 +78,7 @@ class Inspection:
             self._rewrites,
             self._removes_copies,
             self.access.layout,
-            self.access.layout.reading(self.access.directory),
+            self.access.layout.usage(self.access.directory),
         )
 
     def diagnoses(self, is_examined_later: Callable[[Diagnosis], bool] = lambda _: False) -> Iterator[Diagnosis]:
@@ -127,7 +127,7 @@ class Inspection:
         folders = {*map(holds.folder_of, self._missing)}
         absent = {folder for folder in folders if folder and access.directory.stat(folder) is None}
         self._kept = holds.kept(self._missing, known.keys(), absent)
-        yield from (self._held(each, at.reading) for each in diagnoses)
+        yield from (self._held(each, at.usage) for each in diagnoses)
 
     def examine(
         self, snapshot: Snapshot, name: str, before: Known | None = None
@@ -139,16 +139,16 @@ class Inspection:
         """
         at = self.circumstances()
         diagnosis, known = self._examine(snapshot, name, before, at)
-        return None if diagnosis is None else self._held(diagnosis, at.reading), known
+        return None if diagnosis is None else self._held(diagnosis, at.usage), known
 
-    def _held(self, diagnosis: Diagnosis, reading: Reading) -> Diagnosis:
+    def _held(self, diagnosis: Diagnosis, usage: Usage) -> Diagnosis:
         """Return the diagnosis with the hold that it is under.
 
         Args:
-            reading: how far another program has read the segments.
+            usage: how far another program has read the segments.
         """
         name, state = diagnosis.segment, diagnosis.state
-        if (why := reading.why_unread(name)) is not None:
+        if (why := usage.why_unread(name)) is not None:
             diagnosis = replace(diagnosis, unread=why)
         if State.MISSING in state and not self._forget and self._kept is not None:
             if name not in self._missing:

@@ -170,7 +170,7 @@ def _planned(directory: Directory, config: DatasetConfig) -> Report:
     """Return what an adoption would read, and raise as `promised`."""
     report, format, layout = Report(str(directory.path)), find(config.format)(config), QueueLayout()
     at, consumer = Circumstances(config.step, needs_check=False, layout=layout), believed(directory)
-    reading = layout.reading(directory)
+    reading = layout.usage(directory)
     errors: list[OndiskError] = []
     with report.attached(errors):
         for name, entry in sorted(found_segments(directory, config), key=lambda each: in_order(each[0])):

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.segment_layout import Layout, Reading, Remark, Roll
+from ondisk.dataset.segment_layout import Layout, Remark, Roll, Usage
 from ondisk.errors import StateError, command
 from ondisk.filesystem import Directory
 from ondisk.formats import Format
@@ -29,7 +29,7 @@ UNREAD = "the consumer of this queue still has to read it; if it has no consumer
 _PASSED = "its consumer has read another file of this name, and begins again at its beginning"
 
 
-class Consumed(Reading):
+class Consumed(Usage):
     """How far the consumer of a queue has read its segments.
 
     Args:
@@ -68,7 +68,7 @@ class QueueLayout(Layout):
 
         return QueueRoll(writer, config, format)
 
-    def reading(self, directory: Directory) -> Consumed:
+    def usage(self, directory: Directory) -> Consumed:
         at = position(directory)
         return Consumed(at, positions.believed_of(directory, at))
 
@@ -146,7 +146,7 @@ class QueueLayout(Layout):
         return _PASSED if positions.is_passed(segment, offset, position(directory)) else None
 
     def check_rewritable(self, directory: Directory, name: str) -> None:
-        if self.reading(directory).why_unread(name) is not None:
+        if self.usage(directory).why_unread(name) is not None:
             how = command("append", "DATASET", "--format", "diskqueue", directory.path)
             hint = f"To have its data, import the queue into another dataset with {how}."
             problem = f"{directory.path / name} cannot be read in place, and is not rewritten: {UNREAD}"

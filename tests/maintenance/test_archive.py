@@ -645,6 +645,10 @@ def test_an_archive_that_is_offline_is_left_out_with_a_warning_and_returns(make)
     assert dataset.delete("station: 1; reftime: =2026-11-20T00") == 1
     with pytest.raises(SegmentMissing):
         dataset.unarchive(f".archive/tape/{segment(dataset)}")
+    (dataset.path / ".archive/tape").mkdir()  # an empty mount point
+    with pytest.raises(SegmentMissing, match="is not there"):
+        dataset.set_online("tape")
+    (dataset.path / ".archive/tape").rmdir()
     aside.rename(dataset.path / ".archive/tape")
     with pytest.warns(ArchiveOffline):
         assert content(dataset) == before[16:]  # not before somebody says so
