@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
@@ -17,7 +17,9 @@ from ondisk.errors import InvalidInput, shown
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Format
 from ondisk.formats.base import BATCH_BYTES
+from ondisk.index.changes import present
 from ondisk.index.import_log import Mark
+from ondisk.index.precedence import FIRST, Precedence
 from ondisk.index.transaction import Transaction
 from ondisk.segment import Damage
 from ondisk.step import days_ago
@@ -127,6 +129,7 @@ class Stored:
 
     Attributes:
         replaced, duplicates: positions in `Batch.payloads`.
+        displaced: of the data that were replaced: number → id of the segment.
     """
 
     imported: int = 0
@@ -135,23 +138,7 @@ class Stored:
     bytes: int = 0
     segments: set[str] = field(default_factory=set)
     kept: list[str] = field(default_factory=list)
-
-
-class Numbered(Protocol):
-    """Data that have their numbers in the order of changes already.
-
-    Attributes:
-        seqs: the number of each, ascending.
-    """
-
-    seqs: Sequence[int]
-
-    def settle(self, rows: Sequence[tuple[Any, ...]], transaction: Transaction, stored: Stored) -> list[int]:
-        """Decide about rows that were not inserted, as rows with their unique fields exist; add them to `stored`.
-
-        Returns:
-            The positions of the rows that are in the index afterwards.
-        """
+    displaced: dict[int, int] = field(default_factory=dict)
 
 
 def iterated(values: Iterable[_T], what: str) -> Iterator[_T]:
@@ -311,12 +298,14 @@ def insert(
     *,
     trusted: bool,
     away: Mapping[int, str] = MappingProxyType({}),
-    numbered: Numbered | None = None,
+    seqs: Sequence[int] | None = None,
+    precedence: Precedence | None = None,
 ) -> Stored:
     """Do what `store` does, up to the commit, which the caller makes after `check_space`.
 
     Args:
-        numbered: the numbers of the data; None assigns new ones.
+        seqs: the numbers of the data, ascending; None assigns new ones.
+        precedence: which of data with the same unique values counts; None: as the dataset is configured.
         away: id → why it is away, of segments that are away: a duplicate of a datum there is refused, since whoever is
             told that the dataset has a datum may remove his own.
 
@@ -336,11 +325,10 @@ def insert(
         destinations = InSequence(batch, format, roll)
     if not batch.payloads:
         return Stored()
-    seqs: Sequence[int]
-    if numbered is None:
+    if seqs is None:
         seqs = transaction.take_seqs(len(batch.payloads))
     else:
-        seqs = [numbered.seqs[position] for position in batch.positions()]
+        seqs = [seqs[position] for position in batch.positions()]
     sizes = list(map(len, batch.payloads))
     offsets = destinations.offsets(sizes)
     columns = (seqs, batch.reftimes, destinations.ids(), offsets, sizes, *transaction.columns(batch.metadata))
@@ -349,15 +337,12 @@ def insert(
     refused: dict[int, str] = {}
     if stored.imported < len(payloads):
         rows = list(zip(*columns, strict=True))
-        if numbered is None:
-            mended = _mend(rows, payloads, format, directory, transaction, destinations)
-            kept = _settle_duplicates(rows, config, transaction, stored, mended)
-            stored.duplicates -= mended
-            stored.replaced |= mended
-            if away:
-                refused = _refusals(rows, stored.duplicates, transaction, away)
-        else:
-            kept = numbered.settle(rows, transaction, stored)
+        if precedence is None:
+            precedence = Precedence.of(config)
+            stored.replaced = _mend(rows, payloads, format, directory, transaction, destinations)
+        kept = _settle(rows, precedence, transaction, stored)
+        if away:
+            refused = _refusals(rows, stored.duplicates, transaction, away)
         if not kept:
             _refuse(batch, stored, refused)
             return stored
@@ -416,35 +401,30 @@ def _mend(
     }
 
 
-def _settle_duplicates(
-    rows: list[tuple[Any, ...]], config: DatasetConfig, transaction: Transaction, stored: Stored, kept_out: set[int]
-) -> list[int]:
-    """Replace data if the configuration says so, and add replaced and skipped data to `stored`.
+def _settle(rows: list[tuple[Any, ...]], precedence: Precedence, transaction: Transaction, stored: Stored) -> list[int]:
+    """Let rows that were not inserted replace those that they duplicate, or be skipped; add them to `stored`.
 
-    Args:
-        kept_out: positions of data that were written back.
+    Data in `stored.replaced` were written back before, where they were.
 
     Returns:
         The positions of the rows that are now in the index.
     """
-    first = rows[0][0]
-    inserted = transaction.seqs_from(first)
-    skipped = [place for place, row in enumerate(rows) if row[0] not in inserted]
-    if config.replace == "no":
-        stored.duplicates.update(skipped)
-        return [place for place, row in enumerate(rows) if row[0] in inserted]
-    version = None
-    if config.replace == "newer":
-        assert config.version_field is not None
-        version = 5 + list(config.fields).index(config.version_field)  # after seq, reftime, segment, offset, size
-    stored.duplicates |= kept_out
-    for place in skipped:
-        if place in kept_out:
+    seqs = [row[0] for row in rows]
+    batch = {*seqs}
+    inserted = present(transaction, seqs)
+    for place, row in enumerate(rows):
+        if row[0] in inserted or place in stored.replaced:
             continue
-        replaced = transaction.replace(rows[place], first, version)
-        (stored.replaced if replaced else stored.duplicates).add(place)
-    remaining = transaction.seqs_from(first)
-    return [place for place, row in enumerate(rows) if row[0] in remaining]
+        if precedence == FIRST or precedence.keeps(held := transaction.held_by(row), row):
+            stored.duplicates.add(place)
+            continue
+        transaction.replace(held, row, batch)
+        stored.replaced.add(place)
+        if held[0] not in batch:
+            stored.displaced[held[0]] = held[2]
+    if precedence != FIRST:
+        inserted = present(transaction, seqs)
+    return [place for place, seq in enumerate(seqs) if seq in inserted]
 
 
 def _write(

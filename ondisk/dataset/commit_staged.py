@@ -21,6 +21,7 @@ from ondisk.formats import Format
 from ondisk.index import import_log
 from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
+from ondisk.index.precedence import FIRST, Precedence
 from ondisk.index.transaction import Transaction
 from ondisk.matcher import reftime_interval
 from ondisk.segments.concat_writer import MustRewrite, SegmentWriter
@@ -198,8 +199,8 @@ class _Commit:
         skipped, replaced = incoming.count - imported, 0
         if skipped and self._duplicates is not None:
             incoming.note_duplicates()
-        if skipped and self._config.replace != "no":
-            again = incoming.settle(self._config.version_field if self._config.replace == "newer" else None)
+        if skipped and (precedence := Precedence.of(self._config)) != FIRST:
+            again = incoming.settle(precedence)
             skipped, replaced = skipped - again, again
         if skipped and (away := away_segments(self._access)) and incoming.has_duplicates_in(away):
             raise SegmentMissing(f"nothing was stored: {next(iter(away.values()))}", hint=_AGAIN)

@@ -14,10 +14,13 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ondisk.index.snapshot import Row, Snapshot
 from ondisk.matcher import Everything
+
+if TYPE_CHECKING:
+    from ondisk.index.transaction import Transaction
 
 OWN = 2**62
 """The first number of data that a dataset finds itself although it follows another, whose numbers are all lower."""
@@ -26,6 +29,7 @@ BETWEEN = "datum.seq > ? AND datum.seq <= ?"
 
 _PLACE = "datum.reftime, datum.segment, datum.offset, datum.size"
 _TOGETHER = 2_000  # rows
+_DENSE = 4  # numbers between the first and the last, for each that is wanted, which are read at once
 _DAY = 86_400_000_000  # microseconds
 
 
@@ -168,3 +172,17 @@ def sample(
         f"SELECT datum.seq, datum.size FROM json_each(?) CROSS JOIN datum ON datum.seq = json_each.value WHERE {sql}"
     )
     return step, snapshot.connection.execute(query, [seqs, *values]).fetchall()
+
+
+def present(state: Transaction | Snapshot, seqs: Sequence[int]) -> set[int]:
+    """Return those of the numbers, which ascend, that belong to data in the index.
+
+    Cost: of consecutive numbers, a look-up and those that do.
+    """
+    if not seqs:
+        return set()
+    if seqs[-1] - seqs[0] < _DENSE * len(seqs):
+        between = state.connection.execute("SELECT seq FROM datum WHERE seq BETWEEN ? AND ?", (seqs[0], seqs[-1]))
+        return {seq for (seq,) in between}.intersection(seqs)
+    sql = "SELECT seq FROM datum WHERE seq IN (SELECT value FROM json_each(?))"
+    return {seq for (seq,) in state.connection.execute(sql, (json.dumps([*seqs]),))}

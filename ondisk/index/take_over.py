@@ -29,6 +29,7 @@ from ondisk.formats import extent
 from ondisk.index.changes import OWN, begin_session_at
 from ondisk.index.columns import FORMER, Columns
 from ondisk.index.connection import damaged
+from ondisk.index.precedence import Precedence
 from ondisk.index.snapshot import Copies
 
 _ROWS = 5_000
@@ -141,19 +142,14 @@ class TakeOver:
     def drop_duplicates(self) -> dict[str, int]:
         """Let only one of the data with the same unique values count; note that the others were deleted.
 
-        With `replace = "no"` it is the one with the lowest number, with "yes" the one with the highest. With "newer" it
-        is the one with the highest version, and of equal versions the one with the highest number; without any version
-        the one with the lowest. Nothing else decides, so that a dataset which follows this one chooses the same.
+        Nothing but `replace` and their numbers decides, so that a dataset which follows this one chooses the same.
 
         Returns:
             Segment → how many of its data do not count.
         """
         if not self._columns.unique_names:
             return {}
-        order = {"no": "seq", "yes": "seq DESC"}.get(self._config.replace)
-        if order is None:
-            version = f'"f_{self._config.version_field}"'
-            order = f"{version} IS NULL, {version} DESC, iif({version} IS NULL, seq, -seq)"
+        order = Precedence.of(self._config).order
         keys = ", ".join(self._columns.keys_of("datum"))
         ranked = f"SELECT seq, row_number() OVER (PARTITION BY {keys} ORDER BY {order}) AS place FROM datum"
         self._connection.execute("CREATE TEMP TABLE dropped (seq INTEGER PRIMARY KEY)")

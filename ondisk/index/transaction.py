@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, Self
@@ -178,41 +178,25 @@ class Transaction(AtomicChange):
         self.take_seqs(self._execute(f"INSERT INTO deletion (seq, datum) {numbered}", values).rowcount)
         return "SELECT datum FROM deletion WHERE seq > ?", (first,)
 
-    def seqs_from(self, first: int) -> set[int]:
-        """Return the seqs of the data in the index, from `first` on."""
-        return {seq for (seq,) in self._rows("SELECT seq FROM datum WHERE seq >= ?", (first,))}
-
     def count_of(self, seqs: Iterable[int]) -> int:
         """Return how many of the seqs belong to data in the index."""
         return sum(len(self._rows("SELECT 1 FROM datum WHERE seq = ?", (seq,))) for seq in seqs)
 
-    def replace(self, row: tuple[Any, ...], first: int, version: int | None) -> bool:
-        """Replace the row that a row duplicates.
+    def replace(self, held: tuple[Any, ...], row: tuple[Any, ...], batch: Container[int]) -> None:
+        """Replace a row of `datum` by another one with the same unique values.
 
         Args:
-            first: rows with this seq or a higher one belong to the same batch; replacing them is not a deletion.
-            version: the column of the row that contains its version, to replace only older or equal rows; None: any.
-
-        Returns:
-            Whether the row was inserted.
+            batch: the seqs of rows that came together with it; replacing one of these is not a deletion.
         """
-        found = self.duplicate_of(row)
-        if found is None:
-            raise self._corrupt("a duplicate cannot be found again")
-        seq = found[0]
-        if version is not None:
-            old, new = found[version], row[version]
-            if new is None or (old is not None and old > new):
-                return False
+        seq = held[0]
         with sqlite_errors(self.directory):
             self.connection.execute("DELETE FROM datum WHERE seq = ?", (seq,))
-            if seq < first:
+            if seq not in batch:
                 self.note_deleted([seq])
-                self.add_deleted(found[2], 1, found[4])
+                self.add_deleted(held[2], 1, held[4])
             self.connection.execute(self.schema.insert, row)
-            self.sums.remove([*zip(found)])
+            self.sums.remove([*zip(held)])
             self.sums.add([*zip(row)])
-        return True
 
     def set_offsets(self, offsets: Iterable[tuple[int, int]]) -> None:
         """Set the offsets of data that stay in their segment: (offset, seq)."""
@@ -529,6 +513,12 @@ class Transaction(AtomicChange):
         columns = self.schema
         rows = self._rows(columns.find_duplicate, columns.key_of(row)) if columns.find_duplicate else []
         return rows[0] if rows else None
+
+    def held_by(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the row of `datum` because of which a row could not be inserted."""
+        if (held := self.duplicate_of(row)) is None:
+            raise self._corrupt("a duplicate cannot be found again")
+        return held
 
     @contextlib.contextmanager
     def known_offsets(self, segment: Segment) -> Iterator[Callable[[int, int], set[int]]]:

@@ -1,7 +1,7 @@
-"""Which of the data with the same unique values counts, while a fix reads a segment.
+"""What becomes of data with the same unique values, while a fix reads a segment.
 
-In one segment it is the last, else the one that was read first. A sequence whose index was lost is an exception: if its
-data replace each other, the one in the later segment was stored later.
+Which of them counts is decided in `ondisk.index.precedence`. The others are second copies, which are skipped, or were
+deleted, or are counted as different.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from ondisk.errors import IndexCorrupt
 from ondisk.formats import Format
 from ondisk.index import Segment
 from ondisk.index.aside import Aside, Held
+from ondisk.index.precedence import Found, counts_in_files
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.contents import Contents
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.tally import Tally
 from ondisk.segments.places import twins
 from ondisk.step import in_order
+
+_END = 2**63  # above every seq
 
 
 @dataclass(slots=True)
@@ -97,33 +100,35 @@ class Duplicates:
             How many changes the index did not know: 2 if the datum replaced one, else 0.
         """
         transaction = self._transaction
-        other = transaction.duplicate_of(row)
-        if other is not None and other[0] == row[0]:
+        other = transaction.held_by(row)
+        if other[0] == row[0]:
             return 0
-        if other is None or other[2] == segment.id:
-            if other is not None and other[3] >= row[3]:
+        if other[2] == segment.id:
+            if not counts_in_files(Found(offset=other[3]), Found(offset=row[3])):
                 self._is_equal(row, other, is_known=False)
                 return 0
-            if other is not None:
-                self._is_equal(other, row, is_known=other[0] < first)
-            if other is not None and aside is not None and aside.is_same(other, row):
+            self._is_equal(other, row, is_known=other[0] < first)
+            if aside is not None and aside.is_same(other, row):
                 transaction.set_offsets([(row[3], other[0])])
                 aside.move(other[0], row[3])
                 return 0
-            transaction.replace(row, first, None)
-            return 2 if other is not None else 0
-        if self._is_there(other):
-            if (is_later := self._is_later(segment, other)) is not None:
-                if is_later and not self._are_equal(row, other):
-                    transaction.replace(row, first, None)
-                    return 2
-                return 0
-            if row[3] < self.explained or self._are_equal(row, other):
-                self._skip(row)
-                return 0
-            if self._contents is None or not self._contents.is_damaged(other):
-                self._settled.different += 1
-                return 0
+            transaction.replace(other, row, range(first, _END))
+            return 2
+        is_there = self._is_there(other)
+        if is_there and self._are_in_order():
+            name = transaction.segment(other[2]).name
+            is_later = counts_in_files(Found(order=in_order(name)), Found(order=in_order(segment.name)))
+            if is_later and not self._are_equal(row, other):
+                transaction.replace(other, row, range(first, _END))
+                return 2
+            return 0
+        if is_there and (row[3] < self.explained or self._are_equal(row, other)):
+            self._skip(row)
+            return 0
+        is_readable = is_there and (self._contents is None or not self._contents.is_damaged(other))
+        if not counts_in_files(Found(is_readable), Found()):
+            self._settled.different += 1
+            return 0
         # This is the only copy that can be read; the other was not compared, so it was not deleted either.
         transaction.take_back([other[0]])
         transaction.insert([[value] for value in (other[0], *row[1:])])
@@ -145,13 +150,10 @@ class Duplicates:
     def _are_equal(self, row: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
         return self._contents is not None and self._contents.are_equal(row, other)
 
-    def _is_later(self, segment: Segment, other: tuple[Any, ...]) -> bool | None:
-        """Return whether a datum of a segment was stored later than another row, which it would have replaced, or
-        which would have replaced it; None if nobody knows."""
+    def _are_in_order(self) -> bool:
+        """Return whether data of a later segment were stored later than those of others, and replaced them."""
         config = self._access.config
-        if not config.is_sequence or config.replace == "no" or not self._access.needs_check():
-            return None
-        return in_order(segment.name) > in_order(self._transaction.segment(other[2]).name)
+        return config.is_sequence and config.replace != "no" and self._access.needs_check()
 
     def _is_there(self, other: tuple[Any, ...]) -> bool:
         """Return whether a datum of another segment is on disk, as far as the end of its file shows."""

@@ -10,6 +10,8 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.append import insert
 from ondisk.errors import IntegrityError
 from ondisk.formats import Batch
+from ondisk.index import changes
+from ondisk.index.precedence import LAST
 from ondisk.index.transaction import Transaction
 from ondisk.replication import source_rows
 from ondisk.replication.feed import Kind
@@ -143,7 +145,7 @@ class _Change:
 
     def _keep(self, targets: Sequence[int]) -> None:
         """Record which of the data that the source has lost are here."""
-        here = source_rows.present(self.transaction, sorted(targets))
+        here = changes.present(self.transaction, sorted(targets))
         self.done.lost = len(here)
         self.lost = here
         source_rows.differ(self.transaction, [Difference(seq, LOST, "the source has lost it") for seq in sorted(here)])
@@ -159,9 +161,9 @@ class _Change:
         batch = format.received(group.payloads, group.beside)
         self._refuse(batch)
         trusted = not access.has_sentinel()
-        numbers = source_rows.SourceNumbers(group.seqs)
-        stored = insert(batch, format, access.config, access.directory, transaction, trusted=trusted, numbered=numbers)
-        self._keep_last_copies(numbers.displaced)
+        into = format, access.config, access.directory, transaction
+        stored = insert(batch, *into, trusted=trusted, seqs=group.seqs, precedence=LAST)
+        self._keep_last_copies(stored.displaced)
         done.stored += stored.imported + len(stored.replaced)
         done.deleted += len(stored.replaced)
         for position, reason in batch.refused:
@@ -194,7 +196,7 @@ class _Change:
 
     def _new(self, group: Group) -> Group:
         """Return the data of a group that are not here."""
-        here = source_rows.present(self.transaction, group.seqs)
+        here = changes.present(self.transaction, group.seqs)
         if not here:
             return group
         self.done.present += len(here)

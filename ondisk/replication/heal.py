@@ -27,6 +27,7 @@ from ondisk.errors import (
 )
 from ondisk.formats import Batch
 from ondisk.index import Segment, changes
+from ondisk.index.precedence import FIRST
 from ondisk.index.transaction import Transaction
 from ondisk.replication import source_rows
 from ondisk.replication.compare import Differs, OnRange, compared, situation
@@ -272,7 +273,6 @@ class _Healing:
 
     def _commit(self, group: Group, differs: Differs) -> int:
         access = self._access
-        config = access.config._replace(replace="no", version_field=None)
         with access.transaction("heal") as transaction:
             format = access.format(group.format)
             self._check_still(transaction, group.seqs, differs)
@@ -281,10 +281,10 @@ class _Healing:
             if differs is Differs.UNREADABLE:
                 _check_same(transaction, group.seqs, batch)
                 transaction.drop_rows(group.seqs)
-            numbers, trusted = source_rows.OldNumbers(group.seqs), not access.has_sentinel()
-            stored = insert(batch, format, config, access.directory, transaction, trusted=trusted, numbered=numbers)
+            into, trusted = (format, access.config, access.directory, transaction), not access.has_sentinel()
+            stored = insert(batch, *into, trusted=trusted, seqs=group.seqs, precedence=FIRST)
             _check_taken(group.seqs, batch)
-            here = source_rows.present(transaction, group.seqs)
+            here = changes.present(transaction, group.seqs)
             if len(here) < len(group.seqs):
                 reason = "the source has another datum with the same unique fields"
                 raise _Refused([(seq, reason) for seq in group.seqs if seq not in here])
@@ -298,7 +298,7 @@ class _Healing:
 
     def _check_still(self, transaction: Transaction, seqs: Sequence[int], differs: Differs) -> None:
         """Raise if some data are not lost, or not there, any more: somebody has deleted, healed or moved them."""
-        here = source_rows.present(transaction, seqs)
+        here = changes.present(transaction, seqs)
         if differs is Differs.LOST:
             kinds = {target: each for target, _, each in removed_of(self._access, seqs).notes}
             still = {seq for seq in seqs if seq not in here and kinds.get(seq) is Kind.LOST}

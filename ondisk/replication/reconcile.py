@@ -24,7 +24,7 @@ from uuid import uuid4
 
 from ondisk.dataset.access import Access
 from ondisk.errors import SegmentCorrupt, SegmentMissing, StateError, command
-from ondisk.index import Segment, segment_rows
+from ondisk.index import Segment, changes, segment_rows
 from ondisk.index.transaction import Transaction
 from ondisk.replication import source_rows
 from ondisk.replication.apply import Applied, apply
@@ -392,7 +392,7 @@ class _Steps:
         """Change the data with some numbers that the replica has."""
 
         def change(transaction: Transaction) -> None:
-            if here := sorted(source_rows.present(transaction, sorted(seqs))):
+            if here := sorted(changes.present(transaction, sorted(seqs))):
                 do(transaction, here)
 
         self._change(change)

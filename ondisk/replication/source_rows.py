@@ -11,21 +11,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ondisk.index.changes import OWN
+from ondisk.index.changes import OWN, present
 from ondisk.index.connection import sqlite_errors
 from ondisk.index.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from ondisk.dataset.append import Stored
     from ondisk.index.transaction import Transaction
 
 UNREADABLE, LOST = 0, 1
 _KEPT = "the source has lost it; quarantine has a copy, too"
-_DENSE = 4
 
 
 class Mode(StrEnum):
@@ -154,75 +152,6 @@ def delete(transaction: Transaction, deletions: Sequence[tuple[int, int]]) -> se
     transaction.drop_rows(sorted(here))
     _many(transaction, "DELETE FROM difference WHERE seq = ?", ((target,) for target in targets))
     return {*targets} - here
-
-
-def present(state: Transaction | Snapshot, seqs: Sequence[int]) -> set[int]:
-    """Return those of the numbers, which ascend, that belong to data in the index.
-
-    Cost: of consecutive numbers, a look-up and those that do.
-    """
-    if not seqs:
-        return set()
-    if seqs[-1] - seqs[0] < _DENSE * len(seqs):
-        return present_between(state, seqs[0], seqs[-1]).intersection(seqs)
-    sql = "SELECT seq FROM datum WHERE seq IN (SELECT value FROM json_each(?))"
-    return {seq for (seq,) in state.connection.execute(sql, (json.dumps([*seqs]),))}
-
-
-def present_between(state: Transaction | Snapshot, first: int, last: int) -> set[int]:
-    """Return the numbers of the data in the index, from one to another."""
-    return {
-        seq for (seq,) in state.connection.execute("SELECT seq FROM datum WHERE seq BETWEEN ? AND ?", (first, last))
-    }
-
-
-class OldNumbers:
-    """Lost data that return to the dataset which numbered them. One whose unique fields exist is a duplicate."""
-
-    def __init__(self, seqs: Sequence[int]) -> None:
-        self.seqs = seqs
-
-    def settle(self, rows: Sequence[tuple[Any, ...]], transaction: Transaction, stored: Stored) -> list[int]:
-        here = present(transaction, [row[0] for row in rows])
-        kept = [place for place, row in enumerate(rows) if row[0] in here]
-        stored.duplicates.update({*range(len(rows))}.difference(kept))
-        return kept
-
-
-class SourceNumbers:
-    """Data of a source. One replaces another datum with the same unique fields: the source notes its deletion.
-
-    Attributes:
-        displaced: of the data that were replaced: number → id of the segment.
-    """
-
-    def __init__(self, seqs: Sequence[int]) -> None:
-        self.seqs = seqs
-        self.displaced: dict[int, int] = {}
-
-    def settle(self, rows: Sequence[tuple[Any, ...]], transaction: Transaction, stored: Stored) -> list[int]:
-        first, last = rows[0][0], rows[-1][0]
-        new = {row[0] for row in rows} & present_between(transaction, first, last)
-        for place, row in enumerate(rows):
-            if row[0] not in new:
-                self._take_place(transaction, row, new)
-                new.add(row[0])
-                stored.replaced.add(place)
-        there = present_between(transaction, first, last)
-        return [place for place, row in enumerate(rows) if row[0] in there]
-
-    def _take_place(self, transaction: Transaction, row: tuple[Any, ...], new: Collection[int]) -> None:
-        """Insert a row in the place of the one with the same unique fields.
-
-        Args:
-            new: rows that this transaction has inserted, and whose bytes are not written yet.
-        """
-        if (found := transaction.duplicate_of(row)) is not None:
-            transaction.take_back(found[:1])
-            if found[0] not in new:
-                transaction.add_deleted(found[2], 1, found[4])
-                self.displaced[found[0]] = found[2]
-        transaction.insert([[value] for value in row])
 
 
 def differ(transaction: Transaction, differences: Iterable[Difference]) -> None:

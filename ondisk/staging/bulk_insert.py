@@ -24,6 +24,7 @@ from typing import Any
 
 from ondisk.errors import StateError
 from ondisk.index.columns import UNIQUE
+from ondisk.index.precedence import Precedence
 from ondisk.index.transaction import Transaction
 from ondisk.segment import Block
 from ondisk.staging.rows import Piece
@@ -168,19 +169,15 @@ class Incoming:
             for piece, rows in groupby(self._execute(sql), key=itemgetter(0)):
                 yield piece, [(at, size) for _, at, size in rows]
 
-    def settle(self, version: str | None) -> int:
-        """Let skipped rows replace those that they duplicate, and return how many did, as if one after another.
-
-        Args:
-            version: the field that says which row is newer; None: each row replaces those before it.
-        """
+    def settle(self, precedence: Precedence) -> int:
+        """Let skipped rows replace those that they duplicate, and return how many did, as if one after another."""
         keys, mine = self._columns.keys_of("datum"), self._columns.keys_of("a")
         equal = " AND ".join(f"{key} = {own}" for key, own in zip(keys, mine, strict=True))
         names = ", ".join(self._columns.of_table["datum"])
         execute = self._execute
         self._select_skipped()
-        if version is not None:
-            self._drop_older(version, mine, equal)
+        if precedence.version:
+            self._drop_older(precedence, mine, equal)
         execute("DELETE FROM temp.surplus WHERE seq IN (SELECT seq FROM temp.again)")
         (replacing,) = execute("SELECT count(*) FROM temp.again").fetchone()
         last = f"SELECT max(seq) FROM temp.again AS a GROUP BY {', '.join(mine)}"
@@ -365,9 +362,9 @@ class Incoming:
             f"(SELECT value FROM {file.schema}.value WHERE id = {own})" if self._columns.kinds[name].interned else own
         )
 
-    def _drop_older(self, version: str, mine: list[str], equal: str) -> None:
+    def _drop_older(self, precedence: Precedence, mine: list[str], equal: str) -> None:
         """Remove from `again` the rows that are older than a row before them, or than one in the index."""
-        at = f"f_{version}"
+        at = f"f_{precedence.version}"
         keys = ", ".join(f"{key} AS k{place}" for place, key in enumerate(mine))
         partition = ", ".join(f"k{place}" for place in range(len(mine)))
         before = f"max(v) OVER (PARTITION BY {partition} ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
@@ -375,8 +372,9 @@ class Incoming:
             f"SELECT seq, {at} AS v, {keys} FROM temp.again AS a UNION ALL"
             f" SELECT DISTINCT datum.seq, datum.{at}, {keys} FROM temp.again AS a CROSS JOIN main.datum ON {equal}"
         )
-        older = f"SELECT seq FROM (SELECT seq, v, {before} AS most FROM ({every})) WHERE most > v"
-        self._execute(f"DELETE FROM temp.again WHERE {at} IS NULL OR seq IN ({older})")
+        older = f"SELECT seq, v, {before} AS most FROM ({every})"
+        kept = f"SELECT seq FROM ({older}) WHERE {precedence.keeps_in_sql('most', 'v')}"
+        self._execute(f"DELETE FROM temp.again WHERE seq IN ({kept})")
 
     def _file_of(self, piece: int) -> _File:
         return next(file for file in reversed(self._files) if file.pieces < piece)

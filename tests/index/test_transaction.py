@@ -11,6 +11,7 @@ from ondisk import DatasetConfig, Datum
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, StorageError
 from ondisk.filesystem import Directory
 from ondisk.index import INDEX, Index, Segment, log
+from ondisk.index.changes import present
 from ondisk.index.connections import Connections
 from ondisk.index.totals import totals
 from ondisk.index.transaction import Transaction
@@ -156,14 +157,15 @@ def test_rows_with_equal_unique_fields_stay_out(index):
     assert insert(index, row(1), row(2), row(3, station=2), row(4, station=None), row(5, station=None)) == 3
     assert [seq for seq, *_ in stored(index)] == [1, 3, 4]
     with Transaction(index) as transaction:
-        assert transaction.seqs_from(2) == {3, 4}
+        assert present(transaction, [2, 3, 4, 5]) == {3, 4}
 
 
 def test_a_replacement_is_a_deletion_in_the_order_of_changes(index):
     insert(index, row(1, product=7))
     with Transaction(index) as transaction:
         (seq,) = transaction.take_seqs(1)
-        assert transaction.replace(row(seq, product=8), seq, None)
+        new = row(seq, product=8)
+        transaction.replace(transaction.held_by(new), new, {seq})
         transaction.commit()
     assert stored(index) == [(2, 0, 1, 8)]
     assert deletions(index) == [(3, 1)]
@@ -174,35 +176,16 @@ def test_what_this_batch_itself_brought_is_replaced_without_a_trace(index):
     with Transaction(index) as transaction:
         transaction.take_seqs(2)
         transaction.insert([*zip(row(1, product=7))])
-        assert transaction.replace(row(2, product=8), 1, None)
+        new = row(2, product=8)
+        transaction.replace(transaction.held_by(new), new, {1, 2})
         transaction.commit()
     assert stored(index) == [(2, 0, 1, 8)]
     assert deletions(index) == []
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "replaced"), [(1, 2, True), (2, 2, True), (2, 1, False), (0, 1, True), (-5, -6, False)]
-)
-def test_only_a_version_that_is_not_older_replaces(index, old, new, replaced):
-    insert(index, row(1, product=old))
-    with Transaction(index) as transaction:
-        transaction.take_seqs(1)
-        assert transaction.replace(row(2, product=new), 2, 6) is replaced
-    with Transaction(index) as transaction:
-        assert transaction.replace((*row(2)[:6], None), 2, 6) is False, "a missing version is no newer one"
-
-
-def test_a_version_replaces_a_missing_one(index):
-    insert(index, (1, 0, 1, 0, 10, 1, 0))
-    insert_version = (2, 0, 1, 0, 10, 1, 5)
-    with Transaction(index) as transaction:
-        transaction.take_seqs(1)
-        assert transaction.replace(insert_version, 2, 6)
-
-
 def test_replacing_what_is_not_there_is_a_damaged_index(index):
     with Transaction(index) as transaction, pytest.raises(IndexCorrupt, match="cannot be found again"):
-        transaction.replace(row(1), 1, None)
+        transaction.held_by(row(1))
 
 
 def test_offsets_move(index):
