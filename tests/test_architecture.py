@@ -292,6 +292,20 @@ def test_the_core_hardly_names_its_guests():
     assert len(lines) <= MOST_LINES, lines
 
 
+def attributes(node: ast.ClassDef) -> set[str]:
+    """Return the names that are assigned as `self.X` in a class."""
+    found = (each for each in ast.walk(node) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store))
+    return {each.attr for each in found if isinstance(each.value, ast.Name) and each.value.id == "self"}
+
+
+def test_no_class_of_the_core_has_more_than_a_dozen_attributes(trees):
+    """Who has more is several things, each of which can be understood alone."""
+    core = {"dataset", "maintenance", "index", "segments", "staging"}
+    classes = [each for path in trees if row(path) in core for each in ast.walk(trees[path])]
+    too_many = {each.name for each in classes if isinstance(each, ast.ClassDef) and len(attributes(each)) > 12}
+    assert not too_many
+
+
 def test_segments_know_no_formats(trees):
     found = {path for path, tree in trees.items() if row(path) == "segments" and "formats" in {*imported(tree)}}
     assert not found

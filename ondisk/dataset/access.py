@@ -6,7 +6,9 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ondisk.config import DatasetConfig
@@ -59,18 +61,86 @@ class Opened:
         self.reader = reader
 
 
+@dataclass(slots=True)
+class Remembered:
+    """What maintenance remembers for as long as a dataset is open.
+
+    Attributes:
+        keeps_replaced: what is replaced or dropped stays readable for `keep_replaced`.
+        last_commit: when maintenance read the time of the last commit (monotonic seconds), and what it was.
+    """
+
+    keeps_replaced: bool
+    last_commit: tuple[float, int] | None = None
+
+
+class _Usable:
+    """Whether a dataset that is open can be used: not closed, in the process that opened it, without a failed disk.
+
+    Attributes:
+        failed: the error of the disk after which nothing is written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._process = os.getpid()
+        self.is_closed = False
+        self.failed: OndiskError | None = None
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether no error of the disk and no fork forbids to write."""
+        return self.failed is None and os.getpid() == self._process
+
+    def fail(self, error: OndiskError) -> None:
+        """Write nothing more, because of an error of the disk; the first one counts."""
+        self.failed = self.failed or error
+
+    def check_not_failed(self) -> None:
+        """Raise after an error of the disk."""
+        if self.failed is not None:
+            raise DurabilityLost(
+                f"{self._path}: nothing more is written after an error of the disk: {self.failed.message}",
+                hint="Check the disk (`dmesg`), then open the dataset again.",
+            )
+
+    def check_open(self) -> None:
+        """Raise if it was closed."""
+        if self.is_closed:
+            raise InvalidInput(f"{self._path} was closed", hint="Open the dataset again.")
+
+    def check_may_lock(self) -> None:
+        """Raise if it was closed, or in a forked child, before that waits for locks of its parent's threads."""
+        self.check_open()
+        if os.getpid() != self._process:
+            raise StateError(
+                f"{self._path} was opened by process {self._process}, and this is its child {os.getpid()}",
+                hint="Open the dataset in the process that uses it.",
+            )
+
+
+@dataclass(slots=True)
+class _Later:
+    """What is left for a later commit.
+
+    Attributes:
+        unclean: segments with other generations on disk.
+        waiting: data in the index's log and not yet in its main file; None: no commit yet.
+    """
+
+    unclean: set[str] = field(default_factory=set)
+    waiting: int | None = None
+
+
 class Access:
     """What `Dataset` and maintenance use to read and write. Threads may share it; a forked child may not use it.
 
     Attributes:
-        path: the directory's path.
         directory: the directory, open.
         config: the configuration in `dataset.toml`.
         read_only: True if nothing may be written.
-        inode: the directory's inode.
         connect: connects readers to the index.
-        keeps_replaced: what is replaced or dropped stays readable for `keep_replaced`.
-        last_commit: when maintenance read the time of the last commit (monotonic seconds), and what it was.
+        remembered: by maintenance.
     """
 
     def __init__(
@@ -81,31 +151,30 @@ class Access:
         read_only: bool,
         connect: Callable[[Directory], Connection] = connect_to_read,
     ) -> None:
-        self.path = directory.path
-        self.inode = directory.inode(".")
         self.directory = directory
         self.config = config
         self.read_only = read_only
         self.connect = connect
-        self.keeps_replaced = config.keep_seconds > 0
-        self.last_commit: tuple[float, int] | None = None
+        self.remembered = Remembered(config.keep_seconds > 0)
         self._lock = WritersLock(directory, config.lock_timeout)
         self._tide = Tide(directory)
         self._threads = threading.RLock()
         self._opened: Opened | None = None
-        self._failed: OndiskError | None = None
-        self._process = os.getpid()
-        self._closed = False
+        self._usable = _Usable(directory.path)
         self._formats: dict[str, Format] = {}
-        self._unclean: set[str] = set()
-        self._waiting: int | None = None  # data in the index's log and not yet in its main file; None: no commit yet
+        self._later = _Later()
+
+    @property
+    def path(self) -> Path:
+        """The path of the directory."""
+        return self.directory.path
 
     def close(self) -> None:
         """Close files and connections. A running query ends with an error."""
         with self._threads:
-            if self._waiting and self._failed is None and os.getpid() == self._process:
+            if self._later.waiting and self._usable.is_writable:
                 self._empty_log()
-            self._closed = True
+            self._usable.is_closed = True
             self._drop(queries=True)
             self.directory.close()
 
@@ -130,8 +199,7 @@ class Access:
             raise ReadOnly(f"{self.path} was opened read_only", hint="Open it for writing.")
         if verb in _BY_USERS:
             check_takes_data(self.path, self.config)
-        self._check_open()
-        self._check_process()
+        self._usable.check_may_lock()
         with self._threads:
             self.check_not_failed()
             try:
@@ -144,7 +212,7 @@ class Access:
                                 yield transaction
                             finally:
                                 if transaction.is_committed:
-                                    self._waiting = waiting
+                                    self._later.waiting = waiting
                     except DiskFull as error:
                         if self._opened is not None:
                             log.shrink_log(self._opened.index.connections)
@@ -152,11 +220,11 @@ class Access:
                             error.hint = space_of_replica(self.path)
                         raise
                     if transaction.checkpoint_error is not None:
-                        self._failed = transaction.checkpoint_error
+                        self._usable.failed = transaction.checkpoint_error
                     elif transaction.unread:
                         self._clean_up_after_commit()
             except DurabilityLost as error:
-                self._failed = self._failed or error
+                self._usable.fail(error)
                 raise
             self.check_not_failed()
 
@@ -182,27 +250,26 @@ class Access:
 
         Those of the first commit do not wait: most have no second one.
         """
-        together = (_WAITING if self._waiting is None else self._waiting) + max(adds, _LEAST)
+        together = (_WAITING if self._later.waiting is None else self._later.waiting) + max(adds, _LEAST)
         is_little = adds > 0 and together <= _WAITING
-        return together if is_little and not self._unclean and self.directory.free_space() > _PLENTY else 0
+        return together if is_little and not self._later.unclean and self.directory.free_space() > _PLENTY else 0
 
     @contextlib.contextmanager
     def locked(self, verb: str, timeout: float | None = None) -> Iterator[None]:
         """Hold the writers' lock without a transaction, for the length of the block."""
-        self._check_open()
-        self._check_process()
+        self._usable.check_may_lock()
         with self._threads:
             self.check_not_failed()
             try:
                 with self._lock.hold(verb, timeout):
                     yield
             except DurabilityLost as error:
-                self._failed = self._failed or error
+                self._usable.fail(error)
                 raise
 
     def clean_up_later(self, name: str) -> None:
         """Remember that a segment has other generations on disk, until a commit after which nobody needs them."""
-        self._unclean.add(name)
+        self._later.unclean.add(name)
 
     def needs_check(self) -> bool:
         """Return whether the index may not know all data: it was lost or exchanged, or the sentinel exists."""
@@ -244,21 +311,21 @@ class Access:
                 stack.enter_context(self._lock.hold("append", timeout=0))
             except OndiskError:
                 return
-            self._waiting = 0
+            self._later.waiting = 0
             try:
                 if self._exchanged() is None and not self._lock.was_killed and log.checkpoint(opened.index.connections):
                     if (state := self._state()) is not None:
                         self._tide.committed(state, is_moved=True)
                     self._clean_up_after_commit()
             except OndiskError as error:
-                self._failed = error
+                self._usable.failed = error
 
     def current(self) -> Opened:
         """Return the index that is in the directory now. It is opened again if another file has replaced it."""
         opened = self._opened
         if opened is not None and opened.index.is_current():
             return opened
-        self._check_open()
+        self._usable.check_open()
         with self._threads:
             if self._opened is None or not self._opened.index.is_current():
                 self._drop(queries=False)
@@ -399,7 +466,7 @@ class Access:
         left = left_behind(self.directory)
         if not left:
             return
-        self._unclean.update(left)
+        self._later.unclean.update(left)
         with self._threads, contextlib.suppress(LockError, DiskFull), self._lock.hold("open", timeout=0):
             index = self._current_to_write()  # settles the log: a commit that a crash left there may need these files
             self._clean_up(left_behind(self.directory), unread=log.checkpoint(index.connections))
@@ -407,9 +474,9 @@ class Access:
     def _clean_up_after_commit(self) -> None:
         """Clean up after a commit. The commit is done, so an error here is raised by the next write."""
         try:
-            self._clean_up({name: generations_of(self.directory, name) for name in self._unclean}, unread=True)
+            self._clean_up({name: generations_of(self.directory, name) for name in self._later.unclean}, unread=True)
         except DurabilityLost as error:
-            self._failed = error
+            self._usable.failed = error
         except OndiskError:
             pass  # the files take space only, and the next commit tries again
 
@@ -434,9 +501,9 @@ class Access:
             for generation in set(left[name]).difference(needed):
                 opened.reader.forget(generation)
             if needed:
-                self._unclean.add(name)
+                self._later.unclean.add(name)
             else:
-                self._unclean.discard(name)
+                self._later.unclean.discard(name)
 
     def _replace_lost_index(self) -> None:
         """Replace a lost index with an empty one that continues after the tide mark; create the sentinel first."""
@@ -480,20 +547,5 @@ class Access:
         return self.format(of_extension(extension, self.config) or "blob")
 
     def check_not_failed(self) -> None:
-        if self._failed is not None:
-            raise DurabilityLost(
-                f"{self.path}: nothing more is written after an error of the disk: {self._failed.message}",
-                hint="Check the disk (`dmesg`), then open the dataset again.",
-            )
-
-    def _check_process(self) -> None:
-        """Raise in a forked child, before it waits for locks that its parent's threads held."""
-        if os.getpid() != self._process:
-            raise StateError(
-                f"{self.path} was opened by process {self._process}, and this is its child {os.getpid()}",
-                hint="Open the dataset in the process that uses it.",
-            )
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise InvalidInput(f"{self.path} was closed", hint="Open the dataset again.")
+        """Raise after an error of the disk: nothing more is written then."""
+        self._usable.check_not_failed()

@@ -41,78 +41,22 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, max_length: int) -> bytes: ...
 
 
-class Decompressed:
-    """The decompressed bytes of a stream.
-
-    Args:
-        stream: compressed bytes.
-        compression: gzip, zstd, bzip2 or xz.
+class _Members:
+    """The members or frames of a compressed stream, one after the other.
 
     Attributes:
-        damage: what was wrong with it; None until that is known.
-
-    Raises:
-        StateError: the library for zstd is not installed.
+        error: what a damaged one raises.
     """
 
     def __init__(self, stream: Readable, compression: str) -> None:
-        self.damage: Damage | None = None
         self._stream = stream
         self._compression = compression
-        self._new, self._error = _MAKERS[compression]()
+        self._new, self.error = _MAKERS[compression]()
         self._member = self._new()
         self._is_begun = False  # something of the member was read
         self._given = b""  # compressed bytes that no member has taken yet
-        self._ready = b""
-        self._held = b""  # a line whose end was not read yet
-        self._offset = 0  # decompressed bytes that are no longer held
-        self._is_in_line = False  # the last of these is inside of a line
-        self._is_ended = False
 
-    def read(self, size: int, /) -> bytes:
-        """Return up to `size` bytes; none only at the end.
-
-        Raises:
-            InvalidInput: the stream is damaged inside of a line that is too long to be held back.
-        """
-        while not self._ready and not self._is_ended:
-            self._fill()
-        content, self._ready = self._ready[:size], self._ready[size:]
-        return content
-
-    def _fill(self) -> None:
-        """Decompress a piece, and release its whole lines."""
-        try:
-            piece, problem = self._next(), ""
-        except self._error as error:
-            piece, problem = None, f"its {self._compression} is damaged: {error}"
-        if piece is None:
-            self._end(problem or self._unfinished())
-            return
-        held = self._held + piece
-        end = held.rfind(b"\n") + 1
-        if not end and len(held) > _LONGEST:
-            end = len(held)
-        self._release(held[:end], held[end:])
-
-    def _release(self, ready: bytes, held: bytes) -> None:
-        if ready:
-            self._is_in_line = not ready.endswith(b"\n")
-        self._ready, self._held = ready, held
-        self._offset += len(ready)
-
-    def _end(self, problem: str) -> None:
-        self._is_ended = True
-        if not problem:
-            self._release(self._held, b"")
-            return
-        if self._is_in_line:
-            hint = "Get the file again. What precedes the line may have been stored."
-            raise InvalidInput(f"{problem}, inside of a line of more than {_LONGEST} bytes", hint=hint)
-        self.damage = Damage(self._offset, len(self._held), problem)
-        self._held = b""
-
-    def _unfinished(self) -> str:
+    def unfinished(self) -> str:
         """Return what is wrong with the end of the stream; nothing if it ends with a member."""
         if self._is_begun:
             return f"the file ends before its {self._compression} does: it was cut off"
@@ -120,7 +64,7 @@ class Decompressed:
             return f"what follows its {self._compression} is something else"
         return ""
 
-    def _next(self) -> bytes | None:
+    def read(self) -> bytes | None:
         """Return the next decompressed bytes, perhaps none; None at the end."""
         if self._member.eof:
             self._given = self._member.unused_data
@@ -147,6 +91,74 @@ class Decompressed:
             self._given += more
         self._is_begun = self._compression != "gzip" or self._given.startswith(_GZIP)
         return self._is_begun
+
+
+class Decompressed:
+    """The decompressed bytes of a stream.
+
+    Args:
+        stream: compressed bytes.
+        compression: gzip, zstd, bzip2 or xz.
+
+    Attributes:
+        damage: what was wrong with it; None until that is known.
+
+    Raises:
+        StateError: the library for zstd is not installed.
+    """
+
+    def __init__(self, stream: Readable, compression: str) -> None:
+        self.damage: Damage | None = None
+        self._members = _Members(stream, compression)
+        self._compression = compression
+        self._ready = b""
+        self._held = b""  # a line whose end was not read yet
+        self._offset = 0  # decompressed bytes that are no longer held
+        self._is_in_line = False  # the last of these is inside of a line
+        self._is_ended = False
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes; none only at the end.
+
+        Raises:
+            InvalidInput: the stream is damaged inside of a line that is too long to be held back.
+        """
+        while not self._ready and not self._is_ended:
+            self._fill()
+        content, self._ready = self._ready[:size], self._ready[size:]
+        return content
+
+    def _fill(self) -> None:
+        """Decompress a piece, and release its whole lines."""
+        try:
+            piece, problem = self._members.read(), ""
+        except self._members.error as error:
+            piece, problem = None, f"its {self._compression} is damaged: {error}"
+        if piece is None:
+            self._end(problem or self._members.unfinished())
+            return
+        held = self._held + piece
+        end = held.rfind(b"\n") + 1
+        if not end and len(held) > _LONGEST:
+            end = len(held)
+        self._release(held[:end], held[end:])
+
+    def _release(self, ready: bytes, held: bytes) -> None:
+        if ready:
+            self._is_in_line = not ready.endswith(b"\n")
+        self._ready, self._held = ready, held
+        self._offset += len(ready)
+
+    def _end(self, problem: str) -> None:
+        self._is_ended = True
+        if not problem:
+            self._release(self._held, b"")
+            return
+        if self._is_in_line:
+            hint = "Get the file again. What precedes the line may have been stored."
+            raise InvalidInput(f"{problem}, inside of a line of more than {_LONGEST} bytes", hint=hint)
+        self.damage = Damage(self._offset, len(self._held), problem)
+        self._held = b""
 
 
 class _Gzip:

@@ -172,7 +172,7 @@ class Aside:
         transaction, missing = self._transaction, "SELECT seq FROM aside WHERE found IS NULL"
         with sqlite_errors(self._directory):
             ((count,),) = self._connection.execute(f"SELECT count(*) FROM ({missing})").fetchall()
-        first = transaction.seq
+        first = transaction.counters.seq
         if lost:
             transaction.note_lost(missing)
         transaction.note_deletions(missing, ())

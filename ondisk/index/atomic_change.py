@@ -7,20 +7,87 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
 from ondisk.errors import DiskFull, DurabilityLost, IndexCorrupt, LockError, OndiskError, StateError, StorageError
-from ondisk.filesystem import space_hint
+from ondisk.filesystem import Directory, space_hint
 from ondisk.index import log, tide
 from ondisk.index.changes import OWN, note_session
-from ondisk.index.columns import FORMER
+from ondisk.index.columns import FORMER, Columns
 from ondisk.index.connection import INDEX, damaged, own_error, sqlite_errors
 from ondisk.index.index import Index
 from ondisk.index.tide import IndexExchanged, State, Tide
 
 _UNWRITTEN = 2 * 1024 * 1024  # bytes of pages that SQLite keeps in memory until the commit
+
+
+@dataclass(slots=True)
+class Counters:
+    """The numbers that a change of the index gives out.
+
+    Attributes:
+        uuid: of the index.
+        seq: the last number in the order of changes, below `OWN`.
+        generation: the last generation.
+        own: the last number from `OWN` on.
+        follows: the numbers in the order of changes are those of another dataset, from which the deletions come, too:
+            none are noted here. Data that are found here, as after the loss of the index, get numbers from `OWN` on,
+            which the other never uses.
+        begin: what `seq` was at first.
+    """
+
+    uuid: str
+    seq: int
+    generation: int
+    own: int
+    follows: bool
+    begin: int
+
+    def take_seqs(self, count: int) -> range:
+        """Take the next numbers in the order of changes; if these are another dataset's, from `OWN` on."""
+        last = self.own if self.follows else self.seq
+        if self.follows:
+            self.own += count
+        else:
+            self.seq += count
+        return range(last + 1, last + 1 + count)
+
+    def advance(self, seq: int) -> None:
+        """Take no number up to `seq`: another index has given them out."""
+        self.seq = max(self.seq, seq)
+
+    @property
+    def state(self) -> State:
+        """UUID, seq and generation, for the tide mark."""
+        return self.uuid, self.seq, self.generation
+
+
+class _Around:
+    """What others want to be done around a change: `undo` without a commit, `at_end` in any case, `after` a commit."""
+
+    def __init__(self) -> None:
+        self.undo, self.at_end = contextlib.ExitStack(), contextlib.ExitStack()
+        self.after: list[Callable[[], object]] = []
+
+
+@dataclass(slots=True)
+class _Commit:
+    """How far the commit of a change is.
+
+    Attributes:
+        is_tried: it may have reached the disk even if it failed, so the bytes that it points to must stay.
+        is_durable: it is on the disk.
+        unread: nobody reads an older snapshot any more.
+        error: what kept it out of the main file.
+    """
+
+    is_tried: bool = False
+    is_durable: bool = False
+    unread: bool = False
+    error: OndiskError | None = None
 
 
 class AtomicChange:
@@ -32,45 +99,47 @@ class AtomicChange:
         tide: of the directory; None if the caller saves the tide mark itself.
 
     Attributes:
-        directory: of the index.
-        schema: the columns of the index.
         connection: writes to the index, for the modules that insert in other ways.
-        checkpoint_error: the error that kept the commit out of the main file; the commit itself is durable.
-        is_committed: the change is durable.
-        follows: the numbers in the order of changes are those of another dataset, from which the deletions come, too:
-            none are noted here. Data that are found here, as after the loss of the index, get numbers from `OWN` on,
-            which the other never uses.
-        unread: the transaction is committed, and nobody reads an older snapshot any more.
+        counters: the numbers that it gives out.
 
     Durability: a commit is synced (`synchronous=FULL`); the checkpoint after it only moves it into the main file.
     """
 
-    def __init__(
-        self,
-        index: Index,
-        *,
-        lazy: bool = False,
-        tide: Tide | None = None,
-    ) -> None:
-        self.directory = index.directory
-        self.schema = index.columns
+    counters: Counters
+
+    def __init__(self, index: Index, *, lazy: bool = False, tide: Tide | None = None) -> None:
         self.connection = index.connections.writer()
         self._index = index
         self._lazy = lazy
         self._tide = tide
-        self._uuid = ""
-        self._seq = self._begin = self._generation = 0
-        self.follows = index.config.replica
-        self._own = OWN - 1  # the last number from `OWN` on that was given out
-        self._interned = False
-        self.is_committed = False
-        # COMMIT was tried. It may have reached the disk even if it failed, so the bytes that it points to must stay.
-        self._commit_tried = False
-        self.unread = False
-        self.checkpoint_error: OndiskError | None = None
+        self._commit = _Commit()
+        self._around = _Around()
         self._attached: list[str] = []
-        self._undo, self._at_end = contextlib.ExitStack(), contextlib.ExitStack()
-        self._after: list[Callable[[], object]] = []
+
+    @property
+    def directory(self) -> Directory:
+        """The directory of the index."""
+        return self._index.directory
+
+    @property
+    def schema(self) -> Columns:
+        """The columns of the index."""
+        return self._index.columns
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the change is durable."""
+        return self._commit.is_durable
+
+    @property
+    def unread(self) -> bool:
+        """Whether the change is committed, and nobody reads an older snapshot any more."""
+        return self._commit.unread
+
+    @property
+    def checkpoint_error(self) -> OndiskError | None:
+        """The error that kept the commit out of the main file; the commit itself is durable."""
+        return self._commit.error
 
     def __enter__(self) -> Self:
         try:
@@ -78,8 +147,7 @@ class AtomicChange:
                 self._roll_back()
                 self._index.forget_ids()
             self._execute("BEGIN IMMEDIATE")
-            self._uuid, self._seq, self._generation = self._counters()
-            self._begin = self._seq
+            self.counters = self._read_counters()
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -89,15 +157,12 @@ class AtomicChange:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            with self._at_end:
-                if not self._commit_tried:
-                    self._undo.close()
+            with self._around.at_end:
+                if not self._commit.is_tried:
+                    self._around.undo.close()
         finally:  # whatever an undo raises: an open transaction would block all writers, and its ids would be reused
             self._roll_back()
             self._detach()
-            # After a failed write SQLite may have rolled back by itself. Then the new ids are gone, too.
-            if self._interned and not self.is_committed:
-                self._index.forget_ids()
         known = own_error(error, self.connection, self.directory)
         self._index.connections.rest()
         if known is not None:
@@ -119,11 +184,11 @@ class AtomicChange:
             with contextlib.suppress(OSError, OndiskError):
                 undo()
 
-        self._undo.callback(undo_quietly)
+        self._around.undo.callback(undo_quietly)
 
     def at_end(self, do: Callable[[], object]) -> None:
         """Call `do` when the transaction ends, in any way; after the undoing."""
-        self._at_end.callback(do)
+        self._around.at_end.callback(do)
 
     def after_commit(self, do: Callable[[], object]) -> None:
         """Call `do` after the commit, in the order of these calls.
@@ -131,7 +196,7 @@ class AtomicChange:
         Skipped when the checkpoint after the commit failed: then the disk is not to be trusted, and nothing more is
         written. The next opening for writing does what was skipped. An error of `do` undoes nothing.
         """
-        self._after.append(do)
+        self._around.after.append(do)
 
     def attach(self, path: str) -> str:
         """Attach a SQLite file that nobody writes to, until the transaction ends, and return its name in SQL."""
@@ -146,8 +211,8 @@ class AtomicChange:
             with contextlib.suppress(sqlite3.Error):
                 self.connection.execute(f"DETACH {self._attached.pop()}")
 
-    def _counters(self) -> State:
-        """Return UUID, seq and generation. A number given out twice would point one datum at the bytes of another."""
+    def _read_counters(self) -> Counters:
+        """Return where the counters begin. A number given out twice would point one datum at the bytes of another."""
         rows = self._rows("SELECT uuid, seq, generation FROM dataset")
         if len(rows) != 1:
             raise self._corrupt(f"its table dataset has {len(rows)} rows")
@@ -159,47 +224,23 @@ class AtomicChange:
                 self._index.begin_session()  # the numbers of this one may be given out again
                 raise
         ((last,),) = self._rows("SELECT max(seq) FROM datum")
+        own, follows = OWN - 1, self._index.config.replica
         if last is not None and last >= OWN:
-            if not self.follows:
+            if not follows:
                 hint = "Write `replica = true` into its dataset.toml again, then run `ondisk promote`."
                 raise StateError(f"{self.directory.path} was a replica, and was not promoted", hint=hint)
-            self._own = last
+            own = last
             ((last,),) = self._rows("SELECT max(seq) FROM datum WHERE seq < ?", (OWN,))
         if last is not None and last > seq:
             raise self._corrupt(f"its counter of changes is {seq}, but it has a datum with number {last}")
-        return uuid, seq, generation
+        return Counters(uuid, seq, generation, own, follows, seq)
 
     def _corrupt(self, problem: str) -> IndexCorrupt:
         return damaged(self.directory, f" is damaged: {problem}")
 
     def take_seqs(self, count: int) -> range:
-        """Take the next numbers in the order of changes; if these are another dataset's, from `OWN` on."""
-        if self.follows:
-            first = self._own + 1
-            self._own += count
-        else:
-            first = self._seq + 1
-            self._seq += count
-        return range(first, first + count)
-
-    @property
-    def seq(self) -> int:
-        """The last number that was given out in the order of changes; none from `OWN` on."""
-        return self._seq
-
-    @property
-    def generation(self) -> int:
-        """The last generation that was given out."""
-        return self._generation
-
-    @property
-    def uuid(self) -> str:
-        """The UUID of the index."""
-        return self._uuid
-
-    def advance_seq(self, seq: int) -> None:
-        """Take no number up to `seq`: another index has given them out."""
-        self._seq = max(self._seq, seq)
+        """Take the next numbers in the order of changes; see `Counters`."""
+        return self.counters.take_seqs(count)
 
     def identify_as(self, uuid: str, *, seq: int | None = None) -> None:
         """Assign a new UUID to the index with this commit: tokens and plans of the old one are void.
@@ -210,15 +251,16 @@ class AtomicChange:
 
         Durability: announces the UUID in the tide mark first.
         """
+        counters = self.counters
         if seq is not None:
             ((last,),) = self._rows("SELECT ifnull(max(seq), 0) FROM datum WHERE seq < ?", (OWN,))
-            self._seq = min(self._seq, max(seq, last))
-            self._execute("UPDATE dataset SET expired = min(expired, ?)", (self._seq,))
-            self._execute("DELETE FROM session WHERE first > ?", (self._seq,))
-        tide.announce(self.directory, uuid, self._seq)
-        self._execute(FORMER, (self._uuid,))
+            counters.seq = min(counters.seq, max(seq, last))
+            self._execute("UPDATE dataset SET expired = min(expired, ?)", (counters.seq,))
+            self._execute("DELETE FROM session WHERE first > ?", (counters.seq,))
+        tide.announce(self.directory, uuid, counters.seq)
+        self._execute(FORMER, (counters.uuid,))
         self._execute("UPDATE dataset SET uuid = ?", (uuid,))
-        self._uuid = uuid
+        counters.uuid = uuid
 
     def take_generation(self) -> int:
         """Take the next generation, the id of a new segment.
@@ -226,13 +268,14 @@ class AtomicChange:
         Raises:
             IndexCorrupt: the index has a segment of that generation or a later one.
         """
-        self._generation += 1
-        ((taken,),) = self._rows("SELECT max(id) FROM segment WHERE id >= ?", (self._generation,))
+        self.counters.generation += 1
+        generation = self.counters.generation
+        ((taken,),) = self._rows("SELECT max(id) FROM segment WHERE id >= ?", (generation,))
         if taken is not None:
             raise self._corrupt(
-                f"its counter of generations is {self._generation - 1}, but it has a segment with generation {taken}"
+                f"its counter of generations is {generation - 1}, but it has a segment with generation {taken}"
             )
-        return self._generation
+        return generation
 
     def check_space(self) -> None:
         """Raise unless the disk has space for the index as this transaction makes it.
@@ -261,38 +304,38 @@ class AtomicChange:
             DiskFull, LockError: nothing was committed.
             DurabilityLost: the commit may or may not be durable.
         """
-        directory = self.directory
+        directory, counters, commit = self.directory, self.counters, self._commit
         try:
             self._complete()
             with sqlite_errors(directory):
                 sql = "UPDATE dataset SET seq = ?, generation = ?, committed_at = ?"
                 now = time.time_ns() // 1000
-                self.connection.execute(sql, (self._seq, self._generation, now))
-                if self._seq > self._begin and not self.follows:
-                    note_session(self.connection, self._index.session, self._begin + 1, now)
-                self._commit_tried = True
+                self.connection.execute(sql, (counters.seq, counters.generation, now))
+                if counters.seq > counters.begin and not counters.follows:
+                    note_session(self.connection, self._index.session, counters.begin + 1, now)
+                commit.is_tried = True
                 self.connection.execute("COMMIT")
-            self.is_committed = True
+            commit.is_durable = True
             self._detach()  # else the checkpoint would include the attached files
         except (DiskFull, LockError):
             # The last write of a commit makes it one. Without space or a lock for that write there is no commit.
-            self._commit_tried = False
+            commit.is_tried = False
             raise
         except OndiskError as error:
-            if isinstance(error, StorageError) and self._commit_tried and not isinstance(error, DurabilityLost):
+            if isinstance(error, StorageError) and commit.is_tried and not isinstance(error, DurabilityLost):
                 raise DurabilityLost(error.message, hint=error.hint, **error.context) from error
             raise
-        if not self._lazy or self._after:
+        if not self._lazy or self._around.after:
             try:
-                self.unread = log.checkpoint(self._index.connections)
+                commit.unread = log.checkpoint(self._index.connections)
             except OndiskError as error:
                 # The commit is durable in the WAL, and so acknowledged; but nothing more may be written.
-                self.checkpoint_error = error
-        if self.checkpoint_error is not None:
+                commit.error = error
+        if commit.error is not None:
             return
         if self._tide is not None:
-            self._tide.committed((self._uuid, self._seq, self._generation), is_moved=self.unread)
-        for do in self._after:
+            self._tide.committed(counters.state, is_moved=commit.unread)
+        for do in self._around.after:
             do()
 
     def _complete(self) -> None:

@@ -88,11 +88,7 @@ class Columns:
         key_names: the same without reftime.
         insert_into, on_conflict: the begin and the end of a statement that inserts into `datum` and skips duplicates.
         insert: the statement that inserts one row of `datum`.
-        find_duplicate: the SQL that finds a row of `datum` by the values `key_of`; empty without a UNIQUE index.
-        of_key: the same by canonical values.
-        at_place: the SQL that finds the row of a segment, offset and size.
-        at_place_and_reftime: the same by the reftime, too.
-        at_place_of_key: the same by the canonical values of `key_names`, too.
+        find: the statements that find one row.
     """
 
     def __init__(self, config: DatasetConfig) -> None:
@@ -110,16 +106,7 @@ class Columns:
         indexed = ", ".join(self.comparable(name, column_of(name)) for name in self.unique_names)
         self.on_conflict = f"ON CONFLICT ({indexed}) DO NOTHING" if indexed else ""
         self.insert = f"{self.insert_into} VALUES ({', '.join('?' * len(names))}) {self.on_conflict}"
-        select, at = f"SELECT {self.row} FROM datum", "datum.segment = ? AND datum.offset = ? AND datum.size = ?"
-        span = 'JOIN segment ON segment.id = datum.segment AND reftime >= "begin" AND reftime < "end"'
-        self.at_place = f"{select} {span} WHERE {at}"
-        self.at_place_and_reftime = f"{select} WHERE {at} AND datum.reftime = ?"
-        self.at_place_of_key = " AND ".join((self.at_place_and_reftime, *map(self._equals, self.key_names)))
-        self.of_key = self.find_duplicate = ""
-        if self.unique_names:
-            select = f"SELECT datum.seq, {self.row} FROM datum WHERE "
-            self.of_key = select + " AND ".join(map(self._equals, self.unique_names))
-            self.find_duplicate = select + " AND ".join(map(self._equals_stored, self.unique_names))
+        self.find = Find(self)
 
     def comparable(self, name: str, value: str) -> str:
         """Return the SQL that the UNIQUE index contains for a value of a field. Missing values are equal."""
@@ -134,14 +121,40 @@ class Columns:
         """Return the values of a row of `datum` that the UNIQUE index contains."""
         return [row[place] for place in self._key_places]
 
-    def _equals(self, name: str) -> str:
+    def equals(self, name: str) -> str:
+        """Return the condition that a field has a canonical value, which is bound."""
         if name != "reftime" and self.kinds[name].interned:
             known = "(SELECT id FROM value WHERE value = given)"  # for a new value NULL, which equals nothing
             return f"datum.f_{name} = (SELECT iif(given IS NULL, 0, {known}) FROM (SELECT ? AS given))"
-        return self._equals_stored(name)
+        return self.equals_stored(name)
 
-    def _equals_stored(self, name: str) -> str:
+    def equals_stored(self, name: str) -> str:
+        """Return the condition that a field has the value of a row, which is bound."""
         return f"{self.comparable(name, f'datum.{column_of(name)}')} = {self.comparable(name, '?')}"
+
+
+class Find:
+    """The SQL of the statements that find one row of `datum`.
+
+    Attributes:
+        at_place: by segment, offset and size.
+        at_place_and_reftime: the same, and by the reftime.
+        at_place_of_key: the same, and by the canonical values of `key_names`.
+        of_key: by the canonical values of `unique_names`; empty without a UNIQUE index.
+        duplicate: by the values `key_of`; empty without a UNIQUE index.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        select, at = f"SELECT {columns.row} FROM datum", "datum.segment = ? AND datum.offset = ? AND datum.size = ?"
+        span = 'JOIN segment ON segment.id = datum.segment AND reftime >= "begin" AND reftime < "end"'
+        self.at_place = f"{select} {span} WHERE {at}"
+        self.at_place_and_reftime = f"{select} WHERE {at} AND datum.reftime = ?"
+        self.at_place_of_key = " AND ".join((self.at_place_and_reftime, *map(columns.equals, columns.key_names)))
+        self.of_key = self.duplicate = ""
+        if columns.unique_names:
+            select = f"SELECT datum.seq, {columns.row} FROM datum WHERE "
+            self.of_key = select + " AND ".join(map(columns.equals, columns.unique_names))
+            self.duplicate = select + " AND ".join(map(columns.equals_stored, columns.unique_names))
 
 
 def insert_rows(

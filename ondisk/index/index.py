@@ -72,7 +72,6 @@ class Index:
         self.directory = directory
         self.config = config
         self.columns = Columns(config)
-        self.missing = inode is None
         self.inode = inode
         self.connections = Connections(directory, partial(self._connection, connect))
         self.ids: dict[str | bytes | None, int] = {None: 0}
@@ -81,6 +80,11 @@ class Index:
         self.outside: frozenset[int] | None = None
         self.begin_session()
         self._look_ups = lru_cache(256)(partial(_look_up_of, self.columns))
+
+    @property
+    def missing(self) -> bool:
+        """Whether the index is lost."""
+        return self.inode is None
 
     @classmethod
     def open(

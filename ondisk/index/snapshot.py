@@ -275,16 +275,16 @@ class Snapshot:
         """
         columns, place = self.columns, (segment.id, offset, size)
         if described is None:
-            return self._row(columns.at_place, place)
+            return self._row(columns.find.at_place, place)
         reftime, metadata = described
-        row = self._row(columns.at_place_of_key, (*place, reftime, *map(metadata.get, columns.key_names)))
-        return row or self._row(columns.at_place_and_reftime, (*place, reftime))
+        row = self._row(columns.find.at_place_of_key, (*place, reftime, *map(metadata.get, columns.key_names)))
+        return row or self._row(columns.find.at_place_and_reftime, (*place, reftime))
 
     def of_key(self, reftime: int, metadata: Mapping[str, Any]) -> Row | None:
         """Return the row of the datum that has these unique fields, with `seq` as first value; None without one."""
         names = self.columns.unique_names
         return self._row(
-            self.columns.of_key, tuple(reftime if name == "reftime" else metadata.get(name) for name in names)
+            self.columns.find.of_key, tuple(reftime if name == "reftime" else metadata.get(name) for name in names)
         )
 
     def _row(self, sql: str, values: tuple[Any, ...]) -> Row | None:

@@ -38,6 +38,7 @@ class Transaction(AtomicChange):
         self._deleted: dict[int, tuple[int, int]] = {}  # segment → number and bytes of data that were deleted
         self.sums = Sums(self.connection, self.schema)
         self._recounted: list[Segment] = []
+        self._has_new_ids = False
         return super().__enter__()
 
     def _complete(self) -> None:
@@ -165,15 +166,15 @@ class Transaction(AtomicChange):
 
         Not if they come from another dataset.
         """
-        if self.follows:
+        if self.counters.follows:
             return
         self._execute_many(_NOTE_DELETION, zip(self.take_seqs(len(seqs)), seqs, strict=True))
 
     def note_deletions(self, select: str, values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
         """Do as `note_deleted` with the seqs that a SELECT returns; return a SELECT that returns them again."""
-        if self.follows:
+        if self.counters.follows:
             return select, values
-        first = self.seq
+        first = self.counters.seq
         numbered = f"SELECT {first} + row_number() OVER (ORDER BY seq), seq FROM ({select})"
         self.take_seqs(self._execute(f"INSERT INTO deletion (seq, datum) {numbered}", values).rowcount)
         return "SELECT datum FROM deletion WHERE seq > ?", (first,)
@@ -219,7 +220,7 @@ class Transaction(AtomicChange):
             lost: as in `remove`; otherwise they are too old.
         """
         sql = f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?"
-        first = self.seq
+        first = self.counters.seq
         removed = self._delete_some(sql, (segment.id,), count, lost=lost)
         if lost:
             self.note_forgotten(first, removed)
@@ -249,7 +250,7 @@ class Transaction(AtomicChange):
         if lost:
             rows = self._rows(f"SELECT ifnull({COUNTED}, 0) FROM segment WHERE id = ?", (segment.id,))
             counted = rows[0][0] if rows else 0
-        first = self.seq
+        first = self.counters.seq
         if lost:
             self.note_lost(sql, (segment.id,))
         removed = self._delete(sql, (segment.id,))
@@ -268,7 +269,7 @@ class Transaction(AtomicChange):
         Args:
             seqs: the SELECT of their seqs.
         """
-        if self.follows:
+        if self.counters.follows:
             sql = f"INSERT OR REPLACE INTO difference SELECT seq, 0, ? FROM ({seqs}) WHERE seq < ?"
             self._execute(sql, (_LOST, *values, OWN))
 
@@ -287,9 +288,9 @@ class Transaction(AtomicChange):
         A token of the present number differs from later ones by its session. No number is given out for this: each
         must be that of a datum or of a deletion.
         """
-        if self.seq:
-            self._execute("UPDATE dataset SET expired = ?", (self.seq,))
-            begin_session_at(self.connection, self.seq, time.time_ns() // 1000)
+        if self.counters.seq:
+            self._execute("UPDATE dataset SET expired = ?", (self.counters.seq,))
+            begin_session_at(self.connection, self.counters.seq, time.time_ns() // 1000)
 
     def trim_deletions(self, last: int, count: int) -> int:
         """Remove up to `count` deletions with numbers up to `last`; return how many. Older tokens expire.
@@ -315,7 +316,7 @@ class Transaction(AtomicChange):
 
         Once deletions are forgotten, who compares a dataset with this one must not take them for deleted.
         """
-        if count and not self.follows:
+        if count and not self.counters.follows:
             self._execute("INSERT INTO deletion (seq, datum, forgotten) VALUES (?, 0, 1)", (self.take_seqs(1).start,))
         self.count_lost(count)
 
@@ -511,7 +512,7 @@ class Transaction(AtomicChange):
     def duplicate_of(self, row: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return the row of `datum` that a row duplicates; None if it duplicates nothing."""
         columns = self.schema
-        rows = self._rows(columns.find_duplicate, columns.key_of(row)) if columns.find_duplicate else []
+        rows = self._rows(columns.find.duplicate, columns.key_of(row)) if columns.find.duplicate else []
         return rows[0] if rows else None
 
     def held_by(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -627,8 +628,15 @@ class Transaction(AtomicChange):
                 else:
                     ids[value] = row[0]
         if unknown:
-            self._interned = True
+            if not self._has_new_ids:
+                self._has_new_ids = True
+                self.at_end(self._forget_new_ids)
             ((last,),) = self._rows("SELECT ifnull(max(id), 0) FROM value")
             numbered = list(enumerate(unknown, last + 1))
             self._execute_many("INSERT INTO value VALUES (?, ?)", numbered)
             ids.update((value, id) for id, value in numbered)
+
+    def _forget_new_ids(self) -> None:
+        """Forget the ids of values that were not committed. SQLite may have rolled them back by itself, too."""
+        if not self.is_committed:
+            self._index.forget_ids()

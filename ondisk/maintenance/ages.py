@@ -132,7 +132,7 @@ def _last_commit(dataset: Access, snapshot: Snapshot) -> int:
 
     Otherwise the commits of a fix would make a wrong clock look right to the repack after it.
     """
-    now = time.monotonic()
-    if dataset.last_commit is None or now - dataset.last_commit[0] > _HOUR:
-        dataset.last_commit = now, int(snapshot.dataset()["committed_at"] or 0)
-    return dataset.last_commit[1]
+    now, remembered = time.monotonic(), dataset.remembered
+    if remembered.last_commit is None or now - remembered.last_commit[0] > _HOUR:
+        remembered.last_commit = now, int(snapshot.dataset()["committed_at"] or 0)
+    return remembered.last_commit[1]

@@ -135,7 +135,7 @@ def rename(access: Access, name: str, new: str) -> Done:
         old, to = f"{ARCHIVE}/{name}/", f"{ARCHIVE}/{new}/"
         with access.current().index.snapshot() as snapshot:
             names = [each.name for each in segment_rows.in_place(snapshot, old)]
-        places.note_move(directory, old, transaction.generation, 0)
+        places.note_move(directory, old, transaction.counters.generation, 0)
         directory.rename(old.rstrip("/"), to.rstrip("/"))
         transaction.on_rollback(lambda: directory.rename(to.rstrip("/"), old.rstrip("/")))
         transaction.set_names((each, to + inner_of(each)) for each in names)
@@ -317,7 +317,9 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
         transaction.check_space()
         for place, change in ((place_of(name), -count), (place_of(target), count)):
             if place:
-                places.note_move(directory, place, transaction.generation, change, interval if change > 0 else None)
+                places.note_move(
+                    directory, place, transaction.counters.generation, change, interval if change > 0 else None
+                )
         transaction.commit()
     is_freed = size is not None and not is_linked and kind.is_one_file and transaction.unread
     return Done(name, diagnosis.state, diagnosis.reasons, verb, size.st_size if size is not None and is_freed else 0)

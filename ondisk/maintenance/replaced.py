@@ -28,7 +28,7 @@ def keep(access: Access, transaction: Transaction, segment: Segment) -> bool:
     Durability: the rows are synced when this returns. If the transaction is rolled back, they go; those that a crash
         leaves go with the others, and nobody reads them.
     """
-    if not access.keeps_replaced:
+    if not access.remembered.keeps_replaced:
         return False
     directory = access.directory
     rows = kept(segment.name, segment.id) + ROWS
@@ -102,7 +102,7 @@ def keep_nothing(access: Access) -> bool:
     Returns:
         Whether something was removed.
     """
-    access.keeps_replaced = False
+    access.remembered.keeps_replaced = False
     return _remove(access, time.time(), 0) > 0
 
 

@@ -127,7 +127,7 @@ class _Change:
     def complete(self, records: Records, requested: Sequence[int]) -> None:
         """Store data that the replica lacked. Data that the source no longer has are removed from the missing data."""
         source_rows.settle(self.transaction, [seq for seq in requested if seq <= records.token.offset])
-        self.transaction.advance_seq(records.token.offset)
+        self.transaction.counters.advance(records.token.offset)
         self._add(records)
 
     def _add(self, records: Records) -> None:

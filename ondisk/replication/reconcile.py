@@ -214,8 +214,9 @@ class _Steps:
             if forget:  # the noted numbers now mean other data
                 source_rows.forget_history(transaction)
             bytes_read = 0 if self._now is None else self._now.bytes_read
-            source_rows.follow(transaction, Followed(self._uuid, transaction.uuid, self._session, self._last, -1,
-                                                 Comparison(self._mode), host, port, bytes_read))  # fmt: skip
+            comparison, own = Comparison(self._mode), transaction.counters.uuid
+            now = Followed(self._uuid, own, self._session, self._last, -1, comparison, host, port, bytes_read)
+            source_rows.follow(transaction, now)
 
         self._change(begun)
 
@@ -328,7 +329,7 @@ class _Steps:
 
         def place(transaction: Transaction, here: list[int]) -> None:
             source_rows.renumber(transaction, [(new[seq], seq) for seq in here])
-            transaction.advance_seq(max(new[seq] for seq in here))
+            transaction.counters.advance(max(new[seq] for seq in here))
             for seq in here:
                 del left[seq]
 

@@ -442,7 +442,7 @@ def promote(path: str | os.PathLike[str]) -> Dataset:
         check_replica(dataset)
         access.check_trusted()
         with access.transaction("promote") as transaction:
-            source_rows.renumber_own(transaction, transaction.seq + 1)
+            source_rows.renumber_own(transaction, transaction.counters.seq + 1)
             source_rows.forget_source(transaction)
             transaction.identify_as(str(uuid.uuid4()))
             transaction.commit()

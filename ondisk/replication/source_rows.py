@@ -121,7 +121,7 @@ def follow(transaction: Transaction, now: Followed) -> None:
               now.bytes_read, time.time_ns() // 1000)  # fmt: skip
     _execute(transaction, "DELETE FROM source")
     _execute(transaction, f"INSERT INTO source VALUES ({', '.join('?' * len(values))})", values)
-    transaction.advance_seq(now.offset)
+    transaction.counters.advance(now.offset)
 
 
 def progress(now: Followed) -> tuple[int, bytes]:
@@ -192,7 +192,7 @@ def renumber_own(transaction: Transaction, first: int) -> int:
     """Assign the numbers from `first` on to the data that the replica has numbered itself; return how many they are."""
     own = transaction.connection.execute("SELECT seq FROM datum WHERE seq >= ? ORDER BY seq", (OWN,)).fetchall()
     _many(transaction, "UPDATE datum SET seq = ? WHERE seq = ?", ((at, seq) for at, (seq,) in enumerate(own, first)))
-    transaction.advance_seq(first + len(own) - 1)
+    transaction.counters.advance(first + len(own) - 1)
     return len(own)
 
 

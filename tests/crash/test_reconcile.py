@@ -32,7 +32,7 @@ def bench(room: Path, config: str, accident: str) -> Bench:
         source.repack()
         if accident == "expired":
             with source._access.transaction("repack") as transaction:
-                transaction.trim_deletions(transaction.seq, 100)
+                transaction.trim_deletions(transaction.counters.seq, 100)
                 transaction.commit()
     if accident == "foreign":
         (room / "source/index.sqlite").unlink()

@@ -121,7 +121,9 @@ def test_an_archive_that_is_offline_or_away_is_counted(weather):
     weather.set_offline("tape")
     (weather.path / ".archive/tape").rename(weather.path.parent / "tape")
     assert [*weather.summary_by("day")] == days
+    (weather.path.parent / "tape").rename(weather.path / ".archive/tape")
     weather.set_online("tape")
+    (weather.path / ".archive/tape").rename(weather.path.parent / "tape")
     assert [*weather.summary_by("day")] == days
 
 

@@ -155,7 +155,7 @@ def test_without_unique_nothing_is_a_duplicate(made):
     for seq in (1, 2):
         connection.execute(asked.insert, (seq, 0, 1, 0, 1, None, None, 0, None, None, 0))
     assert connection.execute("SELECT count(*) FROM datum").fetchone() == (2,)
-    assert asked.find_duplicate == ""
+    assert asked.find.duplicate == ""
 
 
 def test_a_duplicate_is_found_by_the_unique_index(made):
@@ -163,9 +163,9 @@ def test_a_duplicate_is_found_by_the_unique_index(made):
     connection, asked = made(**values), columns_of(**values)
     row = (1, 5, 1, 0, 1, None, 1.5, 3, None, None, 0)
     connection.execute(asked.insert, row)
-    assert connection.execute(asked.find_duplicate, asked.key_of(row)).fetchone() == row
-    assert connection.execute(asked.find_duplicate, asked.key_of((*row[:7], 4, *row[8:]))).fetchone() is None
-    (plan,) = connection.execute(f"EXPLAIN QUERY PLAN {asked.find_duplicate}", asked.key_of(row)).fetchall()
+    assert connection.execute(asked.find.duplicate, asked.key_of(row)).fetchone() == row
+    assert connection.execute(asked.find.duplicate, asked.key_of((*row[:7], 4, *row[8:]))).fetchone() is None
+    (plan,) = connection.execute(f"EXPLAIN QUERY PLAN {asked.find.duplicate}", asked.key_of(row)).fetchall()
     assert "USING INDEX datum_unique (reftime=? AND <expr>=? AND f_product=?)" in plan[3]
 
 

@@ -423,7 +423,7 @@ def test_a_transaction_that_cannot_begin_leaves_none_open(index, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Transaction, "_counters", interrupted)
+        patched.setattr(Transaction, "_read_counters", interrupted)
         with pytest.raises(KeyboardInterrupt), Transaction(index):
             pass
     with Transaction(index) as transaction:

@@ -104,7 +104,7 @@ def mend(path: Path, source: Path) -> Reconciled:
 
 def forget_deletions(path: Path) -> None:
     with ondisk.open(path) as dataset, dataset._access.transaction("repack") as transaction:
-        transaction.trim_deletions(transaction.seq, 1000)
+        transaction.trim_deletions(transaction.counters.seq, 1000)
         transaction.commit()
 
 
@@ -139,7 +139,7 @@ def test_what_the_source_lost_or_removed_by_age_stays(create, path):
         again.repack(by_age=True)
         again.delete("reftime: =2026-11-02")
     with ondisk.open(source.path) as again, again._access.transaction("repack") as transaction:
-        transaction.trim_deletions(transaction.seq, 1000)
+        transaction.trim_deletions(transaction.counters.seq, 1000)
         transaction.expire_tokens()
         transaction.commit()
     done = reconciled(path, source.path)

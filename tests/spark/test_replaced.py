@@ -266,7 +266,7 @@ def test_rows_that_a_killed_repack_has_left_hide_nothing(create, many):
     append(dataset, [datum(hour, 9, hour) for hour in (2, 26, 50)])
     partitions, then = planned(dataset), expected(dataset)
     assert same(rows(partitions, dataset.config), then), "the segments are still there"
-    dataset._access.keeps_replaced = False
+    dataset._access.remembered.keeps_replaced = False
     dataset.repack()
     with pytest.raises(StateError, match="repacked"):
         rows(partitions, dataset.config)
