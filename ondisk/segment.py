@@ -6,10 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 REMEDY = "to have them back, put the file back from a backup, and fix again"
-"""The end of the damage that is recorded for a segment which may contain data that the index has lost.
+"""The end of the damage that is recorded for a segment which may contain data that the index has lost."""
 
-Never change this text: `fix` looks for it in the index, where older versions have written it.
-"""
+
+def is_loss(damage: str) -> bool:
+    """Return whether recorded damage says that the segment may contain data that the index has lost.
+
+    Older versions have written the same text into their indices, so it never changes. Nothing else looks at it.
+    """
+    return damage.endswith(REMEDY)
 
 
 class SegmentFile(Protocol):
@@ -134,7 +139,7 @@ class Start(NamedTuple):
         laid: its end, and what to write before new data.
         is_new: nothing is at its name, so its file is made under a hidden name.
         is_touched: somebody else has touched the file since the index recorded its facts.
-        unread: the file has data before this end that the index may not know.
+        has_unknown: the file has data before this end that the index may not know.
         is_found: the end is that of the last whole datum in the file; the index, which may have lost some, did not say
             it.
         checksum: of the bytes before the end, as in `Facts`; None if unknown.
@@ -143,7 +148,7 @@ class Start(NamedTuple):
     laid: Laid
     is_new: bool = False
     is_touched: bool = False
-    unread: bool = False
+    has_unknown: bool = False
     is_found: bool = False
     checksum: int | None = None
 

@@ -216,6 +216,7 @@ TESTED_ELSEWHERE = {
     "index/log.py": "index/test_index.py",
     "index/take_over.py": "maintenance/test_old_archives.py",
     "maintenance/rewrite.py": "maintenance/test_repack.py",
+    "maintenance/successor.py": "maintenance/test_repack.py",
     "maintenance/second_copy.py": "maintenance/test_moved.py",
     "maintenance/segment_kind.py": "maintenance/test_matrix.py",
     "maintenance/states.py": "maintenance/test_diagnosis.py",

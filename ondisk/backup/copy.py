@@ -30,7 +30,7 @@ from ondisk.filesystem import Directory
 from ondisk.formats.diskqueue.state import NAME as STATE
 from ondisk.index import INDEX, Snapshot, copied, segment_rows
 from ondisk.index.connection import damaged, sqlite_errors
-from ondisk.segments.places import outside, unread
+from ondisk.segments.places import closed, outside
 
 _TRIES = 1000
 _LIMIT = 16 * 1024 * 1024  # bytes of a file beside the segments
@@ -162,7 +162,7 @@ def _beside(directory: Directory) -> dict[str, bytes]:
     """Return the files of a dataset that are neither index nor segments, by their names."""
     names = [name for name in (CONFIG, STATE) if directory.stat(name) is not None]
     # What says that a folder of the archive is away: without it, a restored dataset would count its segments as lost.
-    names += [outside(name) for name, each in unread(directory).items() if each.identity is not None]
+    names += [outside(name) for name, each in closed(directory).items() if each.identity is not None]
     return {name: directory.read(name, _LIMIT) for name in names}
 
 

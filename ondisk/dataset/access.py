@@ -221,7 +221,7 @@ class Access:
                         raise
                     if transaction.checkpoint_error is not None:
                         self._usable.failed = transaction.checkpoint_error
-                    elif transaction.unread:
+                    elif transaction.has_no_older_readers:
                         self._clean_up_after_commit()
             except DurabilityLost as error:
                 self._usable.fail(error)
@@ -469,18 +469,20 @@ class Access:
         self._later.unclean.update(left)
         with self._threads, contextlib.suppress(LockError, DiskFull), self._lock.hold("open", timeout=0):
             index = self._current_to_write()  # settles the log: a commit that a crash left there may need these files
-            self._clean_up(left_behind(self.directory), unread=log.checkpoint(index.connections))
+            self._clean_up(left_behind(self.directory), has_no_older_readers=log.checkpoint(index.connections))
 
     def _clean_up_after_commit(self) -> None:
         """Clean up after a commit. The commit is done, so an error here is raised by the next write."""
         try:
-            self._clean_up({name: generations_of(self.directory, name) for name in self._later.unclean}, unread=True)
+            self._clean_up(
+                {name: generations_of(self.directory, name) for name in self._later.unclean}, has_no_older_readers=True
+            )
         except DurabilityLost as error:
             self._usable.failed = error
         except OndiskError:
             pass  # the files take space only, and the next commit tries again
 
-    def _clean_up(self, left: Mapping[str, list[int]], *, unread: bool) -> None:
+    def _clean_up(self, left: Mapping[str, list[int]], *, has_no_older_readers: bool) -> None:
         """Finish what a crash interrupted, and remove generations that nobody needs. The caller must hold the lock."""
         if not left:
             return
@@ -497,7 +499,9 @@ class Access:
         for name, segment in known.items():
             current = None if segment is None else (segment.id, self.committed(segment))
             finish = recover_folders if self.is_dir_segment(name, segment) else recover
-            needed = finish(self.directory, name, left[name], current, unread=unread, trusted=trusted)
+            needed = finish(
+                self.directory, name, left[name], current, has_no_older_readers=has_no_older_readers, trusted=trusted
+            )
             for generation in set(left[name]).difference(needed):
                 opened.reader.forget(generation)
             if needed:

@@ -158,8 +158,8 @@ class BatchWriter:
         for destination in destinations:
             files, name = self._of(destination.format), destination.segment.name
             end, blocks, facts = files.appended(name)
-            unread = destination.segment.unread or destination.start.unread
-            segment = destination.segment._replace(end=end, facts=facts, unread=unread)
+            has_unknown = destination.segment.has_unknown or destination.start.has_unknown
+            segment = destination.segment._replace(end=end, facts=facts, has_unknown=has_unknown)
             self.transaction.save_segment(segment, destination.interval)
             self.transaction.save_blocks(segment, blocks)
             if destination.format.is_dir and destination.known:  # files that an interrupted append has left

@@ -9,7 +9,7 @@ from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format
 from ondisk.index import Segment
 from ondisk.index.transaction import Transaction
-from ondisk.segment import REMEDY
+from ondisk.segment import is_loss
 from ondisk.segments.facts import add_to_checksum, checksum_of, facts_of
 from ondisk.segments.generations import hidden
 
@@ -69,7 +69,7 @@ def write_back(
             writable.write(offset, original)
         writable.sync()
         found = facts_of(writable.stat(), facts.tail, facts.checksum)
-    transaction.note_check(segment, damage if damage.endswith(REMEDY) else None, found)
+    transaction.note_check(segment, damage if is_loss(damage) else None, found)
     return {place for place, _ in damaged.values()}
 
 

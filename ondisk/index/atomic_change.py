@@ -80,13 +80,13 @@ class _Commit:
     Attributes:
         is_tried: it may have reached the disk even if it failed, so the bytes that it points to must stay.
         is_durable: it is on the disk.
-        unread: nobody reads an older snapshot any more.
+        has_no_older_readers: nobody reads an older snapshot any more.
         error: what kept it out of the main file.
     """
 
     is_tried: bool = False
     is_durable: bool = False
-    unread: bool = False
+    has_no_older_readers: bool = False
     error: OndiskError | None = None
 
 
@@ -132,9 +132,9 @@ class AtomicChange:
         return self._commit.is_durable
 
     @property
-    def unread(self) -> bool:
+    def has_no_older_readers(self) -> bool:
         """Whether the change is committed, and nobody reads an older snapshot any more."""
-        return self._commit.unread
+        return self._commit.has_no_older_readers
 
     @property
     def checkpoint_error(self) -> OndiskError | None:
@@ -327,14 +327,14 @@ class AtomicChange:
             raise
         if not self._lazy or self._around.after:
             try:
-                commit.unread = log.checkpoint(self._index.connections)
+                commit.has_no_older_readers = log.checkpoint(self._index.connections)
             except OndiskError as error:
                 # The commit is durable in the WAL, and so acknowledged; but nothing more may be written.
                 commit.error = error
         if commit.error is not None:
             return
         if self._tide is not None:
-            self._tide.committed(counters.state, is_moved=commit.unread)
+            self._tide.committed(counters.state, is_moved=commit.has_no_older_readers)
         for do in self._around.after:
             do()
 

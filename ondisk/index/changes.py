@@ -14,6 +14,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from ondisk.index.snapshot import Row, Snapshot
@@ -26,6 +27,20 @@ OWN = 2**62
 """The first number of data that a dataset finds itself although it follows another, whose numbers are all lower."""
 BETWEEN = "datum.seq > ? AND datum.seq <= ?"
 """The condition for data with numbers above one, up to another."""
+
+
+class Removal(IntEnum):
+    """Why a datum is gone, as the column `forgotten` of its deletion says it."""
+
+    DELETED = 0
+    """Somebody has deleted or replaced it."""
+    LOST = 1
+    """Nobody has deleted it: its file is gone, or damaged. It is counted as lost."""
+    AGED_AND_KEPT = 2
+    """Its whole segment was too old, and was dropped; readers of an older plan still find it, see `replaced_rows`."""
+    AGED = 3
+    """Its whole segment was too old, and was dropped."""
+
 
 _PLACE = "datum.reftime, datum.segment, datum.offset, datum.size"
 _TOGETHER = 2_000  # rows
@@ -89,7 +104,8 @@ def last_before(snapshot: Snapshot, time: int) -> int:
 
 def has_deletions(snapshot: Snapshot, last: int) -> bool:
     """Return whether deletions with numbers up to one are noted, besides those of lost data."""
-    return bool(snapshot.fetch("SELECT 1 FROM deletion WHERE seq <= ? AND forgotten != 1 LIMIT 1", (last,)))
+    sql = "SELECT 1 FROM deletion WHERE seq <= ? AND forgotten != ? LIMIT 1"
+    return bool(snapshot.fetch(sql, (last, Removal.LOST)))
 
 
 def data_between(snapshot: Snapshot, first: int, last: int, *, whole: bool) -> Iterator[list[Row]]:

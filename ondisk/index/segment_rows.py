@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 
-from ondisk.index.snapshot import SEGMENT_COLUMNS, Copies, Row, Segment, Snapshot
+from ondisk.index.snapshot import SEGMENT_COLUMNS, Mark, Row, Segment, Snapshot
 from ondisk.segment import Block, End, Facts
 from ondisk.step import ARCHIVE, DAY, Interval, inner_of, number_of, place_of
 
@@ -297,7 +297,7 @@ def moved(snapshot: Snapshot) -> list[tuple[int, str, str, int, Facts]]:
 
 def second_copies(snapshot: Snapshot) -> set[str]:
     """Return the names of the segments that have second copies."""
-    rows = snapshot.fetch("SELECT name FROM segment WHERE unread & ?", (Copies.SOME | Copies.ALL,))
+    rows = snapshot.fetch("SELECT name FROM segment WHERE unread & ?", (Mark.COPIES,))
     return {name for (name,) in rows}
 
 
@@ -305,11 +305,12 @@ def has_other_name(snapshot: Snapshot, segment: Segment) -> bool:
     """Return whether another segment has the bytes of a missing one, as far as the facts say, and as many data."""
     sql = (  # their times may be others than its name says, so that their rows are found only by its number
         "SELECT 1 FROM segment WHERE id != ? AND format = ? AND size = ? AND length = ? AND tail = ? AND checksum IS ?"
-        " AND unread & 7 = 0 AND (SELECT count(*) FROM datum WHERE datum.segment = segment.id) >= ?"
+        " AND unread & ? = 0 AND (SELECT count(*) FROM datum WHERE datum.segment = segment.id) >= ?"
     )
     end, facts = segment.end, segment.facts
     count = max(count_of(snapshot, segment), noted_of(snapshot, segment)[2] or 0)
-    values = (segment.id, segment.format, end.size, end.length, facts.tail, facts.checksum, count)
+    marks = Mark.HAS_UNKNOWN | Mark.COPIES
+    values = (segment.id, segment.format, end.size, end.length, facts.tail, facts.checksum, marks, count)
     return bool(snapshot.fetch(sql, values))
 
 

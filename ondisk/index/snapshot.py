@@ -6,7 +6,7 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from functools import lru_cache, partial
 from itertools import chain
 from operator import itemgetter
@@ -39,7 +39,6 @@ ROWS = 200
 
 _CACHED = 50_000
 _VALUES = "SELECT id, value FROM value WHERE id IN (SELECT value FROM json_each(?))"
-_UNREAD, _SHARED, _UNPROVEN = 1, 8, 16  # bits that are stored with those of `Copies`
 _FEW = 2  # blocks that are read together: most data that are not in one are in two
 # Returns the declared fields of a row. A query calls it for each row, so it is not written in Python.
 _fields_of: Callable[[Row], Row] = itemgetter(slice(4, None))
@@ -53,7 +52,7 @@ _TRUNCATED: dict[SortInterval, int | str] = {
 
 
 class Copies(IntEnum):
-    """Which data in a segment have no rows, because they are second copies. Their bits are stored with `unread`."""
+    """Which data in a segment have no rows, because they are second copies."""
 
     NONE = 0
     SOME = 2
@@ -62,12 +61,26 @@ class Copies(IntEnum):
     """All are also in the segment of the same name in another place."""
 
 
+class Mark(IntFlag):
+    """The bits of the column `unread`; see the attributes of `Segment`."""
+
+    HAS_UNKNOWN = 1
+    SOME_COPIES = Copies.SOME
+    ALL_COPIES = Copies.ALL
+    SHARED = 8
+    UNPROVEN = 16
+    COPIES = SOME_COPIES | ALL_COPIES
+
+
+_FLAGS = int(Mark.HAS_UNKNOWN | Mark.SHARED | Mark.UNPROVEN)
+
+
 class Segment(NamedTuple):
     """A segment in the index. Its id is its generation, so for one id the name and the format never change.
 
     Attributes:
         facts: what the index recorded about the committed bytes.
-        unread: the file has data that the index may not know: somebody else's, which a fix must read.
+        has_unknown: the file has data that the index may not know: somebody else's, which a fix must read.
         copies: the second copies in it, which a repack removes if the others are still there.
         unproven: a fix has taken bytes over that nobody knows to be those that were stored.
         shared: it is a segment of a sequence that another program has made, and may append to: ondisk never does.
@@ -78,7 +91,7 @@ class Segment(NamedTuple):
     format: str
     end: End
     facts: Facts = Facts()
-    unread: bool = False
+    has_unknown: bool = False
     copies: Copies = Copies.NONE
     shared: bool = False
     unproven: bool = False
@@ -91,22 +104,20 @@ class Segment(NamedTuple):
         Raises:
             ValueError: it has values that ondisk never writes.
         """
-        id_, name, format, size, length, count, compressed, kind, *facts, unread = row
+        id_, name, format, size, length, count, compressed, kind, *facts, bits = row
         if not has_extension(format, name.rpartition(".")[2]):
             raise ValueError(f"{name!r} is not the name of a {format!r} segment")
         if min(size, length, count) < 0 or not (compressed or length == size or is_dir(format)):
             raise ValueError(f"{name!r} cannot have {size=}, {length=}, {count=}")
-        end, copies = (
-            End(size, length, count, bool(compressed), kind),
-            Copies(unread & ~(_UNREAD | _SHARED | _UNPROVEN)),
-        )
-        flags = bool(unread & _SHARED), bool(unread & _UNPROVEN)
-        return cls(id_, name, format, end, Facts(*facts), bool(unread & _UNREAD), copies, *flags)
+        end, copies = End(size, length, count, bool(compressed), kind), Copies(bits & ~_FLAGS)
+        has_unknown, shared, unproven = (bool(bits & each) for each in (Mark.HAS_UNKNOWN, Mark.SHARED, Mark.UNPROVEN))
+        return cls(id_, name, format, end, Facts(*facts), has_unknown, copies, shared, unproven)
 
     @property
     def bits(self) -> int:
         """What the column `unread` contains."""
-        return _UNREAD * self.unread | self.copies | _SHARED * self.shared | _UNPROVEN * self.unproven
+        flags = Mark.HAS_UNKNOWN * self.has_unknown | Mark.SHARED * self.shared | Mark.UNPROVEN * self.unproven
+        return int(flags | self.copies)
 
     def committed(self, mutable: range) -> Committed:
         """Return the committed bytes, to compare a file with.

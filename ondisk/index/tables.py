@@ -4,11 +4,9 @@
                are lost until somebody acknowledges it, and the number up to which tokens have expired
     segment    one row for each segment; its id is its generation, so a row of `datum` names exactly the bytes it points
                to; `size` is the size of the file, `length` that of its decompressed bytes; `mtime`, `inode`, `tail` and
-               `checksum` are the facts of its file, see `ondisk.segments.facts`; `unread`: 1: the file has data that
-               the index may not know, so a fix must read it; 2 or 4: some or all of its data are second copies, which a
-               repack compares again before it removes them; 8: another program has made this segment of a sequence,
-               and may append to it; 16: a fix has taken bytes over that may not be those that were stored;
-               `begin` and `end`: the interval of its name; in a sequence, that of its data;
+               `checksum` are the facts of its file, see `ondisk.segments.facts`; `unread`: the bits of
+               `ondisk.index.snapshot.Mark`; `begin` and `end`: the interval of its name; in a sequence, that of its
+               data;
                `deleted`: bytes in it (files, of a dir segment) whose data were deleted or replaced, or that a fix has
                read and found to be no data of the dataset; NULL: unknown; `kind`: how the format stores data in it, see
                `ondisk.segment.End`; `summed`: the number of data in its sums; NULL: it has none
@@ -21,9 +19,8 @@
     datum      one row for each datum: place, size, reftime, and a column `f_NAME` for each declared field
     value      texts and bytes, each once; `datum` contains their ids, 0 for a missing field
     deletion   one row for each deleted or replaced datum; its `seq` comes from the same counter as that of data;
-               `forgotten`: 1: nobody deleted the datum, it was lost; 2 or 3: its whole segment was too old, and was
-               dropped; 2: `keep_replaced` keeps that for a while. The datum 0 stands for lost data whose numbers nobody
-               knows
+               `forgotten`: why, see `ondisk.index.changes.Removal`. The datum 0 stands for lost data whose numbers
+               nobody knows
     session    one row for each run of changes of one writer: the first number in it, the writer's session, and when
                it was committed; see `ondisk.index.changes`
     done       one row for each part of a source that was stored, see `ondisk.index.import_log`

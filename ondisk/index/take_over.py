@@ -26,7 +26,7 @@ from ondisk.config import DatasetConfig
 from ondisk.errors import StateError, command
 from ondisk.filesystem import Directory
 from ondisk.formats import extent
-from ondisk.index.changes import OWN, begin_session_at
+from ondisk.index.changes import OWN, Removal, begin_session_at
 from ondisk.index.columns import FORMER, Columns
 from ondisk.index.connection import damaged
 from ondisk.index.precedence import Precedence
@@ -179,7 +179,7 @@ class TakeOver:
         self._connection.execute("UPDATE dataset SET lost = lost + ?", (count,))
         if count and not self._follows:
             self._seq += 1
-            self._connection.execute("INSERT INTO deletion VALUES (?, 0, 1)", (self._seq,))
+            self._connection.execute("INSERT INTO deletion VALUES (?, 0, ?)", (self._seq, Removal.LOST))
 
     def expire_tokens(self) -> None:
         """Let every token expire: data are gone, and no deletion says so."""

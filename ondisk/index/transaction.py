@@ -14,7 +14,7 @@ from ondisk.datum import INTEGER_MAX, INTEGER_MIN
 from ondisk.errors import OndiskError
 from ondisk.formats import extent
 from ondisk.index.atomic_change import AtomicChange
-from ondisk.index.changes import OWN, begin_session_at
+from ondisk.index.changes import OWN, Removal, begin_session_at
 from ondisk.index.columns import insert_rows, stored_columns
 from ondisk.index.connection import sqlite_errors
 from ondisk.index.segment_rows import COUNTED
@@ -211,21 +211,14 @@ class Transaction(AtomicChange):
         self.supersede(segment)
         return True
 
-    def remove_some(self, segment: Segment, count: int, *, lost: bool) -> int:
+    def remove_some(self, segment: Segment, count: int, why: Removal) -> int:
         """Remove up to `count` data of a segment, and return how many: 0 only if it has none.
 
         The rows are removed first: in a file that cannot grow they make room for the notes of their deletion.
-
-        Args:
-            lost: as in `remove`; otherwise they are too old.
         """
-        sql = f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?"
-        first = self.counters.seq
-        removed = self._delete_some(sql, (segment.id,), count, lost=lost)
-        if lost:
-            self.note_forgotten(first, removed)
-        else:
-            self._note_age(first, kept=False)
+        sql, first = f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?", self.counters.seq
+        removed = self._delete_some(sql, (segment.id,), count, lost=why is Removal.LOST)
+        self._note_why(first, removed, why)
         return removed
 
     def _delete_some(self, select: str, values: Sequence[Any], count: int, *, lost: bool = False) -> int:
@@ -236,32 +229,25 @@ class Transaction(AtomicChange):
         self.note_deleted(seqs)
         return len(seqs)
 
-    def remove(self, segment: Segment, *, lost: bool = False, old: bool = False, kept: bool = False) -> int:
+    def remove(self, segment: Segment, why: Removal = Removal.DELETED) -> int:
         """Remove a segment with all its data, and return how many data it had.
 
-        Args:
-            lost: nobody deleted the data: note them as forgotten, and count them as lost. So are those whose rows
-                another program has removed, as the sums show.
-            old: the data are too old; nobody has asked to delete just these.
-            kept: readers of an older plan still find the data, see `replaced_rows`.
+        If they are lost, so are those whose rows another program has removed, as the sums show.
         """
-        sql = f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?"
-        counted = 0
-        if lost:
-            rows = self._rows(f"SELECT ifnull({COUNTED}, 0) FROM segment WHERE id = ?", (segment.id,))
-            counted = rows[0][0] if rows else 0
-        first = self.counters.seq
-        if lost:
-            self.note_lost(sql, (segment.id,))
+        sql, first = f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?", self.counters.seq
+        missing = self._lose(segment, sql) if why is Removal.LOST else 0
         removed = self._delete(sql, (segment.id,))
-        if lost:
-            self.note_forgotten(first, removed)
-            self.count_unnamed_lost(max(0, counted - removed))
-            removed = max(removed, counted)
-        elif old:
-            self._note_age(first, kept=kept)
+        self._note_why(first, removed, why)
+        missing = max(0, missing - removed)
+        self.count_unnamed_lost(missing)
         self.supersede(segment)
-        return removed
+        return removed + missing
+
+    def _lose(self, segment: Segment, data: str) -> int:
+        """Note which data of a segment are about to be lost, and return how many it had by its sums."""
+        rows = self._rows(f"SELECT ifnull({COUNTED}, 0) FROM segment WHERE id = ?", (segment.id,))
+        self.note_lost(data, (segment.id,))
+        return rows[0][0] if rows else 0
 
     def note_lost(self, seqs: str, values: Sequence[Any] = ()) -> None:
         """Note which data of another dataset are about to be lost, so that they are requested again.
@@ -275,12 +261,14 @@ class Transaction(AtomicChange):
 
     def note_forgotten(self, first: int, count: int) -> None:
         """Turn the deletions noted after the seq `first` into notes of forgotten data, and count these as lost."""
-        self._execute("UPDATE deletion SET forgotten = 1 WHERE seq > ?", (first,))
-        self.count_lost(count)
+        self._note_why(first, count, Removal.LOST)
 
-    def _note_age(self, first: int, *, kept: bool) -> None:
-        """Note that the data whose deletions were noted after the seq `first` were too old."""
-        self._execute("UPDATE deletion SET forgotten = ? WHERE seq > ?", (2 if kept else 3, first))
+    def _note_why(self, first: int, count: int, why: Removal) -> None:
+        """Note why data are gone whose deletions were noted after the seq `first`; count them if they are lost."""
+        if why is not Removal.DELETED:
+            self._execute("UPDATE deletion SET forgotten = ? WHERE seq > ?", (why, first))
+        if why is Removal.LOST:
+            self.count_lost(count)
 
     def expire_tokens(self) -> None:
         """Let every token expire: data have got other numbers, and no deletion says so.
@@ -297,8 +285,8 @@ class Transaction(AtomicChange):
 
         Those of lost data stay: who compares a dataset with this one must not take them for deleted.
         """
-        some = "SELECT seq FROM deletion WHERE seq <= ? AND forgotten != 1 LIMIT ?"
-        removed = self._execute(f"DELETE FROM deletion WHERE seq IN ({some})", (last, count)).rowcount
+        some = "SELECT seq FROM deletion WHERE seq <= ? AND forgotten != ? LIMIT ?"
+        removed = self._execute(f"DELETE FROM deletion WHERE seq IN ({some})", (last, Removal.LOST, count)).rowcount
         if removed:
             self._execute("UPDATE dataset SET expired = max(expired, ?)", (last,))
             self._execute(
@@ -317,7 +305,8 @@ class Transaction(AtomicChange):
         Once deletions are forgotten, who compares a dataset with this one must not take them for deleted.
         """
         if count and not self.counters.follows:
-            self._execute("INSERT INTO deletion (seq, datum, forgotten) VALUES (?, 0, 1)", (self.take_seqs(1).start,))
+            note = "INSERT INTO deletion (seq, datum, forgotten) VALUES (?, 0, ?)"
+            self._execute(note, (self.take_seqs(1).start, Removal.LOST))
         self.count_lost(count)
 
     def account_for(self, count: int | None = None) -> None:

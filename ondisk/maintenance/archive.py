@@ -28,6 +28,7 @@ from ondisk.errors import (
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.index import Segment, segment_rows
+from ondisk.index.changes import Removal
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection
 from ondisk.maintenance.kinds import kind_of
@@ -257,7 +258,7 @@ def forget(access: Access, name: str) -> Done:
         _, found = _forgettable(access, place)
         with access.current().index.snapshot() as snapshot:
             segments = segment_rows.in_place(snapshot, place)
-        lost = sum(transaction.remove(each, lost=True) for each in segments)
+        lost = sum(transaction.remove(each, Removal.LOST) for each in segments)
         if not segments and found is not None:  # the index that knew them was lost
             transaction.count_unnamed_lost(found.count)
             lost = found.count
@@ -321,7 +322,7 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
                     directory, place, transaction.counters.generation, change, interval if change > 0 else None
                 )
         transaction.commit()
-    is_freed = size is not None and not is_linked and kind.is_one_file and transaction.unread
+    is_freed = size is not None and not is_linked and kind.is_one_file and transaction.has_no_older_readers
     return Done(name, diagnosis.state, diagnosis.reasons, verb, size.st_size if size is not None and is_freed else 0)
 
 
@@ -397,7 +398,7 @@ def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis
         raise diagnosis.error
     if diagnosis is None or known is None or diagnosis.state & UNMOVABLE:
         raise _refused(access, name, diagnosis, "moved")
-    if (why := diagnosis.reasons[0] if diagnosis.consumed else diagnosis.unread) is not None:
+    if (why := diagnosis.reasons[0] if diagnosis.consumed else diagnosis.awaited) is not None:
         raise StateError(f"{access.path / name} cannot be moved: {why}")
     if diagnosis.is_touched and kind_of(access.format(known.segment.format)).is_one_file:
         file = access.current().reader.file_of(known.segment)

@@ -181,7 +181,9 @@ class Comparison:
         """Prepare to compare data with the same unique values: their bytes are where the rows will say they are."""
         known, segment = self.subject.known, self._segment
         # Below this offset, what has no row was deleted through ondisk.
-        is_described = known is not None and self._aside is None and known.deleted is not None and not segment.unread
+        is_described = (
+            known is not None and self._aside is None and known.deleted is not None and not segment.has_unknown
+        )
         self._duplicates.may_compare(segment, segment.end.length if is_described else 0)
         # An index that was lost does not know what it had of either.
         may_be_copy = known is None or known.segment.copies is Copies.SOME

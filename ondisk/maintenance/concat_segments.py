@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,6 @@ from ondisk.dataset.access import Access
 from ondisk.errors import (
     AuthenticationFailed,
     KeyMissing,
-    OndiskError,
     SegmentCorrupt,
     SegmentMissing,
     StateError,
@@ -30,6 +28,7 @@ from ondisk.maintenance.replaced import keep
 from ondisk.maintenance.rewrite import IndexPlaces, Written, lay, start_for
 from ondisk.maintenance.segment_kind import Rewriting, SegmentKind, merged_with
 from ondisk.maintenance.states import Diagnosis, Done, State
+from ondisk.maintenance.successor import Successor, complete, withdraw
 from ondisk.segment import End, Facts, ScanResult
 from ondisk.segments import generations, quarantine
 from ondisk.segments.concat_writer import SegmentWriter, keep_data_after
@@ -121,35 +120,20 @@ class ConcatSegments(SegmentKind):
                 if not known.segment.shared or _has_more(directory.open_to_read(name), known.segment.end, format):
                     keep_data_after(directory, name, known.segment.end, format, verb="repack")
                 is_kept = keep(access, transaction, known.segment)
-                self._move_old(access, transaction, known.segment)
+                withdraw(access, transaction, known.segment)
             else:
                 generations.set_aside(directory, name, known.segment.id, verb="repack")
-            is_lost = State.MISSING in diagnosis.state
-            lost = transaction.remove(known.segment, lost=is_lost, old=not is_lost, kept=is_kept)
+            lost = transaction.remove(known.segment, diagnosis.removal(is_kept=is_kept))
             transaction.commit()
         reasons, action = diagnosis.reasons, diagnosis.action
         if found is None:
             return Done(name, diagnosis.state, reasons, action, 0, lost if State.MISSING in diagnosis.state else 0)
-        if known is not None and not transaction.unread:
+        if known is not None and not transaction.has_no_older_readers:
             return Done(name, diagnosis.state, (*reasons, _READ), action)
         return Done(name, diagnosis.state, reasons, action, 0 if is_kept else freed_by(found))
 
     def leave(self, directory: Directory, name: str, generation: int, committed: Committed) -> None:
         generations.leave(directory, name, generation, committed)
-
-    def _move_old(self, access: Access, transaction: Transaction, segment: Segment) -> None:
-        """Move the file of a segment to its hidden name; a rollback moves it back.
-
-        If that fails, the next opening for writing does it.
-        """
-        directory, format = access.directory, access.format(segment.format)
-
-        def put_back() -> None:
-            with contextlib.suppress(OndiskError):
-                self.complete(directory, segment, format)
-
-        generations.move_old(directory, segment.name, segment.id, segment.committed(format.mutable))
-        transaction.on_rollback(put_back)
 
     def move(self, access: Access, transaction: Transaction, segment: Segment, name: str) -> bool:
         return _Move(access, transaction, segment, name).write()
@@ -241,7 +225,8 @@ class _Rewriting:
         self._transaction = transaction
         self._known = known
         self._old = known.segment
-        self._new = Segment(transaction.take_generation(), self._old.name, self._old.format, End())
+        self._successor = Successor(access, transaction, self._old.name)
+        self._new = Segment(self._successor.id, self._old.name, self._old.format, End())
         self._size = 0
         self._is_kept = False
 
@@ -249,41 +234,36 @@ class _Rewriting:
         directory, transaction = self._access.directory, self._transaction
         reader, format = self._access.current().reader, self._access.format(self._old.format)
         keep_data_after(directory, self._old.name, self._old.end, format, verb="repack")
-        self._access.clean_up_later(self._old.name)
-        # A rollback leaves the hidden name that `link_old` creates; a later writer removes it.
-        alias = hidden(self._old.name, self._new.id)
-        transaction.on_rollback(lambda: directory.discard(alias))
         interval = segment_rows.interval_of(snapshot, self._old)
         if self._access.config.is_sequence:
             interval = Interval.around((self._known.begin, self._known.end))
         if written is None:
             places = IndexPlaces(transaction, self._old, self._new)
-            with generations.stage(directory, self._old.name, self._new.id) as staged:
+            with self._successor.create() as staged:
                 end, facts = lay(format, snapshot, reader, self._known, staged, places)
         else:
             end, facts = written.end, written.facts
             written.save(directory, transaction, self._old, self._new, self._known.count)
-            generations.adopt(directory, written.file, self._old.name, self._new.id)
-        found = directory.stat(alias)
+            self._successor.adopt(written.file)
+        found = directory.stat(self._successor.path)
         assert found is not None
         self._size = found.st_size
         self._new = self._new._replace(end=end, facts=facts)
         transaction.supersede(self._old)
         transaction.save_segment(self._new, interval)
         self._is_kept = keep(self._access, transaction, self._old)
-        generations.link_old(directory, self._old.name, self._old.id, self._access.committed(self._old))
+        self._successor.displace(self._old)
         return reader.file_of(self._old)
 
     def commit(self, diagnosis: Diagnosis) -> Done:
         directory, name = self._access.directory, self._old.name
         before = directory.stat(name)
-        committed = self._access.committed(self._new)
-        self._transaction.after_commit(lambda: generations.complete(directory, name, self._new.id, committed))
+        self._successor.appear(self._new)
         self._transaction.commit()
         reasons = diagnosis.reasons
         if before is None:
             return Done(name, diagnosis.state, reasons, "repack")
-        if not self._transaction.unread:
+        if not self._transaction.has_no_older_readers:
             return Done(name, diagnosis.state, (*reasons, _READ), "repack")
         # Its other name is that of the old generation.
         freed = 0 if self._is_kept else (before.st_size if before.st_nlink <= 2 else 0) - self._size
@@ -304,42 +284,39 @@ class _Move:
     def write(self) -> bool:
         access, transaction, old = self._access, self._transaction, self._old
         there = merged_with(access, transaction, self._name)
-        generations.complete(self._directory, old.name, old.id, access.committed(old))
+        complete(access, old)
         with access.current().index.snapshot() as snapshot:
             interval = segment_rows.interval_of(snapshot, old)
             if there is not None:
                 interval |= segment_rows.interval_of(snapshot, there)
-        new = old._replace(id=transaction.take_generation(), name=self._name)
-        alias = hidden(new.name, new.id)
-        transaction.on_rollback(lambda: self._directory.discard(alias))
+        successor = Successor(access, transaction, self._name)
+        new = old._replace(id=successor.id, name=self._name)
         keep(access, transaction, old)
         is_linked = False
         if there is None:
-            is_linked = self._directory.link(old.name, alias)
-            facts = old.facts if is_linked else self._copy(new)
+            is_linked = self._directory.link(old.name, successor.path)
+            facts = old.facts if is_linked else self._copy(successor)
             self._check_same(new)
             new = new._replace(facts=facts)
             transaction.move(old, new, interval)
         else:
             keep(access, transaction, there)
-            end, facts = self._merge(there, new, interval)
+            end, facts = self._merge(there, successor, new, interval)
             new = new._replace(end=end, facts=facts, copies=max(old.copies, there.copies))
             transaction.supersede(old)
             transaction.supersede(there)
             transaction.save_segment(new, interval)
             transaction.set_unowned(new, self._format.holes(new.end, *transaction.sums_of(new)))
-        committed = access.committed(new)
-        transaction.after_commit(lambda: generations.complete(self._directory, new.name, new.id, committed))
-        access.clean_up_later(new.name)
+        successor.appear(new)
         return is_linked
 
-    def _copy(self, new: Segment) -> Facts:
+    def _copy(self, successor: Successor) -> Facts:
         """Copy the file to the hidden name of its new generation, on another filesystem; return its facts there."""
         file = self._directory.open_to_read(self._old.name)
-        with generations.stage(self._directory, new.name, new.id) as copy:
+        with successor.create() as copy:
             copy.copy(file, 0, file.size(), 0)
             copy.sync()
-        found = self._directory.stat(hidden(new.name, new.id))
+        found = self._directory.stat(successor.path)
         assert found is not None
         return facts_of(found, self._old.facts.tail, self._old.facts.checksum)
 
@@ -349,7 +326,7 @@ class _Move:
         if generations.waiting(self._directory, new.name, new.id, self._access.committed(self._old)) is None:
             raise changed(self._directory, self._old.name)
 
-    def _merge(self, there: Segment, new: Segment, interval: Interval) -> tuple[End, Facts]:
+    def _merge(self, there: Segment, successor: Successor, new: Segment, interval: Interval) -> tuple[End, Facts]:
         """Write the data of both segments, in query order, to a new generation."""
         access, transaction, format = self._access, self._transaction, self._format
         old, directory, name = self._old, self._directory, new.name
@@ -357,7 +334,7 @@ class _Move:
             if each.copies is not Copies.NONE:  # data without rows are not written
                 quarantine.link(directory, each.name, verb="archive", why=COPIES)
         reader = access.current().reader
-        with access.current().index.snapshot() as snapshot, generations.stage(directory, name, new.id) as staged:
+        with access.current().index.snapshot() as snapshot, successor.create() as staged:
 
             def read(piece: Sequence[tuple[int, int, int, int, int]]) -> list[bytes]:
                 """Return the bytes of data, in their order: (seq, reftime, segment, offset, size) of each."""
@@ -382,7 +359,5 @@ class _Move:
                 if sizes != [row[-1] for row in piece]:
                     transaction.resize(new, zip([row[0] for row in piece], sizes, strict=True))
             end, facts = writer.seal(), writer.facts()
-        committed = access.committed(there)
-        generations.complete(directory, name, there.id, committed)
-        generations.link_old(directory, name, there.id, committed)
+        successor.displace(there)
         return end, facts

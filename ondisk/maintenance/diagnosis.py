@@ -183,7 +183,7 @@ def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, sta
     interval = at.interval(name, known)
     if not known.count and found.stray is None and not [*misnamed(known, interval, at)]:
         is_as_known = found.seen not in OTHER_BYTES and not found.has_grown
-        if is_as_known and not known.unexplained and not known.without_row and not known.segment.unread:
+        if is_as_known and not known.unexplained and not known.without_row and not known.segment.has_unknown:
             return _known_without_data(name, known, found, at)
         if found.is_readable:
             state = State.DELETED if found.is_empty else State.UNALIGNED
@@ -295,7 +295,7 @@ def _unaligned(known: Known, found: OnDisk) -> Iterator[str]:
         yield "it is not the file that the index describes: another program has changed or replaced it"
     elif found.has_grown:
         yield "another program has appended data to it"
-    if known.segment.unread:
+    if known.segment.has_unknown:
         yield "data were appended after data of another program, which the index may not know"
     elif known.without_row or (known.unexplained and found.seen not in OTHER_BYTES):
         yield unexplained(known, "bytes")

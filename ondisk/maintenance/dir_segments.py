@@ -28,6 +28,7 @@ from ondisk.maintenance.replaced import discard_merged, keep
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.segment_kind import Rewriting, SegmentKind, merged_with
 from ondisk.maintenance.states import Diagnosis, Done, State
+from ondisk.maintenance.successor import appear, complete, withdraw
 from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, Laid, ScanResult, Start
 from ondisk.segments import dir, quarantine
@@ -38,7 +39,6 @@ from ondisk.segments.dir import (
     checksum_of_stats,
     complete_folder,
     facts_in,
-    hide,
     is_refused,
     leave_folder,
     open_directory,
@@ -117,8 +117,7 @@ class DirSegments(SegmentKind):
         is_kept = State.MISSING not in state and keep(access, transaction, known.segment)
         if State.MISSING not in state:
             freed = self._move_old(access, transaction, known.segment)
-        is_lost = State.MISSING in state
-        lost = transaction.remove(known.segment, lost=is_lost, old=not is_lost, kept=is_kept)
+        lost = transaction.remove(known.segment, diagnosis.removal(is_kept=is_kept))
         transaction.commit()
         freed = 0 if is_kept else freed
         lost = lost if State.MISSING in state else 0
@@ -133,12 +132,12 @@ class DirSegments(SegmentKind):
         A rollback moves it back. The files go when no query reads them.
         """
         directory, name = access.directory, segment.name
-        complete_folder(directory, name, segment.id, access.committed(segment))
+        complete(access, segment)
         access.clean_up_later(name)
         if directory.stat(name) is None:
             return 0
         size = _keep_others(directory, segment, set())
-        _hide(access, transaction, segment)
+        withdraw(access, transaction, segment)
         return size
 
     def move(self, access: Access, transaction: Transaction, segment: Segment, name: str) -> bool:
@@ -223,24 +222,16 @@ class _Renumbering:
         self._is_kept = keep(self._access, transaction, self._old)
         transaction.supersede(self._old)
         transaction.save_segment(self._new, interval)
-        _hide(self._access, transaction, self._old)
+        withdraw(self._access, transaction, self._old)
         return None
 
     def commit(self, diagnosis: Diagnosis) -> Done:
-        directory, name = self._access.directory, self._old.name
-        committed = self._access.committed(self._new)
-        self._transaction.after_commit(lambda: complete_folder(directory, name, self._new.id, committed))
+        name = self._old.name
+        appear(self._access, self._transaction, self._new)
         self._transaction.commit()
-        if not self._transaction.unread:
+        if not self._transaction.has_no_older_readers:
             return Done(name, diagnosis.state, (*diagnosis.reasons, _READ), "repack")
         return Done(name, diagnosis.state, diagnosis.reasons, "repack", 0 if self._is_kept else self._freed)
-
-
-def _hide(access: Access, transaction: Transaction, segment: Segment) -> None:
-    """Move the directory of a segment to its hidden name; a rollback moves it back."""
-    directory, name, committed = access.directory, segment.name, access.committed(segment)
-    hide(directory, name, segment.id, committed)
-    transaction.on_rollback(lambda: complete_folder(directory, name, segment.id, committed))
 
 
 def _keep_others(directory: Directory, segment: Segment, kept: set[int], *, is_touched: bool = False) -> int:
@@ -437,7 +428,7 @@ def _corrupted(known: Known, files: Files, at: Circumstances) -> Iterator[str]:
 def _unaligned(known: Known, files: Files) -> Iterator[str]:
     if files.seen in OTHER_BYTES:
         yield "it is not the directory that the index describes: another program has changed or replaced it"
-    if known.segment.unread:
+    if known.segment.has_unknown:
         yield "data were appended after data of another program, which the index may not know"
     elif known.without_row or (known.unexplained and files.seen not in OTHER_BYTES):
         yield unexplained(known, "files")

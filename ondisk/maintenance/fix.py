@@ -14,6 +14,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, StateError, counted
 from ondisk.index import INDEX, Segment, segment_rows
+from ondisk.index.changes import Removal
 from ondisk.index.totals import wrong_sums
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.ages import Ages
@@ -31,10 +32,10 @@ from ondisk.maintenance.reread import DataAfterDamage, commit, in_place, is_anot
 from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State, readable
-from ondisk.segment import REMEDY
+from ondisk.segment import REMEDY, is_loss
 from ondisk.segments import generations
 from ondisk.segments.generations import MOVED, hidden
-from ondisk.segments.places import unread
+from ondisk.segments.places import closed
 from ondisk.staging.jobs import Changed
 from ondisk.step import NOTHING, inner_of
 
@@ -202,7 +203,7 @@ def compared_again(access: Access) -> Iterator[Done]:
     for name in sorted(names):
         with access.transaction("fix") as transaction:
             segment = transaction.segments([name])[name]
-            transaction.save_segment(segment._replace(unread=True), NOTHING)
+            transaction.save_segment(segment._replace(has_unknown=True), NOTHING)
             transaction.commit()
     if names:
         inspection, fixed = Inspection(access), list[Done]()
@@ -232,7 +233,7 @@ def _unaccounted(access: Access, report: Report) -> Iterator[Done]:
     is_open = report.needs_check or any(
         State.CORRUPTED in each.state or (State.MISSING in each.state and each.action is None) for each in report
     )
-    if not lost or is_open or unread(access.directory):
+    if not lost or is_open or closed(access.directory):
         return
     with access.transaction("fix") as transaction:
         transaction.account_for()
@@ -444,7 +445,7 @@ def _without_file(access: Access, transaction: Transaction, diagnosis: Diagnosis
     reasons = diagnosis.reasons
     if is_renamed:
         reasons = (*reasons, "its data were read from a file with another name")
-    removed = transaction.remove(segment, lost=not is_renamed)
+    removed = transaction.remove(segment, Removal.DELETED if is_renamed else Removal.LOST)
     transaction.commit()
     return Done(name, diagnosis.state, reasons, diagnosis.action, 0, 0 if is_renamed else removed)
 
@@ -484,7 +485,7 @@ def _checked_again(
         content = read_content(access, snapshot, known.segment)
     if diagnosis.noted and not known.count and not content.is_read:  # nothing in it can be read, as before
         return _left_alone(diagnosis)
-    if diagnosis.noted and not content.is_whole and not known.damage.endswith(REMEDY):
+    if diagnosis.noted and not content.is_whole and not is_loss(known.damage):
         if content.wrong is not None and known.count:
             return _left_alone(diagnosis)
         transaction.note_check(known.segment, None)

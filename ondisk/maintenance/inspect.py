@@ -24,7 +24,7 @@ from ondisk.maintenance.second_copy import lacks_other_copy, missing_twin, unkno
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segments.dir import METADATA, recorded_stat
 from ondisk.segments.facts import Committed
-from ondisk.segments.places import places, unread
+from ondisk.segments.places import closed, places
 from ondisk.step import Interval, place_of
 
 _DEEPEST = 16  # levels of folders that are searched for segments
@@ -149,7 +149,7 @@ class Inspection:
         """
         name, state = diagnosis.segment, diagnosis.state
         if (why := usage.why_unread(name)) is not None:
-            diagnosis = replace(diagnosis, unread=why)
+            diagnosis = replace(diagnosis, awaited=why)
         if State.MISSING in state and not self._forget and self._kept is not None:
             if name not in self._missing:
                 return diagnosis.hold("it was not missing a moment ago: the next fix decides")
@@ -199,7 +199,7 @@ def places_away(access: Access) -> Iterator[Diagnosis]:
     """Yield a diagnosis for each folder of the archive that is away, but not offline on purpose."""
     with access.current().index.snapshot() as snapshot:
         known = {each.name: each for each in away_in(snapshot)}
-    lost = {name: each for name, each in unread(access.directory).items() if each.identity and each.identity.count}
+    lost = {name: each for name, each in closed(access.directory).items() if each.identity and each.identity.count}
     for name, each in (lost | known).items():
         if each.renamed is not None:
             new = each.renamed.removesuffix("/")

@@ -80,7 +80,7 @@ def moved_segments(access: Access) -> list[Moved]:
     directory = access.directory
     with access.current().index.snapshot() as snapshot:
         known = {each.name: each for each, *_ in segment_rows.all_segments(snapshot)}
-        away = places.unread(directory)
+        away = places.closed(directory)
         gone = [
             each
             for name, each in known.items()

@@ -118,7 +118,7 @@ def tried(
     try:
         file = directory.open_to_read(name)
         with contextlib.suppress(KeyMissing, AuthenticationFailed):  # whoever reads the data names the file
-            if format.sealer(file, name) is None and not diagnosis.unread:
+            if format.sealer(file, name) is None and not diagnosis.awaited:
                 return diagnosis
         if read is None:
             found = next(scan(name, format, file), None)
@@ -129,12 +129,12 @@ def tried(
         return diagnosis.hold(f"it cannot be decrypted: {error.message}")
     except (FileNotFoundError, IntegrityError, SegmentMissing, StorageError):
         pass  # whoever reads all of it reports that
-    if diagnosis.unread and found is not None and not found.in_place:
+    if diagnosis.awaited and found is not None and not found.in_place:
         try:
             layout.check_rewritable(directory, name)
         except StateError as error:
             errors.append(error)
-            return diagnosis.hold(f"it cannot be read in place, and is not rewritten: {diagnosis.unread}")
+            return diagnosis.hold(f"it cannot be read in place, and is not rewritten: {diagnosis.awaited}")
     return diagnosis
 
 

@@ -304,11 +304,11 @@ def _removed_in_steps(inspection: Inspection, name: str) -> tuple[Diagnosis | No
             return None, 0
         if diagnosis.held or diagnosis.moved is not None:
             return None, 0
-        is_lost = State.MISSING in diagnosis.state
+        why = diagnosis.removal()
         while True:
             try:
                 with access.transaction("repack") as transaction:
-                    if not (count := transaction.remove_some(known.segment, some, lost=is_lost)):
+                    if not (count := transaction.remove_some(known.segment, some, why)):
                         return diagnosis, removed
                     transaction.commit()
                 removed += count

@@ -22,6 +22,7 @@ from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format
 from ondisk.index import Copies, Segment
+from ondisk.index.changes import Removal
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.check import read_content
 from ondisk.maintenance.compare import Compared, Comparison, Subject, damaged
@@ -31,6 +32,7 @@ from ondisk.maintenance.dir_segments import remove
 from ondisk.maintenance.explain import Outcome
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.second_copy import copy_of
+from ondisk.maintenance.successor import Successor, complete
 from ondisk.segment import REMEDY, End, Facts, ScanResult
 from ondisk.segments import generations, quarantine
 from ondisk.segments.concat_writer import SegmentWriter
@@ -136,34 +138,31 @@ def rewritten(subject: Subject, *, is_damaged: bool = False) -> Outcome:
     """
     directory, name, transaction = subject.directory, subject.name, subject.transaction
     subject.access.layout.check_rewritable(directory, name)
-    segment = Segment(transaction.take_generation(), name, subject.format.name, subject.format.begin().end)
+    successor = Successor(subject.access, transaction, name)
+    segment = Segment(successor.id, name, subject.format.name, subject.format.begin().end)
     if subject.known is None:
         old = transaction.take_generation()
     else:  # these are data of another file: ondisk never appends to a file that must be rewritten
         old = subject.known.segment.id
-        generations.complete(directory, name, old, subject.access.committed(subject.known.segment))
-    aliases = [generations.hidden(name, each) for each in (segment.id, old)]
-    transaction.on_rollback(lambda: directory.discard(*aliases))
+        complete(subject.access, subject.known.segment)
     comparison = Comparison(subject, segment, _copied(subject), is_matched=True)
     if subject.known is not None:
         transaction.supersede(subject.known.segment)
-    segment = _write(comparison, segment)
+    segment = _write(comparison, segment, successor)
     comparison.forget()
-    is_encrypted = comparison.compare_bytes(segment.end, directory.open_to_read(aliases[0]))
+    is_encrypted = comparison.compare_bytes(segment.end, directory.open_to_read(successor.path))
     compared, original = comparison.compared, None
     is_whole = not (is_damaged or compared.damage.count or compared.missing)
     if not is_whole or compared.settled.different:
         original = quarantine.link(directory, name, verb="fix", why=_DIFFERENT if is_whole else _SALVAGED)
-    generations.link_old(directory, name, old, None)
+    successor.displace_unknown(old)
     segment = segment._replace(copies=compared.copies, unproven=_is_unproven(comparison))
     transaction.save_segment(segment, comparison.span)
     _note_unowned(comparison, segment)
     if not is_damaged:  # else the fix that found the damage has counted it
         transaction.count_lost(compared.uncounted)
     _account_for(subject, compared)
-    subject.access.clean_up_later(name)
-    committed = subject.access.committed(segment)
-    transaction.after_commit(lambda: generations.complete(directory, name, segment.id, committed))
+    successor.appear(segment)
     transaction.check_space()
     transaction.commit()
     is_exposed = subject.format.is_exposed(segment.end)
@@ -261,7 +260,7 @@ def _file_in_place(subject: Subject, *, is_believed: bool, scanned: Scanned | No
     found = segment._replace(
         end=end,
         facts=_facts_of_file(subject.format, file, end, before),
-        unread=False,
+        has_unknown=False,
         copies=compared.copies,
         unproven=_is_unproven(comparison),
         shared=segment.shared or (is_other and subject.is_shared),
@@ -295,7 +294,7 @@ def _folder_in_place(
         directory.inside(name).close()
     except StorageError:
         assert known is not None, "an unknown segment that is not a directory is CORRUPTED"
-        return _outcome(subject, Compared(gone=subject.transaction.remove(known.segment, lost=True)))
+        return _outcome(subject, Compared(gone=subject.transaction.remove(known.segment, Removal.LOST)))
     segment, copied = subject.segment(), _copied(subject)
     complete_folder(directory, name, segment.id, subject.access.committed(segment))
     with directory.inside(name) as folder:
@@ -320,7 +319,7 @@ def _folder_in_place(
         if known is None and subject.access.needs_check() and not files and not compared.damage.count:
             return outcome._replace(is_emptied=True)
         facts = _facts_of_folder(name, folder, segment, end, before.facts)
-        found = segment._replace(end=end, facts=facts, unread=False, copies=compared.copies)
+        found = segment._replace(end=end, facts=facts, has_unknown=False, copies=compared.copies)
         _save(comparison, found, _damage(subject, compared, outcome.remedy))
         left = sum(number < end.length for number in files)
         subject.transaction.set_unowned(segment, left - subject.transaction.sums_of(segment)[0])
@@ -332,7 +331,7 @@ def _look(subject: Subject, folder: Directory, segment: Segment, *, is_believed:
     seen = seen_with_files(folder, segment.facts, segment.end.size, stats)
     raise_sequence(folder, subject.name)
     facts, known = facts_in(folder, subject.name, segment.end), subject.known
-    if known is None or not is_believed or segment.unread or seen not in SAME_BYTES:
+    if known is None or not is_believed or segment.has_unknown or seen not in SAME_BYTES:
         return _Look(facts, seen, is_same=False)
     is_explained = not (known.unexplained or known.without_row)
     return _Look(facts, seen, is_explained and (seen is Seen.UNTOUCHED or _has_whole_files(subject, segment)))
@@ -429,12 +428,12 @@ def _outcome(subject: Subject, compared: Compared) -> Outcome:
     return Outcome(subject, compared, returned)
 
 
-def _write(comparison: Comparison, segment: Segment) -> Segment:
+def _write(comparison: Comparison, segment: Segment, successor: Successor) -> Segment:
     """Write the data of the file to a new generation, and return it with its end and its facts."""
     subject, transaction = comparison.subject, comparison.subject.transaction
     source = subject.directory.open_to_read(subject.name)
     subject.format.sealer(source, subject.name)  # raises if the file is that of another segment
-    with generations.stage(subject.directory, subject.name, segment.id) as staged:
+    with successor.create() as staged:
         writer = SegmentWriter(
             subject.format, staged, subject.name, save_blocks=partial(transaction.save_blocks, segment)
         )

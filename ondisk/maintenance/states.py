@@ -14,6 +14,7 @@ from enum import Flag, auto
 from ondisk.dataset.segment_layout import Remark
 from ondisk.errors import DiskFull, DurabilityLost, KeyMissing, LockError, OndiskError, StateError, StorageError
 from ondisk.filesystem import is_denied
+from ondisk.index.changes import Removal
 from ondisk.segments.quarantine import Total
 from ondisk.segments.replaced import Kept
 from ondisk.step import in_order
@@ -68,7 +69,7 @@ class Diagnosis:
             says why. See `ondisk.maintenance.holds`.
         moved: it is MISSING because somebody has moved it to this name, as far as its facts show.
         consumed: another program has read and removed it; a fix removes it from the index, and nothing is lost.
-        unread: why nobody may change, move or remove it: another program still has to read it.
+        awaited: why nobody may change, move or remove it: another program still has to read it.
     """
 
     segment: str
@@ -82,7 +83,7 @@ class Diagnosis:
     held: bool = False
     moved: str | None = None
     consumed: bool = False
-    unread: str | None = None
+    awaited: str | None = None
 
     @classmethod
     def of(cls, remark: Remark) -> Diagnosis:
@@ -93,6 +94,12 @@ class Diagnosis:
     def is_denied(self) -> bool:
         """Whether this user may not read it; then its state says nothing, and nothing is done with it."""
         return self.error is not None and is_denied(self.error)
+
+    def removal(self, *, is_kept: bool = False) -> Removal:
+        """Return why its data are removed from the index; `is_kept` says whether readers still find them."""
+        if State.MISSING in self.state:
+            return Removal.LOST
+        return Removal.AGED_AND_KEPT if is_kept else Removal.AGED
 
     @property
     def action(self) -> str | None:

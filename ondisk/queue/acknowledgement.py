@@ -167,7 +167,7 @@ def _done_with(access: Access, at: State) -> list[str]:
 
 def _is_removable(segment: Segment) -> bool:
     """Return whether the index knows all data of a segment, and has them nowhere else."""
-    return not segment.unread and segment.copies is Copies.NONE
+    return not segment.has_unknown and segment.copies is Copies.NONE
 
 
 def _stop(access: Access, through: Location) -> Stop:

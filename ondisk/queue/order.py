@@ -187,7 +187,7 @@ class Order:
 
     def _check_known(self, segment: Segment) -> None:
         """Raise if a segment has data that the index does not know."""
-        if segment.unread or (segment.shared and _Open(self._access, segment).has_more()):
+        if segment.has_unknown or (segment.shared and _Open(self._access, segment).has_more()):
             raise self._unknown(segment.name)
 
     def _unknown(self, name: str) -> StateError:

@@ -223,7 +223,7 @@ def misplaced(access: Access) -> str | None:
     name = f"{at.segment}.seg"
     with access.current().index.snapshot() as snapshot:
         segment = snapshot.segment_named(name)
-        if segment is None or segment.unread or not is_there(access, segment):
+        if segment is None or segment.has_unknown or not is_there(access, segment):
             return None
         offset = _offset_in(segment, at)
         if offset > segment.end.length:  # see `past_end`
@@ -287,7 +287,7 @@ def past_end(access: Access) -> str | None:
     with access.current().index.snapshot() as snapshot:
         segment = snapshot.segment_named(name)
     found = access.directory.stat(name)
-    if segment is None or found is None or segment.unread or found.st_size > segment.end.size:
+    if segment is None or found is None or segment.has_unknown or found.st_size > segment.end.size:
         return None
     if not is_passed(segment, segment.end.length, at):
         return None

@@ -102,7 +102,7 @@ class QueueRoll:
         """Return where the last segment continues; None if it must not or cannot be continued."""
         name = f"{number}.{self._format.extension}"
         segment = self._writer.transaction.segments([name]).get(name)
-        if segment is None or segment.shared or segment.unread or segment.copies:
+        if segment is None or segment.shared or segment.has_unknown or segment.copies:
             return None
         begun = self._format.begin().end
         if (segment.end.kind, segment.end.compressed) != (begun.kind, begun.compressed):  # stored in another way

@@ -34,6 +34,7 @@ from ondisk.errors import (
     shown,
 )
 from ondisk.index import Row, Snapshot, changes
+from ondisk.index.changes import Removal
 from ondisk.matcher import Everything
 from ondisk.replication import source_rows
 from ondisk.replication.merge import Run, Stream, first_of, merged
@@ -63,7 +64,12 @@ class Kind(Enum):
     """A datum was older than `delete_age` of this dataset."""
 
 
-_OF_DELETION = {0: Kind.DELETED, 1: Kind.LOST, 2: Kind.AGED, 3: Kind.AGED}
+_OF_DELETION = {
+    Removal.DELETED: Kind.DELETED,
+    Removal.LOST: Kind.LOST,
+    Removal.AGED_AND_KEPT: Kind.AGED,
+    Removal.AGED: Kind.AGED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,12 +304,12 @@ def _read_halves(
 
 def deletions_in(run: Run) -> list[tuple[int, int, Kind]]:
     """Return number, number of the datum, and kind of deletions."""
-    return [(seq, target, _OF_DELETION[forgotten]) for seq, target, forgotten in run.rows]
+    return [(seq, target, kind_of(why)) for seq, target, why in run.rows]
 
 
-def kind_of(forgotten: int) -> Kind:
-    """Return the kind of a deletion, from the column of the index."""
-    return _OF_DELETION[forgotten]
+def kind_of(why: int) -> Kind:
+    """Return the kind of a deletion, from the column of the index; see `Removal`."""
+    return _OF_DELETION[Removal(why)]
 
 
 def last_change(snapshot: Snapshot) -> int:

@@ -18,9 +18,10 @@ from ondisk.filesystem import WritableFile
 from ondisk.formats import Format
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
+from ondisk.maintenance.successor import Successor, complete
 from ondisk.replication.contents import Entry, rows_in
 from ondisk.replication.records import Group, Records
-from ondisk.segments import generations, quarantine
+from ondisk.segments import quarantine
 from ondisk.segments.facts import checksum_of, facts_of, tail_of
 
 _PIECE = 4 * 1024 * 1024  # bytes of data that are requested together
@@ -67,15 +68,12 @@ def mend(access: Access, transaction: Transaction, segment: Segment, fetch: Call
     Cost: reads and writes the segment, and requests all its data. Deleted data are written once more.
     """
     directory, name, format = access.directory, segment.name, access.format(segment.format)
-    committed = access.committed(segment)
     file = access.current().reader.file_of(segment)
     if segment.end.compressed or segment.shared or _is_encrypted(format, segment, access):
         raise Unmended("its data are compressed or encrypted, or another program writes it")
-    new = segment._replace(id=transaction.take_generation())
-    alias = generations.hidden(name, new.id)
-    transaction.on_rollback(lambda: directory.discard(alias))
-    access.clean_up_later(name)
-    with generations.stage(directory, name, new.id) as staged:
+    successor = Successor(access, transaction, name)
+    new = segment._replace(id=successor.id)
+    with successor.create() as staged:
         staged.copy(file, 0, segment.end.size, 0)
         patch = _Patch(format, staged)
         for rows in _pieces(access, transaction, segment):
@@ -92,11 +90,11 @@ def mend(access: Access, transaction: Transaction, segment: Segment, fetch: Call
         staged.sync()
         facts = facts_of(staged.stat(), tail_of(staged, segment.end.size, format.mutable), checksum)
     new = new._replace(facts=facts)
-    generations.complete(directory, name, segment.id, committed)
+    complete(access, segment)
     quarantine.link(directory, name, verb="replicate", why=_WHY)
-    generations.link_old(directory, name, segment.id, committed)
+    successor.displace(segment)
     transaction.renew(segment, new)
-    transaction.after_commit(lambda: generations.complete(directory, name, new.id, access.committed(new)))
+    successor.appear(new)
     return patch.size
 
 

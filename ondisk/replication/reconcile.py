@@ -26,6 +26,7 @@ from ondisk.dataset.access import Access
 from ondisk.errors import SegmentCorrupt, SegmentMissing, StateError, command
 from ondisk.index import Segment, changes, segment_rows
 from ondisk.index.transaction import Transaction
+from ondisk.maintenance.successor import complete, withdraw
 from ondisk.replication import source_rows
 from ondisk.replication.apply import Applied, apply
 from ondisk.replication.compare import WANTED, Differences, Differs, OnRange, Situation, compared, situation
@@ -34,7 +35,7 @@ from ondisk.replication.mend import Unmended, damaged_segments, mend
 from ondisk.replication.records import Records
 from ondisk.replication.replica import ANSWER_BYTES, Replica, check_follows
 from ondisk.replication.source_rows import LOST, Comparison, Difference, Followed, Mode
-from ondisk.segments import generations, quarantine
+from ondisk.segments import quarantine
 from ondisk.segments.facts import SAME_BYTES
 
 _WHY = "some of its data are deleted here, or the source has others in their place"
@@ -291,13 +292,12 @@ class _Steps:
         """Remove a segment and its data: nobody knows which are damaged. Its file goes to quarantine."""
         access = self._access
         directory, name, committed = access.directory, segment.name, access.committed(segment)
-        generations.complete(directory, name, segment.id, committed)
+        complete(access, segment)
         access.clean_up_later(name)
         file = directory.open_to_read(name)
         if committed.seen_in(file, file.stat()) in SAME_BYTES:
             self._keep([segment])
-            generations.move_old(directory, name, segment.id, committed)
-            transaction.on_rollback(lambda: generations.complete(directory, name, segment.id, committed))
+            withdraw(access, transaction, segment)
         else:
             quarantine.keep(directory, name, verb="replicate", why=f"it is another file; {_WHY}")
         transaction.remove(segment)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ondisk.index.changes import OWN, present
+from ondisk.index.changes import OWN, Removal, present
 from ondisk.index.connection import sqlite_errors
 from ondisk.index.snapshot import Snapshot
 
@@ -198,7 +198,8 @@ def renumber_own(transaction: Transaction, first: int) -> int:
 
 def found_again(transaction: Transaction, seqs: Sequence[int]) -> None:
     """Forget that data were lost: they have returned."""
-    _many(transaction, "DELETE FROM deletion WHERE datum = ? AND forgotten = 1", ((seq,) for seq in seqs))
+    rows = ((seq, Removal.LOST) for seq in seqs)
+    _many(transaction, "DELETE FROM deletion WHERE datum = ? AND forgotten = ?", rows)
     _execute(transaction, "UPDATE dataset SET lost = max(0, lost - ?)", (len(seqs),))
 
 

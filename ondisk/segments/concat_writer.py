@@ -149,12 +149,12 @@ class ConcatWriter:
                 return Start(laid, checksum=0)
             if not may_continue:
                 raise _not_continued(self._directory, name)
-            return Start(laid, is_touched=True, unread=True, is_found=True)
+            return Start(laid, is_touched=True, has_unknown=True, is_found=True)
         if not may_continue:
             raise _not_continued(self._directory, name)
-        unread = laid.end.size - len(laid.content) > end.size
-        checksum = None if unread else committed.facts.checksum
-        return Start(laid, is_touched=True, unread=unread, is_found=True, checksum=checksum)
+        has_unknown = laid.end.size - len(laid.content) > end.size
+        checksum = None if has_unknown else committed.facts.checksum
+        return Start(laid, is_touched=True, has_unknown=has_unknown, is_found=True, checksum=checksum)
 
     def clear(self, name: str, generation: int) -> None:
         """Remove what a crash left at the hidden name of a new generation."""

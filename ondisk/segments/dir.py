@@ -529,7 +529,7 @@ def recover_folders(
     generations: list[int],
     current: tuple[int, Committed] | None,
     *,
-    unread: bool,
+    has_no_older_readers: bool,
     trusted: bool,
 ) -> list[int]:
     """Finish what a crash interrupted with one segment; see `ondisk.segments.generations.recover`.
@@ -543,7 +543,7 @@ def recover_folders(
     if current is not None and known in generations:
         complete_folder(directory, name, *current)
     others = [generation for generation in generations if generation != known]
-    if not unread or not trusted:
+    if not has_no_older_readers or not trusted:
         return others
     for generation in others:
         alias = hidden(name, generation)

@@ -324,7 +324,7 @@ def recover(
     generations: list[int],
     current: tuple[int, Committed] | None,
     *,
-    unread: bool,
+    has_no_older_readers: bool,
     trusted: bool,
 ) -> list[int]:
     """Finish what a crash interrupted with one segment, and remove the generations that nobody needs.
@@ -332,7 +332,7 @@ def recover(
     Args:
         generations: those that have hidden names on disk.
         current: the segment's generation in the index, and its bytes; None if the index does not know the segment.
-        unread: nobody reads an older snapshot.
+        has_no_older_readers: nobody reads an older snapshot.
         trusted: the sentinel does not exist. Otherwise an unknown generation may contain data that the index has lost.
 
     Returns:
@@ -352,7 +352,7 @@ def recover(
         if _same(directory, name, hidden(name, current[0])):
             directory.discard(hidden(name, current[0]))
     others = [generation for generation in generations if generation != known]
-    if not unread or not trusted:
+    if not has_no_older_readers or not trusted:
         return others
     for generation in others:
         if not retire(directory, name, generation):

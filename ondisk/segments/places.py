@@ -155,7 +155,7 @@ def twins(directory: Directory, segment: str) -> Iterator[str]:
             yield f"{place}{inner}"
 
 
-def unread(directory: Directory) -> dict[str, Place]:
+def closed(directory: Directory) -> dict[str, Place]:
     """Return the places that are away or offline, by name."""
     return {name: each for name, each in places(directory).items() if each.why_away is not None}
 

@@ -31,6 +31,7 @@ from ondisk.dataset.query import Query, Reading
 from ondisk.errors import InvalidInput, StateError, shown
 from ondisk.formats import find
 from ondisk.index import Snapshot, segment_rows
+from ondisk.index.changes import Removal
 from ondisk.index.where import without_functions
 from ondisk.matcher import Expression, reftime_interval
 from ondisk.spark.replaced import DELETED, kept_for
@@ -423,8 +424,9 @@ def check_unchanged(partition: Partition, opened: Opened, snapshot: Snapshot) ->
         raise changed(state, REPLACED)
     if partition.count is None:  # else the caller compares the count
         # Of data that went with their whole segment, that segment has the rows.
-        sql = "SELECT 1 FROM deletion WHERE seq > ? AND datum <= ? AND forgotten != 2 LIMIT 1"
-        is_noted = snapshot.connection.execute(sql, (state.seq, state.seq)).fetchone() is not None
+        sql = "SELECT 1 FROM deletion WHERE seq > ? AND datum <= ? AND forgotten != ? LIMIT 1"
+        values = state.seq, state.seq, Removal.AGED_AND_KEPT
+        is_noted = snapshot.connection.execute(sql, values).fetchone() is not None
         if is_noted or sum(present.values()) + sum(kept.values()) != partition.deleted:
             raise changed(state, "data were deleted or replaced")
     return [*kept]

@@ -198,7 +198,7 @@ def test_offsets_move(index):
 
 def test_a_segment_is_saved_once_and_grows(index):
     insert(index, row(1))
-    grown = SEGMENT._replace(end=End(200, 200, 4), facts=Facts(6, 78, 2**32 - 1, None), unread=True)
+    grown = SEGMENT._replace(end=End(200, 200, 4), facts=Facts(6, 78, 2**32 - 1, None), has_unknown=True)
     with Transaction(index) as transaction:
         transaction.save_segment(grown, DAY_ONE)
         assert transaction.segments([SEGMENT.name, "other"]) == {SEGMENT.name: grown}
@@ -301,11 +301,11 @@ def test_a_commit_says_whether_anybody_reads_an_older_state(index):
         with Transaction(index) as transaction:
             transaction.insert([*zip(row(*transaction.take_seqs(1), station=2))])
             transaction.commit()
-            assert transaction.unread is False
+            assert transaction.has_no_older_readers is False
     with Transaction(index) as transaction:
         transaction.insert([*zip(row(*transaction.take_seqs(1), station=3))])
         transaction.commit()
-        assert transaction.unread is True
+        assert transaction.has_no_older_readers is True
 
 
 def test_nobody_checkpoints_while_a_reader_reads_the_file_alone(index):
@@ -313,7 +313,7 @@ def test_nobody_checkpoints_while_a_reader_reads_the_file_alone(index):
     with Transaction(index) as transaction:
         transaction.insert([*zip(row(1))])
         transaction.commit()
-        assert transaction.unread is False
+        assert transaction.has_no_older_readers is False
     lock.close()
 
 

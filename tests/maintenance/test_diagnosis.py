@@ -31,7 +31,7 @@ def known(
     """Say what the index says of `data` bytes of data, one after the other."""
     end, unread = End(size, size if length is None else length, 10, compressed), values.pop("unread", False)
     usual = {"count": 10, "size": data, "begin": BEGIN, "end": END - 1, "first": START, "data_end": 112, "needed": 112}
-    return Known(Segment(7, NAME, "seg", end, unread=unread), **{**usual, **values})
+    return Known(Segment(7, NAME, "seg", end, has_unknown=unread), **{**usual, **values})
 
 
 def aged(*, archive: int | None = None, delete: int | None = None) -> Circumstances:

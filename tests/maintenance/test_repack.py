@@ -16,6 +16,7 @@ from ondisk import Datum
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats.diskqueue.blocks import END_MARK
+from ondisk.index.changes import Removal
 from ondisk.maintenance.states import Done, Report, State
 from ondisk.segments import generations
 
@@ -188,7 +189,7 @@ def test_a_segment_of_which_a_killed_repack_left_some_data_is_removed_by_the_nex
     seqs = world.sql("SELECT seq FROM datum ORDER BY seq")
     with access_to(world.path) as access, access.transaction("test") as transaction:
         (segment,) = transaction.segments([world.name(A)]).values()
-        assert transaction.remove_some(segment, 4 - left, lost=False) == 4 - left
+        assert transaction.remove_some(segment, 4 - left, Removal.AGED) == 4 - left
         transaction.commit()
     world.now += DELETE_AGE * DAY
     assert "DELETE" in world.states(world.check())[A]

@@ -423,14 +423,14 @@ def test_a_segment_that_grew_while_the_index_is_not_trusted_is_unread(writer, di
     with path.open("ab") as file:
         file.write(b"lost\ntorn")
     start = continued(writer, recorded, b"two", trusted=False)
-    assert (start.unread, start.checksum, start.laid.end.size) == (True, None, 9)
+    assert (start.has_unknown, start.checksum, start.laid.end.size) == (True, None, 9)
     assert path.read_bytes() == b"one\nlost\ntwo\n"
 
 
 def test_an_unknown_file_is_appended_to_after_its_last_whole_datum_and_unread(writer, directory, path):
     path.write_bytes(b"theirs\ntorn")
     start = writer.start(NAME, None, None, LINES, trusted=True)
-    assert (start.is_new, start.unread, start.is_touched, start.checksum) == (False, True, True, None)
+    assert (start.is_new, start.has_unknown, start.is_touched, start.checksum) == (False, True, True, None)
     with writer.writing(NAME, 1, start, LINES, known=False) as segment:
         segment.add([b"two"])
     assert path.read_bytes() == b"theirs\ntwo\n"

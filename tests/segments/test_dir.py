@@ -217,7 +217,7 @@ def test_a_crash_leaves_folders_that_are_finished_or_removed(directory, path, ne
         DirWriter(directory), NAME, Start(Laid(b"", End()), is_new=True), [b"x"], beside(0), known=False, generation=2
     )
     known = None if current is None else (current, Committed(0, Facts(), range(0)))
-    assert recover_folders(directory, NAME, [1, 2], known, unread=unread, trusted=trusted) == needed
+    assert recover_folders(directory, NAME, [1, 2], known, has_no_older_readers=unread, trusted=trusted) == needed
     assert path.exists() == (current == 1)
     assert new.exists() == (1 in needed)
     assert new.with_suffix(".2").exists() == (2 in needed)

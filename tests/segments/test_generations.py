@@ -225,14 +225,14 @@ def test_what_is_left_behind_is_found_in_years_and_centuries_and_nowhere_else(di
 
 def test_settling_nothing_touches_nothing(directory):
     current = (3, Committed(3, Facts(), range(0)))
-    assert recover(directory, "1999/01-01.vm2", [], current, unread=True, trusted=True) == []
+    assert recover(directory, "1999/01-01.vm2", [], current, has_no_older_readers=True, trusted=True) == []
 
 
 def settled(
     directory: Directory, current: tuple[int, Committed] | None, *, unread: bool, trusted: bool = True
 ) -> list[int]:
     here = generations.generations_of(directory, NAME)
-    return recover(directory, NAME, here, current, unread=unread, trusted=trusted)
+    return recover(directory, NAME, here, current, has_no_older_readers=unread, trusted=trusted)
 
 
 @pytest.mark.parametrize("trusted", [True, False])
@@ -345,7 +345,7 @@ def test_what_is_not_the_committed_generation_takes_the_place_of_nothing_and_sta
     put(directory, "2026/.11-20.vm2.3")
     before = sorted(directory.names("2026"))
     generations.complete(directory, NAME, 3, three)
-    assert recover(directory, NAME, [3], (3, three), unread=True, trusted=True) == []
+    assert recover(directory, NAME, [3], (3, three), has_no_older_readers=True, trusted=True) == []
     assert sorted(directory.names("2026")) == before
     assert not there or directory.read(NAME, 100) == b"three"
     assert generations.stray(directory, NAME, 3, three) == "2026/.11-20.vm2.3"
@@ -357,7 +357,7 @@ def test_what_is_no_file_is_no_other_generation(directory, put):
     three = committed(directory, NAME)
     put(directory, "2026/.11-20.vm2.2")
     before = sorted(directory.names("2026"))
-    assert recover(directory, NAME, [2], (3, three), unread=True, trusted=True) == []
+    assert recover(directory, NAME, [2], (3, three), has_no_older_readers=True, trusted=True) == []
     assert sorted(directory.names("2026")) == before
 
 
@@ -390,6 +390,6 @@ def test_after_a_crash_no_name_is_removed_before_the_others_are_durable(director
     monkeypatch.setattr("ondisk.filesystem.files.sync", lambda *_: calls.append("sync"))
     monkeypatch.setattr(os, "unlink", lambda *name, **options: calls.append("unlink") or unlink(*name, **options))
     current = 2, committed(directory, NAME)
-    assert recover(directory, NAME, [1, 2], current, unread=True, trusted=True) == []
+    assert recover(directory, NAME, [1, 2], current, has_no_older_readers=True, trusted=True) == []
     assert calls == ["sync", "unlink", "unlink"]
     assert files(directory) == {"11-20.vm2": b"two"}

@@ -55,7 +55,7 @@ def test_what_is_in_the_place_of_a_folder_is_told_apart(directory, last, tmp_pat
            "the wrong disk": "another folder is in its place", "an older tape": "an older state of it"}  # fmt: skip
     assert (why_away(directory) or "").startswith(why[accident])
     assert [*places.roots(directory)] == []
-    assert places.unread(directory).keys() >= {LAST}
+    assert places.closed(directory).keys() >= {LAST}
 
 
 def test_an_offline_place_is_away_whatever_is_there(directory, last):
