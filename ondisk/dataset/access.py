@@ -21,7 +21,6 @@ from ondisk.dataset.layout import (
 from ondisk.dataset.read import DatasetReader
 from ondisk.dataset.segment_layout import Layout, layout_of
 from ondisk.errors import (
-    DatasetNotFound,
     DiskFull,
     DurabilityLost,
     InvalidInput,
@@ -30,7 +29,7 @@ from ondisk.errors import (
     ReadOnly,
     StateError,
 )
-from ondisk.filesystem import Directory, WritersLock
+from ondisk.filesystem import Directory, WritersLock, removed
 from ondisk.formats import Format, find, is_dir, of_extension
 from ondisk.index import Index, Segment, Snapshot, log, segment_rows, tide
 from ondisk.index.connection import NEXT, Connection, connect_to_read, state_of
@@ -103,7 +102,8 @@ class Access:
     def close(self) -> None:
         """Close files and connections. A running query ends with an error."""
         with self._threads:
-            if self._waiting and self._failed is None and os.getpid() == self._process:
+            has_written = self._waiting is not None and self._failed is None and os.getpid() == self._process
+            if has_written and not self._closed and (self._waiting or log.is_long(self.directory)):
                 self._empty_log()
             self._closed = True
             self._drop(queries=True)
@@ -250,6 +250,8 @@ class Access:
                     if (state := self._state()) is not None:
                         self._tide.committed(state, is_moved=True)
                     self._clean_up_after_commit()
+                    if log.is_long(self.directory):
+                        log.begin_log(opened.index.connections)
             except OndiskError as error:
                 self._failed = error
 
@@ -264,8 +266,7 @@ class Access:
                 self._drop(queries=False)
                 index = Index.open(self.directory, self.config, self.connect)
                 if index.missing and self.directory.is_removed:
-                    hint = "If it was restored, or mounted again, open it again."
-                    raise DatasetNotFound(f"{self.path} was removed while it was open", hint=hint)
+                    raise removed(self.path)
                 reader = DatasetReader(self.directory, index.config)
                 index.read_metadata = reader.undeclared
                 self._opened = Opened(index, reader)
