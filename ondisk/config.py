@@ -103,10 +103,6 @@ class ConfigDict(TypedDict, total=False):
 RESERVED_FIELDS = frozenset({"self", "reftime", "match", "sort", "limit", "with_data"})
 """Names of a query's own arguments."""
 
-_FIELD_NAME = re.compile(r"[a-z_][a-z0-9_]*")
-EXTENSION = re.compile(r"[a-z][a-z0-9]{0,15}")
-"""A valid extension of the files of the format blob."""
-
 # SQLite refuses tables of more than 2000 columns; a dataset with this many fields is a mistake.
 _MAX_FIELDS = 500
 MAX_DEPTH = 500
@@ -115,7 +111,7 @@ MAX_DEPTH = 500
 _MAX_DOTS = 100  # in a line; tomllib needs memory in proportion to the square of the parts of a key
 _SEGMENT_SIZE = 100 * 1024 * 1024  # bytes; the default of Beats
 _MAX_AGE = 4_000_000  # days; more than the years 1 to 9999
-_DURATION = re.compile(r"(?=.)(?:(\d{1,7})d)?(?:(\d{1,7})h)?(?:(\d{1,7})m)?(?:(\d{1,7})s)?", re.ASCII)
+_DURATION = r"(?=.)(?:([0-9]{1,7})d)?(?:([0-9]{1,7})h)?(?:([0-9]{1,7})m)?(?:([0-9]{1,7})s)?"
 _RANGES = {
     "max_datum_size": (1, 2**63 - 1),
     "max_depth": (1, MAX_DEPTH),
@@ -244,15 +240,22 @@ class DatasetConfig(_Values):
     @property
     def keep_seconds(self) -> int:
         """The seconds of `keep_replaced`."""
+        if self.keep_replaced == self._field_defaults["keep_replaced"]:
+            return 0  # at once, since every start of a program comes here
         return seconds_of(self.keep_replaced) or 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         return DatasetConfig.from_toml, (self.to_toml(),)
 
 
+def is_extension(text: str) -> bool:
+    """Return whether files of the format blob may have an extension: `[a-z][a-z0-9]{0,15}`."""
+    return len(text) <= 16 and text.isascii() and text.isalnum() and text[0].isalpha() and text == text.lower()
+
+
 def seconds_of(duration: str) -> int | None:
     """Return the seconds of a duration such as 90s, 1h30m or 7d; None if it is not one."""
-    parts = _DURATION.fullmatch(duration)
+    parts = re.fullmatch(_DURATION, duration)
     if parts is None:
         return None
     days, hours, minutes, seconds = (int(part or 0) for part in parts.groups())
@@ -386,7 +389,7 @@ def _csv(key: str, value: Any, source: Source) -> Mapping[str, Any]:
         return MappingProxyType({})
     from ondisk.table_options import TableOptions  # here, as most datasets have no [csv]
 
-    names, given, options = [*TableOptions.__match_args__], dict[str, Any](), TableOptions()
+    names, given, options = [*TableOptions._fields], dict[str, Any](), TableOptions()
     for name in value:
         if name not in names:
             if name in _READERS:
@@ -460,7 +463,7 @@ def _is_folder(name: Any) -> bool:
 def _check(config: DatasetConfig, source: Source) -> None:
     """Raise unless the values are valid together."""
     for name in config.fields:
-        if not _FIELD_NAME.fullmatch(name) or name in RESERVED_FIELDS:
+        if not (name.isidentifier() and name.isascii() and name == name.lower()) or name in RESERVED_FIELDS:
             hint = f"Use a name of the form [a-z_][a-z0-9_]* that is not one of {', '.join(sorted(RESERVED_FIELDS))}."
             raise source.error(f"fields.{name}", f"{shown(name)} is not a valid name for a field", hint)
     if len(config.fields) > _MAX_FIELDS:
@@ -477,7 +480,7 @@ def _check(config: DatasetConfig, source: Source) -> None:
     _check_version_field(config, source)
     _check_variant(config, source)
     _check_sequence(config, source)
-    if not EXTENSION.fullmatch(config.extension):
+    if not is_extension(config.extension):
         hint = 'Use up to 16 characters of a-z and 0-9, a letter first: extension = "h5".'
         raise source.error("extension", f"{shown(config.extension)} is not a valid extension", hint)
     for key, (least, most) in _RANGES.items():

@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from math import isfinite, isnan
 from typing import Any
 
@@ -25,10 +26,6 @@ from ondisk.errors import InvalidInput, LimitExceeded, shown
 SHAPES = frozenset({"$bytes", "$text_bytes", "$float"})
 _PLAIN = frozenset({str, int, bool, type(None)})
 _FLOATS = {"NaN": float("nan"), "+Inf": float("inf"), "-Inf": float("-inf")}
-_TIME = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
-    r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
-)
 # What `to_json` returns contains no cycles.
 _encode = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")).encode
 
@@ -94,15 +91,24 @@ def format_time(count: int) -> str:
     return from_microseconds(count).isoformat().replace("+00:00", "Z")
 
 
+@cache
+def _time() -> re.Pattern[str]:
+    """Return the pattern of a time, compiled when used: most programs read none."""
+    return re.compile(
+        r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
+        r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
+    )
+
+
 def parse_time(text: str) -> int:
     """Return the microseconds since 1970 of an RFC 3339 text; finer digits are cut off.
 
     Raises:
         InvalidInput: it is not an RFC 3339 time, has no zone, or names an impossible date.
     """
-    matched = _TIME.fullmatch(text)
+    matched = _time().fullmatch(text)
     if matched is None:
-        hint = ": append Z or an offset" if _TIME.fullmatch(f"{text}Z") else ""
+        hint = ": append Z or an offset" if _time().fullmatch(f"{text}Z") else ""
         raise InvalidInput(f"{shown(text)} is not a time such as 2026-11-20T06:00:00Z{hint}")
     day, clock, fraction, sign, hours, minutes = matched.groups()
     try:

@@ -132,7 +132,7 @@ class Step(StrEnum):
         """Return the times that data in a segment with this stem may have, or None if it is not a stem of this step."""
         if self is Step.SEQUENCE:
             return None if number_of(stem) is None else ALWAYS
-        parsed = _STEMS[self].fullmatch(stem)
+        parsed = re.fullmatch(_STEMS[self], stem)
         if parsed is None:
             return None
         numbers = [int(group) for group in parsed.groups()]
@@ -167,23 +167,24 @@ class Step(StrEnum):
                 raise ValueError("a number is no time")
 
 
+# Compiled when used: that takes long, and a dataset has one step.
 _STEMS = {
-    Step.DAILY: re.compile(r"([0-9]{4})/([0-9]{2})-([0-9]{2})"),
-    Step.HOURLY: re.compile(r"([0-9]{4})/([0-9]{2})-([0-9]{2})T([01][0-9]|2[0-3])"),
-    Step.WEEKLY: re.compile(r"([0-9]{4})/([0-9]{2})-([1-5])"),
-    Step.BIWEEKLY: re.compile(r"([0-9]{4})/([0-9]{2})-([12])"),
-    Step.MONTHLY: re.compile(r"([0-9]{4})/([0-9]{2})"),
-    Step.YEARLY: re.compile(r"([0-9]{2})/([0-9]{4})"),
+    Step.DAILY: r"([0-9]{4})/([0-9]{2})-([0-9]{2})",
+    Step.HOURLY: r"([0-9]{4})/([0-9]{2})-([0-9]{2})T([01][0-9]|2[0-3])",
+    Step.WEEKLY: r"([0-9]{4})/([0-9]{2})-([1-5])",
+    Step.BIWEEKLY: r"([0-9]{4})/([0-9]{2})-([12])",
+    Step.MONTHLY: r"([0-9]{4})/([0-9]{2})",
+    Step.YEARLY: r"([0-9]{2})/([0-9]{4})",
 }
 
 
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,19}", re.ASCII)
+_NUMBER = r"0|[1-9][0-9]{0,19}"
 _MOST = 2**64  # Beats parses the number as an unsigned integer of 64 bits
 
 
 def number_of(stem: str) -> int | None:
     """Return the number that is the stem of a segment of a sequence; None if the stem is not one."""
-    return number if _NUMBER.fullmatch(stem) and (number := int(stem)) < _MOST else None
+    return number if re.fullmatch(_NUMBER, stem) and (number := int(stem)) < _MOST else None
 
 
 ARCHIVE = ".archive"

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict
 
 from ondisk.errors import InvalidInput, shown
 
@@ -46,8 +45,22 @@ class TableArguments(TypedDict, total=False):
     encoding: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class TableOptions:
+class _Values(NamedTuple):
+    time: str | None = None
+    time_format: str | None = None
+    tz: str | None = None
+    ambiguous: str | None = None
+    null: Sequence[str] = ()
+    delimiter: str | None = None
+    decimal: str | None = None
+    thousands: str | None = None
+    header: Sequence[str] = ()
+    skip_lines: int | None = None
+    comment: str | None = None
+    encoding: str | None = None
+
+
+class TableOptions(_Values):
     """The options of an append that are about the rows of a table.
 
     Attributes:
@@ -65,40 +78,38 @@ class TableOptions:
         comment: with what lines begin that are to be ignored, such as #; None for none. For CSV only.
         encoding: how the text is encoded, as `codecs.lookup` knows it; None for UTF-8. For CSV only.
 
+    Use `_replace` for a copy with other options, which are checked, too.
+
     Raises:
         InvalidInput: an option is not valid.
     """
 
-    time: str | None = None
-    time_format: str | None = None
-    tz: str | None = None
-    ambiguous: str | None = None
-    null: Sequence[str] = ()
-    delimiter: str | None = None
-    decimal: str | None = None
-    thousands: str | None = None
-    header: Sequence[str] = ()
-    skip_lines: int | None = None
-    comment: str | None = None
-    encoding: str | None = None
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
+    if not TYPE_CHECKING:  # type checkers know the parameters from those of _Values
+
+        def __new__(cls, *args, **kwargs):
+            return cls._make(_Values(*args, **kwargs))
+
+    @classmethod
+    def _make(cls, iterable: Iterable[Any]) -> Self:  # type: ignore[override]  # mypy takes it for a generic one
+        given = _Values(*iterable)
         for name in ("time", "time_format", "tz", "comment", "encoding"):
-            value = getattr(self, name)
+            value = getattr(given, name)
             if not (value is None or (isinstance(value, str) and value)):
                 raise InvalidInput(f"{name} must be a text, not {shown(value)}")
-        for name in ("null", "header"):
-            texts: Any = getattr(self, name)
-            if (
-                isinstance(texts, str)
-                or not isinstance(texts, Iterable)
-                or not all(isinstance(each, str) for each in texts)
-            ):
-                hint = f"Write [{shown(texts)}]." if isinstance(texts, str) else ""
-                raise InvalidInput(f"{name} must be a list of texts, not {shown(texts)}", hint=hint)
-            object.__setattr__(self, name, tuple(texts))
-        if self.delimiter in _TABS:
-            object.__setattr__(self, "delimiter", "\t")
+        options = super()._make(
+            given._replace(
+                null=_texts("null", given.null),
+                header=_texts("header", given.header),
+                delimiter="\t" if given.delimiter in _TABS else given.delimiter,
+                thousands=_ALIKE.get(str(given.thousands), given.thousands),
+            )
+        )
+        options._check()
+        return options
+
+    def _check(self) -> None:
         if self.delimiter not in (None, BLANKS, *_DELIMITERS):
             problem = f"the delimiter must be one character such as , or ; or a tab, not {shown(self.delimiter)}"
             raise InvalidInput(problem, hint=f"Write tab for a tab, {BLANKS} for columns that are aligned with blanks.")
@@ -116,7 +127,6 @@ class TableOptions:
             raise InvalidInput(f"ambiguous must be {RAISE} or {INFER}, not {shown(self.ambiguous)}")
         if self.decimal not in (None, *DECIMALS):
             raise InvalidInput(f"decimal must be a point or a comma, not {shown(self.decimal)}")
-        object.__setattr__(self, "thousands", _ALIKE.get(str(self.thousands), self.thousands))
         if self.thousands not in (None, *THOUSANDS):
             problem = f"thousands must be one of . , ' _ or a blank, not {shown(self.thousands)}"
             raise InvalidInput(problem, hint="Write blank for a blank.")
@@ -143,9 +153,16 @@ class TableOptions:
             InvalidInput: they cannot be combined.
         """
         replaced = {*self.given, *([] if self.time is None else ["time_format"])}
-        return replace(self, **{name: value for name, value in others.items() if name not in replaced})
+        return self._replace(**{name: value for name, value in others.items() if name not in replaced})
 
     @property
     def given(self) -> list[str]:
         """The names of the options that were given."""
-        return [name for name in self.__slots__ if getattr(self, name) not in (None, ())]
+        return [name for name in self._fields if getattr(self, name) not in (None, ())]
+
+
+def _texts(name: str, texts: Any) -> tuple[str, ...]:
+    if isinstance(texts, str) or not isinstance(texts, Iterable) or not all(isinstance(each, str) for each in texts):
+        hint = f"Write [{shown(texts)}]." if isinstance(texts, str) else ""
+        raise InvalidInput(f"{name} must be a list of texts, not {shown(texts)}", hint=hint)
+    return tuple(texts)

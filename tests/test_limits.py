@@ -87,5 +87,5 @@ def test_limits_that_are_written_twice_agree():
     assert blocks._BYTES_EACH == 32
     assert vm2._IS_WHOLE(b"1" * 18)
     assert not vm2._IS_WHOLE(b"1" * 19)
-    assert config.EXTENSION.fullmatch("a" * 16)
-    assert not config.EXTENSION.fullmatch("a" * 17)
+    assert config.is_extension("a" * 16)
+    assert not config.is_extension("a" * 17)

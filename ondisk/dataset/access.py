@@ -6,7 +6,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +22,6 @@ from ondisk.dataset.layout import (
 from ondisk.dataset.read import DatasetReader
 from ondisk.dataset.segment_layout import Layout, layout_of
 from ondisk.errors import (
-    DatasetNotFound,
     DiskFull,
     DurabilityLost,
     InvalidInput,
@@ -32,7 +30,7 @@ from ondisk.errors import (
     ReadOnly,
     StateError,
 )
-from ondisk.filesystem import Directory, WritersLock
+from ondisk.filesystem import Directory, WritersLock, removed
 from ondisk.formats import Format, find, is_dir, of_extension
 from ondisk.index import Index, Segment, Snapshot, log, segment_rows, tide
 from ondisk.index.connection import NEXT, Connection, connect_to_read, state_of
@@ -61,7 +59,6 @@ class Opened:
         self.reader = reader
 
 
-@dataclass(slots=True)
 class Remembered:
     """What maintenance remembers for as long as a dataset is open.
 
@@ -70,8 +67,9 @@ class Remembered:
         last_commit: when maintenance read the time of the last commit (monotonic seconds), and what it was.
     """
 
-    keeps_replaced: bool
-    last_commit: tuple[float, int] | None = None
+    def __init__(self, *, keeps_replaced: bool) -> None:
+        self.keeps_replaced = keeps_replaced
+        self.last_commit: tuple[float, int] | None = None
 
 
 class _Usable:
@@ -119,7 +117,6 @@ class _Usable:
             )
 
 
-@dataclass(slots=True)
 class _Later:
     """What is left for a later commit.
 
@@ -128,8 +125,9 @@ class _Later:
         waiting: data in the index's log and not yet in its main file; None: no commit yet.
     """
 
-    unclean: set[str] = field(default_factory=set)
-    waiting: int | None = None
+    def __init__(self) -> None:
+        self.unclean: set[str] = set()
+        self.waiting: int | None = None
 
 
 class Access:
@@ -155,7 +153,7 @@ class Access:
         self.config = config
         self.read_only = read_only
         self.connect = connect
-        self.remembered = Remembered(config.keep_seconds > 0)
+        self.remembered = Remembered(keeps_replaced=config.keep_seconds > 0)
         self._lock = WritersLock(directory, config.lock_timeout)
         self._tide = Tide(directory)
         self._threads = threading.RLock()
@@ -172,7 +170,8 @@ class Access:
     def close(self) -> None:
         """Close files and connections. A running query ends with an error."""
         with self._threads:
-            if self._later.waiting and self._usable.is_writable:
+            has_written = self._later.waiting is not None and self._usable.is_writable
+            if has_written and not self._usable.is_closed and (self._later.waiting or log.is_long(self.directory)):
                 self._empty_log()
             self._usable.is_closed = True
             self._drop(queries=True)
@@ -317,6 +316,8 @@ class Access:
                     if (state := self._state()) is not None:
                         self._tide.committed(state, is_moved=True)
                     self._clean_up_after_commit()
+                    if log.is_long(self.directory):
+                        log.begin_log(opened.index.connections)
             except OndiskError as error:
                 self._usable.failed = error
 
@@ -331,8 +332,7 @@ class Access:
                 self._drop(queries=False)
                 index = Index.open(self.directory, self.config, self.connect)
                 if index.missing and self.directory.is_removed:
-                    hint = "If it was restored, or mounted again, open it again."
-                    raise DatasetNotFound(f"{self.path} was removed while it was open", hint=hint)
+                    raise removed(self.path)
                 reader = DatasetReader(self.directory, index.config)
                 index.read_metadata = reader.undeclared
                 self._opened = Opened(index, reader)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -23,7 +22,6 @@ _MANY = 3  # missing segments, from which on the disk of their folder may not be
 DataWriter: TypeAlias = "SegmentWriter | FileWriter"
 
 
-@dataclass(slots=True, eq=False)
 class Destination:
     """A segment to which new data are written.
 
@@ -36,12 +34,13 @@ class Destination:
         payloads: the data that are written to it first, if they are in memory.
     """
 
-    segment: Segment
-    interval: Interval
-    format: Format
-    start: Start
-    known: bool
-    payloads: Sequence[bytes] = ()
+    def __init__(self, segment: Segment, interval: Interval, format: Format, start: Start, *, known: bool) -> None:
+        self.segment = segment
+        self.interval = interval
+        self.format = format
+        self.start = start
+        self.known = known
+        self.payloads: Sequence[bytes] = ()
 
 
 class BatchWriter:
@@ -108,7 +107,7 @@ class BatchWriter:
             if not (format.is_dir or self._has_new):
                 self._has_new = True
                 transaction.after_commit(self._concat.reveal)
-        return Destination(segment, interval, format, start, known)
+        return Destination(segment, interval, format, start, known=known)
 
     def _check_mounted(self, name: str) -> None:
         """Raise if the folder of a new segment is empty, although the index knows several segments in it."""

@@ -44,8 +44,9 @@ EXCHANGED_TEXT = (
     b"index.sqlite was exchanged for an older one or for that of another dataset. It may not know all data."
     b" Run `ondisk fix DATASET --yes`, with the path of this folder.\n"
 )
-_OWN = re.compile(
-    r"(\.maintain|\.pipeline)?\.lock|\.tide|\.?index\.sqlite(-journal|-wal|-shm|\.new|\.new-journal)?|\.dataset\.toml\.(new|[0-9]+)"
+_OWN = (
+    r"(\.maintain|\.pipeline)?\.lock|\.tide|\.?index\.sqlite(-journal|-wal|-shm|\.new|\.new-journal)?"
+    r"|\.dataset\.toml\.(new|[0-9]+)"
 )
 
 
@@ -179,7 +180,7 @@ def check_free(directory: Directory) -> None:
     names = directory.names()
     if CONFIG in names:
         raise DatasetExists(f"{directory.path} already contains a dataset", hint="Open it, or choose another path.")
-    others = [name for name in names if not _OWN.fullmatch(name)]
+    others = [name for name in names if not re.fullmatch(_OWN, name)]
     if others:
         hint = "Choose a directory that is empty or does not exist."
         raise AlreadyExists(f"{directory.path} is not empty: it contains {sorted(others)[0]!r}", hint=hint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -147,7 +147,7 @@ def data(access: Opened, query: Query, *, with_data: bool) -> Generator[Datum, N
         sort = query.order(access.index)
         found = reader.query(snapshot, tree, sort, query.limit, with_data=with_data, on_damage=query.on_damage)
         with contextlib.closing(found):
-            each = (datum for some in found for datum in some)
+            each = chain.from_iterable(found)
             yield from each if query.on_damage is None else islice(each, query.limit)
 
 

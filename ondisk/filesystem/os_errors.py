@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from ondisk.errors import DiskFull, OndiskError, ReadOnly, StateError, StorageError
+from ondisk.errors import DatasetNotFound, DiskFull, OndiskError, ReadOnly, StateError, StorageError
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _HINTS = {
@@ -46,6 +46,12 @@ def raise_as_ours(error: OSError, path: str, *, writing: bool = True) -> NoRetur
         raise ReadOnly(f"{path}: {error.strerror}", hint=hint, path=path) from error
     hint = _HINTS.get(error.errno or 0, "")
     raise StorageError(f"{path}: {error.strerror}", hint=hint, path=path, errno=error.errno) from error
+
+
+def removed(path: Path) -> DatasetNotFound:
+    """Return the error for a folder that was removed while it was open."""
+    hint = "If it was restored, or mounted again, open it again."
+    return DatasetNotFound(f"{path} was removed while it was open", hint=hint)
 
 
 def space_hint(missing: int | None = None) -> str:

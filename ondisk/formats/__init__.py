@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from ondisk.config import EXTENSION, DatasetConfig
+from ondisk.config import DatasetConfig, is_extension
 from ondisk.errors import ConfigError, shown
 from ondisk.formats.base import Batch, Format
 
@@ -122,9 +122,7 @@ def extent(name: str, count: int, size: int) -> int:
 
 def has_extension(name: str, extension: str) -> bool:
     """Return whether segments of a format can have this extension, with any configuration."""
-    return extension == name or (
-        is_dir(name) and EXTENSION.fullmatch(extension) is not None and not is_known(extension)
-    )
+    return extension == name or (is_dir(name) and is_extension(extension) and not is_known(extension))
 
 
 def of_extension(extension: str, config: DatasetConfig) -> str | None:

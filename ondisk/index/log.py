@@ -14,6 +14,7 @@ _LARGE_WAL = 64 * 1024 * 1024  # bytes
 _PATIENCE = 2_000  # milliseconds
 _SPARE = 64 * 1024  # bytes that a log may be too long
 _WORTH_SHRINKING = 1024 * 1024  # bytes
+_LONG = 1024 * 1024  # bytes of a log that take longer to read than a query of one datum
 
 
 def checkpoint(connections: Connections) -> bool:
@@ -90,8 +91,7 @@ def shrink_log(connections: Connections) -> None:
         if checkpoint(connections) and (kept := has_long_log(connections.directory)) is not None:
             with sqlite_errors(connections.directory):
                 connection.execute(f"PRAGMA journal_size_limit={kept}")
-            settle_log(connections)
-            checkpoint(connections)
+            begin_log(connections)
     except DurabilityLost:
         raise
     except OndiskError:
@@ -122,6 +122,27 @@ def settle_log(connections: Connections) -> None:
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+
+
+def is_long(directory: Directory) -> bool:
+    """Return whether the log takes long to read: the first process that opens an index reads all commits in its log."""
+    log = directory.stat(f"{INDEX}-wal")
+    return log is not None and log.st_size > _LONG
+
+
+def begin_log(connections: Connections) -> None:
+    """Let a log whose commits are all in the main file begin again, with a commit of a page unchanged.
+
+    Its file stays as long as it is, see `WAL_LIMIT`. But the next process that opens the index ignores the older
+    commits in it, instead of reading them all.
+
+    Raises:
+        DiskFull, DurabilityLost: the commit failed.
+
+    Locks: the caller must hold the writers' lock.
+    """
+    settle_log(connections)
+    checkpoint(connections)
 
 
 def has_long_log(directory: Directory) -> int | None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 from ondisk.errors import AuthenticationFailed, KeyMissing, OndiskError, SegmentCorrupt, StateError, command
@@ -54,21 +53,32 @@ class MustRewrite(Exception):
         self.name = name
 
 
-@dataclass(slots=True)
 class _Append:
     """What a batch wrote to one segment: all that is needed to sync it, to undo it, or to give it its name."""
 
-    path: str  # a hidden name for a new segment
-    generation: int
-    file: WritableFile | None
-    before: os.stat_result | None  # None: the batch created the file
-    size_before: int
-    patch: Patch | None  # restores the header
-    known: bool
-    is_touched: bool
-    writer: SegmentWriter | None = None
-    blocks: list[Block] = field(default_factory=list)
-    facts: Facts = field(default_factory=Facts)
+    def __init__(
+        self,
+        path: str,  # a hidden name for a new segment
+        generation: int,
+        file: WritableFile,
+        before: os.stat_result | None,  # None: the batch created the file
+        size_before: int,
+        patch: Patch | None,  # restores the header
+        *,
+        known: bool,
+        is_touched: bool,
+    ) -> None:
+        self.path = path
+        self.generation = generation
+        self.file: WritableFile | None = file
+        self.before = before
+        self.size_before = size_before
+        self.patch = patch
+        self.known = known
+        self.is_touched = is_touched
+        self.writer: SegmentWriter | None = None
+        self.blocks: list[Block] = []
+        self.facts = Facts()
 
     @property
     def end(self) -> End:
@@ -191,7 +201,8 @@ class ConcatWriter:
         path = hidden(name, generation) if start.is_new else name
         file, before = self._open(path, name, generation, position, is_new=start.is_new)
         sealer = _sealer_to_append(layout, file, name, laid.end) if position else None
-        append = _Append(path, generation, file, before, position, layout.patch(laid.end), known, start.is_touched)
+        patch = layout.patch(laid.end)
+        append = _Append(path, generation, file, before, position, patch, known=known, is_touched=start.is_touched)
         if before is not None and before.st_size > position:
             is_repeated = not start.is_found and _is_beginning(file, position, laid, layout, payloads)
             if (known or start.is_found) and not is_repeated:  # before `undo` may cut these bytes off

@@ -76,8 +76,8 @@ ROWS = ".rows"
 MOVED = ".moved"
 """What follows the hidden name of a generation that was moved to another folder in the name of its mark."""
 
-_HIDDEN = re.compile(r"\.(.+)\.([0-9]{1,18})(\.moved)?")
-_NUMBERED = re.compile(r"[0-9]+\.[a-z0-9]+")
+_HIDDEN = r"\.(.+)\.([0-9]{1,18})(\.moved)?"
+_NUMBERED = r"[0-9]+\.[a-z0-9]+"
 """The names of the segments of a sequence, which are in the dataset's directory, beside files of other kinds."""
 
 
@@ -292,7 +292,9 @@ def left_behind(directory: Directory) -> dict[str, list[int]]:
                 raise
             continue  # they stay there until somebody may read the directory; a check reports it
         for name in names:
-            if (matched := _HIDDEN.fullmatch(name)) and (parent[-2:].isdigit() or _NUMBERED.fullmatch(matched[1])):
+            if not name.startswith(".") or not (matched := re.fullmatch(_HIDDEN, name)):
+                continue
+            if parent[-2:].isdigit() or re.fullmatch(_NUMBERED, matched[1]):
                 found.setdefault(below(parent, matched[1]), []).append(int(matched[2]))
     return {name: sorted({*generations}) for name, generations in found.items()}
 
@@ -300,7 +302,7 @@ def left_behind(directory: Directory) -> dict[str, list[int]]:
 def generations_of(directory: Directory, name: str) -> list[int]:
     """Return the generations of one segment that have hidden names on disk, or marks of such, ascending."""
     parent, _, last = name.rpartition("/")
-    matches = (_HIDDEN.fullmatch(each) for each in directory.names(parent))
+    matches = (re.fullmatch(_HIDDEN, each) for each in directory.names(parent) if each.startswith("."))
     return sorted({int(matched[2]) for matched in matches if matched and matched[1] == last})
 
 
@@ -311,10 +313,10 @@ def parents(directory: Directory) -> Iterator[str]:
     """
     for root in ("", *roots(directory)):
         names = directory.names(root)
-        if any(name == REPLACED or _NUMBERED.match(name.removeprefix(".")) for name in names):
+        if any(name == REPLACED or re.match(_NUMBERED, name.removeprefix(".")) for name in names):
             yield root
         for name in names:
-            if re.fullmatch(r"[0-9]{2,4}", name):
+            if 2 <= len(name) <= 4 and name.isascii() and name.isdigit():
                 yield f"{root}/{name}" if root else name
 
 

@@ -11,7 +11,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import PurePath
@@ -192,7 +192,7 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     head = stream.read(_CHUNK)
     options = _begin(head, options)
     pieces = _Pieces(chain([head] if head else [], iter(partial(stream.read, _CHUNK), b"")))
-    found, following, is_whole = _first(csv_input.records_of(pieces, replace(options, encoding=None)))
+    found, following, is_whole = _first(csv_input.records_of(pieces, options._replace(encoding=None)))
     first = min([*found.lines[:1], *found.refused], default=0)
     if first in found.refused:
         problem = f"it is not CSV: line {first}: {found.refused[first]}"
@@ -206,7 +206,7 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
         raise InvalidInput(csv_input.IS_DATA, hint=csv_input.NAME_THEM)
     csv_input.check_header(names, options)
     if not options.header and (units := csv_input.line_of_units(found, _has_values)) is not None:
-        options = replace(options, header=names, skip_lines=units)
+        options = options._replace(header=names, skip_lines=units)
         later = {line: reason for line, reason in found.refused.items() if line > units}
         found = CsvRecords(found.rows[1:], found.lines[1:], later)
 
@@ -241,7 +241,7 @@ def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
     size = sum(sum(map(len, row)) + len(row) for row in table.values())
     sample = _Sample(rows, size, is_whole, refused)
     decimal = None if options.decimal is None and signs.decimal == POINT else signs.decimal
-    options = replace(options, null=sorted(nulls), decimal=decimal, thousands=signs.thousands)
+    options = options._replace(null=sorted(nulls), decimal=decimal, thousands=signs.thousands)
     return _proposed(sample, names, name, options, "seg")
 
 
@@ -379,7 +379,7 @@ def _proposed(sample: _Sample, names: Sequence[str], name: str, given: TableOpti
             raise InvalidInput(f"no row can be read: {next(iter(refused.values()))}")
         found = _decided([*used.values()], names, name, given, format, sample.size)
         config, options = DatasetConfig.from_mapping(found.shape), found.options
-        refused = sample.refused(config, replace(options, tz="UTC") if options.tz == _ZONE else options)
+        refused = sample.refused(config, options._replace(tz="UTC") if options.tz == _ZONE else options)
         if not refused.keys() & used.keys():
             break
     if len(refused) == len(sample.rows):
@@ -496,8 +496,7 @@ def _append(name: str, options: TableOptions, format: str) -> str:
 
 def _kept(name: str, options: TableOptions) -> dict[str, Any]:
     """Return the options that an append needs which the name of the file does not say, without an unknown zone."""
-    kept = replace(
-        options,
+    kept = options._replace(
         time=None if options.time == REFTIME else options.time,
         tz=None if options.tz == _ZONE else options.tz,
         delimiter=None if options.delimiter == "\t" and ".tsv" in name else options.delimiter,
@@ -509,7 +508,7 @@ def _begin(head: bytes, options: TableOptions) -> TableOptions:
     """Return the options with what the first lines show: comments, lines before the names, and the delimiter."""
     lines = head.removeprefix(b"\xef\xbb\xbf").decode(errors="replace").splitlines()[:_BEGIN]
     if options.comment is None and lines and lines[0].startswith("#"):
-        options = replace(options, comment="#")
+        options = options._replace(comment="#")
     skipped = options.skip_lines or 0
     numbered = [
         (number, line)
@@ -527,8 +526,8 @@ def _begin(head: bytes, options: TableOptions) -> TableOptions:
     if options.skip_lines is None and not options.header and delimiter != BLANKS and last.count(delimiter):
         skipped = next(number for number, line in numbered if line.count(delimiter))
         if skipped > numbered[0][0]:
-            options = replace(options, skip_lines=skipped)
-    return replace(options, delimiter=None if delimiter == "," else delimiter)
+            options = options._replace(skip_lines=skipped)
+    return options._replace(delimiter=None if delimiter == "," else delimiter)
 
 
 def _signs(columns: Iterable[Sequence[str]], options: TableOptions) -> Signs:
@@ -609,7 +608,7 @@ def _times(
                 continue
             lacks_offset = options.tz is None and _lacks_offset(texts, found, format)
             tz = _ZONE if lacks_offset else options.tz
-            return replace(options, time=name, time_format=format, tz=tz), found
+            return options._replace(time=name, time_format=format, tz=tz), found
     hint = "Name the column with --time, and how its times are written with --time-format."
     raise InvalidInput(f"no column of {', '.join(map(shown, wanted[:20]))} has times that are recognised", hint=hint)
 

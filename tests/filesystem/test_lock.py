@@ -170,6 +170,43 @@ def test_threads_wait_for_one_another(directory, tmp_path):
     assert most == [1]
 
 
+def test_threads_that_share_a_lock_wait_for_one_another(directory):
+    lock, found = WritersLock(directory, 0.01), []
+
+    def work():
+        with pytest.raises(LockError), lock.hold("delete"):
+            pass
+        found.append(json.loads((directory.path / LOCK).read_bytes())["verb"])
+
+    with lock.hold("append"):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert found == ["append"]
+
+
+FORK = """
+import os, sys
+from ondisk.filesystem import Directory, WritersLock
+
+with Directory.open(sys.argv[1]) as directory, WritersLock(directory, 5).hold("append"):
+    if os.fork() == 0:
+        print("forked", flush=True)
+        sys.stdin.read()
+        os._exit(0)
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_forked_child_does_not_keep_the_lock_of_its_killed_parent(directory, tmp_path):
+    command = [sys.executable, "-c", FORK, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"forked\n"
+        process.wait()
+        with WritersLock(directory, 0).hold("append"):
+            pass
+
+
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
 def test_a_filesystem_without_locks_is_refused(directory, monkeypatch, code):
     monkeypatch.setattr(fcntl, "flock", fail(code))
