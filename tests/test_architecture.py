@@ -72,7 +72,7 @@ _PATH = {
     *("open", "read_bytes", "read_text", "write_bytes", "write_text", "touch", "rename", "unlink", "mkdir", "rmdir"),
     *("symlink_to", "hardlink_to"),
 }
-_MODULES = {"fcntl", "mmap", "shutil", "tempfile"}
+_MODULES = {"fcntl", "filelock", "mmap", "shutil", "tempfile"}
 # What has methods of these names, and stands on filesystem itself.
 _OURS = {
     "Dataset",
@@ -335,7 +335,7 @@ def test_only_the_filesystem_touches_the_disk(trees):
         "path.write_text('x')",
         "self.path.unlink()",
         "import fcntl",
-        "from fcntl import flock",
+        "from filelock import FileLock",
         "sqlite3.connect('x')",
     ],
 )

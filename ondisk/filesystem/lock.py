@@ -7,35 +7,21 @@ import errno
 import fcntl
 import json
 import os
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ondisk.errors import DurabilityLost, InvalidInput, LockError, UnsupportedFilesystem
-from ondisk.filesystem.os_errors import raise_as_ours, removed
+from ondisk.filesystem.os_errors import raise_as_ours
 
 if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
     from ondisk.filesystem.directory import Directory
 
 LOCK = ".lock"
 _LOCK_RECORD = 256  # bytes; a fixed size, so that writing it needs no new block on a full disk
-_MODE = 0o660
-_POLL = 0.005  # seconds
-_TAKEN = (errno.EWOULDBLOCK, errno.EACCES)  # EACCES: on some network filesystems
-
-_held: set[int] = set()
-"""The descriptors of the exclusive locks that this process holds."""
-
-
-def _close_copies() -> None:
-    """Close the descriptors that a forked child has of its parent's locks: they would keep these after a kill."""
-    while _held:
-        os.close(_held.pop())
-
-
-os.register_at_fork(after_in_child=_close_copies)
 
 
 class SharedLock:
@@ -72,14 +58,14 @@ class WritersLock:
     def __init__(self, directory: Directory, timeout: float = 0) -> None:
         self._directory = directory
         self._timeout = timeout
-        self._thread = threading.RLock()  # threads that share this object wait for one another, too
-        self._depth = 0
+        self._verb = ""
+        self._lock: BaseFileLock | None = None
         self._descriptor = -1
         self.was_killed = False
 
     @contextlib.contextmanager
     def hold(self, verb: str, timeout: float | None = None) -> Iterator[None]:
-        """Hold the lock during the block. The same thread may hold it again in the block.
+        """Hold the lock during the block.
 
         Args:
             verb: the work that it is held for; the error of a waiting process names it.
@@ -90,78 +76,52 @@ class WritersLock:
             ReadOnly: this user may not write here.
             UnsupportedFilesystem: the filesystem has no locks.
         """
-        timeout = self._timeout if timeout is None else timeout
-        deadline = time.monotonic() + timeout
-        if not self._thread.acquire(timeout=timeout):
-            raise self._timed_out()
+        import filelock
+
+        if self._lock is None:
+            path = self._directory.path / self._name
+            self._lock = filelock.FileLock(
+                path,
+                timeout=self._timeout,
+                mode=0o660,
+                poll_interval=0.005,
+                preserve_lock_file=True,
+                fallback_to_soft=False,
+                on_acquired=self._sign,
+            )
+        self._verb = verb
         try:
-            self._depth += 1
+            self._lock.acquire(timeout=timeout)
+        except filelock.Timeout:
+            raise self._timed_out() from None
+        except OSError as error:
+            if error.errno in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+                raise _no_locks(self._directory.path) from error
+            raise_as_ours(error, str(self._directory.path / self._name))
+        try:
             try:
-                if self._depth == 1:
-                    self._acquire(verb, deadline)
                 yield
             except DurabilityLost:
                 self.was_killed = True
                 raise
             finally:
-                self._depth -= 1
-                if self._depth == 0:
-                    self._release()
-        finally:
-            self._thread.release()
+                if self._lock.lock_counter == 1 and not self.was_killed:
+                    self._write(b"")
+        finally:  # also if an interrupt comes while the record is written
+            # Release explicitly: a forked child has a copy of the descriptor, which would keep the lock.
+            self._lock.release()
 
-    def _acquire(self, verb: str, deadline: float) -> None:
-        while not self._is_acquired():
-            if (left := deadline - time.monotonic()) <= 0:
-                raise self._timed_out()
-            time.sleep(min(_POLL, left))
+    def _sign(self, descriptor: int) -> None:
+        self._descriptor = descriptor
         with contextlib.suppress(OSError):
-            self.was_killed |= os.pread(self._descriptor, 1, 0) == b"{"
+            self.was_killed |= os.pread(descriptor, 1, 0) == b"{"
         holder = {
             "pid": os.getpid(),
             "host": os.uname().nodename,
-            "verb": verb,
+            "verb": self._verb,
             "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
         self._write(json.dumps(holder).encode()[: _LOCK_RECORD - 1])
-
-    def _is_acquired(self) -> bool:
-        """Try once to take the lock; return whether it is this process's now."""
-        path = str(self._directory.path / self._name)
-        try:
-            descriptor = _opened(path)
-        except FileNotFoundError as error:
-            raise removed(self._directory.path) from error
-        except OSError as error:
-            raise_as_ours(error, path)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(descriptor).st_nlink > 0:  # else somebody has removed the file, and others lock the next one
-                _held.add(descriptor)
-                self._descriptor = descriptor
-        except OSError as error:
-            if error.errno in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
-                raise _no_locks(self._directory.path) from error
-            if error.errno not in _TAKEN:
-                raise_as_ours(error, path)
-        finally:  # also if an interrupt comes: closing frees the lock
-            if self._descriptor != descriptor:
-                _held.discard(descriptor)
-                os.close(descriptor)
-        return self._descriptor == descriptor
-
-    def _release(self) -> None:
-        descriptor = self._descriptor
-        try:
-            if descriptor in _held and not self.was_killed:
-                self._write(b"")
-        finally:  # also if an interrupt comes while the record is written
-            self._descriptor = -1
-            if descriptor in _held:
-                _held.discard(descriptor)
-                # Unlock explicitly: a process that was just forked has a copy, which would keep the lock.
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
-                os.close(descriptor)
 
     def _write(self, record: bytes) -> None:
         with contextlib.suppress(OSError):  # a full disk: the lock is held, but names no holder
@@ -178,22 +138,6 @@ class WritersLock:
             hint=self._hint,
             holder=holder,
         )
-
-
-def _opened(path: str) -> int:
-    """Open a lock's file, and create it if it is missing.
-
-    Only a new file is created with O_CREAT: in a sticky directory Linux refuses the flag for files of other users.
-    """
-    flags = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-    while True:
-        with contextlib.suppress(FileNotFoundError):
-            return os.open(path, flags)
-        with contextlib.suppress(FileExistsError):  # another process has just created it
-            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, _MODE)
-            with contextlib.suppress(PermissionError):
-                os.fchmod(descriptor, _MODE)  # whatever the umask is
-            return descriptor
 
 
 def is_locked(directory: Directory) -> bool:

@@ -28,6 +28,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
 
+import filelock  # noqa: F401
 import lz4.frame
 from sums import differences
 
