@@ -19,6 +19,7 @@ Count: TypeAlias = tuple[Value | None, int]
 """A value, or None for data without the field, and the number of data that have it."""
 
 _INTERNED = {FieldType.TEXT: str, FieldType.BYTES: bytes}
+_OF_FIELD = f"day_sum JOIN value_count USING (segment, day) WHERE {OF_INTERVAL} AND field = ?"
 _ORDERED = (FieldType.INTEGER, FieldType.REAL, FieldType.TIMESTAMP)
 
 
@@ -102,17 +103,28 @@ def most_frequent(snapshot: Snapshot, tree: Expression, name: str, limit: int | 
     return FieldSummary(values, distinct, without, least, most)
 
 
+def has_sums(snapshot: Snapshot, tree: Expression, name: str) -> bool:
+    """Return whether the sums of segments and days have the counts of the values of a field in the data that match."""
+    return _interval_of_counts(snapshot, tree, name) is not None
+
+
+def _interval_of_counts(snapshot: Snapshot, tree: Expression, name: str) -> tuple[int, int] | None:
+    """Return begin and end of an interval whose counts are those of the data that match; None if there is none."""
+    interval = interval_of_sums(snapshot, tree)
+    if interval is None or name not in snapshot.columns.counted:
+        return None
+    counted = f"SELECT ifnull(sum(value_count.count), 0) FROM {_OF_FIELD}"
+    total = f"SELECT ifnull(sum(count), 0) FROM day_sum WHERE {OF_INTERVAL}"
+    ((has_all,),) = snapshot.fetch(f"SELECT ({counted}) = ({total})", (*interval, name, *interval))
+    return interval if has_all else None
+
+
 def _counted(snapshot: Snapshot, tree: Expression, name: str) -> tuple[str, Sequence[Any]]:
     """Return the SQL, with its values, that selects each stored value and the number of data that match and have it."""
-    interval = interval_of_sums(snapshot, tree)
-    if interval is not None and name in snapshot.columns.counted:
-        rows = f"day_sum JOIN value_count USING (segment, day) WHERE {OF_INTERVAL} AND field = ?"
-        count = f"SELECT ifnull(sum(value_count.count), 0) FROM {rows}"
-        total = f"SELECT ifnull(sum(count), 0) FROM day_sum WHERE {OF_INTERVAL}"
-        ((has_all,),) = snapshot.fetch(f"SELECT ({count}) = ({total})", (*interval, name, *interval))
-        if has_all:
-            value = f"nullif(value, {MISSING})"
-            return f"SELECT {value} AS key, sum(value_count.count) AS n FROM {rows} GROUP BY 1", (*interval, name)
+    interval = _interval_of_counts(snapshot, tree, name)
+    if interval is not None:
+        value = f"nullif(value, {MISSING})"
+        return f"SELECT {value} AS key, sum(value_count.count) AS n FROM {_OF_FIELD} GROUP BY 1", (*interval, name)
     where, column = snapshot.where(tree), column_of(name)
     return f"SELECT {column} AS key, count(*) AS n FROM datum WHERE {where.sql} GROUP BY {column}", where.values
 

@@ -48,6 +48,8 @@ from ondisk.server.datasets import Served, is_readable
 from ondisk.server.door import Door
 from ondisk.server.limits import Limits
 from ondisk.server.metrics import Counts, metrics
+from ondisk.server.pages import routes as pages
+from ondisk.server.pages.login import Sessions
 from ondisk.server.stored import Stored, of_datum, of_segment
 
 JSON_LINES, BYTES, PROMETHEUS = "application/x-ndjson", "application/octet-stream", "text/plain; version=0.0.4"
@@ -80,10 +82,12 @@ def application(
         Route(f"{dataset}/contents", endpoints.contents, methods=["POST"]),
         Route(f"{dataset}/removed", endpoints.removed, methods=["POST"]),
     ]
+    sessions = None if token is None else Sessions(token)
+    routes += pages.routes(served, threads, sessions)
     handlers: Any = {OndiskError: _report, Refused: _report, HTTPException: _report_of_http}
     inside = Starlette(routes=routes, exception_handlers=handlers)
     inside.router.redirect_slashes = False
-    return Door(inside, token, limits, counts)
+    return Door(inside, token, limits, counts, sessions)
 
 
 class Endpoints:
@@ -220,6 +224,8 @@ async def _body(request: Request) -> bytes:
 
 
 async def _report(request: Request, error: Exception) -> Response:
+    if pages.is_for_people(request.headers.get("accept", "")):
+        return pages.error_page(error, is_part="hx-request" in request.headers)
     return of_error(error)
 
 
@@ -228,4 +234,4 @@ async def _report_of_http(request: Request, error: HTTPException) -> Response:
         known: OndiskError = NotFound(f"nothing is at {shown(request.url.path)}", hint="See docs/server.md.")
     else:
         known = InvalidInput(f"{request.method} of {shown(request.url.path)}: {error.detail}")
-    return of_error(Refused(error.status_code, known, error.headers))
+    return await _report(request, Refused(error.status_code, known, error.headers))

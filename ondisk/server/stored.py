@@ -54,6 +54,7 @@ class Stored(Response):
         self._begin, self._size = part or (0, size)
         super().__init__(status_code=304 if self._known else 200 if part is None else 206)
         self.headers.update({"etag": tag, "accept-ranges": "bytes", "content-length": str(self._size)})
+        self.headers["content-disposition"] = "attachment"  # a browser shows nothing that was stored
         if part is not None:
             self.headers["content-range"] = f"bytes {self._begin}-{self._begin + self._size - 1}/{size}"
         if self._known:
