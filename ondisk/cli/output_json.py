@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ondisk import json_shapes
 from ondisk.cli.streams import write_stdout
-from ondisk.dataset.json_lines import as_json, json_summary, lines_of_data, time_text
+from ondisk.dataset.json_lines import as_json, json_summary, lines_of_data, lines_of_groups, time_text
 from ondisk.datum import Datum, Location
 
 if TYPE_CHECKING:
@@ -95,8 +94,7 @@ class JsonOutput:
         _print(json_summary(summary))
 
     def groups(self, groups: Iterable[Group], by: Sequence[str], of: str | None) -> None:
-        keys = ("key", "count", "size", "begin", "end", "min", "mean", "max")
-        _write(_line({key: _key(getattr(group, key)) for key in keys}) for group in groups)
+        _write(lines_of_groups(groups))
 
     def plotted(self, file: str, count: int) -> None:
         _print({"plot": as_json(file), "groups": count})
@@ -312,14 +310,6 @@ def _item(item: Item) -> dict[str, Any]:
     texts = {"item": item.name, "segment": item.segment, "file": item.file, "verb": item.verb, "why": item.why}
     values = {"time": item.time, "size": item.size, "offset": item.offset, "length": item.length}
     return {key: as_json(value) for key, value in (texts | values).items()}
-
-
-def _key(value: Any) -> Any:
-    """Return a value of a group for JSON: the begin of a period in another zone than UTC keeps its offset."""
-    if isinstance(value, tuple):
-        return [*map(_key, value)]
-    is_local = isinstance(value, datetime) and value.tzinfo is not UTC
-    return value.isoformat() if is_local else as_json(value)
 
 
 def _line(value: Any) -> bytes:

@@ -3,9 +3,8 @@
     GET  /health                        whether all datasets can be read; needs no token
     GET  /metrics                       for Prometheus
     GET  /dataset/NAME/config           the configuration
-    GET  /dataset/NAME/summary          counts of everything
-    POST /dataset/NAME/summary          counts of what matches
-    POST /dataset/NAME/query            the data that match, as lines of JSON or as their bytes
+    GET  /dataset/NAME/summary          counts of what matches; also with POST, which has the parameters in its body
+    GET  /dataset/NAME/query            the data that match, as JSON lines, CSV, Parquet or their bytes; also with POST
     GET  /dataset/NAME/data/SEGMENT     the bytes of a segment, or of one datum, or a range of these
     GET  /dataset/NAME/describe         for replicas, as the next ones; see `ondisk.replication.source.Source`
     POST /dataset/NAME/changes
@@ -22,6 +21,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -35,9 +35,9 @@ from starlette.types import ASGIApp
 from ondisk import json_shapes
 from ondisk.dataset.access import Access
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.json_lines import json_summary, lines_of_data, names_of
+from ondisk.dataset.json_lines import json_summary, lines_of_data, lines_of_groups, names_of
 from ondisk.dataset.skipped import Skipped, skipped_of
-from ondisk.errors import IntegrityError, InvalidInput, NotFound, OndiskError, shown
+from ondisk.errors import IntegrityError, InvalidInput, NotFound, OndiskError, StateError, shown
 from ondisk.replication.contents import contents_of, removed_of
 from ondisk.replication.records import Records, encode
 from ondisk.replication.source import described, fetched, numbers, records
@@ -50,9 +50,18 @@ from ondisk.server.limits import Limits
 from ondisk.server.metrics import Counts, metrics
 from ondisk.server.pages import routes as pages
 from ondisk.server.pages.login import Sessions
-from ondisk.server.stored import Stored, of_datum, of_segment
+from ondisk.server.stored import Stored, attachment, is_known, of_datum, of_segment, tag_of
+from ondisk.tables import installed
+from ondisk.tables.columns import untyped
+from ondisk.tables.csv_output import csv_of
 
-JSON_LINES, BYTES, PROMETHEUS = "application/x-ndjson", "application/octet-stream", "text/plain; version=0.0.4"
+JSON, JSON_LINES, PROMETHEUS = "application/json", "application/x-ndjson", "text/plain; version=0.0.4"
+MEDIA_TYPES = {
+    "jsonl": JSON_LINES,
+    "csv": "text/csv; charset=utf-8; header=present",
+    "data": "application/octet-stream",
+    "parquet": "application/vnd.apache.parquet",
+}
 _T = TypeVar("_T")
 
 
@@ -73,7 +82,7 @@ def application(
         Route("/metrics", endpoints.metrics),
         Route(f"{dataset}/config", endpoints.config),
         Route(f"{dataset}/summary", endpoints.summary, methods=["GET", "POST"]),
-        Route(f"{dataset}/query", endpoints.query, methods=["POST"]),
+        Route(f"{dataset}/query", endpoints.query, methods=["GET", "POST"]),
         Route(f"{dataset}/data/{{segment:path}}", endpoints.data),
         Route(f"{dataset}/describe", endpoints.describe),
         Route(f"{dataset}/changes", endpoints.changes, methods=["POST"]),
@@ -113,30 +122,25 @@ class Endpoints:
         return Json(await self._read(request, lambda dataset: tomllib.loads(dataset.config.to_toml())))
 
     async def summary(self, request: Request) -> Response:
-        asked = SummaryAsked.of(await _body(request))
+        asked = SummaryAsked.of_url(_parameters(request)) if _is_get(request) else SummaryAsked.of(await _body(request))
 
-        def summed(dataset: Dataset) -> Response:
+        def whole(dataset: Dataset) -> Body:
             found = dataset.summary(asked.match, fields=asked.fields, values=asked.values)
-            return Json(json_summary(found), headers=doubts_of(dataset, offline=asked.match is not None))
+            text = json_shapes.dump(json_summary(found)) + b"\n"
+            return Body(iter([text]), len(text), {"content-digest": digest(text)})
 
-        return await self._read(request, summed)
+        def groups(dataset: Dataset) -> Body:
+            found = dataset.summary_by(asked.by or "", asked.match, min_max=asked.min_max, tz=asked.tz)
+            return Body(lines_of_groups(found))
+
+        if asked.by is None:
+            return self._answer(request, asked.match, whole, JSON, offline=asked.match is not None)
+        return self._answer(request, asked.match, groups, JSON_LINES, _last_line)
 
     async def query(self, request: Request) -> Response:
-        asked = QueryAsked.of(await _body(request))
-
-        def lines(dataset: Dataset) -> Body:
-            fields = names_of(asked.fields, dataset.fields)
-            skipped = skipped_of(asked.damaged)
-            found = dataset.query(asked.match, sort=asked.sort, limit=asked.limit, damaged=skipped or asked.damaged)
-            return Body(_lines(lines_of_data(found, fields), skipped))
-
-        def stored(dataset: Dataset) -> Body:
-            return Body(dataset.payloads(asked.match, sort=asked.sort, limit=asked.limit))
-
-        served = self._of(request)
-        if asked.style == "data":
-            return Stream(self._work(), served, stored, BYTES)
-        return Stream(self._work(), served, lines, JSON_LINES, _last_line)
+        asked = QueryAsked.of_url(_parameters(request)) if _is_get(request) else QueryAsked.of(await _body(request))
+        last = _last_line if asked.format == "jsonl" else None
+        return self._answer(request, asked.match, partial(_found, asked), MEDIA_TYPES[asked.format], last)
 
     async def data(self, request: Request) -> Response:
         asked = DataAsked.of(request.path_params["segment"], request.query_params)
@@ -176,10 +180,38 @@ class Endpoints:
             size, pieces = encode(read(dataset._access))
             return Body(pieces, size)
 
-        return Stream(self._work(), self._of(request), encoded, RECORDS, doubts=False)
+        return Stream(self._work(), self._of(request), encoded, RECORDS)
 
     async def _structure(self, request: Request, read: Callable[[Access], Structure]) -> Response:
         return await self._read(request, lambda dataset: Json(to_json(read(dataset._access))))
+
+    def _answer(
+        self,
+        request: Request,
+        match: str | None,
+        make: Callable[[Dataset], Body],
+        media_type: str,
+        last: Callable[[OndiskError], bytes] | None = None,
+        *,
+        offline: bool = True,
+    ) -> Response:
+        """Answer with what is read of the data that match; 304 if the client has it already.
+
+        Args:
+            make, media_type, last: as in `Stream`.
+            offline: as in `doubts_of`.
+        """
+
+        def made(dataset: Dataset) -> Body:
+            headers = doubts_of(dataset, offline=offline)
+            if _is_get(request) and not headers:  # what is missing may be there again without a change
+                headers = {"etag": tag_of(dataset, match), "cache-control": "private, no-cache"}
+                if is_known(request.headers, headers["etag"]):
+                    return Body(iter(()), None, headers, 304)
+            body = make(dataset)
+            return replace(body, headers={**body.headers, **headers})
+
+        return Stream(self._work(), self._of(request), made, media_type, last)
 
     def _of(self, request: Request) -> Served:
         name = request.path_params["name"]
@@ -203,6 +235,29 @@ class Endpoints:
         return await self._work().call(opened)
 
 
+def _found(asked: QueryAsked, dataset: Dataset) -> Body:
+    """Return the data that match: the bytes that `ondisk query` prints or writes."""
+    choice: Any = {"sort": asked.sort, "limit": asked.limit}
+    extension = dataset.config.format if asked.format == "data" else asked.format
+    if asked.format == "jsonl":
+        fields = names_of(asked.fields, dataset.fields)
+        skipped = skipped_of(asked.damaged)
+        found = dataset.query(asked.match, damaged=skipped or asked.damaged, **choice)
+        pieces = _lines(lines_of_data(found, fields), skipped)
+    elif asked.format == "csv":
+        pieces = csv_of(dataset, dataset.query(asked.match, **choice), untyped(asked.columns))
+    elif asked.format == "parquet":
+        try:
+            with installed():
+                from ondisk.tables.arrow_output import parquet
+        except StateError as error:
+            raise Refused(501, error) from None
+        pieces = parquet(dataset.to_arrow(asked.match, columns=asked.columns, **choice))
+    else:
+        pieces = dataset.payloads(asked.match, **choice)
+    return Body(pieces, headers={"content-disposition": attachment(f"{dataset.path.name}.{extension}")})
+
+
 def _lines(data: Iterator[bytes], skipped: Skipped | None) -> Iterator[bytes]:
     """Yield the lines of data, then one with what was left out, if that is something."""
     yield from data
@@ -213,6 +268,14 @@ def _lines(data: Iterator[bytes], skipped: Skipped | None) -> Iterator[bytes]:
 
 def _last_line(error: OndiskError) -> bytes:
     return json_shapes.dump(error_as_json(error)) + b"\n"
+
+
+def _is_get(request: Request) -> bool:
+    return request.method != "POST"
+
+
+def _parameters(request: Request) -> list[tuple[str, str]]:
+    return request.query_params.multi_items()
 
 
 async def _body(request: Request) -> bytes:

@@ -11,7 +11,7 @@ from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.query import Query
 from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import InvalidInput, MatchError, OndiskError, command, shown
-from ondisk.index.field_values import FieldSummary, has_sums
+from ondisk.index.field_values import FieldSummary, most_frequent_of_sums
 from ondisk.maintenance import last_report
 from ondisk.maintenance.last_report import LastReport
 from ondisk.server.datasets import Served
@@ -202,9 +202,8 @@ def _facets(dataset: Dataset, asked: Asked, page: str) -> list[Facet]:
     index = dataset._access.current().index
     tree = Query(asked.match).tree(index)
     with index.snapshot() as snapshot:
-        quick = [name for name in index.config.fields if has_sums(snapshot, tree, name)]
-    found = dataset.summary(asked.match or None, fields=quick, values=_VALUES).fields if quick else {}
-    return [_facet(dataset, asked, name, found.get(name), page) for name in index.config.fields]
+        found = {name: most_frequent_of_sums(snapshot, tree, name, _VALUES) for name in index.config.fields}
+    return [_facet(dataset, asked, name, summary, page) for name, summary in found.items()]
 
 
 def _facet(dataset: Dataset, asked: Asked, name: str, summary: FieldSummary | None, page: str) -> Facet:
@@ -239,12 +238,11 @@ def hints(dataset: Dataset, asked: Asked) -> dict[str, Any]:
     fields = dataset.config.fields
 
     def values_of(name: str) -> Iterable[Any]:
-        tree = Query().tree(index)
-        with index.snapshot() as snapshot:
-            is_quick = name in fields and has_sums(snapshot, tree, name)
-        if not is_quick:
+        if name not in fields:
             return []
-        return (value for value, _ in dataset.summary(fields=[name], values=_COMPLETED).fields[name].values)
+        with index.snapshot() as snapshot:
+            summary = most_frequent_of_sums(snapshot, Query().tree(index), name, _COMPLETED)
+        return [] if summary is None else [value for value, _ in summary.values]
 
     found = [*islice(completions(asked.match, fields, values_of), 50)]
     return {"problem": problem(dataset, asked), "completions": found}
