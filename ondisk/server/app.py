@@ -2,6 +2,7 @@
 
     GET  /health                        whether all datasets can be read; needs no token
     GET  /metrics                       for Prometheus
+    GET  /openapi.json                  what this server answers, for programs
     GET  /dataset/NAME/config           the configuration
     GET  /dataset/NAME/summary          counts of what matches; also with POST, which has the parameters in its body
     GET  /dataset/NAME/query            the data that match, as JSON lines, CSV, Parquet or their bytes; also with POST
@@ -48,6 +49,7 @@ from ondisk.server.datasets import Served, is_readable
 from ondisk.server.door import Door
 from ondisk.server.limits import Limits
 from ondisk.server.metrics import Counts, metrics
+from ondisk.server.openapi import JSON, JSON_LINES, MEDIA_TYPES, PROMETHEUS, description
 from ondisk.server.pages import routes as pages
 from ondisk.server.pages.login import Sessions
 from ondisk.server.stored import Stored, attachment, is_known, of_datum, of_segment, tag_of
@@ -55,13 +57,8 @@ from ondisk.tables import installed
 from ondisk.tables.columns import untyped
 from ondisk.tables.csv_output import csv_of
 
-JSON, JSON_LINES, PROMETHEUS = "application/json", "application/x-ndjson", "text/plain; version=0.0.4"
-MEDIA_TYPES = {
-    "jsonl": JSON_LINES,
-    "csv": "text/csv; charset=utf-8; header=present",
-    "data": "application/octet-stream",
-    "parquet": "application/vnd.apache.parquet",
-}
+# A range would need a second query. Without a length, DuckDB asks for none.
+_ALONE = {"accept-ranges": "none"}
 _T = TypeVar("_T")
 
 
@@ -80,6 +77,7 @@ def application(
     routes = [
         Route("/health", endpoints.health),
         Route("/metrics", endpoints.metrics),
+        Route("/openapi.json", endpoints.openapi),
         Route(f"{dataset}/config", endpoints.config),
         Route(f"{dataset}/summary", endpoints.summary, methods=["GET", "POST"]),
         Route(f"{dataset}/query", endpoints.query, methods=["GET", "POST"]),
@@ -93,7 +91,7 @@ def application(
     ]
     sessions = None if token is None else Sessions(token)
     routes += pages.routes(served, threads, sessions)
-    handlers: Any = {OndiskError: _report, Refused: _report, HTTPException: _report_of_http}
+    handlers: Any = {OndiskError: _report, Refused: _report, HTTPException: _report_of_http, Exception: _report}
     inside = Starlette(routes=routes, exception_handlers=handlers)
     inside.router.redirect_slashes = False
     return Door(inside, token, limits, counts, sessions)
@@ -117,6 +115,9 @@ class Endpoints:
     async def metrics(self, request: Request) -> Response:
         text = await self._work().call(metrics, self._served.values(), self._counts)
         return PlainTextResponse(text, media_type=PROMETHEUS)
+
+    async def openapi(self, request: Request) -> Response:
+        return Json(description(self._served))
 
     async def config(self, request: Request) -> Response:
         return Json(await self._read(request, lambda dataset: tomllib.loads(dataset.config.to_toml())))
@@ -209,7 +210,7 @@ class Endpoints:
                 if is_known(request.headers, headers["etag"]):
                     return Body(iter(()), None, headers, 304)
             body = make(dataset)
-            return replace(body, headers={**body.headers, **headers})
+            return replace(body, headers={**body.headers, **headers, **_ALONE})
 
         return Stream(self._work(), self._of(request), made, media_type, last)
 

@@ -69,7 +69,7 @@ class Door:
             _LOG.exception("%s cannot be answered", shown(scope["path"]))
             await answer.refuse(error)
         finally:
-            answer.count()
+            answer.end()
 
     def _check(self, scope: Scope) -> None:
         """Raise unless the client may ask."""
@@ -162,6 +162,7 @@ class _Answer:
         self._send = send
         self._counts = counts
         self._status = 0
+        self._is_complete = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -169,6 +170,7 @@ class _Answer:
             message = {**message, "headers": [*message["headers"], _AS_TYPED]}
         else:
             self._counts.sent += len(message.get("body", b""))
+            self._is_complete = not message.get("more_body", False)
         await self._send(message)
 
     async def refuse(self, error: Exception) -> None:
@@ -176,8 +178,13 @@ class _Answer:
         if not self._status:
             await of_error(error)(self._scope, _nothing, self.send)
 
-    def count(self) -> None:
-        """Count the request; a status of 499 means that the client did not wait for one."""
+    def end(self) -> None:
+        """Count the request; a status of 499 means that the client did not wait for one.
+
+        For HTTP/1.0, the end of a connection is that of the answer, so a cut answer must not end with it.
+        """
+        if self._scope["http_version"] == "1.0" and self._status and not self._is_complete:
+            self._scope["state"]["connection"].reset()
         self._counts.requests[getattr(self._scope.get("endpoint"), "__name__", "none"), self._status or 499] += 1
 
 

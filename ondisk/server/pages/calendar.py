@@ -23,11 +23,13 @@ class Cell(NamedTuple):
         name: as a match expression and a page write it: 2026-11-20, 2026-11 or 2026.
         count: of its data.
         level: 0 without data, 1 for few, up to `LEVELS`.
+        missing: how many of its parts have no data: the days of a month, the months of a year.
     """
 
     name: str
     count: int  # type: ignore[assignment]  # not the method of tuples
     level: int
+    missing: int = 0
 
 
 class Row(NamedTuple):
@@ -42,13 +44,15 @@ class Calendar(NamedTuple):
 
     Attributes:
         unit: what a cell is.
+        part: the shortest periods that are counted: days, or months if the cells are years.
         columns: the heads of the columns.
         most: the count from which on a period has the darkest shade.
-        gaps: periods without data between the first and the last, as `name` or `first to last`.
-        gap_count: the number of periods without data; also of those that `gaps` does not list.
+        gaps: parts without data between the first and the last, as `name` or `first to last`.
+        gap_count: the number of parts without data; also of those that `gaps` does not list.
     """
 
     unit: Unit
+    part: Unit
     columns: list[str]
     rows: list[Row]
     most: int
@@ -63,43 +67,55 @@ def unit_of(begin: datetime, end: datetime) -> Unit:
     return "month" if (end.year - begin.year + 1) * 12 <= _MOST_MONTHS else "year"
 
 
+def part_of(unit: Unit) -> Unit:
+    """Return which periods must be counted for a calendar: a missing day is seen in a calendar of months, too."""
+    return "month" if unit == "year" else "day"
+
+
 def calendar(unit: Unit, begin: datetime, end: datetime, counts: Iterable[tuple[datetime, int]]) -> Calendar:
     """Return the calendar from the first to the last datum.
 
     Args:
-        counts: the begin of each period that has data, in UTC, and their number.
+        counts: the begin of each part that has data, in UTC, and their number; see `part_of`.
     """
-    known = {_name(unit, key.astimezone(UTC).date()): count for key, count in counts}
+    part = part_of(unit)
+    known = {_name(part, key.astimezone(UTC).date()): count for key, count in counts}
     first, last = begin.astimezone(UTC).date(), end.astimezone(UTC).date()
     if unit == "year":
         first = max(first, date(max(1, last.year - _MOST_YEARS), 1, 1))
-    # A tenth of the periods has the darkest shade: one with a hundred times as many leaves the others visible.
-    in_order = sorted(known.values())
-    most = in_order[len(in_order) * 9 // 10] if in_order else 0
-    rows: dict[str, list[Cell | None]] = {}
-    columns = {
-        "day": [str(day) for day in range(1, 32)],
-        "month": [*_MONTHS],
-        "year": [f"…{digit}" for digit in range(10)],
-    }[unit]
-    empty: list[list[str]] = []  # runs of periods without data
+    totals: dict[str, int] = {}
+    missing: dict[str, int] = {}
+    empty: list[list[str]] = []  # runs of parts without data
     was_empty = False
-    for each in _periods(unit, first, last):
-        name = _name(unit, each)
-        row, column = _place(unit, each)
-        count = known.get(name, 0)
-        level = min(LEVELS, 1 + (LEVELS * count - 1) // most if most else 1) if count else 0
-        rows.setdefault(row, [None] * len(columns))[column] = Cell(name, count, level)
+    for day in _periods(part, first, last):
+        name, count = _name(part, day), known.get(_name(part, day), 0)
+        whole = _name(unit, day)
+        totals[whole] = totals.get(whole, 0) + count
         if not count:
+            missing[whole] = missing.get(whole, 0) + 1
             if was_empty:
                 empty[-1][1:] = [name]
             else:
                 empty.append([name])
         was_empty = not count
+    # A tenth of the periods has the darkest shade: one with a hundred times as many leaves the others visible.
+    in_order = sorted(count for count in totals.values() if count)
+    most = in_order[len(in_order) * 9 // 10] if in_order else 1
+    columns = {
+        "day": [str(day) for day in range(1, 32)],
+        "month": [*_MONTHS],
+        "year": [f"…{digit}" for digit in range(10)],
+    }[unit]
+    rows: dict[str, list[Cell | None]] = {}
+    for day in _periods(unit, first, last):
+        name = _name(unit, day)
+        row, column = _place(unit, day)
+        count = totals[name]
+        level = min(LEVELS, 1 + (LEVELS * count - 1) // most) if count else 0
+        rows.setdefault(row, [None] * len(columns))[column] = Cell(name, count, level, missing.get(name, 0))
     gaps = [" to ".join(run) for run in empty[:_LISTED]]
-    cells = (cell for row in rows.values() for cell in row)
-    gap_count = sum(cell is not None and not cell.count for cell in cells)
-    return Calendar(unit, columns, [Row(name, row) for name, row in rows.items()], most, gaps, gap_count)
+    found = [Row(name, cells) for name, cells in rows.items()]
+    return Calendar(unit, part, columns, found, most, gaps, sum(missing.values()))
 
 
 def _name(unit: Unit, day: date) -> str:

@@ -15,7 +15,7 @@ from ondisk.index.field_values import FieldSummary, most_frequent_of_sums
 from ondisk.maintenance import last_report
 from ondisk.maintenance.last_report import LastReport
 from ondisk.server.datasets import Served
-from ondisk.server.pages.calendar import LEVELS, calendar, unit_of
+from ondisk.server.pages.calendar import LEVELS, calendar, part_of, unit_of
 from ondisk.server.pages.content import Node, cut, is_scalar, text_of
 from ondisk.server.pages.content import shown as shown_node
 from ondisk.server.pages.match import completions, condition, refined, removable
@@ -173,7 +173,7 @@ def overview(dataset: Dataset, asked: Asked) -> dict[str, Any]:
     shown_calendar = None
     if total.begin is not None and total.end is not None:
         unit = unit_of(total.begin, total.end)
-        with dataset.summary_by(unit, asked.match or None) as groups:
+        with dataset.summary_by(part_of(unit), asked.match or None) as groups:
             counts = ((group.key, group.count) for group in groups if isinstance(group.key, datetime))
             shown_calendar = calendar(unit, total.begin, total.end, counts)
     info, committed, report = _known(dataset)
@@ -181,7 +181,7 @@ def overview(dataset: Dataset, asked: Asked) -> dict[str, Any]:
         "total": total,
         "calendar": shown_calendar,
         "levels": range(LEVELS + 1),
-        "day_link": lambda name: asked.link("browse", match=refined(asked.match, f"reftime: ={name}")),
+        "at": lambda name, page: asked.link(page, match=refined(asked.match, f"reftime: ={name}")),
         "facets": _facets(dataset, asked, "browse"),
         "info": info,
         "committed": committed,

@@ -21,12 +21,12 @@ def test_days_without_data_are_seen_and_listed():
     november, december = (row.cells for row in found.rows)
     assert [cell and cell[:] for cell in november[26:]] == [
         None,
-        ("2026-11-28", 5, 1),
-        ("2026-11-29", 0, 0),
-        ("2026-11-30", 0, 0),
+        ("2026-11-28", 5, 1, 0),
+        ("2026-11-29", 0, 0, 1),
+        ("2026-11-30", 0, 0, 1),
         None,
     ]
-    assert december[2] == ("2026-12-03", 100, LEVELS)
+    assert december[2] == ("2026-12-03", 100, LEVELS, 0)
     assert december[3] is None
 
 
@@ -38,6 +38,15 @@ def test_a_cell_is_a_day_a_month_or_a_year_by_the_span(days, unit):
     assert unit_of(BEGIN, end) == unit
     found = calendar(unit, BEGIN, end, [(BEGIN, 1), (end, 1)])
     assert sum(cell is not None for row in found.rows for cell in row.cells) <= 801
+
+
+def test_a_missing_day_is_seen_in_a_calendar_of_months():
+    first = datetime(2024, 1, 1, tzinfo=UTC)
+    counts = [(first + timedelta(day), 10) for day in range(1000) if day not in (64, 65, 200)]
+    found = calendar("month", first, first + timedelta(999), counts)
+    cells = {cell.name: cell for row in found.rows for cell in row.cells if cell}
+    assert (cells["2024-03"].missing, cells["2024-07"].missing, cells["2024-04"].missing) == (2, 1, 0)
+    assert (found.part, found.gaps) == ("day", ["2024-03-05 to 2024-03-06", "2024-07-19"])
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(1, 10**6)), min_size=1, unique_by=lambda each: each[0]))

@@ -192,7 +192,7 @@ def test_a_person_finds_a_day_refines_mends_pages_plots_and_downloads(open_page,
     page.mouse.up()
     until(page, "Number(document.getElementById('plot').dataset.drawn) < 100")
     assert "begin=" in page.url
-    page.click("text=All")
+    page.click("[data-zoom='all']")
     page.wait_for_selector("#plot[data-drawn='288']")
     row = page.locator("#numbers tbody tr", has_text="104").inner_text().split("\t")
     with ondisk.open(folder / "stations", read_only=True) as dataset:

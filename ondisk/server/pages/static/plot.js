@@ -87,16 +87,32 @@
     }));
   }
 
+  // A line is broken where data are missing: where a step is much longer than most of its steps.
+  function broken([x, ...lines]) {
+    const steps = x.slice(1).map((at, before) => at - x[before]);
+    const usual = [...steps].sort((a, b) => a - b)[Math.floor(steps.length / 2)];
+    const whole = [[], ...lines.map(() => [])];
+    x.forEach((at, place) => {
+      if (place && steps[place - 1] > 4 * usual) {
+        whole[0].push(x[place - 1] + usual);
+        lines.forEach((_, line) => whole[line + 1].push(null));
+      }
+      whole[0].push(at);
+      lines.forEach((line, number) => whole[number + 1].push(line[place]));
+    });
+    return whole;
+  }
+
   function draw(found) {
     const tables = [], series = [{}], bands = [];
     found.series.forEach((each, at) => {
       const line = { label: each.label, stroke: color(at), width: 1.5, dash: DASHES[kind(at)], points: { show: each.x.length === 1 ? true : undefined } };
       if (found.reduced) {
-        tables.push([each.x, each.y, each.max, each.min]);
+        tables.push(broken([each.x, each.y, each.max, each.min]));
         series.push(line, { label: "highest", stroke: "transparent", points: { show: false } }, { label: "lowest", stroke: "transparent", points: { show: false } });
         bands.push({ series: [series.length - 2, series.length - 1], fill: color(at) + "33" });
       } else {
-        tables.push([each.x, each.y]);
+        tables.push(broken([each.x, each.y]));
         series.push(line);
       }
     });
