@@ -120,7 +120,8 @@ class Pages:
         return await self._of_dataset(request, "hints.html", views.hints)
 
     async def facet(self, request: Request) -> Response:
-        return await self._of_dataset(request, "facet.html", views.facet)
+        template = "facet.html" if "hx-request" in request.headers else "values.html"
+        return await self._of_dataset(request, template, views.facet)
 
     async def count(self, request: Request) -> Response:
         return await self._of_dataset(request, "count.html", views.count)

@@ -224,7 +224,7 @@ def facet(dataset: Dataset, asked: Asked) -> dict[str, Any]:
     if asked.field not in dataset.config.fields:
         raise InvalidInput(f"there is no field {shown(asked.field)}")
     found = dataset.summary(asked.match or None, fields=[asked.field], values=_VALUES)
-    return {"facet": _facet(dataset, asked, asked.field, found.fields[asked.field], "browse")}
+    return {"facet": _facet(dataset, asked, asked.field, found.fields[asked.field], "browse"), **_form(dataset, asked)}
 
 
 def count(dataset: Dataset, asked: Asked) -> dict[str, Any]:
