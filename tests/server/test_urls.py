@@ -80,6 +80,13 @@ def test_a_summary_by_a_url_is_that_of_the_command(serving, mixed, capfdbinary, 
         assert answer.content == capfdbinary.readouterr().out
 
 
+def test_a_body_names_columns_in_a_list_or_with_their_types(served):
+    for format, columns, text in (("csv", ["n"], "n"), ("parquet", {"n": None, "data.x": "text"}, "n,data.x=text")):
+        posted = served.client.post("/dataset/filled/query", json={"format": format, "columns": columns})
+        got = served.client.get("/dataset/filled/query", params={"format": format, "columns": text})
+        assert (posted.status_code, posted.content) == (200, got.content)
+
+
 @pytest.mark.filterwarnings("ignore::ondisk.errors.ArchiveOffline")
 def test_a_tag_stays_until_an_answer_may_differ(serving, create):
     dataset = create("weather", step="daily", fields={"n": "integer"}, archive_age=1)
