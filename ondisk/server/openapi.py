@@ -67,6 +67,10 @@ _QUERY: Mapping[str, _Schema] = {
     "format": {"enum": [*FORMATS], "default": "jsonl"},
     "damaged": {"enum": ["raise", "skip"], "default": "raise", "description": "skip: for jsonl only."},
 }
+_TYPED: _Schema = {
+    "anyOf": [_NAMES, {"type": "object", "additionalProperties": {"type": ["string", "null"]}}],
+    "description": "The columns of csv and parquet: names, or names and types.",
+}
 _SUMMARY: Mapping[str, _Schema] = {
     "match": _MATCH,
     "fields": {**_NAMES, "description": "The fields whose values are counted; default: all declared."},
@@ -102,7 +106,7 @@ def description(names: Iterable[str]) -> dict[str, Any]:
         },
         "query": {
             "get": _get("The data that match", data, _QUERY, {304: _UNCHANGED, 501: _NO_PARQUET}),
-            "post": _post("The data that match", data, _QUERY, others={501: _NO_PARQUET}),
+            "post": _post("The data that match", data, {**_QUERY, "columns": _TYPED}, others={501: _NO_PARQUET}),
         },
         "data/{segment}": {
             "parameters": [name, segment],

@@ -58,7 +58,7 @@ def test_answers_are_those_of_the_description(serving, filled):
         for mode in (GenerationMode.POSITIVE,) if is_open else (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
             strategy = operation.as_strategy(generation_mode=mode)
             examples = settings(
-                max_examples=8,
+                max_examples=4,
                 deadline=None,
                 database=None,
                 derandomize=True,

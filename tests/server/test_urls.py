@@ -59,6 +59,7 @@ def test_a_url_returns_what_the_command_prints(serving, mixed, tmp_path, capfdbi
     assert answer.headers["content-disposition"].startswith("attachment; filename*=utf-8''mixed%20%C3%84.")
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("asked", "options"),
     [
@@ -78,6 +79,14 @@ def test_a_summary_by_a_url_is_that_of_the_command(serving, mixed, capfdbinary, 
     if options is not None:
         assert main(["summary", str(mixed), *options, "--json"]) == EXIT_DONE
         assert answer.content == capfdbinary.readouterr().out
+
+
+@pytest.mark.check
+def test_a_body_names_columns_in_a_list_or_with_their_types(served):
+    for format, columns, text in (("csv", ["n"], "n"), ("parquet", {"n": None, "data.x": "text"}, "n,data.x=text")):
+        posted = served.client.post("/dataset/filled/query", json={"format": format, "columns": columns})
+        got = served.client.get("/dataset/filled/query", params={"format": format, "columns": text})
+        assert (posted.status_code, posted.content) == (200, got.content)
 
 
 @pytest.mark.filterwarnings("ignore::ondisk.errors.ArchiveOffline")
@@ -118,6 +127,7 @@ def test_a_tag_stays_until_an_answer_may_differ(serving, create):
     ), partial.text
 
 
+@pytest.mark.check
 def test_head_answers_as_get_and_sends_nothing(served):
     for path in (
         "query?format=csv",
@@ -142,6 +152,7 @@ def noise(count, size):
     return [ondisk.Datum(each.reftime, each.metadata, {"x": values.randbytes(size // 2).hex()}) for each in data(count)]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("asked", ["format=csv&columns=n,data.x", "format=data", "format=parquet&columns=data.x=text"])
 def test_an_answer_that_is_cut_is_an_error_for_its_client(serving, create, monkeypatch, asked):
     for name in ("ROWS", "_GROUP_ROWS"):
@@ -161,6 +172,7 @@ def test_an_answer_that_is_cut_is_an_error_for_its_client(serving, create, monke
         [*iter(lambda: connection.recv(65536), b"")]
 
 
+@pytest.mark.check
 def test_a_client_that_vanishes_ends_the_work_on_its_table(serving, create, monkeypatch):
     for name in ("ROWS", "_GROUP_ROWS"):
         monkeypatch.setattr(arrow_output, name, 10)
