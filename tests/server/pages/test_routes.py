@@ -199,12 +199,13 @@ def test_no_script_of_a_hostile_value_runs(open_page, serving, folder):
     pages = ["/", f"/dataset/{name}", f"/dataset/{name}/browse", f"/dataset/{name}/plot?y=n", f"/dataset/{name}/health",
              f"/dataset/{name}/browse?sort=-area", "/dataset/photos/browse"]  # fmt: skip
     paths = [*pages]
-    for text in HOSTILE[:-1]:
+    for number, text in enumerate(HOSTILE[:-1]):
         given = quote(text)
-        paths += [f"/dataset/{name}/browse?match={given}&sort={given}", f"/?name={given}", f"/dataset/{given}",
-                  f"/dataset/{name}/plot?y={given}&by={given}",
-                  f"/dataset/{name}/browse?match=area:%20{quote(json.dumps(text))}",
-                  f"/login?next={given}"]  # fmt: skip
+        paths += [f"/dataset/{name}/browse?match={given}&sort={given}", f"/dataset/{name}/plot?y={given}&by={given}"]
+        if number < 3:
+            condition = quote(f"area: {json.dumps(text)}")
+            paths += [f"/?name={given}", f"/dataset/{given}", f"/dataset/{name}/browse?match={condition}",
+                      f"/login?next={given}"]  # fmt: skip
     page = open_page("/")
     dialogs: list[str] = []
     page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
