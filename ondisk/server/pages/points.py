@@ -81,7 +81,8 @@ def points(dataset: Dataset, wanted: Wanted) -> dict[str, Any]:
     with installed():
         from ondisk.server.pages import arrow_points
 
-    columns: dict[str, Any] = {"reftime": None, wanted.y: "real"} | ({wanted.by: None} if wanted.by else {})
+    kind = "real" if wanted.y.startswith(CONTENT) else None  # a field has its own type
+    columns: dict[str, Any] = {"reftime": None, wanted.y: kind} | ({wanted.by: None} if wanted.by else {})
     if wanted.by in ("reftime", wanted.y):
         raise InvalidInput(f"{shown(wanted.by)} cannot be both an axis and the group", hint="Choose another field.")
     table = dataset.to_arrow(condition, columns=columns)

@@ -66,6 +66,8 @@ def test_a_span_is_drawn_alone(dataset):
     found = points(dataset, Wanted("", "level", "station", begin, end))
     assert [len(each["x"]) for each in found["series"]] == [10, 10, 10]
     assert (found["begin"], found["end"]) == (begin.timestamp(), end.timestamp())
+    (stations,) = points(dataset, Wanted("", "station", "", begin, end))["series"]
+    assert (stations["lowest"][0], stations["highest"][0]) == (0, 2)
     assert points(dataset, Wanted("reftime: <2020", "level", ""))["series"] == []
 
 
