@@ -43,7 +43,7 @@ from ondisk.replication.contents import contents_of, removed_of
 from ondisk.replication.records import Records, encode
 from ondisk.replication.source import described, fetched, numbers, records
 from ondisk.replication.wire import RECORDS, Structure, digest, to_json
-from ondisk.server.answers import Body, Json, Refused, Stream, Work, doubts_of, error_as_json, of_error
+from ondisk.server.answers import Body, Json, Refused, Stream, Work, doubts_of, error_as_json
 from ondisk.server.asked import ChangesAsked, DataAsked, FetchAsked, QueryAsked, SeqsAsked, SummaryAsked
 from ondisk.server.datasets import Served, is_readable
 from ondisk.server.door import Door
@@ -288,9 +288,7 @@ async def _body(request: Request) -> bytes:
 
 
 async def _report(request: Request, error: Exception) -> Response:
-    if pages.is_for_people(request.headers.get("accept", "")):
-        return pages.error_page(error, is_part="hx-request" in request.headers)
-    return of_error(error)
+    return pages.answer_of(error, request.headers)
 
 
 async def _report_of_http(request: Request, error: HTTPException) -> Response:

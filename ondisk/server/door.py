@@ -14,10 +14,11 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ondisk.errors import ConfigError, InvalidInput, LimitExceeded, LockError, OndiskError, shown
-from ondisk.server.answers import Refused, of_error
+from ondisk.server.answers import Refused
 from ondisk.server.limits import Limits
 from ondisk.server.metrics import Counts
 from ondisk.server.pages.login import Sessions
+from ondisk.server.pages.routes import answer_of, is_for_people
 
 _LOG = logging.getLogger("ondisk.server")
 _AS_TYPED = (b"x-content-type-options", b"nosniff")  # of all answers: stored bytes may look like a page
@@ -86,7 +87,7 @@ class Door:
             return
         if self._sessions is None or not self._sessions.is_open(headers.get("cookie", "")):
             error = ConfigError("a token is needed, and the right one", hint=_TOKEN)
-            if "text/html" in headers.get("accept", ""):
+            if is_for_people(headers.get("accept", "")) and "hx-request" not in headers:
                 asked = [scope["raw_path"], scope["query_string"]]
                 after = b"?".join(each for each in asked if each).decode("latin-1")
                 raise Refused(303, error, {"location": f"/login?next={quote(after, safe='')}", **_CLOSE})
@@ -176,7 +177,7 @@ class _Answer:
     async def refuse(self, error: Exception) -> None:
         """Report an error. If a part of an answer was sent, it stays a part, and the server closes the connection."""
         if not self._status:
-            await of_error(error)(self._scope, _nothing, self.send)
+            await answer_of(error, Headers(scope=self._scope))(self._scope, _nothing, self.send)
 
     def end(self) -> None:
         """Count the request; a status of 499 means that the client did not wait for one.

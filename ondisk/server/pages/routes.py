@@ -76,13 +76,19 @@ def is_for_people(accept: str) -> bool:
     return "text/html" in accept
 
 
-def error_page(error: Exception, *, is_part: bool = False) -> Page:
-    """Return the page, or the part of a page, that reports an error."""
+def answer_of(error: Exception, headers: Mapping[str, str]) -> Response:
+    """Return the answer that reports an error: a page to people, a part of one to a page, JSON to programs.
+
+    Args:
+        headers: of the request, their names in lower case.
+    """
     answer = of_error(error)
+    if not is_for_people(headers.get("accept", "")):
+        return answer
     error = getattr(error, "error", error)  # of a refusal
     known = error if isinstance(error, OndiskError) else OndiskError("the server failed", hint="Its log says why.")
-    kept = {name: value for name, value in answer.headers.items() if name in ("retry-after", "allow")}
-    template = "problem.html" if is_part else "error.html"
+    kept = {name: value for name, value in answer.headers.items() if not name.startswith("content-")}
+    template = "problem.html" if "hx-request" in headers else "error.html"
     return Page(template, answer.status_code, kept, message=known.message, hint=known.hint, has_login=False)
 
 

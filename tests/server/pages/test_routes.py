@@ -345,6 +345,16 @@ def test_every_answer_has_its_headers(serving):
     assert serving.client.get("/static/vendor/htmx.LICENSE").status_code == 404
 
 
+def test_an_error_is_a_page_to_people_and_json_to_programs(serving):
+    url, strange = "/dataset/stations/query?match=x:5", {"host": "example.org"}
+    for path, more, status in ((url, {}, 400), ("/", strange, 421), ("/nothing", {}, 404)):
+        page = serving.client.get(path, headers={**HTML, **more})
+        assert (page.status_code, page.headers["content-type"]) == (status, "text/html; charset=utf-8")
+        assert '<div class="problem"' in page.text
+        program = serving.client.get(path, headers={"accept": "*/*", **more})
+        assert (program.status_code, program.json()["error"].keys() >= {"code", "hint"}) == (status, True)
+
+
 def test_only_a_picture_is_shown_and_all_else_is_downloaded(serving, folder):
     with ondisk.open(folder / "photos", read_only=True) as dataset:
         png, *others = (datum.location for datum in dataset.query())
@@ -411,6 +421,8 @@ def test_a_browser_logs_in_with_the_token_and_keeps_a_session_only(folder):
         assert client.post("/logout").status_code == 303
         assert client.get(path, headers={**HTML, **kept}).status_code == 303
         assert client.get("/dataset/stations/summary", headers=kept).status_code == 401
+        part = client.get("/dataset/stations/facet?field=name", headers={**HTML, "hx-request": "true"})
+        assert (part.status_code, "<html" in part.text) == (401, False)
         for _ in range(10):
             last = client.post("/login", data={"token": "wrong"})
         assert (last.status_code, "retry-after" in last.headers) == (429, True)
