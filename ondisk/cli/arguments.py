@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ondisk.errors import ConfigError
+from ondisk.errors import ConfigError, InvalidInput
 
 _MASTER = re.compile(r"|yarn|local(-cluster)?(\[.*\])?|[a-z0-9+]+://.+")
 
@@ -225,11 +225,12 @@ def _texts(text: str) -> list[str]:
 
 def column_types(text: str) -> dict[str, str | None]:
     """Return the columns of a comma-separated list, each with its type, which follows a `=`, or None."""
-    columns = [each.rpartition("=") if "=" in each else (each, "", "") for each in names(text)]
-    found = {name.strip(): kind.strip() or None for name, _, kind in columns}
-    if len(found) < len(columns):
-        raise argparse.ArgumentTypeError(f"{text!r} names a column twice")
-    return found
+    from ondisk.tables.columns import column_types
+
+    try:
+        return column_types(text)
+    except InvalidInput as error:
+        raise argparse.ArgumentTypeError(error.message) from None
 
 
 def _field(text: str) -> tuple[str, str]:

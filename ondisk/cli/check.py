@@ -39,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.maintenance import last_report
+
     writes = arguments.max_duration is not None
     if arguments.spark is not None and (writes or not arguments.accurate):
         raise InvalidInput("--spark needs --accurate, and cannot be combined with --max-duration")
@@ -51,6 +53,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         report, error = examined(lambda: dataset.check(arguments.accurate, **options))
     if arguments.accurate:
         _record(arguments.dataset, report)
+    last_report.save(arguments.dataset, "check", report, error=error)
     output.checked(report, report.segments if arguments.all else report.findings)
     if error is not None:
         raise error

@@ -123,6 +123,8 @@ def would_mend(report: Report, error: OndiskError | None, verb: str, states: Sta
 
 def mend(dataset: Dataset, name: str, verb: Callable[[Progress], Report], output: Output) -> int:
     """Run fix or repack, and print what it did and the state after it. Return the exit code."""
+    from ondisk.maintenance import last_report
+
     try:
         with segments_progress(name) as progress:
             report = verb(progress)
@@ -131,9 +133,11 @@ def mend(dataset: Dataset, name: str, verb: Callable[[Progress], Report], output
             left, _ = examined(dataset.check)
             report = error.context["report"]  # the segments before the error, or all others, were mended
             output.mended(report, left.after(report))
+            last_report.save(dataset.path, name, left.after(report), report.segments, error)
         raise
     left, denied = examined(dataset.check)
     output.mended(report, left)
+    last_report.save(dataset.path, name, left, report.segments, denied)
     if denied is not None:
         raise denied
     if report.lost:

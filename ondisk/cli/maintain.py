@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.maintenance import last_report
     from ondisk.maintenance.maintain import maintain, worst
     from ondisk.maintenance.metrics import write
 
@@ -45,6 +46,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         with segments_progress(f"maintain {dataset}") as progress:
             result = maintain(dataset, **options, progress=progress)
         show(result, output, dry_run=arguments.dry_run)
+        if not arguments.dry_run:
+            last_report.save(dataset, "maintain", result.left, result.done, result.error)
         results.append(result)
     if arguments.metrics is not None and not arguments.dry_run:
         write(arguments.metrics, results)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ondisk import json_shapes
 from ondisk.cli.streams import write_stdout
-from ondisk.dataset.json_lines import as_json, json_summary, lines_of_data, time_text
+from ondisk.dataset.json_lines import as_json, json_summary, lines_of_data, lines_of_groups, time_text
 from ondisk.datum import Datum, Location
 
 if TYPE_CHECKING:
@@ -95,8 +94,7 @@ class JsonOutput:
         _print(json_summary(summary))
 
     def groups(self, groups: Iterable[Group], by: Sequence[str], of: str | None) -> None:
-        keys = ("key", "count", "size", "begin", "end", "min", "mean", "max")
-        _write(_line({key: _key(getattr(group, key)) for key in keys}) for group in groups)
+        _write(lines_of_groups(groups))
 
     def plotted(self, file: str, count: int) -> None:
         _print({"plot": as_json(file), "groups": count})
@@ -113,7 +111,11 @@ class JsonOutput:
         _print({"would_acknowledge" if dry_run else "acknowledged": done.count, **position, "removed": done.removed})
 
     def checked(self, report: Report, shown: Sequence[Diagnosis | Done]) -> None:
-        _print(*map(_segment, shown), {"dataset": as_json(report.dataset), **_state(report, report.freed)})
+        from ondisk.maintenance.last_report import segment_as_json, state_as_json
+
+        _print(
+            *map(segment_as_json, shown), {"dataset": as_json(report.dataset), **state_as_json(report, report.freed)}
+        )
 
     def would_mend(
         self, report: Report, verb: str, work: Sequence[Diagnosis | Done], left: Sequence[Diagnosis | Done] = ()
@@ -124,7 +126,9 @@ class JsonOutput:
         self.checked(report, report.segments)
 
     def mended(self, report: Report, left: Report) -> None:
-        _print(*map(_segment, report), {"dataset": as_json(report.dataset), **_state(left, report.freed)})
+        from ondisk.maintenance.last_report import segment_as_json, state_as_json
+
+        _print(*map(segment_as_json, report), {"dataset": as_json(report.dataset), **state_as_json(left, report.freed)})
 
     def quarantined(self, dataset: str, items: Iterable[Item]) -> None:
         count = size = 0
@@ -225,6 +229,8 @@ class JsonOutput:
         _print({"file": as_json(file), "layout": layout, "tokens": count, "superseded": superseded, "size": size})
 
     def maintained(self, result: Maintained, *, dry_run: bool) -> None:
+        from ondisk.maintenance.last_report import segment_as_json, state_as_json
+
         left = result.left
         freed = left.freed if dry_run and left is not None else result.freed
         _print(
@@ -232,13 +238,13 @@ class JsonOutput:
                 "dataset": as_json(result.dataset),
                 "exit_code": result.exit_code,
                 "error": None if result.error is None else as_json(str(result.error)),
-                "done": list(map(_segment, result.done)),
-                "findings": list(map(_segment, result.findings)),
+                "done": list(map(segment_as_json, result.done)),
+                "findings": list(map(segment_as_json, result.findings)),
                 "count": result.count,
                 "rebuilt": result.rebuilt,
                 "kept": as_json(result.kept),
                 "duration": round(result.duration, 3),
-                **(_state(left, freed) if left is not None else _NO_STATE),
+                **(state_as_json(left, freed) if left is not None else _NO_STATE),
             }
         )
 
@@ -304,39 +310,6 @@ def _item(item: Item) -> dict[str, Any]:
     texts = {"item": item.name, "segment": item.segment, "file": item.file, "verb": item.verb, "why": item.why}
     values = {"time": item.time, "size": item.size, "offset": item.offset, "length": item.length}
     return {key: as_json(value) for key, value in (texts | values).items()}
-
-
-def _segment(each: Diagnosis | Done) -> dict[str, Any]:
-    lost = getattr(each, "lost", None)
-    return {
-        "segment": as_json(each.segment),
-        "states": each.state.names,
-        "reasons": as_json(list(each.reasons)),
-        "action": each.action,
-        "freed": each.freed,
-    } | ({} if lost is None else {"lost": lost})
-
-
-def _state(report: Report, freed: int) -> dict[str, Any]:
-    return {
-        "needs_check": report.needs_check,
-        "summary": {**report.counts, "touched": len(report.touched), "consumed": report.consumed, "freed": freed},
-        "quarantine": report.quarantine._asdict(),
-        "replaced": {**report.replaced._asdict(), "until": _until(report)},
-    }
-
-
-def _until(report: Report) -> str | None:
-    until = report.replaced.until
-    return None if until is None else time_text(datetime.fromtimestamp(until, UTC))
-
-
-def _key(value: Any) -> Any:
-    """Return a value of a group for JSON: the begin of a period in another zone than UTC keeps its offset."""
-    if isinstance(value, tuple):
-        return [*map(_key, value)]
-    is_local = isinstance(value, datetime) and value.tzinfo is not UTC
-    return value.isoformat() if is_local else as_json(value)
 
 
 def _line(value: Any) -> bytes:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import ondisk
@@ -150,14 +149,13 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
     fields = names_of(arguments.fields, dataset.fields)
     found = noting(dataset.query(arguments.match, **choice), dataset, arguments.match)
     if arguments.csv:
-        from ondisk.tables.columns import config_of, ends  # here, as only few commands need it
-        from ondisk.tables.csv_output import csv_lines
+        from ondisk.tables.columns import untyped  # here, as only few commands need it
+        from ondisk.tables.csv_output import csv_of
 
-        columns = None if arguments.columns is None else [*arguments.columns]
+        columns = untyped(arguments.columns)
         _note_columns(columns or (), dataset)
         found = noting_columns(found, columns or (), dataset.fields)
-        several = not isinstance(dataset, ondisk.Dataset)
-        write_stdout(csv_lines(found, columns, config_of(dataset), partial(ends, dataset), several=several))
+        write_stdout(csv_of(dataset, found, columns))
     elif arguments.table:
         from ondisk.cli.output_text import print_table
 
@@ -190,9 +188,6 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.columns is not None and not is_table:
         hint = "Write --fields to print only some metadata of each datum."
         raise InvalidInput("--columns is for --csv, --parquet and --arrow only", hint=hint)
-    if arguments.csv and any((arguments.columns or {}).values()):
-        name = next(name for name, kind in arguments.columns.items() if kind)
-        raise InvalidInput(f"CSV has no types, so {name} cannot have one", hint=f"Write {name} alone.")
     if arguments.to is None and arguments.name is not None:
         raise InvalidInput("--name is for files", hint="Write --to DIR, too.")
     if arguments.to is None and arguments.link:

@@ -14,10 +14,12 @@ from ondisk.datum import METADATA, Datum
 if TYPE_CHECKING:
     from ondisk.dataset.summaries import Summary
     from ondisk.index.field_values import FieldSummary
+    from ondisk.index.groups import Group
     from ondisk.matcher.fields import Fields
 
 _ANY_DEPTH = sys.maxsize  # data were checked when they were decoded
 _DATUM = b'{%b"reftime":"%b","metadata":%b,"data":%b,"location":{"segment":%b,"offset":%d,"size":%d}}\n'
+_GROUP = ("key", "count", "size", "begin", "end", "min", "mean", "max")
 _MOST, _LONGEST = 50_000, 500  # metadata whose JSON is kept, and bytes of it
 
 
@@ -96,6 +98,20 @@ def lines_of_data(data: Iterable[Datum], fields: Sequence[str] | None) -> Iterat
             datum._place[2],
             datum._place[3],
         )
+
+
+def lines_of_groups(groups: Iterable[Group]) -> Iterator[bytes]:
+    """Yield a line for each group of data."""
+    for group in groups:
+        yield json_shapes.dump({key: _key(getattr(group, key)) for key in _GROUP}) + b"\n"
+
+
+def _key(value: Any) -> Any:
+    """Return a value of a group for JSON: the begin of a period in another zone than UTC keeps its offset."""
+    if isinstance(value, tuple):
+        return [*map(_key, value)]
+    is_local = isinstance(value, datetime) and value.tzinfo is not UTC
+    return value.isoformat() if is_local else as_json(value)
 
 
 def json_summary(summary: Summary) -> dict[str, Any]:

@@ -19,6 +19,8 @@ Count: TypeAlias = tuple[Value | None, int]
 """A value, or None for data without the field, and the number of data that have it."""
 
 _INTERNED = {FieldType.TEXT: str, FieldType.BYTES: bytes}
+# The days come first: SQLite would look up the day of each value.
+_OF_FIELD = f"day_sum CROSS JOIN value_count USING (segment, day) WHERE {OF_INTERVAL} AND field = ?"
 _ORDERED = (FieldType.INTEGER, FieldType.REAL, FieldType.TIMESTAMP)
 
 
@@ -83,8 +85,23 @@ def most_frequent(snapshot: Snapshot, tree: Expression, name: str, limit: int | 
         an index of the field if all match. SQLite counts the values in a file if they are many, so memory does not grow
         with them, but with those that are listed.
     """
+    return _most_frequent(snapshot, name, limit, *_counted(snapshot, tree, name))
+
+
+def most_frequent_of_sums(snapshot: Snapshot, tree: Expression, name: str, limit: int | None) -> FieldSummary | None:
+    """Return what `most_frequent` returns, if the sums of segments and days have it; else None.
+
+    Cost: reads these sums, never the rows of data.
+    """
+    interval = _interval_of_counts(snapshot, tree, name)
+    return None if interval is None else _most_frequent(snapshot, name, limit, *_of_sums(interval, name))
+
+
+def _most_frequent(
+    snapshot: Snapshot, name: str, limit: int | None, counted: str, bound: Sequence[Any]
+) -> FieldSummary:
+    """Summarise the values of a field, which SQL counts."""
     kind = kind_of(snapshot, name)
-    counted, bound = _counted(snapshot, tree, name)
     present, value = ("key != 0", "(SELECT value FROM value WHERE id = key)") if kind.interned else (
         "key IS NOT NULL", "key")  # fmt: skip
     span = "min(key), max(key)" if kind in _ORDERED else "NULL, NULL"
@@ -102,19 +119,30 @@ def most_frequent(snapshot: Snapshot, tree: Expression, name: str, limit: int | 
     return FieldSummary(values, distinct, without, least, most)
 
 
+def _interval_of_counts(snapshot: Snapshot, tree: Expression, name: str) -> tuple[int, int] | None:
+    """Return begin and end of an interval whose counts are those of the data that match; None if there is none."""
+    interval = interval_of_sums(snapshot, tree)
+    if interval is None or name not in snapshot.columns.counted:
+        return None
+    counted = f"SELECT ifnull(sum(value_count.count), 0) FROM {_OF_FIELD}"
+    total = f"SELECT ifnull(sum(count), 0) FROM day_sum WHERE {OF_INTERVAL}"
+    ((has_all,),) = snapshot.fetch(f"SELECT ({counted}) = ({total})", (*interval, name, *interval))
+    return interval if has_all else None
+
+
 def _counted(snapshot: Snapshot, tree: Expression, name: str) -> tuple[str, Sequence[Any]]:
     """Return the SQL, with its values, that selects each stored value and the number of data that match and have it."""
-    interval = interval_of_sums(snapshot, tree)
-    if interval is not None and name in snapshot.columns.counted:
-        rows = f"day_sum JOIN value_count USING (segment, day) WHERE {OF_INTERVAL} AND field = ?"
-        count = f"SELECT ifnull(sum(value_count.count), 0) FROM {rows}"
-        total = f"SELECT ifnull(sum(count), 0) FROM day_sum WHERE {OF_INTERVAL}"
-        ((has_all,),) = snapshot.fetch(f"SELECT ({count}) = ({total})", (*interval, name, *interval))
-        if has_all:
-            value = f"nullif(value, {MISSING})"
-            return f"SELECT {value} AS key, sum(value_count.count) AS n FROM {rows} GROUP BY 1", (*interval, name)
+    interval = _interval_of_counts(snapshot, tree, name)
+    if interval is not None:
+        return _of_sums(interval, name)
     where, column = snapshot.where(tree), column_of(name)
     return f"SELECT {column} AS key, count(*) AS n FROM datum WHERE {where.sql} GROUP BY {column}", where.values
+
+
+def _of_sums(interval: tuple[int, int], name: str) -> tuple[str, Sequence[Any]]:
+    """Return the same SQL for an interval whose sums have the counts."""
+    value = f"nullif(value, {MISSING})"
+    return f"SELECT {value} AS key, sum(value_count.count) AS n FROM {_OF_FIELD} GROUP BY 1", (*interval, name)
 
 
 def summed(ordered: Iterable[Iterable[Count]], kind: FieldType, limit: int | None) -> FieldSummary:

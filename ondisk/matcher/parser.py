@@ -63,6 +63,15 @@ def parse(text: str, fields: Mapping[str, FieldType], *, now: datetime | None = 
     return all_of(_group(group, known, now) for group in _cut(whole, _GROUPS) if group.text)
 
 
+def groups_of(text: str) -> list[str]:
+    """Return the groups of a match expression, as they are written.
+
+    Raises:
+        MatchError: a quote has no end.
+    """
+    return [group.text for group in _cut(Fragment(text, 0), _GROUPS) if group.text]
+
+
 def _cut(fragment: Fragment, separators: re.Pattern[str]) -> Iterator[Fragment]:
     """Yield the parts of a fragment between separators outside quotes."""
     begin = 0

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -144,23 +144,27 @@ class Body:
     Attributes:
         pieces: yields its bytes.
         size: how many they are. Give it only if all are in memory: then they are made before the first is sent.
+        headers: also sent.
+        status: of HTTP.
     """
 
     pieces: Iterator[bytes]
     size: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    status: int = 200
 
 
 class Stream(Response):
     """An answer that is read in threads. If it is read while it is sent, it holds a snapshot until its end.
 
-    If it cannot be continued, the connection is closed before the end of the answer.
+    If it cannot be continued, the connection is closed before the end of the answer. To HEAD, it reads only what tells
+    whether the request is valid.
 
     Memory: of an answer in memory, twice its size.
 
     Args:
         make: returns the content.
         last: returns what is sent last if there is an error; None sends nothing.
-        doubts: whether to say why data may be missing, see `Dataset.doubts`.
     """
 
     def __init__(
@@ -170,8 +174,6 @@ class Stream(Response):
         make: Callable[[Dataset], Body],
         media_type: str,
         last: Callable[[OndiskError], bytes] | None = None,
-        *,
-        doubts: bool = True,
     ) -> None:
         super().__init__(media_type=media_type)
         del self.headers["content-length"]  # it is not known yet
@@ -179,15 +181,15 @@ class Stream(Response):
         self._served = served
         self._make = make
         self._last = last
-        self._doubts = doubts
         self._stack = contextlib.ExitStack()
         self._is_ready = False  # all parts are in memory, and the snapshot is closed
         self._parts: Iterator[bytes | memoryview] = iter(())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            parts = await self._work.call(self._begin)
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            is_head = scope["method"] == "HEAD"
+            parts = await self._work.call(self._begin, is_head)
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             try:
                 while parts:
                     for part in parts:
@@ -203,17 +205,23 @@ class Stream(Response):
             if not self._is_ready:
                 await self._work.call(self._stack.close)
 
-    def _begin(self) -> list[bytes | memoryview]:
+    def _begin(self, is_head: bool) -> list[bytes | memoryview]:
         """Read the content, or begin to, and return some of it."""
         dataset = self._stack.enter_context(self._served.opened())
         content = self._make(dataset)
         self._stack.callback(getattr(content.pieces, "close", lambda: None))
         self._parts = in_parts(content.pieces)
-        self.headers.update(doubts_of(dataset) if self._doubts else {})
-        if content.size is None:
+        self.status_code = content.status
+        self.headers.update(content.headers)
+        if is_head:
+            next(content.pieces, None)
+            parts = []
+        elif content.size is None:
             return self._more()
-        self.headers["content-length"] = str(content.size)
-        parts = [*self._parts]  # in one step: a step in a thread costs as much as sending a megabyte
+        else:
+            parts = [*self._parts]  # in one step: a step in a thread costs as much as sending a megabyte
+        if content.size is not None:
+            self.headers["content-length"] = str(content.size)
         self._stack.close()
         self._is_ready = True
         return parts

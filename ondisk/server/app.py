@@ -2,10 +2,10 @@
 
     GET  /health                        whether all datasets can be read; needs no token
     GET  /metrics                       for Prometheus
+    GET  /openapi.json                  what this server answers, for programs
     GET  /dataset/NAME/config           the configuration
-    GET  /dataset/NAME/summary          counts of everything
-    POST /dataset/NAME/summary          counts of what matches
-    POST /dataset/NAME/query            the data that match, as lines of JSON or as their bytes
+    GET  /dataset/NAME/summary          counts of what matches; also with POST, which has the parameters in its body
+    GET  /dataset/NAME/query            the data that match, as JSON lines, CSV, Parquet or their bytes; also with POST
     GET  /dataset/NAME/data/SEGMENT     the bytes of a segment, or of one datum, or a range of these
     GET  /dataset/NAME/describe         for replicas, as the next ones; see `ondisk.replication.source.Source`
     POST /dataset/NAME/changes
@@ -22,6 +22,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -35,22 +36,29 @@ from starlette.types import ASGIApp
 from ondisk import json_shapes
 from ondisk.dataset.access import Access
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.json_lines import json_summary, lines_of_data, names_of
+from ondisk.dataset.json_lines import json_summary, lines_of_data, lines_of_groups, names_of
 from ondisk.dataset.skipped import Skipped, skipped_of
-from ondisk.errors import IntegrityError, InvalidInput, NotFound, OndiskError, shown
+from ondisk.errors import IntegrityError, InvalidInput, NotFound, OndiskError, StateError, shown
 from ondisk.replication.contents import contents_of, removed_of
 from ondisk.replication.records import Records, encode
 from ondisk.replication.source import described, fetched, numbers, records
 from ondisk.replication.wire import RECORDS, Structure, digest, to_json
-from ondisk.server.answers import Body, Json, Refused, Stream, Work, doubts_of, error_as_json, of_error
+from ondisk.server.answers import Body, Json, Refused, Stream, Work, doubts_of, error_as_json
 from ondisk.server.asked import ChangesAsked, DataAsked, FetchAsked, QueryAsked, SeqsAsked, SummaryAsked
 from ondisk.server.datasets import Served, is_readable
 from ondisk.server.door import Door
 from ondisk.server.limits import Limits
 from ondisk.server.metrics import Counts, metrics
-from ondisk.server.stored import Stored, of_datum, of_segment
+from ondisk.server.openapi import JSON, JSON_LINES, MEDIA_TYPES, PROMETHEUS, description
+from ondisk.server.pages import routes as pages
+from ondisk.server.pages.login import Sessions
+from ondisk.server.stored import Stored, attachment, is_known, of_datum, of_segment, tag_of
+from ondisk.tables import installed
+from ondisk.tables.columns import untyped
+from ondisk.tables.csv_output import csv_of
 
-JSON_LINES, BYTES, PROMETHEUS = "application/x-ndjson", "application/octet-stream", "text/plain; version=0.0.4"
+# A range would need a second query. Without a length, DuckDB asks for none.
+_ALONE = {"accept-ranges": "none"}
 _T = TypeVar("_T")
 
 
@@ -69,9 +77,10 @@ def application(
     routes = [
         Route("/health", endpoints.health),
         Route("/metrics", endpoints.metrics),
+        Route("/openapi.json", endpoints.openapi),
         Route(f"{dataset}/config", endpoints.config),
         Route(f"{dataset}/summary", endpoints.summary, methods=["GET", "POST"]),
-        Route(f"{dataset}/query", endpoints.query, methods=["POST"]),
+        Route(f"{dataset}/query", endpoints.query, methods=["GET", "POST"]),
         Route(f"{dataset}/data/{{segment:path}}", endpoints.data),
         Route(f"{dataset}/describe", endpoints.describe),
         Route(f"{dataset}/changes", endpoints.changes, methods=["POST"]),
@@ -80,10 +89,12 @@ def application(
         Route(f"{dataset}/contents", endpoints.contents, methods=["POST"]),
         Route(f"{dataset}/removed", endpoints.removed, methods=["POST"]),
     ]
-    handlers: Any = {OndiskError: _report, Refused: _report, HTTPException: _report_of_http}
+    sessions = None if token is None else Sessions(token)
+    routes += pages.routes(served, threads, sessions)
+    handlers: Any = {OndiskError: _report, Refused: _report, HTTPException: _report_of_http, Exception: _report}
     inside = Starlette(routes=routes, exception_handlers=handlers)
     inside.router.redirect_slashes = False
-    return Door(inside, token, limits, counts)
+    return Door(inside, token, limits, counts, sessions)
 
 
 class Endpoints:
@@ -105,34 +116,32 @@ class Endpoints:
         text = await self._work().call(metrics, self._served.values(), self._counts)
         return PlainTextResponse(text, media_type=PROMETHEUS)
 
+    async def openapi(self, request: Request) -> Response:
+        return Json(description(self._served))
+
     async def config(self, request: Request) -> Response:
         return Json(await self._read(request, lambda dataset: tomllib.loads(dataset.config.to_toml())))
 
     async def summary(self, request: Request) -> Response:
-        asked = SummaryAsked.of(await _body(request))
+        asked = SummaryAsked.of_url(_parameters(request)) if _is_get(request) else SummaryAsked.of(await _body(request))
 
-        def summed(dataset: Dataset) -> Response:
+        def whole(dataset: Dataset) -> Body:
             found = dataset.summary(asked.match, fields=asked.fields, values=asked.values)
-            return Json(json_summary(found), headers=doubts_of(dataset, offline=asked.match is not None))
+            text = json_shapes.dump(json_summary(found)) + b"\n"
+            return Body(iter([text]), len(text), {"content-digest": digest(text)})
 
-        return await self._read(request, summed)
+        def groups(dataset: Dataset) -> Body:
+            found = dataset.summary_by(asked.by or "", asked.match, min_max=asked.min_max, tz=asked.tz)
+            return Body(lines_of_groups(found))
+
+        if asked.by is None:
+            return self._answer(request, asked.match, whole, JSON, offline=asked.match is not None)
+        return self._answer(request, asked.match, groups, JSON_LINES, _last_line)
 
     async def query(self, request: Request) -> Response:
-        asked = QueryAsked.of(await _body(request))
-
-        def lines(dataset: Dataset) -> Body:
-            fields = names_of(asked.fields, dataset.fields)
-            skipped = skipped_of(asked.damaged)
-            found = dataset.query(asked.match, sort=asked.sort, limit=asked.limit, damaged=skipped or asked.damaged)
-            return Body(_lines(lines_of_data(found, fields), skipped))
-
-        def stored(dataset: Dataset) -> Body:
-            return Body(dataset.payloads(asked.match, sort=asked.sort, limit=asked.limit))
-
-        served = self._of(request)
-        if asked.style == "data":
-            return Stream(self._work(), served, stored, BYTES)
-        return Stream(self._work(), served, lines, JSON_LINES, _last_line)
+        asked = QueryAsked.of_url(_parameters(request)) if _is_get(request) else QueryAsked.of(await _body(request))
+        last = _last_line if asked.format == "jsonl" else None
+        return self._answer(request, asked.match, partial(_found, asked), MEDIA_TYPES[asked.format], last)
 
     async def data(self, request: Request) -> Response:
         asked = DataAsked.of(request.path_params["segment"], request.query_params)
@@ -172,10 +181,38 @@ class Endpoints:
             size, pieces = encode(read(dataset._access))
             return Body(pieces, size)
 
-        return Stream(self._work(), self._of(request), encoded, RECORDS, doubts=False)
+        return Stream(self._work(), self._of(request), encoded, RECORDS)
 
     async def _structure(self, request: Request, read: Callable[[Access], Structure]) -> Response:
         return await self._read(request, lambda dataset: Json(to_json(read(dataset._access))))
+
+    def _answer(
+        self,
+        request: Request,
+        match: str | None,
+        make: Callable[[Dataset], Body],
+        media_type: str,
+        last: Callable[[OndiskError], bytes] | None = None,
+        *,
+        offline: bool = True,
+    ) -> Response:
+        """Answer with what is read of the data that match; 304 if the client has it already.
+
+        Args:
+            make, media_type, last: as in `Stream`.
+            offline: as in `doubts_of`.
+        """
+
+        def made(dataset: Dataset) -> Body:
+            headers = doubts_of(dataset, offline=offline)
+            if _is_get(request) and not headers:  # what is missing may be there again without a change
+                headers = {"etag": tag_of(dataset, match), "cache-control": "private, no-cache"}
+                if is_known(request.headers, headers["etag"]):
+                    return Body(iter(()), None, headers, 304)
+            body = make(dataset)
+            return replace(body, headers={**body.headers, **headers, **_ALONE})
+
+        return Stream(self._work(), self._of(request), made, media_type, last)
 
     def _of(self, request: Request) -> Served:
         name = request.path_params["name"]
@@ -199,6 +236,29 @@ class Endpoints:
         return await self._work().call(opened)
 
 
+def _found(asked: QueryAsked, dataset: Dataset) -> Body:
+    """Return the data that match: the bytes that `ondisk query` prints or writes."""
+    choice: Any = {"sort": asked.sort, "limit": asked.limit}
+    extension = dataset.config.format if asked.format == "data" else asked.format
+    if asked.format == "jsonl":
+        fields = names_of(asked.fields, dataset.fields)
+        skipped = skipped_of(asked.damaged)
+        found = dataset.query(asked.match, damaged=skipped or asked.damaged, **choice)
+        pieces = _lines(lines_of_data(found, fields), skipped)
+    elif asked.format == "csv":
+        pieces = csv_of(dataset, dataset.query(asked.match, **choice), untyped(asked.columns))
+    elif asked.format == "parquet":
+        try:
+            with installed():
+                from ondisk.tables.arrow_output import parquet
+        except StateError as error:
+            raise Refused(501, error) from None
+        pieces = parquet(dataset.to_arrow(asked.match, columns=asked.columns, **choice))
+    else:
+        pieces = dataset.payloads(asked.match, **choice)
+    return Body(pieces, headers={"content-disposition": attachment(f"{dataset.path.name}.{extension}")})
+
+
 def _lines(data: Iterator[bytes], skipped: Skipped | None) -> Iterator[bytes]:
     """Yield the lines of data, then one with what was left out, if that is something."""
     yield from data
@@ -211,6 +271,14 @@ def _last_line(error: OndiskError) -> bytes:
     return json_shapes.dump(error_as_json(error)) + b"\n"
 
 
+def _is_get(request: Request) -> bool:
+    return request.method != "POST"
+
+
+def _parameters(request: Request) -> list[tuple[str, str]]:
+    return request.query_params.multi_items()
+
+
 async def _body(request: Request) -> bytes:
     """Return the body of a request, which has its digest, if it says one: a replica does."""
     content = await request.body()
@@ -220,7 +288,7 @@ async def _body(request: Request) -> bytes:
 
 
 async def _report(request: Request, error: Exception) -> Response:
-    return of_error(error)
+    return pages.answer_of(error, request.headers)
 
 
 async def _report_of_http(request: Request, error: HTTPException) -> Response:
@@ -228,4 +296,4 @@ async def _report_of_http(request: Request, error: HTTPException) -> Response:
         known: OndiskError = NotFound(f"nothing is at {shown(request.url.path)}", hint="See docs/server.md.")
     else:
         known = InvalidInput(f"{request.method} of {shown(request.url.path)}: {error.detail}")
-    return of_error(Refused(error.status_code, known, error.headers))
+    return await _report(request, Refused(error.status_code, known, error.headers))

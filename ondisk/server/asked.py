@@ -1,4 +1,4 @@
-"""What a request asks for: its body and its parameters, which may be hostile."""
+"""What a request asks for: its body or the parameters of its URL, which may be hostile."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from ondisk.errors import InvalidInput, shown
 from ondisk.replication.feed import MAX_BYTES
 from ondisk.replication.token import Token
 from ondisk.replication.wire import from_json, seqs_from_json
+from ondisk.tables.columns import column_types, names_in, untyped
 
-STYLES = ("json", "data")
+FORMATS = ("jsonl", "csv", "data", "parquet")
 LARGEST_ANSWER = 16 * 1024 * 1024
 """Bytes of changes in an answer, at most; but it has at least one datum, however large."""
 
+_DIGITS = 19
 _WHOLE = "must be a whole number of 0 or more"
 
 
@@ -56,6 +58,20 @@ def _names(key: str, value: Any) -> list[str] | None:
     return value
 
 
+def _columns(key: str, value: Any) -> dict[str, str | None] | None:
+    """Return columns, each with its type or None, of a list of names or an object of names and types."""
+    if isinstance(value, dict) and all(isinstance(each, str | None) for each in value.values()):
+        return value
+    names = _names(key, value)
+    if names is not None and len({*names}) < len(names):
+        raise InvalidInput(f"{key} names a column twice")
+    return None if names is None else dict.fromkeys(names)
+
+
+def _format(key: str, value: Any) -> str:
+    return _one_of(FORMATS, key, "jsonl" if value == "json" else value)
+
+
 def _one_of(choices: Sequence[str], key: str, value: Any) -> str:
     if value not in choices:
         raise InvalidInput(f"{key} must be one of {', '.join(choices)}, not {shown(value)}")
@@ -70,12 +86,23 @@ def _seqs(key: str, value: Any) -> list[int]:
     return seqs_from_json(value)
 
 
+def _whole(text: str) -> int | str:
+    """Return the number that a text is; another text as it is."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else text
+
+
+_FROM_URL: Mapping[Any, Callable[[str], Any]] = {_limit: _whole, _names: names_in, _columns: column_types}
+"""How parameters of a URL become values of JSON, by the functions that verify these; others are texts."""
+
+
 class _Asked:
-    """The body of a request: a JSON object, whose keys are the attributes of the class."""
+    """What a request asks for: the keys of its body, a JSON object; they are the attributes of the class."""
 
     __slots__ = ()
     _KEYS: ClassVar[Mapping[str, Callable[[str, Any], Any]]]
     """For each key a function that returns its value, verified."""
+    _FORMER: ClassVar[Mapping[str, str]] = {}
+    """Keys that had other names, which are still valid."""
 
     @classmethod
     def of(cls, body: bytes) -> Self:
@@ -91,6 +118,30 @@ class _Asked:
             raise InvalidInput(f"the body of the request is not JSON: {message:.200}") from None
         if not isinstance(found, dict):
             raise InvalidInput(f"the body of the request must be a JSON object, not {shown(found)}")
+        return cls._of(found)
+
+    @classmethod
+    def of_url(cls, parameters: Sequence[tuple[str, str]]) -> Self:
+        """Read it from the parameters of a URL; an empty one counts as none, as forms send it.
+
+        Raises:
+            InvalidInput: a parameter is unknown, is there twice, or is not valid.
+        """
+        found: dict[str, Any] = {}
+        for key, text in parameters:
+            if key in found:
+                raise InvalidInput(f"the URL has two parameters {shown(key)}")
+            read = _FROM_URL.get(cls._KEYS.get(key), str)
+            found[key] = read(text) if text else None
+        return cls._of({key: value for key, value in found.items() if value is not None or key not in cls._KEYS})
+
+    @classmethod
+    def _of(cls, given: Mapping[str, Any]) -> Self:
+        found = {cls._FORMER.get(key, key): value for key, value in given.items()}
+        if len(found) < len(given):
+            raise InvalidInput(
+                f"{' and '.join(cls._FORMER)} is {' and '.join(cls._FORMER.values())}: write one of them"
+            )
         for key in found:
             if key not in cls._KEYS:
                 raise InvalidInput(f"unknown key {shown(key)}", hint=f"The keys are {', '.join(cls._KEYS)}.")
@@ -102,22 +153,39 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class SummaryAsked(_Asked):
-    """The body of a request for a summary; the attributes are those of `Dataset.summary`."""
+    """A request for a summary; the attributes are those of `Dataset.summary`, and with `by` of `summary_by`."""
 
     match: str | None = None
     fields: list[str] | None = None
     values: int | None = SHOWN
+    by: str | None = None
+    min_max: str | None = None
+    tz: str | None = None
 
-    _KEYS: ClassVar = {"match": _text, "fields": _names, "values": _limit}
+    _KEYS: ClassVar = {
+        "match": _text,
+        "fields": _names,
+        "values": _limit,
+        "by": _text,
+        "min_max": _text,
+        "tz": _text,
+    }
+
+    def __post_init__(self) -> None:
+        if self.by is None and (self.min_max is not None or self.tz is not None):
+            raise InvalidInput("min_max and tz are for groups", hint="Add by: day, month, year, hour or a field.")
+        if self.by is not None and (self.fields is not None or self.values != SHOWN):
+            raise InvalidInput("by cannot be combined with fields or values, which are for all data together")
 
 
 @dataclass(frozen=True, slots=True)
 class QueryAsked(_Asked):
-    """The body of a request for data; the attributes are those of `Dataset.query`.
+    """A request for data; the attributes are those of `Dataset.query`.
 
     Attributes:
-        style: "json", or "data" for the bytes as they are stored.
-        fields: the metadata in the answer; None for all.
+        format: one of `FORMATS`; "data" for the bytes as they are stored.
+        fields: the metadata in JSON lines; None for all.
+        columns: of CSV and Parquet, each with its type, if it has one; None for all.
         damaged: "raise", or "skip": then the last line lists what was left out, if that is something.
     """
 
@@ -125,7 +193,8 @@ class QueryAsked(_Asked):
     sort: str | None = None
     limit: int | None = None
     fields: list[str] | None = None
-    style: str = "json"
+    columns: dict[str, str | None] | None = None
+    format: str = "jsonl"
     damaged: Literal["raise", "skip"] = "raise"
 
     _KEYS: ClassVar = {
@@ -133,15 +202,24 @@ class QueryAsked(_Asked):
         "sort": _text,
         "limit": _limit,
         "fields": _names,
-        "style": partial(_one_of, STYLES),
+        "columns": _columns,
+        "format": _format,
         "damaged": partial(_one_of, ("raise", "skip")),
     }
+    _FORMER: ClassVar = {"style": "format"}
 
     def __post_init__(self) -> None:
-        if self.style == "data" and self.fields is not None:
-            raise InvalidInput("fields cannot be combined with the style data, which returns the stored bytes")
-        if self.style == "data" and self.damaged != "raise":
-            raise InvalidInput("damaged cannot be combined with the style data, which has no place for a list")
+        is_table = self.format in ("csv", "parquet")
+        if self.columns is not None and not is_table:
+            raise InvalidInput("columns is for csv and parquet only", hint="Send fields to choose metadata of jsonl.")
+        if self.fields is not None and self.format != "jsonl":
+            hint = "Send columns: it also selects the reftime and the content." if is_table else ""
+            raise InvalidInput(f"fields cannot be combined with the format {self.format}", hint=hint)
+        if self.damaged != "raise" and self.format != "jsonl":
+            problem = f"damaged cannot be combined with the format {self.format}, which has no place for a list"
+            raise InvalidInput(problem)
+        if self.format == "csv":
+            untyped(self.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +243,7 @@ class DataAsked:
         place = []
         for name in ("offset", "size"):
             text = parameters[name]
-            if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= INTEGER_MAX):
-                raise InvalidInput(f"{name} {_WHOLE}, not {shown(text)}")
-            place.append(int(text))
+            place.append(_count(name, _whole(text)))
         return cls(segment, Location(segment, *place))
 
 

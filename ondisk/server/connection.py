@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from typing import Any, ClassVar, cast
 
 import h11
@@ -134,6 +136,11 @@ class Connection(H11Protocol):
                 raise EOFError(f"{file.path} ends at byte {offset}")
             self.conn.send_with_data_passthrough(h11.Data(data=cast("bytes", range(sent))))  # h11 only counts them
             offset, size = offset + sent, size - sent
+
+    def reset(self) -> None:
+        """Close it so that the client gets an error instead of an end."""
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
 
 
 def limited(limits: Limits, counts: Counts) -> type[Connection]:

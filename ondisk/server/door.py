@@ -8,21 +8,27 @@ import ipaddress
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import quote
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ondisk.errors import ConfigError, InvalidInput, LimitExceeded, LockError, OndiskError, shown
-from ondisk.server.answers import Refused, of_error
+from ondisk.server.answers import Refused
 from ondisk.server.limits import Limits
 from ondisk.server.metrics import Counts
+from ondisk.server.pages.login import Sessions
+from ondisk.server.pages.routes import answer_of, is_for_people
 
 _LOG = logging.getLogger("ondisk.server")
+_AS_TYPED = (b"x-content-type-options", b"nosniff")  # of all answers: stored bytes may look like a page
 _CLOSE = {"connection": "close"}  # the rest of the request is not read
 _TOKEN = "Send the header `Authorization: Bearer TOKEN`; `ondisk replicate` has --server-token FILE."
 
-OPEN = frozenset({"/health"})
-"""Paths that need no token."""
+OPEN = frozenset({"/health", "/login"})
+"""Paths that need no token; nor do the files of pages."""
+
+_STATIC = "/static/"
 
 
 class _Gone(Exception):
@@ -35,11 +41,15 @@ class Door:
     Args:
         token: what clients must send; None lets in all that call this server by the name of this machine itself, so
             that a page of another site cannot read it by a name that leads here.
+        sessions: of browsers that have sent the token.
     """
 
-    def __init__(self, inside: ASGIApp, token: bytes | None, limits: Limits, counts: Counts) -> None:
+    def __init__(
+        self, inside: ASGIApp, token: bytes | None, limits: Limits, counts: Counts, sessions: Sessions | None = None
+    ) -> None:
         self._inside = inside
         self._token = token
+        self._sessions = sessions
         self._limits = limits
         self._counts = counts
         self._free = asyncio.Semaphore(limits.requests)
@@ -60,7 +70,7 @@ class Door:
             _LOG.exception("%s cannot be answered", shown(scope["path"]))
             await answer.refuse(error)
         finally:
-            answer.count()
+            answer.end()
 
     def _check(self, scope: Scope) -> None:
         """Raise unless the client may ask."""
@@ -73,8 +83,14 @@ class Door:
             return
         kind, _, given = headers.get("authorization", "").partition(" ")
         is_right = hmac.compare_digest(given.strip().encode(), self._token)
-        if scope["path"] not in OPEN and not (is_right and kind.lower() == "bearer"):
+        if scope["path"] in OPEN or scope["path"].startswith(_STATIC) or (is_right and kind.lower() == "bearer"):
+            return
+        if self._sessions is None or not self._sessions.is_open(headers.get("cookie", "")):
             error = ConfigError("a token is needed, and the right one", hint=_TOKEN)
+            if is_for_people(headers.get("accept", "")) and "hx-request" not in headers:
+                asked = [scope["raw_path"], scope["query_string"]]
+                after = b"?".join(each for each in asked if each).decode("latin-1")
+                raise Refused(303, error, {"location": f"/login?next={quote(after, safe='')}", **_CLOSE})
             raise Refused(401, error, {"www-authenticate": "Bearer", **_CLOSE})
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
@@ -147,21 +163,29 @@ class _Answer:
         self._send = send
         self._counts = counts
         self._status = 0
+        self._is_complete = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
+            message = {**message, "headers": [*message["headers"], _AS_TYPED]}
         else:
             self._counts.sent += len(message.get("body", b""))
+            self._is_complete = not message.get("more_body", False)
         await self._send(message)
 
     async def refuse(self, error: Exception) -> None:
         """Report an error. If a part of an answer was sent, it stays a part, and the server closes the connection."""
         if not self._status:
-            await of_error(error)(self._scope, _nothing, self.send)
+            await answer_of(error, Headers(scope=self._scope))(self._scope, _nothing, self.send)
 
-    def count(self) -> None:
-        """Count the request; a status of 499 means that the client did not wait for one."""
+    def end(self) -> None:
+        """Count the request; a status of 499 means that the client did not wait for one.
+
+        For HTTP/1.0, the end of a connection is that of the answer, so a cut answer must not end with it.
+        """
+        if self._scope["http_version"] == "1.0" and self._status and not self._is_complete:
+            self._scope["state"]["connection"].reset()
         self._counts.requests[getattr(self._scope.get("endpoint"), "__name__", "none"), self._status or 499] += 1
 
 

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from typing import TypeAlias
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,6 +16,7 @@ from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.segment_bytes import SegmentBytes
 from ondisk.datum import Location
 from ondisk.errors import InvalidInput
+from ondisk.matcher.parser import parse
 from ondisk.server.answers import Refused, Work
 from ondisk.server.metrics import Counts
 
@@ -54,6 +56,7 @@ class Stored(Response):
         self._begin, self._size = part or (0, size)
         super().__init__(status_code=304 if self._known else 200 if part is None else 206)
         self.headers.update({"etag": tag, "accept-ranges": "bytes", "content-length": str(self._size)})
+        self.headers["content-disposition"] = "attachment"
         if part is not None:
             self.headers["content-range"] = f"bytes {self._begin}-{self._begin + self._size - 1}/{size}"
         if self._known:
@@ -116,6 +119,24 @@ def part_of(headers: Mapping[str, str], size: int, tag: str) -> tuple[int, int] 
         problem = InvalidInput(f"the range begins at byte {begin}, and there are {size}")
         raise Refused(416, problem, {"content-range": f"bytes */{size}", "etag": tag})
     return begin, end - begin
+
+
+def tag_of(dataset: Dataset, match: str | None) -> str:
+    """Return what names everything that a query answers, as long as the dataset and the query are the same.
+
+    A match with a time such as `today` is another one as soon as that is another time.
+
+    Cost: some look-ups.
+    """
+    fields = {name: dataset.fields[name].kind for name in dataset.fields}
+    what = (dataset.last_change(), dataset.config.to_toml(), parse(match or "", fields))
+    return f'"{hashlib.sha256(repr(what).encode(errors="surrogatepass")).hexdigest()[:32]}"'
+
+
+def attachment(name: str) -> str:
+    """Return the header Content-Disposition of a file that browsers store instead of showing it. RFC 6266."""
+    quoted = quote(name, safe="")
+    return f'attachment; filename="{name}"' if quoted == name else f"attachment; filename*=utf-8''{quoted}"
 
 
 def is_known(headers: Mapping[str, str], tag: str) -> bool:

@@ -28,7 +28,6 @@ from ondisk.dataset.read import DatasetReader
 from ondisk.dataset.skipped import Damaged, warn_of
 from ondisk.datum import Datum, FieldType
 from ondisk.errors import InvalidInput, shown
-from ondisk.filesystem import WritableFile
 from ondisk.formats import find
 from ondisk.index import Row, Snapshot
 from ondisk.index.snapshot import ROWS as LIST
@@ -376,27 +375,45 @@ def write(reader: pa.RecordBatchReader, path: str | os.PathLike[str], form: Form
     Durability: as `output_file`.
     """
     with output_file(path, overwrite=overwrite) as file:
-        return (_parquet if form == "parquet" else _arrow)(reader, _Sink(file))
+        position = 0
+
+        def take(content: memoryview) -> None:
+            nonlocal position
+            file.write(position, content)
+            position += len(content)
+
+        return sum((_parquet if form == "parquet" else _arrow)(reader, _Sink(take)))
 
 
-def _parquet(reader: pa.RecordBatchReader, sink: _Sink) -> int:
+def parquet(reader: pa.RecordBatchReader) -> Iterator[bytes]:
+    """Yield the file of Parquet that `write` writes, piece by piece.
+
+    Memory: one group of rows.
+    """
+    held: list[bytes] = []
+    for _ in _parquet(reader, _Sink(lambda content: held.append(bytes(content)))):
+        yield from held
+        held.clear()
+    yield from held
+
+
+def _parquet(reader: pa.RecordBatchReader, sink: _Sink) -> Iterator[int]:
+    """Write a file; yield 0 when it has begun, then the number of rows of each part that was written."""
     import pyarrow.parquet as pq  # here, as it takes as long as all of pyarrow
 
-    count = 0
     with _closing(pq.ParquetWriter(sink, reader.schema)) as writer:
+        yield 0
         for table in _groups(reader):
             writer.write_table(table, row_group_size=_GROUP_ROWS)
-            count += table.num_rows
-    return count
+            yield table.num_rows
 
 
-def _arrow(reader: pa.RecordBatchReader, sink: _Sink) -> int:
-    count = 0
+def _arrow(reader: pa.RecordBatchReader, sink: _Sink) -> Iterator[int]:
+    """Write a file; yield the number of rows of each part that was written."""
     with _closing(pa.ipc.new_file(sink, reader.schema)) as writer:
         for batch in reader:
             writer.write_batch(batch)
-            count += batch.num_rows
-    return count
+            yield batch.num_rows
 
 
 @contextlib.contextmanager
@@ -426,15 +443,19 @@ def _groups(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
 
 
 class _Sink(io.RawIOBase):
-    """A file that pyarrow writes to. To close it does nothing: the caller syncs the file, then closes it."""
+    """A file that pyarrow writes to.
 
-    def __init__(self, file: WritableFile) -> None:
-        self._file = file
+    Args:
+        take: is called with each piece of the file.
+    """
+
+    def __init__(self, take: Callable[[memoryview], object]) -> None:
+        self._take = take
         self._position = 0
 
     def write(self, content: Any) -> int:
         view = memoryview(content).cast("B")
-        self._file.write(self._position, view)
+        self._take(view)
         self._position += len(view)
         return len(view)
 

@@ -222,6 +222,36 @@ def index_columns(config: DatasetConfig, *, several: bool = False) -> dict[str, 
     return {**found, **{name: (None, kind) for name, kind in place.items()}}
 
 
+def names_in(text: str) -> list[str]:
+    """Return the names of a comma-separated list; an empty text is an empty list."""
+    return [name.strip() for name in text.split(",")] if text.strip() else []
+
+
+def column_types(text: str) -> dict[str, str | None]:
+    """Return the columns of a comma-separated list, each with its type, which follows a `=`, or None.
+
+    Raises:
+        InvalidInput: it names a column twice.
+    """
+    columns = [each.rpartition("=") if "=" in each else (each, "", "") for each in names_in(text)]
+    found = {name.strip(): kind.strip() or None for name, _, kind in columns}
+    if len(found) < len(columns):
+        raise InvalidInput(f"{text!r} names a column twice")
+    return found
+
+
+def untyped(columns: Mapping[str, str | None] | None) -> list[str] | None:
+    """Return the names of the columns of CSV; None for everything.
+
+    Raises:
+        InvalidInput: one has a type.
+    """
+    for name, kind in (columns or {}).items():
+        if kind is not None:
+            raise InvalidInput(f"CSV has no types, so {name} cannot have one", hint=f"Write {name} alone.")
+    return None if columns is None else [*columns]
+
+
 def chosen(names: Any, config: DatasetConfig, *, several: bool = False) -> list[Chosen]:
     """Return the columns of these names, in their order.
 

@@ -15,12 +15,14 @@ import binascii
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import chain, groupby, islice
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ondisk import json_shapes
 from ondisk.config import DatasetConfig
+from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.json_lines import as_json, json_data, time_text
 from ondisk.datum import Datum, is_unicode
 from ondisk.errors import OndiskError
@@ -30,9 +32,14 @@ from ondisk.tables.columns import (
     Chosen,
     Complete,
     chosen,
+    config_of,
     default_columns,
+    ends,
     first_of,
 )
+
+if TYPE_CHECKING:
+    from ondisk.dataset.merged import Merged
 
 _Column: TypeAlias = Callable[[Sequence[Datum]], Sequence[bytes]]
 """Returns the texts of a column, or of several with commas between them."""
@@ -41,6 +48,12 @@ _QUOTED = re.compile(rb'[",\r\n]')
 _SHAPE = b'{"$bytes"'
 _TOGETHER = 200  # data
 _MOST = 50_000  # texts of metadata that are kept
+
+
+def csv_of(dataset: Dataset | Merged, data: Iterable[Datum], columns: Sequence[str] | None) -> Iterator[bytes]:
+    """Return CSV of data that a dataset, or several, returned; see `csv_lines`."""
+    several = not isinstance(dataset, Dataset)
+    return csv_lines(data, columns, config_of(dataset), partial(ends, dataset), several=several)
 
 
 def csv_lines(

@@ -16,7 +16,9 @@ from sums import wrong_sums
 from worlds import sql
 
 import ondisk
+from ondisk.dataset.query import Query
 from ondisk.datum import Datum
+from ondisk.index.field_values import FieldSummary, most_frequent_of_sums
 from ondisk.index.sums import MOST
 
 START = datetime(2026, 11, 20, tzinfo=UTC)
@@ -109,6 +111,23 @@ def test_a_field_with_too_many_values_in_a_day_is_counted_from_its_rows(create):
     assert wrong_sums(dataset.path) == []
     summary = dataset.summary(fields=["station", "name"])
     assert (summary.fields["station"].distinct, summary.fields["name"].distinct) == (MOST + 1, 5)
+
+
+def test_sums_alone_answer_only_what_they_have(create):
+    dataset = create(**CONFIG | {"unique": []})
+    dataset.append(datum(hour, hour % 3 + 1, name="x") for hour in range(48))
+
+    def answer(match: str, name: str) -> FieldSummary | None:
+        index = dataset._access.current().index
+        with index.snapshot() as snapshot:
+            return most_frequent_of_sums(snapshot, Query(match).tree(index), name, 2)
+
+    for match in ("", "reftime: =2026-11-21"):
+        assert answer(match, "station") == dataset.summary(match, fields=["station"], values=2).fields["station"]
+    assert answer("reftime: >=2026-11-21 06:00", "station") is None
+    assert answer("station: 1", "name") is None
+    dataset.append(datum(0, at) for at in range(MOST + 1))
+    assert answer("", "station") is None
 
 
 def test_values_are_equal_to_those_of_the_rows_to_the_last_digit(create):

@@ -62,6 +62,15 @@ def test_tls_carries_queries_and_ranges(serving, create, pem, certificate, key):
         served.client.get("/health")
 
 
+@pytest.mark.check
+def test_with_tls_the_cookie_of_a_browser_is_secure(serving, filled, pem):
+    token = "0123456789abcdef"
+    served = serving(filled, token=token.encode(), tls=tls_of(str(pem / "both.pem"), None))
+    trusted = ssl.create_default_context(cafile=pem / "cert.pem")
+    with httpx.Client(base_url=f"https://127.0.0.1:{served.port}", verify=trusted) as client:
+        assert "Secure" in client.post("/login", data={"token": token}).headers["set-cookie"]
+
+
 def test_a_replica_says_how_to_trust_the_certificate_of_its_source(serving, filled, pem):
     served = serving(filled, tls=tls_of(str(pem / "both.pem"), None))
     url = f"https://127.0.0.1:{served.port}/dataset/filled"

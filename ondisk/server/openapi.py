@@ -1,0 +1,190 @@
+"""What the server answers, for programs: `/openapi.json`. Source: OpenAPI Specification 3.1.0.
+
+docs/server.md says the same to people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+from ondisk.datum import INTEGER_MAX
+from ondisk.replication.records import HIGHEST
+from ondisk.replication.source import MOST_SEQS
+from ondisk.replication.wire import RECORDS
+from ondisk.server.asked import FORMATS
+
+JSON, JSON_LINES, PROMETHEUS = "application/json", "application/x-ndjson", "text/plain; version=0.0.4"
+MEDIA_TYPES = {
+    "jsonl": JSON_LINES,
+    "csv": "text/csv; charset=utf-8; header=present",
+    "data": "application/octet-stream",
+    "parquet": "application/vnd.apache.parquet",
+}
+"""The media type of each of `FORMATS`."""
+
+_Schema: TypeAlias = dict[str, Any]
+
+_ERRORS = {
+    400: "The request is not valid.",
+    401: "The token is missing or wrong.",
+    404: "There is no such dataset, segment or datum.",
+    408: "The body of the request takes too long.",
+    413: "The body of the request is too long.",
+    421: "The server runs without a token, and does not have this name.",
+    500: "Stored bytes are damaged or cannot be read.",
+    503: "The dataset cannot answer now.",
+}
+_REF = {"$ref": "#/components/schemas/Error"}
+_ERROR: _Schema = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["code", "kind", "message", "hint"],
+            "properties": {
+                "code": {"type": "integer", "description": "The exit code that a command would end with."},
+                "kind": {"type": "string"},
+                "message": {"type": "string"},
+                "hint": {"type": "string"},
+            },
+        }
+    },
+}
+_OBJECT: _Schema = {"type": "object"}
+_NAMES: _Schema = {"type": "array", "items": {"type": "string"}}
+_COUNT: _Schema = {"type": "integer", "minimum": 0, "maximum": INTEGER_MAX}
+_SEQ: _Schema = {"type": "integer", "minimum": 1, "maximum": HIGHEST}
+_MATCH: _Schema = {"type": "string", "description": "A match expression; default: all data."}
+
+_QUERY: Mapping[str, _Schema] = {
+    "match": _MATCH,
+    "sort": {"type": "string", "description": "A sort order, such as -reftime."},
+    "limit": {**_COUNT, "description": "The highest number of data."},
+    "fields": {**_NAMES, "description": "The metadata in jsonl; default: all."},
+    "columns": {**_NAMES, "description": "The columns of csv and parquet; of parquet also with types: data.wind=real."},
+    "format": {"enum": [*FORMATS], "default": "jsonl"},
+    "damaged": {"enum": ["raise", "skip"], "default": "raise", "description": "skip: for jsonl only."},
+}
+_TYPED: _Schema = {
+    "anyOf": [_NAMES, {"type": "object", "additionalProperties": {"type": ["string", "null"]}}],
+    "description": "The columns of csv and parquet: names, or names and types.",
+}
+_SUMMARY: Mapping[str, _Schema] = {
+    "match": _MATCH,
+    "fields": {**_NAMES, "description": "The fields whose values are counted; default: all declared."},
+    "values": {**_COUNT, "description": "The highest number of values to list of each.", "default": 20},
+    "by": {
+        "type": "string",
+        "description": "Count by hour, day, month, year or a field, or by several: day,n.",
+    },
+    "min_max": {"type": "string", "description": "With by: also the lowest, mean and highest value of this field."},
+    "tz": {"type": "string", "description": "With by: the zone of the periods, such as Europe/Rome."},
+}
+_RANGE: Mapping[str, _Schema] = {"first": _SEQ, "last": _SEQ, "listed": {"type": "boolean", "default": False}}
+_SEQS: _Schema = {"type": "array", "items": _SEQ, "maxItems": MOST_SEQS}
+_TOKEN: _Schema = {"type": ["object", "null"], "description": "What a replica knows; see docs/server.md."}
+
+
+def description(names: Iterable[str]) -> dict[str, Any]:
+    """Return the description of a server.
+
+    Args:
+        names: of the datasets that it serves.
+    """
+    name = {"name": "name", "in": "path", "required": True, "schema": {"enum": [*names]}}
+    segment = {"name": "segment", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+    summary = {JSON: _OBJECT, JSON_LINES: {"description": "With by: an object for each group."}}
+    data = {kind: {"description": each} for each, kind in MEDIA_TYPES.items()}
+    binary: dict[str, _Schema] = {MEDIA_TYPES["data"]: {}}
+    of_dataset: dict[str, _Schema] = {
+        "config": {"get": _get("The configuration", {JSON: _OBJECT})},
+        "summary": {
+            "get": _get("Counts of what matches", summary, _SUMMARY, {304: _UNCHANGED}),
+            "post": _post("Counts of what matches", summary, _SUMMARY),
+        },
+        "query": {
+            "get": _get("The data that match", data, _QUERY, {304: _UNCHANGED, 501: _NO_PARQUET}),
+            "post": _post("The data that match", data, {**_QUERY, "columns": _TYPED}, others={501: _NO_PARQUET}),
+        },
+        "data/{segment}": {
+            "parameters": [name, segment],
+            "get": _get(
+                "The bytes of a segment, or of one datum",
+                binary,
+                {"offset": _COUNT, "size": _COUNT},
+                {206: _answer("A range of them", binary), 304: _UNCHANGED, 412: _failed("They have changed."),
+                 416: _failed("There is no such range.")},
+            ),
+        },
+        "describe": {"get": _get("What a replica asks first", {JSON: _OBJECT})},
+        "changes": {
+            "post": _post("Changes", {RECORDS: {}}, {"token": _TOKEN, "max_bytes": _COUNT}, others=_TOKEN_ERRORS)
+        },
+        "seqs": {"post": _post("Numbers of data", {JSON: _OBJECT}, _RANGE, ["first", "last"])},
+        "fetch": {"post": _post("Data", {RECORDS: {}}, {"seqs": _SEQS, "max_bytes": _COUNT}, ["seqs"])},
+        "contents": {"post": _post("Digests of data", {JSON: _OBJECT}, _RANGE, ["first", "last"])},
+        "removed": {"post": _post("Deletions", {JSON: _OBJECT}, {"seqs": _SEQS}, ["seqs"])},
+    }  # fmt: skip
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "ondisk", "version": "1", "description": "Datasets on disk, for reading."},
+        "paths": {
+            "/health": {"get": {**_get("Whether all datasets can be read", {JSON: _OBJECT}), "security": []}},
+            "/metrics": {"get": _get("Metrics for Prometheus", {PROMETHEUS: {"type": "string"}})},
+            "/openapi.json": {"get": _get("This description", {JSON: _OBJECT})},
+            **{f"/dataset/{{name}}/{path}": {"parameters": [name], **each} for path, each in of_dataset.items()},
+        },
+        "security": [{"token": []}],
+        "components": {
+            "schemas": {"Error": _ERROR},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _get(
+    what: str,
+    content: Mapping[str, _Schema],
+    parameters: Mapping[str, _Schema] | None = None,
+    others: Mapping[int, _Schema] | None = None,
+) -> _Schema:
+    """Return a request without a body; lists in its parameters are separated by commas."""
+    listed = [
+        {"name": name, "in": "query", "schema": schema, "style": "form", "explode": False}
+        for name, schema in (parameters or {}).items()
+    ]
+    return {"summary": what, "parameters": listed, "responses": _responses(what, content, others)}
+
+
+def _post(
+    what: str,
+    content: Mapping[str, _Schema],
+    keys: Mapping[str, _Schema],
+    required: Iterable[str] = (),
+    others: Mapping[int, _Schema] | None = None,
+) -> _Schema:
+    """Return a request whose body is a JSON object."""
+    body = {"type": "object", "properties": {**keys}, "required": [*required], "additionalProperties": False}
+    asked = {"required": bool([*required]), "content": {JSON: {"schema": body}}}
+    return {"summary": what, "requestBody": asked, "responses": _responses(what, content, others)}
+
+
+def _responses(what: str, content: Mapping[str, _Schema], others: Mapping[int, _Schema] | None) -> _Schema:
+    errors = {status: _failed(why) for status, why in _ERRORS.items()}
+    known = {200: _answer(what, content), **errors, **(others or {})}
+    return {str(status): each for status, each in sorted(known.items())}
+
+
+def _answer(what: str, content: Mapping[str, _Schema]) -> _Schema:
+    return {"description": what, "content": {kind: {"schema": schema} for kind, schema in content.items()}}
+
+
+def _failed(why: str) -> _Schema:
+    return _answer(why, {JSON: _REF})
+
+
+_UNCHANGED: _Schema = {"description": "It is as the header If-None-Match says."}
+_NO_PARQUET = _failed("The server has no pyarrow.")
+_TOKEN_ERRORS = {409: _failed("The token is of another dataset."), 410: _failed("The token has expired.")}

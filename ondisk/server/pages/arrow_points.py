@@ -1,0 +1,77 @@
+"""Points of a plot from batches of Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_SUMS = [("y", "min"), ("y", "max"), ("y", "sum"), ("y", "count")]
+_AGAIN = [("min", "min"), ("max", "max"), ("sum", "sum"), ("n", "sum")]
+_NAMES = ["min", "max", "sum", "n"]
+
+Series = dict[Any, dict[str, list[Any]]]
+"""The value of the group, or None, and for each point or pixel: `time` (microseconds), `min`, `max`, `sum` and `n`."""
+
+
+def exact(table: pa.RecordBatchReader, y: str, by: str, begin: int, pixel: int, most: int) -> Series:
+    """Return each number of a table as a point."""
+    found: Series = {}
+    for batch in _columns(table, y, by):
+        time, value, key = (batch.column(name).to_pylist() for name in ("time", "y", "key"))
+        for at, number, group in zip(time, value, key, strict=True):
+            columns = found.setdefault(group, {"time": [], **{name: [] for name in _NAMES}})
+            columns["time"].append(at)
+            for name in ("min", "max", "sum"):
+                columns[name].append(number)
+            columns["n"].append(1)
+    return found
+
+
+def reduced(table: pa.RecordBatchReader, y: str, by: str, begin: int, pixel: int, most: int) -> Series | None:
+    """Return the numbers of each pixel of a plot together; None if there would be too many.
+
+    Args:
+        begin: where the first pixel begins, in microseconds.
+        pixel: its microseconds.
+        most: rows of sums in memory.
+    """
+    parts, rows = [], 0
+    for batch in _columns(table, y, by):
+        place = pc.divide(pc.subtract(batch.column("time"), begin), pixel)
+        keyed = pa.table({"place": place, "key": batch.column("key"), "y": batch.column("y")})
+        part = keyed.group_by(["place", "key"]).aggregate(_SUMS)
+        parts.append(part.rename_columns({f"y_{way}": name for (_, way), name in zip(_SUMS, _NAMES, strict=True)}))
+        rows += part.num_rows
+        if rows > most:
+            parts = [_joined(parts)]
+            rows = parts[0].num_rows
+            if rows > most // 2:
+                return None
+    found: Series = {}
+    if not parts:
+        return found
+    whole = _joined(parts).sort_by("place")
+    for row in whole.to_pylist():
+        columns = found.setdefault(row["key"], {"time": [], **{name: [] for name in _NAMES}})
+        columns["time"].append(begin + row["place"] * pixel + pixel // 2)
+        for name in _NAMES:
+            columns[name].append(row[name])
+    return found
+
+
+def _joined(parts: list[pa.Table]) -> pa.Table:
+    found = pa.concat_tables(parts).group_by(["place", "key"]).aggregate(_AGAIN)
+    return found.rename_columns({f"{name}_{way}": name for name, way in _AGAIN})
+
+
+def _columns(table: pa.RecordBatchReader, y: str, by: str) -> Iterator[pa.Table]:
+    """Yield the times (microseconds), the finite numbers and the groups of the batches of a table."""
+    for batch in table:
+        time = batch.column("reftime").cast(pa.int64())
+        number = batch.column(y).cast(pa.float64())
+        key = batch.column(by) if by else pa.nulls(batch.num_rows)
+        key = key.dictionary_decode() if pa.types.is_dictionary(key.type) else key
+        yield pa.table({"time": time, "y": number, "key": key}).filter(pc.is_finite(number))

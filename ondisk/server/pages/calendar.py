@@ -1,0 +1,142 @@
+"""The calendar of a dataset: how many data each day, month or year has, and which have none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, timedelta
+from typing import Literal, NamedTuple, TypeAlias
+
+LEVELS = 4
+"""The number of shades; a period without data has none."""
+
+_MOST_DAYS, _MOST_MONTHS, _MOST_YEARS = 800, 720, 2000
+_LISTED = 60
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+Unit: TypeAlias = Literal["day", "month", "year"]
+
+
+class Cell(NamedTuple):
+    """A period.
+
+    Attributes:
+        name: as a match expression and a page write it: 2026-11-20, 2026-11 or 2026.
+        count: of its data.
+        level: 0 without data, 1 for few, up to `LEVELS`.
+        missing: how many of its parts have no data: the days of a month, the months of a year.
+    """
+
+    name: str
+    count: int  # type: ignore[assignment]  # not the method of tuples
+    level: int
+    missing: int = 0
+
+
+class Row(NamedTuple):
+    """The periods of a month, a year or ten years; None where a column is outside of the dataset, or no such day."""
+
+    name: str
+    cells: list[Cell | None]
+
+
+class Calendar(NamedTuple):
+    """A table of periods.
+
+    Attributes:
+        unit: what a cell is.
+        part: the shortest periods that are counted: days, or months if the cells are years.
+        columns: the heads of the columns.
+        most: the count from which on a period has the darkest shade.
+        gaps: parts without data between the first and the last, as `name` or `first to last`.
+        gap_count: the number of parts without data; also of those that `gaps` does not list.
+    """
+
+    unit: Unit
+    part: Unit
+    columns: list[str]
+    rows: list[Row]
+    most: int
+    gaps: list[str]
+    gap_count: int
+
+
+def unit_of(begin: datetime, end: datetime) -> Unit:
+    """Return what a cell is in the calendar of a time span."""
+    if (end - begin).days <= _MOST_DAYS:
+        return "day"
+    return "month" if (end.year - begin.year + 1) * 12 <= _MOST_MONTHS else "year"
+
+
+def part_of(unit: Unit) -> Unit:
+    """Return which periods must be counted for a calendar: a missing day is seen in a calendar of months, too."""
+    return "month" if unit == "year" else "day"
+
+
+def calendar(unit: Unit, begin: datetime, end: datetime, counts: Iterable[tuple[datetime, int]]) -> Calendar:
+    """Return the calendar from the first to the last datum.
+
+    Args:
+        counts: the begin of each part that has data, in UTC, and their number; see `part_of`.
+    """
+    part = part_of(unit)
+    known = {_name(part, key.astimezone(UTC).date()): count for key, count in counts}
+    first, last = begin.astimezone(UTC).date(), end.astimezone(UTC).date()
+    if unit == "year":
+        first = max(first, date(max(1, last.year - _MOST_YEARS), 1, 1))
+    totals: dict[str, int] = {}
+    missing: dict[str, int] = {}
+    empty: list[list[str]] = []  # runs of parts without data
+    was_empty = False
+    for day in _periods(part, first, last):
+        name, count = _name(part, day), known.get(_name(part, day), 0)
+        whole = _name(unit, day)
+        totals[whole] = totals.get(whole, 0) + count
+        if not count:
+            missing[whole] = missing.get(whole, 0) + 1
+            if was_empty:
+                empty[-1][1:] = [name]
+            else:
+                empty.append([name])
+        was_empty = not count
+    # A tenth of the periods has the darkest shade: one with a hundred times as many leaves the others visible.
+    in_order = sorted(count for count in totals.values() if count)
+    most = in_order[len(in_order) * 9 // 10] if in_order else 1
+    columns = {
+        "day": [str(day) for day in range(1, 32)],
+        "month": [*_MONTHS],
+        "year": [f"…{digit}" for digit in range(10)],
+    }[unit]
+    rows: dict[str, list[Cell | None]] = {}
+    for day in _periods(unit, first, last):
+        name = _name(unit, day)
+        row, column = _place(unit, day)
+        count = totals[name]
+        level = min(LEVELS, 1 + (LEVELS * count - 1) // most) if count else 0
+        rows.setdefault(row, [None] * len(columns))[column] = Cell(name, count, level, missing.get(name, 0))
+    gaps = [" to ".join(run) for run in empty[:_LISTED]]
+    found = [Row(name, cells) for name, cells in rows.items()]
+    return Calendar(unit, part, columns, found, most, gaps, sum(missing.values()))
+
+
+def _name(unit: Unit, day: date) -> str:
+    return day.isoformat()[: {"day": 10, "month": 7, "year": 4}[unit]]
+
+
+def _place(unit: Unit, day: date) -> tuple[str, int]:
+    """Return the name of the row of a period, and its column."""
+    if unit == "day":
+        return day.isoformat()[:7], day.day - 1
+    if unit == "month":
+        return day.isoformat()[:4], day.month - 1
+    return f"{day.year // 10:03}0", day.year % 10
+
+
+def _periods(unit: Unit, first: date, last: date) -> Iterable[date]:
+    """Yield a day of each period."""
+    if unit == "day":
+        yield from (first + timedelta(number) for number in range((last - first).days + 1))
+    elif unit == "month":
+        for number in range(first.year * 12 + first.month - 1, last.year * 12 + last.month):
+            yield date(number // 12, number % 12 + 1, 1)
+    else:
+        yield from (date(year, 1, 1) for year in range(first.year, last.year + 1))

@@ -1,0 +1,109 @@
+"""The content of a datum as a page shows it: a tree of keys and values, a line of text, or a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from ondisk.dataset.json_lines import time_text
+
+_LONGEST, _MOST, _DEEPEST, _BYTES = 1000, 200, 12, 32  # characters of a text, nodes of a tree, levels, bytes as numbers
+
+_PICTURES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
+"""The first bytes of a picture that is shown, and its type. A page shows no other type: SVG may contain scripts."""
+
+Kind: TypeAlias = Literal["value", "mapping", "list", "picture", "bytes"]
+
+
+class Node(NamedTuple):
+    """A value.
+
+    Attributes:
+        kind: what it is; a picture has no text.
+        text: a value in one line; of a list or mapping, how many items it has.
+        items: of a mapping and a list, each with its name.
+    """
+
+    kind: Kind
+    text: str = ""
+    items: tuple[tuple[str, Node], ...] = ()
+
+
+def picture_type(content: bytes) -> str | None:
+    """Return the media type of a picture that a page may show, by its first bytes; None for all else."""
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for begin, kind in _PICTURES.items() if content.startswith(begin)), None)
+
+
+def shown(value: Any) -> Node:
+    """Return a value for a page. It has a limited number of nodes, whatever the size of the value."""
+    return _Tree().node(value, 0)
+
+
+def is_scalar(value: Any) -> bool:
+    """Return whether a value fits in the cell of a table."""
+    return not isinstance(value, Mapping | list | tuple | bytes)
+
+
+class _Tree:
+    """Makes nodes, until there are too many."""
+
+    def __init__(self) -> None:
+        self._left = _MOST
+
+    def node(self, value: Any, depth: int) -> Node:
+        self._left -= 1
+        if isinstance(value, bytes):
+            return _bytes(value)
+        if isinstance(value, Mapping):
+            return self._inner("mapping", [*value.items()], depth)
+        if isinstance(value, list | tuple):
+            return self._inner("list", [*enumerate(value)], depth)
+        return Node("value", cut(text_of(value)))
+
+    def _inner(self, kind: Kind, items: Sequence[tuple[Any, Any]], depth: int) -> Node:
+        nodes: list[tuple[str, Node]] = []
+        for name, value in items if depth < _DEEPEST else ():
+            if self._left <= 0:
+                break
+            nodes.append((cut(str(name)), self.node(value, depth + 1)))
+        if left := len(items) - len(nodes):
+            nodes.append(("…", Node("value", f"{left} more")))
+        return Node(kind, f"{len(items)} {'key' if kind == 'mapping' else 'item'}{'s' * (len(items) != 1)}", (*nodes,))
+
+
+def text_of(value: Any) -> str:
+    """Return a value that is neither bytes nor a collection as text."""
+    if isinstance(value, datetime):
+        return time_text(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value) if value.bit_length() < 4096 else f"an integer of {value.bit_length()} bits"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value).encode("utf-8", "backslashreplace").decode()
+
+
+def cut(text: str) -> str:
+    """Return a text, shortened if it is long."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text) - _LONGEST:,} more characters)"
+
+
+def _bytes(content: bytes) -> Node:
+    if picture_type(content):
+        return Node("picture")
+    head = content[: 4 * _LONGEST]
+    try:
+        text = head.decode()
+    except UnicodeDecodeError as error:
+        text = head[: error.start].decode() if error.end == len(head) < len(content) else ""
+    if content and (not text or any(not each.isprintable() and not each.isspace() for each in text)):
+        more = " …" * (len(content) > _BYTES)
+        return Node("bytes", f"{len(content):,} bytes: {content[:_BYTES].hex(' ')}{more}")
+    return Node("value", cut(text.rstrip("\r\n")))

@@ -1,0 +1,100 @@
+"""Match expressions that people put together on a page: values to click, conditions to remove, text to complete."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from ondisk.dataset.json_lines import time_text
+from ondisk.datum import FieldType
+from ondisk.errors import MatchError
+from ondisk.matcher.parser import groups_of, parse
+
+MOST_COMPLETIONS = 20
+_TIME = FieldType.TIMESTAMP
+
+
+def condition(name: str, value: Any, fields: Mapping[str, FieldType]) -> str | None:
+    """Return the condition that a field has a value; None if the language cannot say it, as of NaN.
+
+    Args:
+        fields: the declared fields, name → type.
+    """
+    if isinstance(value, bool):
+        text = str(value).lower()
+    elif isinstance(value, str):
+        text = '"' + value.replace('"', '""') + '"'
+    elif isinstance(value, bytes):
+        text = value.hex()
+    elif isinstance(value, datetime):
+        text = f"={time_text(value)}"
+    else:
+        text = repr(value)
+    found = f"{name}: {text}"
+    try:
+        parse(found, fields)
+    except MatchError:
+        return None
+    return found
+
+
+def field_of(group: str) -> str:
+    """Return the name of the field that a condition is about."""
+    return group.partition(":")[0].strip().lower()
+
+
+def refined(match: str, added: str) -> str:
+    """Return a match expression with one more condition, which replaces those on the same field."""
+    kept = [group for group in groups_of(match) if field_of(group) != field_of(added)]
+    return "; ".join([*kept, added])
+
+
+def removable(match: str) -> list[tuple[str, str]]:
+    """Return each condition of a match expression, and the expression without it."""
+    groups = groups_of(match)
+    return [(group, "; ".join(groups[:at] + groups[at + 1 :])) for at, group in enumerate(groups)]
+
+
+def completions(text: str, fields: Mapping[str, FieldType], values_of: Callable[[str], Iterable[Any]]) -> Iterator[str]:
+    """Yield what a match expression that somebody is writing may become: it goes on with a field, or with a value.
+
+    Args:
+        text: what is written; its end is completed.
+        fields: the declared fields, name → type.
+        values_of: returns values of a field, the most frequent first.
+    """
+    known = {"reftime": _TIME, **fields}
+    before, last = _cut(text, r"[;\n]")
+    name, colon, written = last.partition(":")
+    if not colon:
+        begin = name.strip().lower()
+        yield from (f"{before}{each}: " for each in known if each.startswith(begin) and each != begin)
+        return
+    if (name := name.strip().lower()) not in known:
+        return
+    others, written = _cut(written, r"(?<!\S)or\s", re.IGNORECASE)
+    begin, count = written.strip().strip('"').lower(), 0
+    for value in values_of(name):
+        found = condition(name, value, known)
+        if found is None or not _plain(value).lower().startswith(begin):
+            continue
+        found = found.removeprefix(f"{name}:")
+        yield f"{before}{name}:{others.rstrip()}{found}"
+        count += 1
+        if count == MOST_COMPLETIONS:
+            return
+
+
+def _plain(value: Any) -> str:
+    return time_text(value) if isinstance(value, datetime) else value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _cut(text: str, separator: str, flags: int = 0) -> tuple[str, str]:
+    """Return the text up to the end of the last separator outside quotes, with a blank, and the text after it."""
+    end = 0
+    for found in re.finditer(rf'"[^"]*(?:"|\Z)|({separator})', text, flags):
+        if found[1] is not None:
+            end = found.end()
+    return text[:end].rstrip() + " " * bool(end), text[end:].lstrip()

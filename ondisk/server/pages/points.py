@@ -1,0 +1,153 @@
+"""What a plot draws: numbers by time, from columns of Arrow; of many data lowest, mean and highest of each pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from math import isfinite
+from typing import Any, NamedTuple
+
+from ondisk.dataset.dataset import Dataset
+from ondisk.datum import CONTENT, Datum, FieldType, from_microseconds, microseconds
+from ondisk.errors import InvalidInput, LimitExceeded, shown
+from ondisk.matcher import Expression
+from ondisk.matcher.parser import parse
+from ondisk.server.pages.content import cut, text_of
+from ondisk.tables import installed
+from ondisk.tables.columns import ends, index_columns
+
+MOST_POINTS = 100_000
+"""Of more data, each pixel shows the lowest, the mean and the highest."""
+
+MOST_SERIES = 12
+WIDEST = 4000  # pixels
+_NUMBERS = (FieldType.INTEGER, FieldType.REAL)
+_MOST_PARTS = 2_000_000  # rows of unfinished sums
+_SECOND = 1_000_000
+
+
+class Wanted(NamedTuple):
+    """What to draw.
+
+    Attributes:
+        match: a match expression.
+        y: the column of the numbers, such as `data.wind`.
+        by: the field whose values have a line each; empty for one line.
+        begin, end: the span of time; None for all.
+        width: of the plot, in pixels.
+    """
+
+    match: str
+    y: str
+    by: str
+    begin: datetime | None = None
+    end: datetime | None = None
+    width: int = 1000
+
+
+def numeric_columns(dataset: Dataset) -> list[str]:
+    """Return the columns that can be drawn: keys that have numbers at an end of the dataset, and fields."""
+    keys: dict[str, None] = {}
+    for datum in ends(dataset):
+        keys.update(dict.fromkeys(_numeric_keys(datum)))
+    fields = [label for label, (name, kind) in index_columns(dataset.config).items() if name and kind in _NUMBERS]
+    return [*keys, *fields]
+
+
+def _numeric_keys(datum: Datum) -> Iterable[str]:
+    content = datum.data
+    return (CONTENT + key for key, value in content.items() if type(value) in (int, float)) if isinstance(
+        content, dict) else ()  # fmt: skip
+
+
+def points(dataset: Dataset, wanted: Wanted) -> dict[str, Any]:
+    """Return what a plot draws, ready for JSON: series with their points, or with a band for each pixel.
+
+    Raises:
+        MatchError, InvalidInput: the match expression or a column is not valid.
+        LimitExceeded: the field to group by has too many values.
+        StateError: pyarrow is not installed.
+
+    Cost: reads the data that match, once. Memory: `MOST_POINTS`, or the pixels of all series.
+    """
+    condition = _condition(dataset, wanted)
+    total = dataset.summary(condition, fields=[])
+    if total.begin is None or total.end is None:
+        return {"count": 0, "reduced": False, "series": [], "others": 0}
+    begin, end = wanted.begin or total.begin, wanted.end or total.end
+    is_reduced = total.count > MOST_POINTS
+    width = max(1, min(wanted.width, WIDEST))
+    pixel = max(1, (microseconds(end) - microseconds(begin)) // width + 1)
+    with installed():
+        from ondisk.server.pages import arrow_points
+
+    kind = "real" if wanted.y.startswith(CONTENT) else None  # a field has its own type
+    columns: dict[str, Any] = {"reftime": None, wanted.y: kind} | ({wanted.by: None} if wanted.by else {})
+    if wanted.by in ("reftime", wanted.y):
+        raise InvalidInput(f"{shown(wanted.by)} cannot be both an axis and the group", hint="Choose another field.")
+    table = dataset.to_arrow(condition, columns=columns)
+    read = arrow_points.reduced if is_reduced else arrow_points.exact
+    found = read(table, wanted.y, wanted.by, microseconds(begin), pixel, _MOST_PARTS)
+    if found is None:
+        hint = "Choose another field, or select fewer data."
+        raise LimitExceeded(f"{shown(wanted.by)} has too many values to draw a line for each", hint=hint)
+    in_order = sorted(found.items(), key=lambda each: (-sum(each[1]["n"]), str(each[0])))
+    drawn = in_order[:MOST_SERIES]
+    drawn.sort(key=lambda each: (each[0] is None, str(each[0])) if isinstance(each[0], str | None) else (False, ""))
+    series = [_series(wanted, key, columns, is_reduced=is_reduced) for key, columns in drawn]
+    return {
+        "count": total.count,
+        "reduced": is_reduced,
+        "begin": microseconds(begin) / _SECOND,
+        "end": microseconds(end) / _SECOND,
+        "series": series,
+        "others": len(in_order) - len(drawn),
+    }
+
+
+def _condition(dataset: Dataset, wanted: Wanted) -> Expression:
+    fields = dataset.fields
+    found = parse(wanted.match, dataset.config.fields)
+    if wanted.begin is not None:
+        found &= fields["reftime"] >= wanted.begin
+    if wanted.end is not None:
+        found &= fields["reftime"] < wanted.end
+    return found
+
+
+def _series(wanted: Wanted, key: Any, columns: Mapping[str, Sequence[Any]], *, is_reduced: bool) -> dict[str, Any]:
+    """Return one line of a plot, and what a table says about it."""
+    least = min(range(len(columns["min"])), key=columns["min"].__getitem__)
+    most = max(range(len(columns["max"])), key=columns["max"].__getitem__)
+    count, total = sum(columns["n"]), sum(columns["sum"])
+    label = wanted.y.removeprefix(CONTENT) if not wanted.by else "–" if key is None else cut(text_of(_plain(key)))
+    times = [time / _SECOND for time in columns["time"]]
+    mean = total / count
+    return {
+        "label": label,
+        "x": times,
+        **({"min": columns["min"], "max": columns["max"]} if is_reduced else {}),
+        "y": [one / each for one, each in zip(columns["sum"], columns["n"], strict=True)],
+        "count": count,
+        "lowest": [columns["min"][least], times[least]],
+        "mean": mean if isfinite(mean) else None,
+        "highest": [columns["max"][most], times[most]],
+    }
+
+
+def _plain(key: Any) -> Any:
+    return key.hex() if isinstance(key, bytes) else key
+
+
+def time_of(seconds: str) -> datetime | None:
+    """Return the time of a parameter, seconds since 1970; None if it is empty.
+
+    Raises:
+        InvalidInput: it is not a number, or no time of a datum.
+    """
+    if not seconds:
+        return None
+    try:
+        return from_microseconds(int(float(seconds) * _SECOND))
+    except (ValueError, OverflowError):
+        raise InvalidInput(f"{shown(seconds)} is not a time in seconds since 1970") from None

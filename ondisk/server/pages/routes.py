@@ -1,0 +1,224 @@
+"""The pages.
+
+    GET  /                              all datasets; `name` selects those whose names contain it
+    GET  /dataset/NAME                  when it has data, its fields and their values, how it is configured
+    GET  /dataset/NAME/browse           the data that match, page by page
+    GET  /dataset/NAME/plot             numbers by time
+    GET  /dataset/NAME/health           what the last check found, and what is in quarantine
+    GET  /dataset/NAME/picture/SEGMENT  a datum that is a picture
+    GET  /dataset/NAME/points           JSON for the plot
+    GET  /dataset/NAME/hints, /facet, /count
+                                        parts of pages, for htmx
+    GET  /static/FILE                   scripts and styles
+    GET, POST /login, POST /logout      sessions of a server with a token
+
+`match` and `sort` are parameters of all pages of a dataset. The first two pages are for browsers, which accept HTML:
+other clients get what they got without pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import parse_qs, quote
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from ondisk import json_shapes
+from ondisk.dataset.dataset import Dataset
+from ondisk.datum import Location
+from ondisk.errors import InvalidInput, NotFound, OndiskError, shown
+from ondisk.server.answers import Work, of_error
+from ondisk.server.asked import DataAsked
+from ondisk.server.datasets import Served
+from ondisk.server.pages import views
+from ondisk.server.pages.content import picture_type
+from ondisk.server.pages.login import COOKIE, LASTS, PER, Sessions, local_path
+from ondisk.server.pages.points import Wanted, points, time_of
+from ondisk.server.pages.render import HEADERS, Page, static
+from ondisk.server.pages.views import Asked
+
+_SANDBOX = {"content-security-policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}
+_T = TypeVar("_T")
+
+
+def routes(served: Mapping[str, Served], threads: ThreadPoolExecutor, sessions: Sessions | None) -> list[Route]:
+    """Return the routes of all pages.
+
+    Args:
+        sessions: of a server with a token.
+    """
+    pages = Pages(served, threads, sessions)
+    dataset = "/dataset/{name}"
+    return [
+        Route("/", pages.datasets),
+        Route(dataset, pages.overview),
+        Route(f"{dataset}/browse", pages.browse),
+        Route(f"{dataset}/plot", pages.plot),
+        Route(f"{dataset}/health", pages.health),
+        Route(f"{dataset}/picture/{{segment:path}}", pages.picture),
+        Route(f"{dataset}/points", pages.points),
+        Route(f"{dataset}/hints", pages.hints),
+        Route(f"{dataset}/facet", pages.facet),
+        Route(f"{dataset}/count", pages.count),
+        Route("/static/{file:path}", pages.static),
+        Route("/login", pages.login, methods=["GET", "POST"]),
+        Route("/logout", pages.logout, methods=["POST"]),
+    ]
+
+
+def is_for_people(accept: str) -> bool:
+    """Return whether the header Accept is that of a browser that shows a page."""
+    return "text/html" in accept
+
+
+def answer_of(error: Exception, headers: Mapping[str, str]) -> Response:
+    """Return the answer that reports an error: a page to people, a part of one to a page, JSON to programs.
+
+    Args:
+        headers: of the request, their names in lower case.
+    """
+    answer = of_error(error)
+    if not is_for_people(headers.get("accept", "")):
+        return answer
+    error = getattr(error, "error", error)  # of a refusal
+    known = error if isinstance(error, OndiskError) else OndiskError("the server failed", hint="Its log says why.")
+    kept = {name: value for name, value in answer.headers.items() if not name.startswith("content-")}
+    template = "problem.html" if "hx-request" in headers else "error.html"
+    return Page(template, answer.status_code, kept, message=known.message, hint=known.hint, has_login=False)
+
+
+class Pages:
+    """Answers requests of browsers; each method is an endpoint."""
+
+    def __init__(self, served: Mapping[str, Served], threads: ThreadPoolExecutor, sessions: Sessions | None) -> None:
+        self._served = served
+        self._threads = threads
+        self._sessions = sessions
+
+    async def datasets(self, request: Request) -> Response:
+        if not is_for_people(request.headers.get("accept", "")):
+            raise NotFound("nothing is at '/'", hint="See docs/server.md.")
+        wanted = request.query_params.get("name", "")
+        chosen = [each for name, each in self._served.items() if wanted.casefold() in name.casefold()]
+        listed = await Work(self._threads).call(lambda: [views.listed(each) for each in chosen])
+        return self._page("datasets.html", datasets=listed, wanted=wanted)
+
+    async def overview(self, request: Request) -> Response:
+        if not is_for_people(request.headers.get("accept", "")):
+            raise NotFound(f"nothing is at {shown(request.url.path)}", hint="See docs/server.md.")
+        return await self._of_dataset(request, "overview.html", views.overview)
+
+    async def browse(self, request: Request) -> Response:
+        return await self._of_dataset(request, "browse.html", views.browse)
+
+    async def plot(self, request: Request) -> Response:
+        return await self._of_dataset(request, "plot.html", views.plot)
+
+    async def health(self, request: Request) -> Response:
+        return await self._of_dataset(request, "health.html", views.health)
+
+    async def hints(self, request: Request) -> Response:
+        return await self._of_dataset(request, "hints.html", views.hints)
+
+    async def facet(self, request: Request) -> Response:
+        template = "facet.html" if "hx-request" in request.headers else "values.html"
+        return await self._of_dataset(request, template, views.facet)
+
+    async def count(self, request: Request) -> Response:
+        return await self._of_dataset(request, "count.html", views.count)
+
+    async def picture(self, request: Request) -> Response:
+        asked = DataAsked.of(request.path_params["segment"], request.query_params)
+        location: Location | None = asked.location
+        if location is None:
+            raise InvalidInput("a picture is one datum: offset and size are missing")
+        content = await self._read(request, lambda dataset: dataset.payload(location))
+        media_type = picture_type(content)
+        if media_type is None:
+            raise NotFound("the datum is not a picture that a page shows", hint="Download it instead.")
+        return Response(content, media_type=media_type, headers={**_SANDBOX, "cache-control": "private, max-age=3600"})
+
+    async def points(self, request: Request) -> Response:
+        given = request.query_params
+        width = given.get("width", "1000")
+        if not (width.isascii() and width.isdigit() and len(width) < 6):
+            raise InvalidInput(f"width is a number of pixels, not {shown(width)}")
+        wanted = Wanted(given.get("match", ""), given.get("y", ""), given.get("by", ""),
+                        time_of(given.get("begin", "")), time_of(given.get("end", "")), int(width))  # fmt: skip
+        content = await self._read(request, lambda dataset: json_shapes.dump(points(dataset, wanted)))
+        return Response(content, media_type="application/json", headers={"cache-control": "no-cache"})
+
+    async def static(self, request: Request) -> Response:
+        return static(request.path_params["file"])
+
+    async def login(self, request: Request) -> Response:
+        if self._sessions is None:
+            return RedirectResponse("/", 303, HEADERS)
+        if request.method != "POST":
+            return self._login(local_path(request.query_params.get("next", "/")))
+        form = parse_qs((await request.body()).decode(errors="replace"), max_num_fields=10)
+        after = local_path(form.get("next", ["/"])[0])
+        address = request.client.host if request.client is not None else ""
+        if not self._sessions.may_try(address):
+            problem = "There were too many tries from this address. Wait a minute."
+            return self._login(after, problem, 429, {"retry-after": str(int(PER))})
+        session = self._sessions.begin(form.get("token", [""])[0])
+        if session is None:
+            return self._login(after, "This is not the token of this server.", 403)
+        answer = RedirectResponse(quote(after, safe="/?&=%;:+,~@!$()*"), 303, HEADERS)
+        is_secure = request.url.scheme == "https"
+        answer.set_cookie(COOKIE, session, max_age=LASTS, secure=is_secure, httponly=True, samesite="strict")
+        return answer
+
+    async def logout(self, request: Request) -> Response:
+        if self._sessions is not None:
+            self._sessions.end(request.headers.get("cookie", ""))
+        answer = RedirectResponse("/login", 303, HEADERS)
+        answer.delete_cookie(COOKIE)
+        return answer
+
+    def _login(
+        self, after: str, problem: str = "", status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> Page:
+        return Page("login.html", status, headers, after=after, problem=problem, has_login=False)
+
+    def _page(self, template: str, status: int = 200, **values: Any) -> Page:
+        return Page(template, status, has_login=self._sessions is not None, **values)
+
+    async def _of_dataset(
+        self, request: Request, template: str, view: Callable[[Dataset, Asked], dict[str, Any]]
+    ) -> Response:
+        """Return a page, or a part of one, that shows what a function reads from the dataset of a request."""
+        served = self._of(request)
+        asked = Asked.of(
+            served.name, str(Path(served.path).absolute()), str(request.base_url).rstrip("/"), request.query_params
+        )
+
+        def read(dataset: Dataset) -> tuple[str, int, dict[str, Any]]:
+            problem = views.problem(dataset, asked)
+            if problem is None or view is views.hints:
+                return template, 200, view(dataset, asked)
+            return "browse.html", 400, views.mistaken(dataset, asked, problem)
+
+        name, status, values = await self._read(request, read)
+        return self._page(name, status, asked=asked, **values)
+
+    def _of(self, request: Request) -> Served:
+        name = request.path_params["name"]
+        if name not in self._served:
+            raise NotFound(f"no dataset {shown(name)} is served here", hint="The first page lists those that are.")
+        return self._served[name]
+
+    async def _read(self, request: Request, read: Callable[[Dataset], _T]) -> _T:
+        served = self._of(request)
+
+        def opened() -> _T:
+            with served.opened() as dataset:
+                return read(dataset)
+
+        return await Work(self._threads).call(opened)

@@ -1,0 +1,436 @@
+"""What pages show: values that the templates print, read from a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, NamedTuple, Self
+
+from ondisk.dataset.dataset import Dataset
+from ondisk.dataset.query import Query
+from ondisk.datum import Datum, from_microseconds
+from ondisk.errors import InvalidInput, MatchError, OndiskError, command, shown
+from ondisk.index.field_values import FieldSummary, most_frequent_of_sums
+from ondisk.maintenance import last_report
+from ondisk.maintenance.last_report import LastReport
+from ondisk.server.datasets import Served
+from ondisk.server.pages.calendar import LEVELS, calendar, part_of, unit_of
+from ondisk.server.pages.content import Node, cut, is_scalar, text_of
+from ondisk.server.pages.content import shown as shown_node
+from ondisk.server.pages.match import completions, condition, refined, removable
+from ondisk.server.pages.points import numeric_columns
+from ondisk.server.pages.ways import FORMATS, address, ways
+from ondisk.tables.columns import keys_of, names_of_series
+
+ROWS = 50
+"""Data on a page."""
+
+_MOST_ROWS = 100_000
+_MOST_COLUMNS = 12
+_VALUES, _COMPLETED = 12, 200
+_MOST_ITEMS = 1000
+_LONGEST_MATCH = 8000  # characters: a longer one does not fit in the address of a page
+
+
+class Asked(NamedTuple):
+    """What a request for a page of a dataset asks for.
+
+    Attributes:
+        name: of the dataset.
+        path: its folder, absolute.
+        base: the address of the server.
+        match, sort: as in `Dataset.query`; empty for none.
+        page: from 1 on.
+        field: whose values are counted.
+        y, by: what a plot draws.
+    """
+
+    name: str
+    path: str
+    base: str
+    match: str
+    sort: str
+    page: int
+    field: str
+    y: str
+    by: str | None
+
+    @classmethod
+    def of(cls, name: str, path: str, base: str, given: Mapping[str, str]) -> Self:
+        """Read it.
+
+        Raises:
+            InvalidInput: a parameter is not valid.
+        """
+        page = given.get("page", "1")
+        if not (page.isascii() and page.isdigit() and 0 < len(page) < 7 and 0 < int(page) <= _MOST_ROWS // ROWS):
+            hint = "Select fewer data by time or by a field."
+            raise InvalidInput(f"pages are numbered from 1 to {_MOST_ROWS // ROWS}, not {shown(page)}", hint=hint)
+        match = given.get("match", "").strip()
+        if len(match) > _LONGEST_MATCH:
+            raise InvalidInput(f"the match expression has {len(match)} characters; a page takes {_LONGEST_MATCH}")
+        texts = (given.get(key, "").strip() for key in ("sort", "field", "y"))
+        sort, field, y = texts
+        return cls(name, path, base, match, sort, int(page), field, y, given.get("by"))
+
+    def link(self, to: str = "", /, **changed: object) -> str:
+        """Return the address of a page of the dataset with the same query."""
+        return address(self.name, to, **{"match": self.match, "sort": self.sort, **changed})
+
+
+class Problem(NamedTuple):
+    """What is wrong with a match expression or a sort order.
+
+    Attributes:
+        before, piece, after: the expression in three parts, of which the second is wrong; empty if that is not known.
+    """
+
+    message: str
+    hint: str
+    before: str = ""
+    piece: str = ""
+    after: str = ""
+
+
+def problem(dataset: Dataset, asked: Asked) -> Problem | None:
+    """Return what is wrong with a query; None if it can be answered."""
+    try:
+        Query(asked.match, asked.sort or None).check(dataset._access.current().index)
+    except MatchError as error:
+        position, piece = error.context.get("position"), error.context.get("piece")
+        if isinstance(position, int) and isinstance(piece, str) and asked.match[position:].startswith(piece):
+            end = position + max(1, len(piece))
+            parts = asked.match[:position], asked.match[position:end], asked.match[end:]
+            return Problem(error.message, error.hint, *parts)
+        return Problem(error.message, error.hint)
+    return None
+
+
+class Listed(NamedTuple):
+    """A dataset on the first page.
+
+    Attributes:
+        error: why it cannot be read; the other values are empty then.
+        info: as `Dataset.info` returns it.
+        committed: when it was changed last.
+        report: the last report about it.
+    """
+
+    name: str
+    error: str
+    info: Mapping[str, Any]
+    committed: datetime | None
+    report: LastReport | None
+
+
+def listed(served: Served) -> Listed:
+    """Return what the first page says about a dataset."""
+    try:
+        with served.opened() as dataset:
+            return Listed(served.name, "", *_known(dataset))
+    except OndiskError as error:
+        return Listed(served.name, error.message, {}, None, None)
+
+
+def _known(dataset: Dataset) -> tuple[Mapping[str, Any], datetime | None, LastReport | None]:
+    at = dataset.last_change()["committed_at"]
+    committed = None if at is None else from_microseconds(at)
+    return dataset.info(), committed, last_report.load(dataset._access.directory)
+
+
+class Value(NamedTuple):
+    """A value of a field that people can click.
+
+    Attributes:
+        share: its data, in percent of those of the most frequent value.
+        link: the same query of only these data; empty if no match expression says it.
+    """
+
+    text: str
+    count: int  # type: ignore[assignment]  # not the method of tuples
+    share: int
+    link: str
+    is_chosen: bool
+
+
+class Facet(NamedTuple):
+    """A field and its most frequent values.
+
+    Attributes:
+        summary: None if they are not counted yet: that may take some time.
+    """
+
+    name: str
+    kind: str
+    summary: FieldSummary | None
+    values: list[Value]
+
+
+def overview(dataset: Dataset, asked: Asked) -> dict[str, Any]:
+    """Return what the page of a dataset shows."""
+    total = dataset.summary(asked.match or None, fields=[])
+    shown_calendar = None
+    if total.begin is not None and total.end is not None:
+        unit = unit_of(total.begin, total.end)
+        with dataset.summary_by(part_of(unit), asked.match or None) as groups:
+            counts = ((group.key, group.count) for group in groups if isinstance(group.key, datetime))
+            shown_calendar = calendar(unit, total.begin, total.end, counts)
+    info, committed, report = _known(dataset)
+    return {
+        "total": total,
+        "calendar": shown_calendar,
+        "levels": range(LEVELS + 1),
+        "at": lambda name, page: asked.link(page, match=refined(asked.match, f"reftime: ={name}")),
+        "facets": _facets(dataset, asked, "browse"),
+        "info": info,
+        "committed": committed,
+        "report": report,
+        "toml": dataset.config.to_toml(),
+        **_form(dataset, asked),
+    }
+
+
+def _form(dataset: Dataset, asked: Asked) -> dict[str, Any]:
+    """Return what the box for the match expression shows, and what data may be missing."""
+    conditions = [(cut(group), asked.link(match=rest)) for group, rest in removable(asked.match)]
+    return {"conditions": conditions, "doubts": dataset.doubts(), "problem": None, "completions": []}
+
+
+def _facets(dataset: Dataset, asked: Asked, page: str) -> list[Facet]:
+    """Return all fields, with their values if the sums of segments and days have them."""
+    index = dataset._access.current().index
+    tree = Query(asked.match).tree(index)
+    with index.snapshot() as snapshot:
+        found = {name: most_frequent_of_sums(snapshot, tree, name, _VALUES) for name in index.config.fields}
+    return [_facet(dataset, asked, name, summary, page) for name, summary in found.items()]
+
+
+def _facet(dataset: Dataset, asked: Asked, name: str, summary: FieldSummary | None, page: str) -> Facet:
+    fields = dataset.config.fields
+    most = max((count for _, count in summary.values), default=1) if summary is not None else 1
+    values = []
+    for value, count in summary.values if summary is not None else ():
+        added = condition(name, value, fields)
+        link = "" if added is None else asked.link(page, match=refined(asked.match, added))
+        is_chosen = added is not None and any(added == group for group, _ in removable(asked.match))
+        text = text_of(value.hex() if isinstance(value, bytes) else value)
+        values.append(Value(cut(text) or "(empty)", count, max(1, 100 * count // most), link, is_chosen))
+    return Facet(name, fields[name].value, summary, values)
+
+
+def facet(dataset: Dataset, asked: Asked) -> dict[str, Any]:
+    """Return the values of one field."""
+    if asked.field not in dataset.config.fields:
+        raise InvalidInput(f"there is no field {shown(asked.field)}")
+    found = dataset.summary(asked.match or None, fields=[asked.field], values=_VALUES)
+    return {"facet": _facet(dataset, asked, asked.field, found.fields[asked.field], "browse"), **_form(dataset, asked)}
+
+
+def count(dataset: Dataset, asked: Asked) -> dict[str, Any]:
+    """Return how many data match."""
+    return {"total": dataset.summary(asked.match or None, fields=[])}
+
+
+def hints(dataset: Dataset, asked: Asked) -> dict[str, Any]:
+    """Return what is wrong with a match expression that somebody is writing, and how it may go on."""
+    index = dataset._access.current().index
+    fields = dataset.config.fields
+
+    def values_of(name: str) -> Iterable[Any]:
+        if name not in fields:
+            return []
+        with index.snapshot() as snapshot:
+            summary = most_frequent_of_sums(snapshot, Query().tree(index), name, _COMPLETED)
+        return [] if summary is None else [value for value, _ in summary.values]
+
+    found = [*islice(completions(asked.match, fields, values_of), 50)]
+    return {"problem": problem(dataset, asked), "completions": found}
+
+
+class Row(NamedTuple):
+    """A datum in the table of a query.
+
+    Attributes:
+        reftime: of it.
+        cells: the values of the columns.
+        content: the whole content if the keys of it are no columns.
+        picture: the address of a picture; empty if it is none.
+        download: the address of its bytes.
+        error: why it cannot be read.
+    """
+
+    reftime: datetime
+    cells: list[str]
+    content: Node | None
+    picture: str
+    download: str
+    error: str
+
+
+class Column(NamedTuple):
+    """A column of the table of a query.
+
+    Attributes:
+        link: the same query in the order of this field, or in the opposite one; empty for keys of the content.
+        order: "ascending", "descending" or "none".
+    """
+
+    title: str
+    link: str
+    order: str
+
+
+def browse(dataset: Dataset, asked: Asked) -> dict[str, Any]:
+    """Return a page of the data that match."""
+    first = (asked.page - 1) * ROWS
+    order = {"sort": asked.sort or None, "limit": first + ROWS + 1}
+    with dataset.query(asked.match or None, **order, with_data=False) as found:  # type: ignore[arg-type]
+        rows = [*islice(found, first, None)]
+    has_next = len(rows) > ROWS
+    columns, table = _table(dataset, asked, [_read(dataset, datum) for datum in rows[:ROWS]])
+    # Only the sums of segments and days are counted before the page is shown.
+    return {
+        "columns": columns,
+        "rows": table,
+        "first": first,
+        "next": asked.link("browse", page=asked.page + 1) if has_next and first + ROWS < _MOST_ROWS else "",
+        "is_cut": has_next and first + ROWS >= _MOST_ROWS,
+        "previous": asked.link("browse", page=asked.page - 1) if asked.page > 1 else "",
+        "facets": [Facet(name, kind.value, None, []) for name, kind in dataset.config.fields.items()],
+        **_form(dataset, asked),
+        "conditions": [(cut(group), asked.link("browse", match=rest)) for group, rest in removable(asked.match)],
+        **_ways(asked),
+    }
+
+
+def mistaken(dataset: Dataset, asked: Asked, problem: Problem) -> dict[str, Any]:
+    """Return what the page of a query shows that cannot be answered."""
+    empty = {"columns": [], "rows": [], "first": 0, "next": "", "previous": "", "is_cut": False, "facets": []}
+    return {**empty, "conditions": [], "doubts": [], "problem": problem, "completions": [], **_ways(asked)}
+
+
+def _ways(asked: Asked) -> dict[str, Any]:
+    downloads = [(title, asked.link("query", format=form)) for form, title in FORMATS.items()]
+    return {"downloads": downloads, "ways": ways(asked.base, asked.name, asked.path, asked.match, asked.sort)}
+
+
+def _read(dataset: Dataset, found: Datum) -> tuple[Datum, str]:
+    """Return a datum with its content; or without, and why it cannot be read."""
+    assert found.location is not None
+    try:
+        return dataset.read(found.location), ""
+    except OndiskError as error:
+        return found, error.message
+
+
+def _table(dataset: Dataset, asked: Asked, data: list[tuple[Datum, str]]) -> tuple[list[Column], list[Row]]:
+    """Return the columns and the rows of a table: keys of the content are columns if they are few, and fit."""
+    fields = [*dataset.config.fields]
+    others = keys_of(datum.metadata for datum, _ in data)
+    others = [name for name in others if name not in fields][:_MOST_COLUMNS]
+    contents = [datum.data for datum, error in data if not error]
+    keys: list[str] = []
+    mappings = [
+        content for content in contents if isinstance(content, Mapping) and all(map(is_scalar, content.values()))
+    ]
+    if contents and len(mappings) == len(contents):
+        keys = keys_of(mappings)
+    is_flat = 0 < len(keys) <= _MOST_COLUMNS
+    columns = [_column(asked, name) for name in ("reftime", *fields)]
+    columns += [Column(cut(name), "", "none") for name in (*others, *(keys if is_flat else ["content"]))]
+    return columns, [_row(asked, datum, error, [*fields, *others], keys if is_flat else None) for datum, error in data]
+
+
+def _column(asked: Asked, name: str) -> Column:
+    order = {name: "ascending", f"-{name}": "descending"}.get(asked.sort, "none")
+    if name == "reftime" and not asked.sort:
+        order = "ascending"
+    return Column(name, asked.link("browse", sort=f"-{name}" if order == "ascending" else name), order)
+
+
+def _row(asked: Asked, datum: Datum, error: str, names: list[str], keys: list[str] | None) -> Row:
+    cells = [_cell(datum.metadata, name) for name in names]
+    place = datum.location
+    assert place is not None
+    where = {"match": "", "sort": "", "offset": place.offset, "size": place.size}
+    content = picture = None
+    if not error and keys is not None:
+        cells += [_cell(datum.data, key) for key in keys]
+    elif not error:
+        content = shown_node(datum.data)
+        if content.kind == "picture":
+            picture = asked.link(f"picture/{place.segment}", **where)
+    return Row(datum.reftime, cells, content, picture or "", asked.link(f"data/{place.segment}", **where), error)
+
+
+def _cell(values: Mapping[str, Any], name: str) -> str:
+    if name not in values:
+        return ""
+    value = values[name]
+    return shown_node(value).text if not is_scalar(value) else cut(text_of(value))
+
+
+def plot(dataset: Dataset, asked: Asked) -> dict[str, Any]:
+    """Return the choices of a plot."""
+    numbers = numeric_columns(dataset)
+    groups = [*dataset.config.fields]
+    series = [name for name in names_of_series(dataset.config) if name in groups]
+    by = next(iter(series), "") if asked.by is None else asked.by
+    y = asked.y or next(iter(numbers), "")
+    if y and y not in numbers:
+        numbers.append(y)
+    return {
+        "numbers": numbers,
+        "groups": groups,
+        "y": y,
+        "by": by,
+        "points": asked.link("points", sort="", y=y, by=by) if y else "",
+        **_form(dataset, asked),
+        "conditions": [
+            (cut(group), asked.link("plot", match=rest, y=y, by=by)) for group, rest in removable(asked.match)
+        ],
+    }
+
+
+class Found(NamedTuple):
+    """A segment that is not OK.
+
+    Attributes:
+        remedy: a command that mends it; empty if none does.
+    """
+
+    segment: str
+    states: list[str]
+    reasons: list[str]
+    remedy: str
+
+
+def health(dataset: Dataset, asked: Asked) -> dict[str, Any]:
+    """Return what the last report says, and what is in quarantine now."""
+    info, committed, report = _known(dataset)
+    findings = [] if report is None else [_found(asked.path, each) for each in report.findings[:_MOST_ITEMS]]
+    return {
+        "report": report,
+        "findings": findings,
+        "more": 0 if report is None else len(report.findings) - len(findings) + report.left_out,
+        "changed_since": report is not None and committed is not None and committed > report.time,
+        "info": info,
+        "committed": committed,
+        "quarantine": [*islice(dataset.quarantine, _MOST_ITEMS)],
+        "check": command("check", asked.path).strip("`"),
+        "now": datetime.now(UTC),
+        **_form(dataset, asked),
+    }
+
+
+def _found(path: str, each: Mapping[str, Any]) -> Found:
+    action, states = each["action"], each["states"]
+    if action is not None:
+        verb = "fix" if action in ("rescan", "remove from the index", "follow") else "repack"
+        remedy = command(verb, path, "--yes").strip("`")
+    elif "CORRUPTED" in states:
+        remedy = command("fix", path, "--salvage", each["segment"], "--yes").strip("`")
+    else:
+        remedy = ""
+    return Found(each["segment"], states, each["reasons"], remedy)
