@@ -32,7 +32,8 @@ unknown_segments = "keep"       keep | delete: what repack does with segments th
 filter = "area: north"          a match expression: the data that a pipeline routes to this dataset
 replica = false                 whether it follows another dataset and takes no other writes; set by `ondisk replicate`
 [fields]                        declared metadata
-area = "text"                   integer | real | text | boolean | timestamp | bytes
+area = "text"                   integer | real | text | boolean | timestamp | bytes; item, for the names of
+                                `ondisk.items`
 [csv]                           options of appends of CSV, and of times in JSON lines if that is the format
 time = "when"                   see `ondisk.table_options`; an option of the append itself precedes
 """
@@ -48,6 +49,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Required, Self, Type
 
 from ondisk.datum import FieldType
 from ondisk.errors import ConfigError, InvalidInput, shown
+from ondisk.items import FIELDS as ITEMS
 from ondisk.step import Step
 
 if TYPE_CHECKING:
@@ -96,7 +98,7 @@ class ConfigDict(TypedDict, total=False):
     filter: str
     replica: bool
     durability: Literal["full"]
-    fields: Mapping[str, Literal["integer", "real", "text", "boolean", "timestamp", "bytes"] | FieldType]
+    fields: Mapping[str, Literal["integer", "real", "text", "boolean", "timestamp", "bytes", "item"] | FieldType]
     csv: TableArguments
 
 
@@ -463,6 +465,9 @@ def _check(config: DatasetConfig, source: Source) -> None:
         if not _FIELD_NAME.fullmatch(name) or name in RESERVED_FIELDS:
             hint = f"Use a name of the form [a-z_][a-z0-9_]* that is not one of {', '.join(sorted(RESERVED_FIELDS))}."
             raise source.error(f"fields.{name}", f"{shown(name)} is not a valid name for a field", hint)
+        if config.fields[name] is FieldType.ITEM and name not in ITEMS:
+            problem = f"{shown(name)} is not a name of an item"
+            raise source.error(f"fields.{name}", problem, f'They are {", ".join(ITEMS)}; others can be "text".')
     if len(config.fields) > _MAX_FIELDS:
         raise source.error("fields", f"{len(config.fields)} fields are too many", f"Declare at most {_MAX_FIELDS}.")
     for key in ("unique", "index"):

@@ -51,7 +51,7 @@ def add_fields(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=TYPE",
         type=_field,
         action="append",
-        help="declare a metadata field: integer, real, text, boolean, timestamp, bytes; repeat it for each field",
+        help="declare a metadata field: integer, real, text, boolean, timestamp, bytes, item; repeat it for each field",
     )
     parser.add_argument("--unique", metavar="A,B", type=names, help="the fields that together identify a datum")
     parser.add_argument("--index", metavar="A,B", type=names, help="fields with an index of their own")

@@ -18,7 +18,7 @@ from ondisk.matcher import Expression
 Count: TypeAlias = tuple[Value | None, int]
 """A value, or None for data without the field, and the number of data that have it."""
 
-_INTERNED = {FieldType.TEXT: str, FieldType.BYTES: bytes}
+_INTERNED = {FieldType.TEXT: str, FieldType.ITEM: str, FieldType.BYTES: bytes}
 _ORDERED = (FieldType.INTEGER, FieldType.REAL, FieldType.TIMESTAMP)
 
 

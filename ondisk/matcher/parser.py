@@ -117,7 +117,7 @@ def _refuse_group_inside(name: str, value: Fragment, known: Mapping[str, FieldTy
             hint = f"Write the field once: `{name}: 2 or 3`."
         else:
             hint = "`or` joins values of one field: make two queries; in Python, `|` joins conditions."
-        if known.get(name, FieldType.TEXT) is FieldType.TEXT:
+        if known.get(name, FieldType.TEXT).is_text:
             hint += " If it belongs to the text, quote the whole value."
         raise inner.error(f"{inner} begins a group inside the value of {name}", hint)
 

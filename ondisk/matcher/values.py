@@ -7,11 +7,12 @@ from collections.abc import Callable
 from datetime import datetime
 from math import isinf
 
+from ondisk import items
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN, FieldType
-from ondisk.errors import MatchError
+from ondisk.errors import InvalidInput, MatchError
 from ondisk.matcher.parsing import Fragment, all_of
 from ondisk.matcher.reftime import parse_times
-from ondisk.matcher.tree import Compare, Components, Expression, Kind, Operator, Scalar
+from ondisk.matcher.tree import Compare, Components, Expression, Item, Kind, Operator, Scalar
 
 _LITERAL = re.compile(r'"((?:[^"]|"")*)"')
 # Of two signs that begin alike, the longer comes first.
@@ -41,6 +42,8 @@ def parse_value(field: str, kind: FieldType, fragment: Fragment, now: datetime) 
     match kind:
         case FieldType.TEXT:
             return _text(field, fragment)
+        case FieldType.ITEM:
+            return _item(field, fragment)
         case FieldType.INTEGER:
             return _numbers(field, _integer, fragment)
         case FieldType.REAL:
@@ -66,6 +69,16 @@ def _text(field: str, fragment: Fragment) -> Expression:
         hint = 'Remove the group to match any; write `","` in quotes for the text itself.'
         raise fragment.error(f"{fragment} names no component of {field}", hint)
     return Components(field, tuple(parts))
+
+
+def _item(field: str, fragment: Fragment) -> Expression:
+    if literal := _LITERAL.fullmatch(fragment.text):
+        return Compare(field, "=", literal[1].replace('""', '"'))
+    try:
+        items.pattern(field, fragment.text)
+    except InvalidInput as error:
+        raise fragment.error(error.message, error.hint) from None
+    return Item(field, fragment.text)
 
 
 def parse_untyped(field: str, fragment: Fragment, now: datetime) -> dict[Kind, Expression]:
