@@ -72,14 +72,14 @@ class Pattern(NamedTuple):
     test: Test
 
 
-class _Span(NamedTuple):
+class Span(NamedTuple):
     """A length of time; zero is always in seconds. Negative ones are before the reference time."""
 
     amount: int
     is_months: bool = False
 
 
-_ZERO = _Span(0)
+_ZERO = Span(0)
 
 
 @lru_cache(maxsize=1000)
@@ -227,7 +227,7 @@ def _elevations(rest: str) -> Test:
     return test
 
 
-def _span(text: str) -> _Span:
+def _span(text: str) -> Span:
     """Return a duration such as `6h`, `+72h` or `0`.
 
     Raises:
@@ -239,9 +239,9 @@ def _span(text: str) -> _Span:
         if not amount and (not unit or unit in _SECONDS or unit in _MONTHS):
             return _ZERO
         if unit in _SECONDS:
-            return _Span(amount * _SECONDS[unit])
+            return Span(amount * _SECONDS[unit])
         if unit in _MONTHS:
-            return _Span(amount * _MONTHS[unit], True)
+            return Span(amount * _MONTHS[unit], True)
     units = ", ".join([*_SECONDS, *_MONTHS])
     raise InvalidInput(f"{shown(text)} is not a duration", hint=f"Write a number and a unit, as in `6h`: {units}.")
 
@@ -252,7 +252,7 @@ def _time_range(style: str, positions: Sequence[str]) -> Pattern:
         return Pattern(_STYLES["timerange"], _timedef(first, second, third))
     if style == "BUFR":
         step = _span(first) if first else None
-        return Pattern((style,), lambda item: step in (None, _read(item)[0]))
+        return Pattern((style,), lambda item: step in (None, time_range(item)[0]))
     if style == "GRIB1":
         return Pattern((style,), _grib1(first, second, third))
     _check_numbers(positions)
@@ -268,7 +268,7 @@ def _timedef(first: str, second: str, third: str) -> Test:
     length = _span(third) if third not in ("", "-") else None
 
     def test(item: str) -> bool:
-        own_step, own_statistic, own_length = _read(item)
+        own_step, own_statistic, own_length = time_range(item)
         if first and own_step != step:
             return False
         if second == "-":
@@ -299,7 +299,7 @@ def _grib1(first: str, second: str, third: str) -> Test:
     return test
 
 
-def _of_grib1(positions: Sequence[str]) -> tuple[int, _Span | None, _Span | None]:
+def _of_grib1(positions: Sequence[str]) -> tuple[int, Span | None, Span | None]:
     """Return the type, P1 and P2 of an item; None for those that the type does not have."""
     if not positions or not _WHOLE.fullmatch(positions[0]):
         raise InvalidInput("a time range without type")
@@ -309,7 +309,7 @@ def _of_grib1(positions: Sequence[str]) -> tuple[int, _Span | None, _Span | None
 
 
 @lru_cache(maxsize=1000)
-def _read(item: str) -> tuple[_Span | None, int | None, _Span | None]:
+def time_range(item: str) -> tuple[Span | None, int | None, Span | None]:
     """Return the step, the statistic and its length of a time range; None for what it does not say."""
     try:
         return _timedef_of(item)
@@ -317,7 +317,7 @@ def _read(item: str) -> tuple[_Span | None, int | None, _Span | None]:
         return None, None, None
 
 
-def _timedef_of(item: str) -> tuple[_Span | None, int | None, _Span | None]:
+def _timedef_of(item: str) -> tuple[Span | None, int | None, Span | None]:
     style, _, rest = item.partition(",")
     positions = _positions(rest)
     if style == "Timedef":
@@ -338,5 +338,5 @@ def _timedef_of(item: str) -> tuple[_Span | None, int | None, _Span | None]:
             return _ZERO, _NO_STATISTIC, _ZERO
         if kind in _STATISTICS and p1 is not None and p2 is not None:
             amount = p2.amount - p1.amount
-            return p2, _STATISTICS[kind], _Span(amount, p2.is_months and amount != 0)
+            return p2, _STATISTICS[kind], Span(amount, p2.is_months and amount != 0)
     return None, None, None

@@ -245,6 +245,10 @@ TESTED_ELSEWHERE = {
     "queue/acknowledgement.py": "queue/test_consumer.py",
     "queue/layout.py": "queue/test_position.py",
     "queue/order.py": "queue/test_consumer.py",
+    **dict.fromkeys(
+        (f"formats/grib/{name}.py" for name in ("bounds", "edition1", "edition2", "octets", "templates")),
+        "formats/grib/test_grib.py",
+    ),
     "tables/__init__.py": "tables/test_arrow_output.py",
     "tables/columns.py": "tables/test_arrow_output.py",
     "tables/index_to_arrow.py": "tables/test_arrow_output.py",

@@ -37,6 +37,7 @@ _BUILT_IN = {
     "vm2": ("ondisk.formats.vm2", "Vm2"),
     "jsonl": ("ondisk.formats.jsonl", "JsonLines"),
     "blob": ("ondisk.formats.blob", "Blob"),
+    "grib": ("ondisk.formats.grib", "Grib"),
 }
 # How files of one format can be read, if they must not be read as they look like.
 _VARIANTS = {"seg-draft": ("ondisk.formats.diskqueue.seg", "SegDraft")}
