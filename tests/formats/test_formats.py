@@ -85,8 +85,8 @@ def test_a_package_that_cannot_be_imported_is_named_with_what_happened():
 
 @pytest.mark.usefixtures("installed")
 def test_an_unknown_format_is_reported_with_those_there_are():
-    with pytest.raises(ConfigError, match="unknown format 'grib'") as caught:
-        find("grib")
+    with pytest.raises(ConfigError, match="unknown format 'hologram'") as caught:
+        find("hologram")
     for name in ("jsonl", "shout", "vm2"):
         assert name in caught.value.hint
 
