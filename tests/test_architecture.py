@@ -249,6 +249,9 @@ TESTED_ELSEWHERE = {
         (f"formats/grib/{name}.py" for name in ("bounds", "edition1", "edition2", "octets", "templates")),
         "formats/grib/test_grib.py",
     ),
+    **dict.fromkeys(
+        (f"formats/bufr/{name}.py" for name in ("header", "program", "report")), "formats/bufr/test_bufr.py"
+    ),
     "tables/__init__.py": "tables/test_arrow_output.py",
     "tables/columns.py": "tables/test_arrow_output.py",
     "tables/index_to_arrow.py": "tables/test_arrow_output.py",

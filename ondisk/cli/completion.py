@@ -15,7 +15,7 @@ from ondisk.cli.streams import write_stdout
 from ondisk.errors import EXIT_DONE
 
 _DIRECTORIES = ("dataset", "datasets", "to")
-_STORED = ("seg", "vm2", "jsonl", "grib", "blob")
+_STORED = ("seg", "vm2", "jsonl", "grib", "bufr", "blob")
 _STEPS = ("daily", "weekly", "biweekly", "monthly", "yearly", "hourly", "sequence")
 _VALUES: dict[str, dict[str, Sequence[str]]] = {
     "init": {"format": _STORED, "step": _STEPS},

@@ -8,6 +8,7 @@ import time
 import tracemalloc
 
 import pytest
+from formats.bufr.build import STATION, SYNOP, bufr
 from formats.grib.build import grib1, grib2, product2, surface
 from formats.grib.test_grib import GOLDEN
 from formats.test_base import File
@@ -39,7 +40,7 @@ def found(content: bytes, piece: int = 1 << 20, **values):
 
 
 @pytest.mark.skipif(not GOLDEN.exists(), reason="arkimet's files are not beside the checkout, in ../shared/golden")
-@pytest.mark.parametrize("name", ["grib"])
+@pytest.mark.parametrize("name", ["grib", "bufr"])
 def test_messages_are_found_in_padded_and_damaged_files(name):
     cases = [json.loads(line) for line in (GOLDEN / "junk.jsonl").read_text().splitlines()]
     cases = [case for case in cases if ("bufr" in case["file"]) == (name == "bufr")]
@@ -105,19 +106,30 @@ def test_a_message_larger_than_max_datum_size_is_damage_and_not_read():
 @pytest.mark.check
 @pytest.mark.parametrize(
     "junk",
-    [b"GRIB", b"GRIB\0\0\x40\1", b"GRIB\0\0\0\2\0\0\0\0\4\0\0\0", b"\0", b"x7777GRIB\0\0\0\1", b"GRIB\x80\0\1\1\0\0\0"],
+    [
+        b"BUFR",
+        b"BUFR\0\0\x40\4",
+        b"GRIB",
+        b"GRIB\0\0\x40\1",
+        b"GRIB\0\0\0\2\0\0\0\0\4\0\0\0",
+        b"\0",
+        b"x7777GRIB\0\0\0\1",
+        b"GRIB\x80\0\1\1\0\0\0",
+    ],
 )
 def test_junk_takes_linear_time_and_little_memory(junk):
+    name = "bufr" if b"BUFR" in junk else "grib"
+
     def cost(size):
         content = io.BytesIO(junk * (size // len(junk)))
         begin = time.process_time()
-        assert not any(frames.spans for frames in format_of().frames(content.read))
+        assert not any(frames.spans for frames in format_of(name).frames(content.read))
         return time.process_time() - begin
 
     assert cost(1 << 20) < 8 * cost(1 << 18) + 0.1  # linear would be 4
     content = io.BytesIO(junk * ((1 << 18) // len(junk)))
     tracemalloc.start()
-    for _ in format_of(max_datum_size=1 << 16).frames(content.read):
+    for _ in format_of(name, max_datum_size=1 << 16).frames(content.read):
         pass
     assert tracemalloc.get_traced_memory()[1] < 4 << 20
     tracemalloc.stop()
@@ -136,8 +148,10 @@ def test_a_file_is_recognised_by_its_first_message():
     for content in (ONE, TWO, b"\0" * 1000 + ONE, HEADING + TWO):
         assert recognise(None, content[:4096], "jsonl") == "grib"
         assert recognise("model.grib2", content[:4096], "jsonl") == "grib"
-    for content in (b"GRIB", b"GRIB;a;b\n1;2;3\n", b'{"GRIB": 1}\n'):
-        assert recognise(None, content, "jsonl") != "grib"
+    for content in (bufr(), b"\0" * 1000 + bufr(edition=2), HEADING + bufr(edition=3)):
+        assert recognise(None, content[:4096], "jsonl") == "bufr"
+    for content in (b"BUFR", b"BUFR;a;b\n1;2;3\n", b"GRIB", b"GRIB;a;b\n1;2;3\n", b'{"GRIB": 1}\n'):
+        assert recognise(None, content, "jsonl") == "jsonl"
 
 
 def test_a_segment_is_scanned_with_its_holes_and_its_damage():
@@ -218,3 +232,23 @@ def test_items_that_are_not_declared_are_metadata_all_the_same(create, tmp_path)
     (datum,) = dataset.query("metadata.level: GRIB1,105")
     assert datum.metadata["product"] == "GRIB1,98,2,11"
     assert "step" not in datum.metadata
+
+
+def test_the_report_with_the_highest_update_sequence_number_stays(create, tmp_path):
+    fields = {"usn": "integer", "proddef": "item", "north": "real"}
+    dataset = create(format="bufr", fields=fields, unique=["reftime", "proddef"], replace="newer", version_field="usn")
+    other = [STATION[0], ("001002", 145, 10), *SYNOP[2:]]
+    for update in (0, 2, 1):
+        path = tmp_path / f"{update}.bufr"
+        path.write_bytes(bufr(update=update) + bufr(other))
+        dataset.append_file(path)
+    assert {datum.metadata["proddef"]: datum.metadata["usn"] for datum in dataset.query()} == {
+        "GRIB:blo=16,sta=145": 0,
+        "GRIB:blo=16,sta=144": 2,
+    }
+    assert [datum.data for datum in dataset.query("proddef: GRIB:sta=144; north: >44,<45")] == [bufr(update=2)]
+    segment = tmp_path / "dataset" / "2026" / "11-20.bufr"
+    dataset.close()
+    with ondisk.open(tmp_path / "dataset") as dataset:
+        assert dataset.repack(dry_run=False)
+    assert segment.stat().st_size == len(bufr()) * 2
