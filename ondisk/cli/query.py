@@ -18,7 +18,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import ondisk
-from ondisk.cli.arguments import add_also, add_dataset, add_keys, add_match, column_types, count, names, path
+from ondisk.cli.arguments import (
+    add_aliases,
+    add_also,
+    add_dataset,
+    add_keys,
+    add_match,
+    column_types,
+    count,
+    names,
+    path,
+    use_aliases,
+)
 from ondisk.cli.dataset import open_to_read
 from ondisk.cli.mistaken import EmptyColumns, note_mistakes, noting, noting_columns
 from ondisk.cli.streams import Output, complain, complain_of_input, printable, write_stdout
@@ -47,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_keys(parser)
     add_match(parser)
     add_also(parser)
+    add_aliases(parser)
     parser.add_argument(
         "--sort", metavar="S", help="[minute|hour|day|month|year:]field,-field...; - before a field: descending"
     )
@@ -93,6 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     _check(arguments)
+    use_aliases(arguments)
     doubts: list[str] = []
     refused = 0
     from ondisk.dataset.skipped import skipped_of  # here, as the parser does not need it

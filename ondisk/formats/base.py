@@ -231,6 +231,7 @@ class Format(ABC):
             metadata: `encode` returns them as `Batch.beside`, and `describe` and `load` expect those bytes as payload.
             An offset is the number of a file. The methods that take a segment's file are not used.
         unit: what an offset counts.
+        durations: fields of type integer that are seconds, so that expressions may say `6h`.
         shortage: how a file shows that it once had more data, see `ScanResult.missing`.
         extension: of its segments.
         is_text: its files are lines of text, which are decompressed when they are appended.
@@ -247,6 +248,7 @@ class Format(ABC):
     raw: ClassVar[bool] = False
     is_dir: ClassVar[bool] = False
     unit: ClassVar[str] = "byte"
+    durations: ClassVar[frozenset[str]] = frozenset()
     is_text: ClassVar[bool] = False
     encrypts: ClassVar[bool] = False
     has_checksums: ClassVar[bool] = False

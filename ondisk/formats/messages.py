@@ -87,14 +87,17 @@ class Messages(Format):
         head: matches the beginning of a message up to its edition.
         items: the names of the items that a message can have; fields of these names are items or texts.
         numbers: the other values that a message can have; they are stored only where they are declared.
+        parts: what a message may have several of, although it is one datum.
     """
 
     raw: ClassVar[bool] = True
+    durations: ClassVar[frozenset[str]] = frozenset(("step", "period"))
     shortage: ClassVar[str] = "its last message is cut off"
     magic: ClassVar[bytes]
     head: ClassVar[re.Pattern[bytes]]
     items: ClassVar[frozenset[str]]
     numbers: ClassVar[Mapping[str, FieldType]]
+    parts: ClassVar[str]
 
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
@@ -135,6 +138,11 @@ class Messages(Format):
             InvalidInput: it says no valid time, or contradicts itself.
         """
 
+    @staticmethod
+    @abstractmethod
+    def has_several(message: bytes) -> bool:
+        """Return whether a message that was read has several `parts`."""
+
     @classmethod
     def recognises(cls, head: bytes) -> bool:
         return cls.head.search(head, 0, _HEAD) is not None
@@ -157,7 +165,7 @@ class Messages(Format):
         return reftime, {**{name: content.all[name] for name in content.all if name in self.items}, **content.metadata}
 
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
-        batch, weight = Batch(), 0
+        batch, weight, several = Batch(), 0, 0
         for frames in self.frames(stream.read):
             batch.damage += [Damage(*gap) for gap in frames.gaps if gap.reason]
             for begin, end in frames.spans:
@@ -169,11 +177,15 @@ class Messages(Format):
                     batch.refused.append((len(batch), reason))
                 else:
                     _add(batch, reftime, content.metadata, message)
+                    several += self.has_several(message)
                 weight += end - begin
                 if len(batch) >= batch_size or weight >= BATCH_BYTES:
                     yield batch
                     batch, weight = Batch(), 0
-        if len(batch) or batch.damage:
+        if several:
+            have = "1 message has" if several == 1 else f"{several} messages have"
+            batch.notes.append(f"{have} several {self.parts}; a message is one datum, with the metadata of the first")
+        if len(batch) or batch.damage or batch.notes:
             yield batch
 
     def encode(self, data: Sequence[Datum]) -> Batch:

@@ -42,6 +42,8 @@ class Grib(Messages):
         **dict.fromkeys(("level_value", "north", "south", "east", "west"), FieldType.REAL),
     }
 
+    parts: ClassVar[str] = "fields"
+
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
         # Most messages of a model differ from others in their date only.
@@ -55,6 +57,10 @@ class Grib(Messages):
         if edition == 1:
             return size if _SHORTEST <= size < edition1.LARGE else edition1.size_of(window, at)
         return edition2.size_of(window, at) if edition == 2 else 0
+
+    @staticmethod
+    def has_several(message: bytes) -> bool:
+        return message[7] == 2 and edition2.has_several(message)
 
     def read(self, message: bytes) -> tuple[int, Content]:
         try:
