@@ -38,6 +38,8 @@ _BUILT_IN = {
     "jsonl": ("ondisk.formats.jsonl", "JsonLines"),
     "blob": ("ondisk.formats.blob", "Blob"),
     "grib": ("ondisk.formats.grib", "Grib"),
+    "odimh5": ("ondisk.formats.odimh5", "OdimH5"),
+    "netcdf": ("ondisk.formats.netcdf", "NetCdf"),
 }
 # How files of one format can be read, if they must not be read as they look like.
 _VARIANTS = {"seg-draft": ("ondisk.formats.diskqueue.seg", "SegDraft")}

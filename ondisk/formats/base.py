@@ -217,6 +217,18 @@ class JoinsParts(ABC):
         """
 
 
+class DescribesFiles(ABC):
+    """What a format of dir segments may be, too: one whose files say themselves when they are, and what is in them."""
+
+    @abstractmethod
+    def beside_of(self, content: bytes) -> bytes:
+        """Return the bytes that are stored next to a file.
+
+        Raises:
+            InvalidInput: the file is not of this format.
+        """
+
+
 class Format(ABC):
     """One data format, set up for one dataset.
 

@@ -16,7 +16,7 @@ import ondisk
 from ondisk import DatasetConfig
 from ondisk.errors import FrameCorrupt, SegmentCorrupt
 from ondisk.formats import find, recognise
-from ondisk.formats.messages import pairs
+from ondisk.formats.described import pairs
 from ondisk.segment import End, Laid
 
 ONE, TWO = grib1(), grib2()

@@ -23,8 +23,9 @@ from ondisk import items
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, microseconds
 from ondisk.errors import InvalidInput
+from ondisk.formats.described import Content
 from ondisk.formats.grib import edition1, edition2
-from ondisk.formats.messages import Content, Messages
+from ondisk.formats.messages import Messages
 
 _CACHED, _SHORTEST = 10_000, 40
 _LONGEST_KEY = 1024  # bytes; grids with a list of points have more

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 from ondisk.errors import InvalidInput
+from ondisk.formats.described import pairs
 from ondisk.formats.grib.bounds import bounds
 from ondisk.formats.grib.octets import MISSING_1, MISSING_4, duration, four, ieee, signed, three, timedef, two
 from ondisk.formats.grib.templates import Template, templates
-from ondisk.formats.messages import pairs
 
 _HEAD, _LEAST = 16, 60
 _DATA = 7  # the last section of a field
