@@ -244,6 +244,7 @@ class Format(ABC):
             An offset is the number of a file. The methods that take a segment's file are not used.
         unit: what an offset counts.
         durations: fields of type integer that are seconds, so that expressions may say `6h`.
+        extra: of ondisk, whose packages it needs.
         shortage: how a file shows that it once had more data, see `ScanResult.missing`.
         extension: of its segments.
         is_text: its files are lines of text, which are decompressed when they are appended.
@@ -260,6 +261,7 @@ class Format(ABC):
     raw: ClassVar[bool] = False
     is_dir: ClassVar[bool] = False
     unit: ClassVar[str] = "byte"
+    extra: ClassVar[str | None] = None
     durations: ClassVar[frozenset[str]] = frozenset()
     is_text: ClassVar[bool] = False
     encrypts: ClassVar[bool] = False

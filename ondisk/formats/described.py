@@ -55,7 +55,7 @@ class Described(Format):
             problem = f"unique: data of {self.name} do not have {', '.join(sorted(others))}"
             raise ConfigError(problem, hint=f'Use what they have: unique = ["reftime", {names}].', key="unique")
         self._declared_items = self.items & fields.keys()
-        self._declared_numbers = self.numbers.keys() & fields.keys()
+        self._declared_numbers = [name for name in self.numbers if name in fields]
         self._reals = {name for name in self._declared_numbers if fields[name] is FieldType.REAL}
 
     def _wrong(self, name: str, kind: FieldType) -> ConfigError:
@@ -95,8 +95,9 @@ class Described(Format):
     def content(self, values: Mapping[str, Any]) -> Content:
         """Return the content of a datum from its values by name."""
         metadata = {name: values[name] for name in values if name in self._declared_items}
-        for name in self._declared_numbers & values.keys():
-            metadata[name] = float(values[name]) if name in self._reals else values[name]
+        for name in self._declared_numbers:
+            if name in values:
+                metadata[name] = float(values[name]) if name in self._reals else values[name]
         return Content(metadata, values)
 
 

@@ -155,10 +155,12 @@ class Messages(Described):
         last = 0
         for frames in self.frames(FileStream(file, 0).read):
             found = ScanResult()
+            last_begin = frames.offset + (frames.spans[-1][0] if frames.spans else 0)
             for gap in frames.gaps:
+                is_at_end = frames.is_last and gap is frames.gaps[-1] and gap.offset >= last_begin
                 if not gap.reason:
                     last = max(last, gap.offset + gap.size)
-                elif frames.is_last and gap is frames.gaps[-1] and gap.size <= self.config.max_datum_size:
+                elif is_at_end and gap.size <= self.config.max_datum_size:
                     found.missing = 1  # what is left of an interrupted append, or somebody has cut the file off
                     continue
                 else:

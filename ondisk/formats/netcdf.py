@@ -19,8 +19,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Protocol
 
+from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, microseconds
-from ondisk.errors import InvalidInput, shown
+from ondisk.errors import ConfigError, InvalidInput, shown
 from ondisk.formats import hdf5
 from ondisk.formats.described import Content, pairs, positions
 from ondisk.formats.netcdf_classic import MAGIC, Classic
@@ -66,6 +67,12 @@ class NetCdf(WholeFile):
     name: ClassVar[str] = "netcdf"
     items: ClassVar[frozenset[str]] = frozenset(("area", "origin", "quantity"))
     numbers: ClassVar[Mapping[str, FieldType]] = dict.fromkeys(("north", "south", "east", "west"), FieldType.REAL)
+
+    def __init__(self, config: DatasetConfig) -> None:
+        super().__init__(config)
+        if config.extension == self.extension:
+            hint = "Remove it from dataset.toml; or choose another one, if the files are blobs."
+            raise ConfigError("extension: 'nc' belongs to netcdf", hint=hint, key="extension")
 
     @property
     def extension(self) -> str:

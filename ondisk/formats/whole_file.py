@@ -7,7 +7,7 @@ file where a segment has lost them, or never had them, as those of arkimet.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import InvalidInput, LimitExceeded
@@ -20,6 +20,8 @@ _PIECE = 1024 * 1024
 
 class WholeFile(Described, Blob, DescribesFiles):
     """A format of whole files; a subclass reads what a file says of itself."""
+
+    extra: ClassVar[str | None] = "hdf5"
 
     @property
     def extension(self) -> str:

@@ -218,3 +218,11 @@ def test_items_that_are_not_declared_are_metadata_all_the_same(create, tmp_path)
     (datum,) = dataset.query("metadata.level: GRIB1,105")
     assert datum.metadata["product"] == "GRIB1,98,2,11"
     assert "step" not in datum.metadata
+
+
+def test_junk_before_the_last_message_is_damage_and_not_an_interrupted_append():
+    results = [*format_of().scan(File(ONE + b"junk" + TWO))]
+    assert [each.offset for result in results for each in result.damage] == [len(ONE)]
+    assert sum(result.missing for result in results) == 0
+    (cut,) = format_of().scan(File(ONE + TWO[:-1]))
+    assert (cut.damage, cut.missing, cut.end.size) == ([], 1, len(ONE))

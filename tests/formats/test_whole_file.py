@@ -121,6 +121,7 @@ def test_netcdf_files_have_segments_of_nc(make, tmp_path):
         (found,) = sea.query("north: >46")
         assert found.location.segment == "2026/11-20.nc"
     (tmp_path / "sea/2026/11-20.nc" / METADATA).unlink()
+    lose_index(tmp_path / "sea")
     with ondisk.open(tmp_path / "sea") as sea:
         sea.fix()
         assert [each.metadata["quantity"] for each in sea.query()] == ["lat,lon,time"]
