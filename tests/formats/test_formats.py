@@ -126,8 +126,8 @@ LINES = "2026-11-20T06:00:00Z ham 21.5\n2026-11-20T07:00:00Z ham 22\nbad\n"
 
 @pytest.fixture
 def logger(tmp_path, monkeypatch):
-    """The format of docs/plugins.md, installed as the page says."""
-    page = (Path(__file__).parents[2] / "docs/plugins.md").read_text(encoding="utf-8")
+    """The format of docs/formats.md, installed as the page says."""
+    page = (Path(__file__).parents[2] / "docs/formats.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (entry,) = re.findall(r"^    (logger = )\"(.+)\"$", page, re.MULTILINE)
     lines = [line[4:] for line in code.splitlines()]
