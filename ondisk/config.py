@@ -30,6 +30,8 @@ keep_replaced = "6h"            how long segments that a repack or an archive re
                                 that were planned before; default "0s"
 unknown_segments = "keep"       keep | delete: what repack does with segments that the index does not know
 filter = "area: north"          a match expression: the data that a pipeline routes to this dataset
+aliases = "match-alias.conf"    a file of aliases for match expressions, relative to this one; see
+                                `ondisk.matcher.aliases`
 replica = false                 whether it follows another dataset and takes no other writes; set by `ondisk replicate`
 [fields]                        declared metadata
 area = "text"                   integer | real | text | boolean | timestamp | bytes; item, for the names of
@@ -96,6 +98,7 @@ class ConfigDict(TypedDict, total=False):
     keep_replaced: str
     unknown_segments: UnknownSegments
     filter: str
+    aliases: str
     replica: bool
     durability: Literal["full"]
     fields: Mapping[str, Literal["integer", "real", "text", "boolean", "timestamp", "bytes", "item"] | FieldType]
@@ -157,6 +160,7 @@ class _Values(NamedTuple):
     keep_replaced: str = "0s"
     unknown_segments: UnknownSegments = "keep"
     filter: str | None = None
+    aliases: str | None = None
     replica: bool = False
     fields: Mapping[str, FieldType] = MappingProxyType({})
     csv: Mapping[str, Any] = MappingProxyType({})
@@ -450,6 +454,11 @@ _READERS: dict[str, Callable[[str, Any, Source], Any]] = {
     "unknown_segments": _choice(str, *get_args(UnknownSegments)),
     "replica": _reader(lambda value: type(value) is bool, "true or false", "Write {key} = true, without quotes."),
     "filter": _reader(lambda value: isinstance(value, str), "a match expression", "Put it in quotes."),
+    "aliases": _reader(
+        lambda value: isinstance(value, str) and "\0" not in value and value.strip() != "",
+        "the path of a file",
+        'Write {key} = "match-alias.conf".',
+    ),
     "fields": _fields,
     "csv": _csv,
 }

@@ -117,6 +117,17 @@ def pattern(field: str, text: str) -> Pattern:
     return Pattern((style,), lambda item: _has(item, style, wanted, pairs, omitted))
 
 
+def is_value(field: str, text: str, others: Sequence[str]) -> bool:
+    """Return whether a text is an item of a field, in any case: it begins with a style of it.
+
+    Args:
+        others: expressions; in `quantity` and `task`, which have no styles, a text is an item if one of them names it.
+    """
+    if styles := _STYLES[field]:
+        return re.split("[,:]", text, maxsplit=1)[0].strip().lower() in [style.lower() for style in styles]
+    return any(text.lower() in map(str.lower, _names(other)) for other in others)
+
+
 def matches(field: str, text: str, item: str) -> bool:
     """Return whether an item matches one alternative of an expression; an item that is not understood does not.
 

@@ -252,6 +252,9 @@ TESTED_ELSEWHERE = {
     **dict.fromkeys(
         (f"formats/bufr/{name}.py" for name in ("header", "program", "report")), "formats/bufr/test_bufr.py"
     ),
+    "formats/described.py": "formats/test_messages.py",
+    "formats/hdf5.py": "formats/test_odimh5.py",
+    "formats/netcdf_classic.py": "formats/test_netcdf.py",
     "tables/__init__.py": "tables/test_arrow_output.py",
     "tables/columns.py": "tables/test_arrow_output.py",
     "tables/index_to_arrow.py": "tables/test_arrow_output.py",

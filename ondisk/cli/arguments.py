@@ -164,6 +164,25 @@ def add_match(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_aliases(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--aliases",
+        metavar="FILE",
+        type=path,
+        help="names that MATCH uses, in a file as arkimet's match-alias.conf; default: the one that `aliases` in"
+        " dataset.toml names",
+    )
+
+
+def use_aliases(arguments: argparse.Namespace) -> None:
+    """Give the match expression of a command the aliases of its option."""
+    if arguments.aliases is not None:
+        from ondisk.dataset.expression import read_aliases
+        from ondisk.matcher.aliases import WithAliases
+
+        arguments.match = WithAliases(arguments.match or "", read_aliases(arguments.aliases))
+
+
 def decoded(argument: str) -> str:
     """Return an argument of the process, decoded as UTF-8 in any locale; other bytes are escaped as surrogates."""
     return os.fsencode(argument).decode("utf-8", "surrogateescape")

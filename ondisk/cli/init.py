@@ -40,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_table(parser)
     parser.add_argument("--backend", choices=("elliptics",), help="write the configuration that this backend needs")
     parser.add_argument(
-        "--format", metavar="F", help="format of appended data: seg (default), vm2, jsonl, grib, bufr, blob"
+        "--format",
+        metavar="F",
+        help="format of appended data: seg (default), vm2, jsonl, grib, bufr, odimh5, netcdf, blob",
     )
     parser.add_argument(
         "--step",

@@ -15,10 +15,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from ondisk.config import DatasetConfig
-from ondisk.datum import Datum, FieldType, microseconds
-from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, SegmentCorrupt, shown
-from ondisk.formats.base import BATCH_BYTES, MOVE, Batch, FileStream, Format, Readable
+from ondisk.datum import Datum
+from ondisk.errors import FrameCorrupt, InvalidInput, SegmentCorrupt, shown
+from ondisk.formats.base import BATCH_BYTES, MOVE, Batch, FileStream, Readable
+from ondisk.formats.described import Content, Described
 from ondisk.segment import Damage, End, Laid, ScanResult, SegmentFile
 
 END = b"7777"
@@ -31,20 +31,7 @@ _HEAD_SIZE = 8  # bytes that `head` matches
 _BLANK = b"\0\t\n\r \x01\x03"
 _BLANKS = re.compile(rb"[\0\t\n\r \x01\x03]+")
 # The end of a bulletin; its beginning, with the sequence number or the length of the next; the heading TTAAii CCCC.
-_AMBIGUOUS = re.compile(r'["=]|^[+-]?[0-9]+$', re.ASCII)
 _HEADING = re.compile(rb"(NNNN )?(ZCZC )?([0-9]{3,10} ){0,2}([A-Z]{4}[0-9]{2} [A-Z]{4} [0-9]{6} ([A-Z]{3} )?)?(NNNN )?")
-
-
-class Content(NamedTuple):
-    """What a message says of itself.
-
-    Attributes:
-        metadata: canonical values of the declared fields.
-        all: values by name, also of fields that are not declared.
-    """
-
-    metadata: Mapping[str, Any]
-    all: Mapping[str, Any]
 
 
 class Gap(NamedTuple):
@@ -79,44 +66,20 @@ class Frames(NamedTuple):
     is_last: bool
 
 
-class Messages(Format):
+class Messages(Described):
     """A format of messages; a subclass finds the length of a message, and reads what it says of itself.
 
     Attributes:
         magic: how a message begins.
         head: matches the beginning of a message up to its edition.
-        items: the names of the items that a message can have; fields of these names are items or texts.
-        numbers: the other values that a message can have; they are stored only where they are declared.
+        parts: what a message may have several of, although it is one datum, and what it says then.
     """
 
     raw: ClassVar[bool] = True
     shortage: ClassVar[str] = "its last message is cut off"
     magic: ClassVar[bytes]
     head: ClassVar[re.Pattern[bytes]]
-    items: ClassVar[frozenset[str]]
-    numbers: ClassVar[Mapping[str, FieldType]]
-
-    def __init__(self, config: DatasetConfig) -> None:
-        super().__init__(config)
-        fields = config.fields
-        for name in fields:
-            if name in self.items and not fields[name].is_text:
-                raise self._wrong(name, FieldType.ITEM)
-            if name in self.numbers and not _can_hold(fields[name], self.numbers[name]):
-                raise self._wrong(name, self.numbers[name])
-        others = set(config.unique) - {"reftime"}
-        if config.format == self.name and others and not others & {*self.items, *self.numbers}:
-            # All messages of one time would be duplicates of the first.
-            names = ", ".join(f'"{name}"' for name in sorted(self.items))
-            problem = f"unique: messages of {self.name} do not have {', '.join(sorted(others))}"
-            raise ConfigError(problem, hint=f'Use what they have: unique = ["reftime", {names}].', key="unique")
-        self._declared_items = self.items & fields.keys()
-        self._declared_numbers = self.numbers.keys() & fields.keys()
-        self._reals = {name for name in self._declared_numbers if fields[name] is FieldType.REAL}
-
-    def _wrong(self, name: str, kind: FieldType) -> ConfigError:
-        problem = f"{name} of {self.name} is {kind}, not {self.config.fields[name]}"
-        return ConfigError(problem, hint=f'Write {name} = "{kind}" under [fields].', key=f"fields.{name}")
+    parts: ClassVar[str]
 
     @staticmethod
     @abstractmethod
@@ -127,21 +90,14 @@ class Messages(Format):
         Negative: so many bytes are needed to know.
         """
 
+    @staticmethod
     @abstractmethod
-    def read(self, message: bytes) -> tuple[int, Content]:
-        """Return the reftime of a whole message, in microseconds, and what it says of itself.
-
-        Raises:
-            InvalidInput: it says no valid time, or contradicts itself.
-        """
+    def has_several(message: bytes) -> bool:
+        """Return whether a message that was read has several `parts`."""
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
         return cls.head.search(head, 0, _HEAD) is not None
-
-    @property
-    def undeclared(self) -> bool:
-        return not self.items <= self.config.fields.keys()
 
     def ends(self, tail: bytes, size: int) -> bool:
         return tail == END
@@ -154,10 +110,10 @@ class Messages(Format):
             reftime, content = self._read_alone(payload)
         except InvalidInput as error:
             raise FrameCorrupt(f"not a message of {self.name}: {error.message}") from None
-        return reftime, {**{name: content.all[name] for name in content.all if name in self.items}, **content.metadata}
+        return reftime, self.items_of(content)
 
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
-        batch, weight = Batch(), 0
+        batch, weight, several = Batch(), 0, 0
         for frames in self.frames(stream.read):
             batch.damage += [Damage(*gap) for gap in frames.gaps if gap.reason]
             for begin, end in frames.spans:
@@ -169,11 +125,15 @@ class Messages(Format):
                     batch.refused.append((len(batch), reason))
                 else:
                     _add(batch, reftime, content.metadata, message)
+                    several += self.has_several(message)
                 weight += end - begin
                 if len(batch) >= batch_size or weight >= BATCH_BYTES:
                     yield batch
                     batch, weight = Batch(), 0
-        if len(batch) or batch.damage:
+        if several:
+            have = "1 message has" if several == 1 else f"{several} messages have"
+            batch.notes.append(f"{have} several {self.parts}")
+        if len(batch) or batch.damage or batch.notes:
             yield batch
 
     def encode(self, data: Sequence[Datum]) -> Batch:
@@ -181,7 +141,7 @@ class Messages(Format):
         for position, datum in enumerate(data):
             try:
                 reftime, content = self._read_alone(datum.data)
-                self._check_given(datum, reftime, content)
+                self.check_given(datum, reftime, content)
             except InvalidInput as error:
                 batch.refused.append((position, error.message))
             else:
@@ -195,10 +155,12 @@ class Messages(Format):
         last = 0
         for frames in self.frames(FileStream(file, 0).read):
             found = ScanResult()
+            last_begin = frames.offset + (frames.spans[-1][0] if frames.spans else 0)
             for gap in frames.gaps:
+                is_at_end = frames.is_last and gap is frames.gaps[-1] and gap.offset >= last_begin
                 if not gap.reason:
                     last = max(last, gap.offset + gap.size)
-                elif frames.is_last and gap is frames.gaps[-1] and gap.size <= self.config.max_datum_size:
+                elif is_at_end and gap.size <= self.config.max_datum_size:
                     found.missing = 1  # what is left of an interrupted append, or somebody has cut the file off
                     continue
                 else:
@@ -305,22 +267,6 @@ class Messages(Format):
             raise InvalidInput(f"{shown(message[:16])} begins no message of {self.name} that ends with the data")
         return self.read(message)
 
-    def _check_given(self, datum: Datum, reftime: int, content: Content) -> None:
-        if microseconds(datum.reftime) != reftime:
-            raise InvalidInput(f"reftime is {datum.reftime.isoformat()}, but another time in the message")
-        for name, value in datum.metadata.items():
-            if name not in content.all:
-                raise InvalidInput(f"the message does not have the metadata {shown(name)}")
-            if value != content.all[name]:
-                raise InvalidInput(f"{name} is {shown(value)}, but {shown(content.all[name])} in the message")
-
-    def content(self, values: Mapping[str, Any]) -> Content:
-        """Return the content of a message from its values by name."""
-        metadata = {name: values[name] for name in values if name in self._declared_items}
-        for name in self._declared_numbers & values.keys():
-            metadata[name] = float(values[name]) if name in self._reals else values[name]
-        return Content(metadata, values)
-
 
 class _OpenGap:
     """A gap that may go on in the next window.
@@ -370,24 +316,8 @@ def _more(read: Callable[[int], bytes], kept: bytes, wanted: int) -> tuple[bytes
     return b"".join(pieces), size < goal
 
 
-def quoted(value: Any) -> str:
-    """Return a value as an item contains it: a text in double quotes if it would be read as something else."""
-    text = str(value)
-    is_plain = not isinstance(value, str) or (not _AMBIGUOUS.search(text) and text.strip(", ") == text != "")
-    return text if is_plain else '"' + text.replace('"', "'") + '"'
-
-
-def pairs(style: str, values: Mapping[str, Any]) -> str:
-    """Return an item that has values by key; None is left out."""
-    return f"{style}:" + ",".join(f"{key}={quoted(values[key])}" for key in sorted(values) if values[key] is not None)
-
-
 def _is_heading(content: bytes) -> bool:
     return _HEADING.fullmatch(_BLANKS.sub(b" ", content.strip(_BLANK) + b" ")) is not None
-
-
-def _can_hold(declared: FieldType, kind: FieldType) -> bool:
-    return declared is kind or (declared is FieldType.REAL and kind is FieldType.INTEGER)
 
 
 def _add(batch: Batch, reftime: int, metadata: Mapping[str, Any], message: bytes) -> None:

@@ -17,7 +17,7 @@ import ondisk
 from ondisk import DatasetConfig
 from ondisk.errors import FrameCorrupt, SegmentCorrupt
 from ondisk.formats import find, recognise
-from ondisk.formats.messages import pairs
+from ondisk.formats.described import pairs
 from ondisk.segment import End, Laid
 
 ONE, TWO = grib1(), grib2()
@@ -252,3 +252,11 @@ def test_the_report_with_the_highest_update_sequence_number_stays(create, tmp_pa
     with ondisk.open(tmp_path / "dataset") as dataset:
         assert dataset.repack(dry_run=False)
     assert segment.stat().st_size == len(bufr()) * 2
+
+
+def test_junk_before_the_last_message_is_damage_and_not_an_interrupted_append():
+    results = [*format_of().scan(File(ONE + b"junk" + TWO))]
+    assert [each.offset for result in results for each in result.damage] == [len(ONE)]
+    assert sum(result.missing for result in results) == 0
+    (cut,) = format_of().scan(File(ONE + TWO[:-1]))
+    assert (cut.damage, cut.missing, cut.end.size) == ([], 1, len(ONE))

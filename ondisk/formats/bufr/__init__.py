@@ -21,12 +21,13 @@ from typing import Any, ClassVar, NamedTuple
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, microseconds
-from ondisk.formats.bufr.header import EDITIONS, Kind, Sections, Time, kind_of, sections
+from ondisk.formats.bufr.header import EDITIONS, Kind, Sections, Time, kind_of, reports, sections
 from ondisk.formats.bufr.header import time_of as typical_time
 from ondisk.formats.bufr.program import Program, Undecodable, make, run
 from ondisk.formats.bufr.report import SATELLITE, WANTED, Report, earlier, is_generic, items, moment, time_of
 from ondisk.formats.bufr.tables import Tables
-from ondisk.formats.messages import Content, Messages
+from ondisk.formats.described import Content
+from ondisk.formats.messages import Messages
 
 _SHORTEST = 28
 _CACHED = 10_000
@@ -53,6 +54,7 @@ class Bufr(Messages):
         **dict.fromkeys(("north", "south", "east", "west"), FieldType.REAL),
         "report": FieldType.TEXT,
     }
+    parts: ClassVar[str] = "reports; a message is one datum, with the origin and the time of its header"
 
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
@@ -68,6 +70,10 @@ class Bufr(Messages):
             return 0
         size = int.from_bytes(window[at + 4 : at + 7], "big")
         return size if size >= _SHORTEST else 0
+
+    @staticmethod
+    def has_several(message: bytes) -> bool:
+        return reports(message) > 1
 
     def read(self, message: bytes) -> tuple[int, Content]:
         parts = sections(message)

@@ -87,6 +87,14 @@ def sections(message: bytes) -> Sections:
     return Sections(identity, message[begin + 4 : end], update, time, data)
 
 
+def reports(message: bytes) -> int:
+    """Return the number of reports in a message that `sections` has divided."""
+    at = _BEGIN + (message[8] << 16 | message[9] << 8 | message[10])
+    if message[17 if message[_EDITION_AT] == 4 else 15] & _HAS_SECTION_2:
+        at += int.from_bytes(message[at : at + 3], "big")
+    return message[at + 4] << 8 | message[at + 5]
+
+
 def _end(message: bytes, number: int, begin: int, least: int) -> int:
     size = int.from_bytes(message[begin : begin + 3], "big")
     if not least <= size <= len(message) - begin:

@@ -15,7 +15,7 @@ from ondisk.errors import InvalidInput
 from ondisk.formats.bufr.header import Kind, Time
 from ondisk.formats.bufr.program import Value, Wanted
 from ondisk.formats.bufr.tables import descriptor
-from ondisk.formats.messages import pairs
+from ondisk.formats.described import pairs
 
 _BLOCK, _STATION, _FLIGHT, _FLIGHT_ID, _SHIP = (descriptor(f"0010{each}") for each in ("01", "02", "06", "08", "11"))
 _BUOY, _LONG_NAME, _MARINE, _GEMS, _REPORT = map(descriptor, ("001005", "001019", "001087", "001214", "001194"))

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import pkgutil
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 NUMBER, TEXT, CODE = 0, 1, 2
 """Kinds of elements; operators that change numbers do not change codes and flags."""
 
-_FILE = Path(__file__).with_name("tables.json.gz")
+_FILE = "tables.json.gz"
 
 
 class Element(NamedTuple):
@@ -54,7 +54,9 @@ _DBALLE = {
 
 @cache
 def _content() -> Any:
-    return json.loads(gzip.decompress(_FILE.read_bytes()))
+    packed = pkgutil.get_data("ondisk.formats.bufr", _FILE)
+    assert packed is not None  # it is part of the package
+    return json.loads(gzip.decompress(packed))
 
 
 class Tables:

@@ -23,8 +23,9 @@ from ondisk import items
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, microseconds
 from ondisk.errors import InvalidInput
+from ondisk.formats.described import Content
 from ondisk.formats.grib import edition1, edition2
-from ondisk.formats.messages import Content, Messages
+from ondisk.formats.messages import Messages
 
 _CACHED, _SHORTEST = 10_000, 40
 _LONGEST_KEY = 1024  # bytes; grids with a list of points have more
@@ -42,6 +43,8 @@ class Grib(Messages):
         **dict.fromkeys(("level_value", "north", "south", "east", "west"), FieldType.REAL),
     }
 
+    parts: ClassVar[str] = "fields; a message is one datum, with the metadata of the first"
+
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
         # Most messages of a model differ from others in their date only.
@@ -55,6 +58,10 @@ class Grib(Messages):
         if edition == 1:
             return size if _SHORTEST <= size < edition1.LARGE else edition1.size_of(window, at)
         return edition2.size_of(window, at) if edition == 2 else 0
+
+    @staticmethod
+    def has_several(message: bytes) -> bool:
+        return message[7] == 2 and edition2.has_several(message)
 
     def read(self, message: bytes) -> tuple[int, Content]:
         try:

@@ -12,12 +12,13 @@ from __future__ import annotations
 from typing import Any
 
 from ondisk.errors import InvalidInput
+from ondisk.formats.described import pairs
 from ondisk.formats.grib.bounds import bounds
 from ondisk.formats.grib.octets import MISSING_1, MISSING_4, duration, four, ieee, signed, three, timedef, two
 from ondisk.formats.grib.templates import Template, templates
-from ondisk.formats.messages import pairs
 
 _HEAD, _LEAST = 16, 60
+_DATA = 7  # the last section of a field
 _NO_SURFACE = MISSING_1
 
 # How long a unit of time is in the next larger one, and in the next smaller one; see `same_unit`.
@@ -75,6 +76,17 @@ def sections(message: bytes) -> list[bytes]:
         if len(found[number]) < least:
             raise InvalidInput(f"section {number} is missing, or has {len(found[number])} octets")
     return found
+
+
+def has_several(message: bytes) -> bool:
+    """Return whether sections follow the data of the first field."""
+    at, end = _HEAD, len(message) - 4
+    while at + 5 <= end:
+        size = max(four(message, at + 1), 5)
+        if message[at + 4] == _DATA:
+            return at + size < end
+        at += size
+    return False
 
 
 def key_and_time(message: bytes, parts: list[bytes]) -> tuple[bytes, bytes]:

@@ -290,6 +290,14 @@ def test_a_message_without_a_possible_time_is_refused(message):
     assert f"byte {len(bufr())}" in reason
 
 
+def test_a_file_says_how_many_messages_have_several_reports():
+    messages = [bufr(reports=3, edition=edition, second=second) for edition in (3, 4) for second in (b"", b"local")]
+    (batch,) = format_of().parse(io.BytesIO(bufr() + b"".join(messages)), 100)
+    assert batch.notes == [
+        "4 messages have several reports; a message is one datum, with the origin and the time of its header"
+    ]
+
+
 def test_a_section_that_is_too_long_is_refused():
     message = bytearray(bufr())
     message[8:11] = b"\1\0\0"

@@ -313,7 +313,7 @@ def test_data_from_python_must_agree_with_the_message():
     [
         ({"fields": {"level": "integer"}}, "level of grib is item, not integer"),
         ({"fields": {"level_value": "integer"}}, "level_value of grib is real, not integer"),
-        ({"fields": {"station": "integer"}, "unique": ["reftime", "station"]}, "messages of grib do not have station"),
+        ({"fields": {"station": "integer"}, "unique": ["reftime", "station"]}, "data of grib do not have station"),
     ],
 )
 def test_fields_that_messages_cannot_have_are_refused(values, problem):
