@@ -30,9 +30,12 @@ keep_replaced = "6h"            how long segments that a repack or an archive re
                                 that were planned before; default "0s"
 unknown_segments = "keep"       keep | delete: what repack does with segments that the index does not know
 filter = "area: north"          a match expression: the data that a pipeline routes to this dataset
+aliases = "match-alias.conf"    a file of aliases for match expressions, relative to this one; see
+                                `ondisk.matcher.aliases`
 replica = false                 whether it follows another dataset and takes no other writes; set by `ondisk replicate`
 [fields]                        declared metadata
-area = "text"                   integer | real | text | boolean | timestamp | bytes
+area = "text"                   integer | real | text | boolean | timestamp | bytes; item, for the names of
+                                `ondisk.items`
 [csv]                           options of appends of CSV, and of times in JSON lines if that is the format
 time = "when"                   see `ondisk.table_options`; an option of the append itself precedes
 """
@@ -48,6 +51,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Required, Self, Type
 
 from ondisk.datum import FieldType
 from ondisk.errors import ConfigError, InvalidInput, shown
+from ondisk.items import FIELDS as ITEMS
 from ondisk.step import Step
 
 if TYPE_CHECKING:
@@ -94,9 +98,10 @@ class ConfigDict(TypedDict, total=False):
     keep_replaced: str
     unknown_segments: UnknownSegments
     filter: str
+    aliases: str
     replica: bool
     durability: Literal["full"]
-    fields: Mapping[str, Literal["integer", "real", "text", "boolean", "timestamp", "bytes"] | FieldType]
+    fields: Mapping[str, Literal["integer", "real", "text", "boolean", "timestamp", "bytes", "item"] | FieldType]
     csv: TableArguments
 
 
@@ -151,6 +156,7 @@ class _Values(NamedTuple):
     keep_replaced: str = "0s"
     unknown_segments: UnknownSegments = "keep"
     filter: str | None = None
+    aliases: str | None = None
     replica: bool = False
     fields: Mapping[str, FieldType] = MappingProxyType({})
     csv: Mapping[str, Any] = MappingProxyType({})
@@ -451,6 +457,11 @@ _READERS: dict[str, Callable[[str, Any, Source], Any]] = {
     "unknown_segments": _choice(str, *get_args(UnknownSegments)),
     "replica": _reader(lambda value: type(value) is bool, "true or false", "Write {key} = true, without quotes."),
     "filter": _reader(lambda value: isinstance(value, str), "a match expression", "Put it in quotes."),
+    "aliases": _reader(
+        lambda value: isinstance(value, str) and "\0" not in value and value.strip() != "",
+        "the path of a file",
+        'Write {key} = "match-alias.conf".',
+    ),
     "fields": _fields,
     "csv": _csv,
 }
@@ -466,6 +477,9 @@ def _check(config: DatasetConfig, source: Source) -> None:
         if not (name.isidentifier() and name.isascii() and name == name.lower()) or name in RESERVED_FIELDS:
             hint = f"Use a name of the form [a-z_][a-z0-9_]* that is not one of {', '.join(sorted(RESERVED_FIELDS))}."
             raise source.error(f"fields.{name}", f"{shown(name)} is not a valid name for a field", hint)
+        if config.fields[name] is FieldType.ITEM and name not in ITEMS:
+            problem = f"{shown(name)} is not a name of an item"
+            raise source.error(f"fields.{name}", problem, f'They are {", ".join(ITEMS)}; others can be "text".')
     if len(config.fields) > _MAX_FIELDS:
         raise source.error("fields", f"{len(config.fields)} fields are too many", f"Declare at most {_MAX_FIELDS}.")
     for key in ("unique", "index"):

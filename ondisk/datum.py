@@ -170,11 +170,17 @@ class FieldType(StrEnum):
     BOOLEAN = "boolean"
     TIMESTAMP = "timestamp"
     BYTES = "bytes"
+    ITEM = "item"
 
     @property
     def interned(self) -> bool:
         """True if the index stores each value once, in its table of values, and only the value's id in a row."""
-        return self in (FieldType.TEXT, FieldType.BYTES)
+        return self.is_text or self is FieldType.BYTES
+
+    @property
+    def is_text(self) -> bool:
+        """True if its values are texts; what an expression on an item means is in `ondisk.items`."""
+        return self in (FieldType.TEXT, FieldType.ITEM)
 
 
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
@@ -184,7 +190,7 @@ def canonical(value: Any, kind: FieldType) -> int | float | str | bytes:
     """Return a metadata value in the form that is stored and compared.
 
     integer: int of 64 bits · real: float, not NaN (also an int that a float represents exactly) · text: str ·
-    boolean: 0 or 1 · timestamp: integer microseconds of an aware datetime · bytes: bytes.
+    boolean: 0 or 1 · timestamp: integer microseconds of an aware datetime · bytes: bytes · item: str.
 
     Raises:
         InvalidInput: the value does not have the declared type, or is out of its range.
@@ -220,12 +226,16 @@ def _integer(value: Any) -> int:
     raise InvalidInput(f"{shown(value)} does not fit into 64 bits")
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, kind: FieldType = FieldType.TEXT) -> str:
     if type(value) is not str:
-        raise _wrong(value, FieldType.TEXT)
+        raise _wrong(value, kind)
     if value.isascii() or is_unicode(value):
         return value
     raise InvalidInput(f"text {shown(value)} contains a lone surrogate, which is not valid Unicode")
+
+
+def _item(value: Any) -> str:
+    return _text(value, FieldType.ITEM)
 
 
 def _boolean(value: Any) -> int:
@@ -296,4 +306,5 @@ _CANONICAL: dict[FieldType, Callable[[Any], int | float | str | bytes]] = {
     FieldType.BOOLEAN: _boolean,
     FieldType.TIMESTAMP: _timestamp,
     FieldType.BYTES: _bytes,
+    FieldType.ITEM: _item,
 }

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -25,6 +26,11 @@ class Station:
     number: int
     name: str
     altitude: int  # metres
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Latitude and longitude in hundredths of a degree, in the middle of an ocean."""
+        return -4000 + 25 * (self.number - 101), -12000 + 40 * (self.number - 101)
 
 
 STATIONS = [
@@ -104,12 +110,45 @@ def jsonl(data: Iterable[Observation]) -> bytes:
     return "".join(lines).encode()
 
 
+def bufr(each: Observation, update: int = 0) -> bytes:
+    """Write an observation as a BUFR message of edition 4; corrections have an update sequence number.
+
+    Source: WMO no. 306, FM 94-XIV BUFR, version 29 of the tables.
+    """
+    time, (latitude, longitude) = each.reftime, each.station.position
+    values = [  # X and Y of an element, the value, its width in bits
+        (1, 1, 0, 7),  # block, which no country has
+        (1, 2, each.station.number, 10),
+        *((4, 1, time.year, 12), (4, 2, time.month, 4), (4, 3, time.day, 6), (4, 4, time.hour, 5), (4, 5, 0, 6)),
+        (5, 2, latitude + 9000, 15),
+        (6, 2, longitude + 18000, 16),
+        (7, 1, each.station.altitude + 400, 15),
+        (12, 101, round(100 * (each.temperature + 273.15)), 16),
+        (13, 3, each.humidity, 7),
+        (11, 2, round(10 * each.wind), 12),
+    ]
+    bits = "".join(f"{value:0{width}b}" for _, _, value, width in values)
+    data = int(bits.ljust((len(bits) + 7) // 8 * 8, "0"), 2).to_bytes((len(bits) + 7) // 8, "big")
+    clock = struct.pack(">HBBBBB", time.year, time.month, time.day, time.hour, 0, 0)
+    sections = [
+        # Of an unknown centre: surface data on land, synoptic observations.
+        struct.pack(">BHHBBBBBBB", 0, 255, 0, update, 0, 0, 2, 0, 29, 0) + clock,
+        struct.pack(">BHB", 0, 1, 128) + bytes(part for x, y, _, _ in values for part in (x, y)),
+        b"\0" + data,
+    ]
+    body = b"".join((len(each) + 3).to_bytes(3, "big") + each for each in sections)
+    return b"BUFR" + (len(body) + 12).to_bytes(3, "big") + b"\4" + body + b"7777"
+
+
 def files() -> dict[str, bytes]:
     """Return the name and content of every input file."""
     data = observations()
     late = [each for each in data if each.is_late]
     twice = [each for each in data if 66 <= each.hour < 72]
+    synoptic = [each for each in data if each.hour % 6 == 0]
+    corrected = replace(synoptic[8], temperature=synoptic[8].temperature + 1)
     return {
+        "reports.bufr": b"".join(map(bufr, synoptic)) + bufr(corrected, update=1),
         "observations-1.vm2": vm2(each for each in data if each.hour < 72 and not each.is_late),
         "observations-2.vm2": vm2([*twice, *late, *(each for each in data if each.hour >= 72)]),
         "observations.jsonl": jsonl([*(each for each in data if not each.is_late), *late, *late]),

@@ -15,6 +15,7 @@ PACKAGE = TESTS.parent / "ondisk"
 # From the ground up. A module imports from its own row and from rows above it in this table.
 FLOORS = [
     "errors",
+    "items",
     "malloc",
     "filesystem",
     "datum",
@@ -248,6 +249,16 @@ TESTED_ELSEWHERE = {
     "queue/acknowledgement.py": "queue/test_consumer.py",
     "queue/layout.py": "queue/test_position.py",
     "queue/order.py": "queue/test_consumer.py",
+    **dict.fromkeys(
+        (f"formats/grib/{name}.py" for name in ("bounds", "edition1", "edition2", "octets", "templates")),
+        "formats/grib/test_grib.py",
+    ),
+    **dict.fromkeys(
+        (f"formats/bufr/{name}.py" for name in ("header", "program", "report")), "formats/bufr/test_bufr.py"
+    ),
+    "formats/described.py": "formats/test_messages.py",
+    "formats/hdf5.py": "formats/test_odimh5.py",
+    "formats/netcdf_classic.py": "formats/test_netcdf.py",
     "tables/__init__.py": "tables/test_arrow_output.py",
     "tables/columns.py": "tables/test_arrow_output.py",
     "tables/index_to_arrow.py": "tables/test_arrow_output.py",

@@ -156,6 +156,8 @@ def test_a_value_of_the_declared_type_has_one_stored_form(kind, value, stored):
         ("timestamp", "2026-11-20T06:00:00Z"),
         ("timestamp", 0),
         ("bytes", "a"),
+        ("item", 5),
+        ("item", "\ud800"),
         ("bytes", bytearray(b"a")),
         *((kind, None) for kind in FieldType),
     ],
@@ -166,4 +168,4 @@ def test_a_value_of_another_type_or_out_of_range_is_refused(kind, value):
 
 
 def test_texts_and_bytes_are_those_that_the_index_keeps_once():
-    assert {kind for kind in FieldType if kind.interned} == {"text", "bytes"}
+    assert {kind for kind in FieldType if kind.interned} == {"text", "item", "bytes"}

@@ -18,7 +18,11 @@ from ondisk.config import DatasetConfig
 SAMPLES = Path(__file__).parents[1] / "sample_datasets"
 README = (SAMPLES / "README.md").read_text(encoding="utf-8")
 BEATS = {"beats-queue/0.seg": 8, "beats-queue/1.seg": 1, "beats-queue/2.seg": 20}
-CONFIGS = {"observations.toml": ["observations-1.vm2", "observations-2.vm2"], "stations.toml": ["observations.jsonl"]}
+CONFIGS = {
+    "observations.toml": ["observations-1.vm2", "observations-2.vm2"],
+    "stations.toml": ["observations.jsonl"],
+    "reports.toml": ["reports.bufr"],
+}
 
 
 def documented(file: str) -> tuple[int, int]:

@@ -33,6 +33,8 @@ COMMANDS = {
     "summary": "count the data that match",
     "delete": "delete the data that match; a dry run without --yes",
     "ack": "acknowledge data of a queue, as its consumer; a dry run without --yes",
+    "scan": "print what there is in a file, without a dataset",
+    "formats": "print the formats of data, their extensions, and what they need",
     "info": "print a dataset's configuration, size and time span",
     "check": "report what is wrong with a dataset; changes no data",
     "fix": "make the index agree with the disk; a dry run without --yes",

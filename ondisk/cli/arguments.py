@@ -51,7 +51,7 @@ def add_fields(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=TYPE",
         type=_field,
         action="append",
-        help="declare a metadata field: integer, real, text, boolean, timestamp, bytes; repeat it for each field",
+        help="declare a metadata field: integer, real, text, boolean, timestamp, bytes, item; repeat it for each field",
     )
     parser.add_argument("--unique", metavar="A,B", type=names, help="the fields that together identify a datum")
     parser.add_argument("--index", metavar="A,B", type=names, help="fields with an index of their own")
@@ -162,6 +162,25 @@ def add_match(parser: argparse.ArgumentParser) -> None:
         help="a match expression; default: all data. `metadata.NAME: value` selects by metadata that are not declared;"
         " this reads the data, so declare a field that you often select by",
     )
+
+
+def add_aliases(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--aliases",
+        metavar="FILE",
+        type=path,
+        help="names that MATCH uses, in a file as arkimet's match-alias.conf; default: the one that `aliases` in"
+        " dataset.toml names",
+    )
+
+
+def use_aliases(arguments: argparse.Namespace) -> None:
+    """Give the match expression of a command the aliases of its option."""
+    if arguments.aliases is not None:
+        from ondisk.dataset.expression import read_aliases
+        from ondisk.matcher.aliases import WithAliases
+
+        arguments.match = WithAliases(arguments.match or "", read_aliases(arguments.aliases))
 
 
 def decoded(argument: str) -> str:

@@ -15,10 +15,11 @@ from ondisk.cli.streams import write_stdout
 from ondisk.errors import EXIT_DONE
 
 _DIRECTORIES = ("dataset", "datasets", "to")
-_STORED = ("seg", "vm2", "jsonl", "blob")
+_STORED = ("seg", "vm2", "jsonl", "grib", "bufr", "odimh5", "netcdf", "blob")
 _STEPS = ("daily", "weekly", "biweekly", "monthly", "yearly", "hourly", "sequence")
 _VALUES: dict[str, dict[str, Sequence[str]]] = {
     "init": {"format": _STORED, "step": _STEPS},
+    "scan": {"format": _STORED},
     "append": {"format": (*_STORED, "csv", "parquet", "arrow", "diskqueue")},
     "summary": {"by": ("hour", "day", "month", "year")},
 }

@@ -39,7 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="with --from: create the dataset that is proposed")
     add_table(parser)
     parser.add_argument("--backend", choices=("elliptics",), help="write the configuration that this backend needs")
-    parser.add_argument("--format", metavar="F", help="format of appended data: seg (default), vm2, jsonl, blob")
+    parser.add_argument(
+        "--format",
+        metavar="F",
+        help="format of appended data: seg (default), vm2, jsonl, grib, bufr, odimh5, netcdf, blob",
+    )
     parser.add_argument(
         "--step",
         metavar="STEP",

@@ -39,12 +39,23 @@ def note_mistakes(dataset: Dataset | Merged, match: str | None) -> None:
 
     Cost: reads the metadata of 1,000 data; for a value that none of them has, also searches all data for it.
     """
+    with contextlib.suppress(MatchError):  # a field has different types in several datasets
+        for note in dict.fromkeys(_mistakes(dataset, _tree(dataset, match or ""))):
+            complain("note", note)
+
+
+def _tree(dataset: Dataset | Merged, match: str) -> Expression:
+    import ondisk
+
+    if isinstance(dataset, ondisk.Dataset):
+        from ondisk.dataset.expression import expression
+
+        return expression(match, dataset.config, dataset.path)
+    from ondisk.matcher.aliases import NO_ALIASES
     from ondisk.matcher.parser import parse
 
     fields = {name: dataset.fields[name].kind for name in dataset.fields}
-    with contextlib.suppress(MatchError):  # a field has different types in several datasets
-        for note in dict.fromkeys(_mistakes(dataset, parse(match or "", fields))):
-            complain("note", note)
+    return parse(match, fields, aliases=getattr(match, "aliases", NO_ALIASES))
 
 
 def noting_columns(data: Iterable[Datum], names: Iterable[str], declared: Iterable[str]) -> Iterator[Datum]:

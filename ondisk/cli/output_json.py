@@ -41,6 +41,10 @@ class JsonOutput:
             {key: _all_as_json(value) if isinstance(value, Mapping) else as_json(value) for key, value in info.items()}
         )
 
+    def formats(self, found: Iterable[Mapping[str, Any]]) -> None:
+        for each in found:
+            _print(each)
+
     def created(self, info: Mapping[str, Any]) -> None:
         self.info(info)
 

@@ -66,6 +66,13 @@ class TextOutput:
         rows = {key.replace("_", " "): _listed(value) for key, value in info.items()}
         _print_rows((rows | {"path": printable(info["path"])}).items())
 
+    def formats(self, found: Iterable[Mapping[str, Any]]) -> None:
+        rows = []
+        for each in found:
+            needs = f"; needs ondisk[{each['extra']}]" if each["extra"] else ""
+            rows.append((each["format"], f"{' '.join(each['extensions'])}; {each['segments']} segments{needs}"))
+        _print_rows(rows)
+
     def created(self, info: Mapping[str, Any]) -> None:
         _print(f"made the dataset {printable(info['path'])}")
 

@@ -17,7 +17,18 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 import ondisk
-from ondisk.cli.arguments import add_also, add_dataset, add_keys, add_match, column_types, count, names, path
+from ondisk.cli.arguments import (
+    add_aliases,
+    add_also,
+    add_dataset,
+    add_keys,
+    add_match,
+    column_types,
+    count,
+    names,
+    path,
+    use_aliases,
+)
 from ondisk.cli.dataset import open_to_read
 from ondisk.cli.mistaken import EmptyColumns, note_mistakes, noting, noting_columns
 from ondisk.cli.streams import Output, complain, complain_of_input, printable, write_stdout
@@ -46,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_keys(parser)
     add_match(parser)
     add_also(parser)
+    add_aliases(parser)
     parser.add_argument(
         "--sort", metavar="S", help="[minute|hour|day|month|year:]field,-field...; - before a field: descending"
     )
@@ -63,6 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--json", action="store_true", help="print one JSON object per line")
     form.add_argument("--table", action="store_true", help="print tables as wide as the terminal, or wider if needed")
     form.add_argument("--data", action="store_true", help="print the stored bytes, which can be appended again")
+    form.add_argument(
+        "--index", action="store_true", help="print where the data are in files: path, offset, length, reftime, items"
+    )
     form.add_argument("--csv", action="store_true", help="print CSV, with a header")
     form.add_argument("--parquet", metavar="FILE", type=path, help="write a file of Parquet")
     form.add_argument("--arrow", metavar="FILE", type=path, help="write a file of Arrow, which is Feather, too")
@@ -92,6 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     _check(arguments)
+    use_aliases(arguments)
     doubts: list[str] = []
     refused = 0
     from ondisk.dataset.skipped import skipped_of  # here, as the parser does not need it
@@ -117,6 +133,12 @@ def _answer(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: di
         return _export(dataset, arguments, choice, output)
     if arguments.parquet is not None or arguments.arrow is not None:
         _write(dataset, arguments, choice)
+    elif arguments.index:
+        from ondisk.dataset.json_lines import index_lines  # here, as only few commands need it
+
+        del choice["damaged"]  # nothing is read
+        found = dataset.query(arguments.match, with_data=False, **choice)
+        write_stdout(index_lines(noting(found, dataset, arguments.match), arguments.dataset))
     elif arguments.data:
         write_stdout(noting(dataset.payloads(arguments.match, **choice), dataset, arguments.match))
     else:
@@ -180,8 +202,8 @@ def _check(arguments: argparse.Namespace) -> None:
     """Raise unless the options fit each other."""
     is_file = arguments.parquet is not None or arguments.arrow is not None
     is_table = arguments.csv or is_file
-    if arguments.data and arguments.fields is not None:
-        raise InvalidInput("--fields cannot be combined with --data, which prints the stored bytes")
+    if (arguments.data or arguments.index) and arguments.fields is not None:
+        raise InvalidInput("--fields cannot be combined with --data or --index, which print all that there is")
     if is_table and arguments.fields is not None:
         hint = "Write --columns: it also selects the reftime and the content."
         raise InvalidInput("--fields is not for --csv, --parquet and --arrow", hint=hint)
@@ -192,8 +214,10 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InvalidInput("--name is for files", hint="Write --to DIR, too.")
     if arguments.to is None and arguments.link:
         raise InvalidInput("--link is for files", hint="Write --to DIR, too.")
-    if arguments.to is not None and (arguments.table or arguments.data or is_table or arguments.fields is not None):
-        others = "--table, --data, --csv, --parquet, --arrow or --fields"
+    if arguments.to is not None and (
+        arguments.table or arguments.data or arguments.index or is_table or arguments.fields is not None
+    ):
+        others = "--table, --data, --index, --csv, --parquet, --arrow or --fields"
         raise InvalidInput(f"--to writes files, and cannot be combined with {others}")
     if arguments.overwrite and not is_file:
         raise InvalidInput("--overwrite is for --parquet and --arrow only")

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import ondisk
-from ondisk.cli.arguments import add_also, add_dataset, add_keys, add_match, names, path
+from ondisk.cli.arguments import add_aliases, add_also, add_dataset, add_keys, add_match, names, path, use_aliases
 from ondisk.cli.dataset import open_to_read
 from ondisk.cli.mistaken import check_numbers, note_mistakes, noting
 from ondisk.cli.streams import Output, complain
@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_keys(parser)
     add_match(parser)
     add_also(parser)
+    add_aliases(parser)
     parser.add_argument("--fields", metavar="A,B", type=names, help="count only the values of these fields")
     parser.add_argument("--all-values", action="store_true", help="list all values, not only the 20 most frequent")
     parser.add_argument(
@@ -56,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     _check(arguments)
+    use_aliases(arguments)
     doubts: list[str] = []
     with open_to_read(arguments, doubts) as dataset:
         if arguments.by is not None:

@@ -27,6 +27,7 @@ from ondisk.errors import (
     shown,
 )
 from ondisk.filesystem import Directory, denied
+from ondisk.formats import find
 from ondisk.index import Index
 from ondisk.step import ARCHIVE
 
@@ -111,7 +112,7 @@ def filter_of(config: DatasetConfig, now: datetime | None = None, *, source: Sou
     from ondisk.matcher.parser import parse
 
     try:
-        tree = parse(config.filter, config.fields, now=now)
+        tree = parse(config.filter, config.fields, now=now, durations=find(config.format).durations)
         for name in undeclared_in(tree):
             message = f"{shown(METADATA + name)} cannot be used in a filter, which sees declared fields only"
             raise MatchError(message, hint=f"Declare {shown(name)} in [fields].")

@@ -68,9 +68,9 @@ class Query(NamedTuple):
         if self.match is None:
             tree: Expression = Everything()
         elif isinstance(self.match, str):
-            from ondisk.matcher.parser import parse
+            from ondisk.dataset.expression import expression
 
-            tree = parse(self.match, index.config.fields)
+            tree = expression(self.match, index.config, index.directory.path)
         elif isinstance(self.match, Expression):
             tree = self.match
         else:

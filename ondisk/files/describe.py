@@ -164,7 +164,7 @@ def _field(name: str, source: str, kind: FieldType | None) -> Field:
         InvalidInput: the source is not valid.
     """
     part = _part(name, source)
-    if kind is None or kind is FieldType.TEXT:
+    if kind is None or kind.is_text:
         return part
     times = Times(zone=Zone("UTC"))
     read = reader(kind, times, times)

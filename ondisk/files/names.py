@@ -30,6 +30,7 @@ _SAMPLES: dict[FieldType, Any] = {
     FieldType.INTEGER: 1,
     FieldType.REAL: 1.5,
     FieldType.TEXT: "x",
+    FieldType.ITEM: "x",
     FieldType.BOOLEAN: True,
     FieldType.TIMESTAMP: datetime(2026, 11, 20, tzinfo=UTC),
     FieldType.BYTES: b"x",

@@ -7,10 +7,11 @@ This module lists the built-in formats. Other packages add formats through entry
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from functools import lru_cache
 from importlib import import_module
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ondisk.config import DatasetConfig, is_extension
 from ondisk.errors import ConfigError, shown
@@ -27,7 +28,9 @@ __all__ = [
     "is_built_in",
     "is_dir",
     "is_known",
+    "listed",
     "of_extension",
+    "of_segments",
     "recognise",
     "recognised",
 ]
@@ -37,7 +40,20 @@ _BUILT_IN = {
     "vm2": ("ondisk.formats.vm2", "Vm2"),
     "jsonl": ("ondisk.formats.jsonl", "JsonLines"),
     "blob": ("ondisk.formats.blob", "Blob"),
+    "grib": ("ondisk.formats.grib", "Grib"),
+    "bufr": ("ondisk.formats.bufr", "Bufr"),
+    "odimh5": ("ondisk.formats.odimh5", "OdimH5"),
+    "netcdf": ("ondisk.formats.netcdf", "NetCdf"),
 }
+_ALSO = {
+    **dict.fromkeys(("grib1", "grib2", "grb", "grb2"), "grib"),
+    "bfr": "bufr",
+    **dict.fromkeys(("h5", "hdf"), "odimh5"),
+    **dict.fromkeys(("nc", "nc4", "cdf"), "netcdf"),
+}
+"""Other extensions of files, and the formats that they may be of; a file of blob may have them, too."""
+
+_OF_SEGMENTS = {"nc": "netcdf"}  # the formats whose segments do not have their names
 # How files of one format can be read, if they must not be read as they look like.
 _VARIANTS = {"seg-draft": ("ondisk.formats.diskqueue.seg", "SegDraft")}
 _GROUP = "ondisk.formats"
@@ -82,14 +98,31 @@ def recognise(file_name: str | None, head: bytes, default: str) -> str:
 def recognised(file_name: str | None, head: bytes, likely: str) -> str | None:
     """Return the format of a file from outside: by its extension, else by its first bytes; None if both are unknown.
 
+    An extension that several formats have is only a hint where the first bytes decide nothing.
+
     Args:
         likely: the format to try first.
     """
     extension = PurePath(file_name or "").suffix.removeprefix(".").lower()
     if extension == likely or (extension and is_known(extension)):
         return extension
-    known = next((name for name in dict.fromkeys([likely, *_BUILT_IN]) if find(name).recognises(head)), None)
-    return known or next((name for name in sorted(_others(tuple(sys.path)).names) if _has_begun(name, head)), None)
+    hinted = _ALSO.get(extension)
+    if hinted is not None and find(likely).is_dir and not find(hinted).recognises(head):
+        hinted = None  # whatever it is, it is a file of blob
+    first = [likely] if hinted is None else [hinted, likely]
+    known = next((name for name in dict.fromkeys([*first, *_BUILT_IN]) if find(name).recognises(head)), None)
+    others = sorted(_others(tuple(sys.path)).names)
+    return known or next((name for name in others if _has_begun(name, head)), hinted)
+
+
+def listed() -> Iterator[dict[str, Any]]:
+    """Yield what there is to know of each format: its name, the extensions of its files, its segments, its extra."""
+    own = {format: extension for extension, format in _OF_SEGMENTS.items()}
+    for name in (*_BUILT_IN, *sorted(_others(tuple(sys.path)).names)):
+        extensions = dict.fromkeys((own.get(name, name), *(each for each, format in _ALSO.items() if format == name)))
+        format = find(name)
+        segments = "dir" if format.is_dir else "concat"
+        yield {"format": name, "extensions": [*extensions], "segments": segments, "extra": format.extra}
 
 
 def _has_begun(name: str, head: bytes) -> bool:
@@ -127,9 +160,12 @@ def has_extension(name: str, extension: str) -> bool:
 
 def of_extension(extension: str, config: DatasetConfig) -> str | None:
     """Return the format of segments with this extension; None if no format has it."""
-    if extension == config.extension:
-        return "blob"
-    return extension if is_known(extension) else None
+    return "blob" if extension == config.extension else of_segments(extension)
+
+
+def of_segments(extension: str) -> str | None:
+    """Return the format of segments with this extension; None if it may only be blob."""
+    return _OF_SEGMENTS.get(extension) or (extension if is_known(extension) else None)
 
 
 @lru_cache(maxsize=1)

@@ -217,6 +217,18 @@ class JoinsParts(ABC):
         """
 
 
+class DescribesFiles(ABC):
+    """What a format of dir segments may be, too: one whose files say themselves when they are, and what is in them."""
+
+    @abstractmethod
+    def beside_of(self, content: bytes) -> bytes:
+        """Return the bytes that are stored next to a file.
+
+        Raises:
+            InvalidInput: the file is not of this format.
+        """
+
+
 class Format(ABC):
     """One data format, set up for one dataset.
 
@@ -231,6 +243,8 @@ class Format(ABC):
             metadata: `encode` returns them as `Batch.beside`, and `describe` and `load` expect those bytes as payload.
             An offset is the number of a file. The methods that take a segment's file are not used.
         unit: what an offset counts.
+        durations: fields of type integer that are seconds, so that expressions may say `6h`.
+        extra: of ondisk, whose packages it needs.
         shortage: how a file shows that it once had more data, see `ScanResult.missing`.
         extension: of its segments.
         is_text: its files are lines of text, which are decompressed when they are appended.
@@ -247,6 +261,8 @@ class Format(ABC):
     raw: ClassVar[bool] = False
     is_dir: ClassVar[bool] = False
     unit: ClassVar[str] = "byte"
+    extra: ClassVar[str | None] = None
+    durations: ClassVar[frozenset[str]] = frozenset()
     is_text: ClassVar[bool] = False
     encrypts: ClassVar[bool] = False
     has_checksums: ClassVar[bool] = False

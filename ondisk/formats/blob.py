@@ -40,7 +40,7 @@ class Blob(Format):
 
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
-        if config.extension != self.name and is_known(config.extension):
+        if config.extension != Blob.name and is_known(config.extension):
             hint = "Choose another extension."
             raise ConfigError(f"extension: {config.extension!r} belongs to another format", hint=hint, key="extension")
 

@@ -17,8 +17,8 @@ _OTHERS = {
     for magic, kind, hint in [
         (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "Excel (xls)", _SAVE),
         (rb"%PDF-", "PDF", "Get the table as CSV."),
-        (rb"GRIB.{3}[\x00-\x04]", "GRIB", _AS_BLOB),
-        (rb"BUFR.{3}[\x00-\x04]", "BUFR", _AS_BLOB),
+        (rb"GRIB.{3}[\x00-\x04]", "GRIB", "Append it without --format, or with --format grib."),
+        (rb"BUFR.{3}[\x00-\x04]", "BUFR", "Append it without --format, or with --format bufr."),
         (rb"CDF[\x01\x02\x05]", "NetCDF", _AS_BLOB),
         (rb"\x89HDF", "HDF5", _AS_BLOB),
         (rb"SQLite format 3\0", "SQLite", "Export its table: sqlite3 -csv -header FILE 'SELECT * FROM TABLE'."),

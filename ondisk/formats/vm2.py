@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from ondisk.config import DatasetConfig
-from ondisk.datum import Datum, FieldType, from_microseconds, microseconds
+from ondisk.datum import Datum, from_microseconds, microseconds
 from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, shown
 from ondisk.formats.base import Batch
 from ondisk.formats.lines import LineFormat, why_not_text
@@ -55,9 +55,11 @@ class Vm2(LineFormat):
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
         for name in self.carried & config.fields.keys():
-            if config.fields[name] is not FieldType.TEXT:
-                hint = f'Write {name} = "text" under [fields].'
-                raise ConfigError(f"{name} of vm2 is text, not {config.fields[name]}", hint=hint, key=f"fields.{name}")
+            if not config.fields[name].is_text:
+                hint = f'Write {name} = "item" under [fields], or "text".'
+                raise ConfigError(
+                    f"{name} of vm2 is an item, not {config.fields[name]}", hint=hint, key=f"fields.{name}"
+                )
         others = set(config.unique) - {"reftime"}
         if config.format == self.name and others and not others & self.carried:
             # All lines of one time would be duplicates of the first.

@@ -18,7 +18,7 @@ from ondisk.matcher import Expression
 Count: TypeAlias = tuple[Value | None, int]
 """A value, or None for data without the field, and the number of data that have it."""
 
-_INTERNED = {FieldType.TEXT: str, FieldType.BYTES: bytes}
+_INTERNED = {FieldType.TEXT: str, FieldType.ITEM: str, FieldType.BYTES: bytes}
 # The days come first: SQLite would look up the day of each value.
 _OF_FIELD = f"day_sum CROSS JOIN value_count USING (segment, day) WHERE {OF_INTERVAL} AND field = ?"
 _ORDERED = (FieldType.INTEGER, FieldType.REAL, FieldType.TIMESTAMP)

@@ -12,11 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple, TypeAlias, TypeGuard
 
-from ondisk.datum import METADATA, FieldType
+from ondisk.datum import METADATA
 from ondisk.errors import MatchError, shown
 from ondisk.index.columns import MISSING, Columns
 from ondisk.index.connection import Connection
 from ondisk.index.stored_metadata import MATCHES, ROW, StoredMetadata
+from ondisk.items import matches as item_matches
+from ondisk.items import pattern as item_pattern
 from ondisk.matcher import (
     And,
     Compare,
@@ -25,6 +27,7 @@ from ondisk.matcher import (
     Everything,
     Expression,
     IsMissing,
+    Item,
     Not,
     OneOf,
     Or,
@@ -47,6 +50,7 @@ _SECOND = 1_000_000
 # SQLite sorts texts before blobs. The empty blob is the first blob.
 _FIRST_BLOB = "x''"
 COMPONENTS = "ondisk_components"
+ITEM = "ondisk_item"
 # In the newest segments: all counts would take longer than many a query. A value that is not there is rare.
 _COUNT_SOME = (
     "SELECT ifnull(sum(value_count.count), 0) FROM (SELECT segment, day FROM day_sum ORDER BY segment DESC, day DESC"
@@ -54,7 +58,7 @@ _COUNT_SOME = (
     " AND field = ? AND value = ?"
 )
 
-_OnValue: TypeAlias = StartsWith | Components | OneOf
+_OnValue: TypeAlias = StartsWith | Components | Item | OneOf
 
 
 class Condition(NamedTuple):
@@ -214,30 +218,39 @@ def without_functions(tree: Expression, columns: Columns, connection: sqlite3.Co
     check_declared(tree)
 
     def looked_up(leaf: Expression) -> Expression:
-        if not isinstance(leaf, Components) or None not in leaf.parts:
-            return leaf
         writer = _Writer(columns)
-        sql = f"SELECT id, CAST(value AS BLOB) FROM value WHERE {writer.led_by(leaf.parts)}"
-        rows = connection.execute(sql, writer.values)
-        return _IdIn(leaf.field, tuple(id for id, text in rows if _has_components(text.decode(), leaf.parts)), False)
+        match leaf:
+            case Components(field, parts) if None in parts:
+                begin = writer.led_by(parts)
+            case Item(field, pattern):
+                begin = writer.begins_as(field, pattern)
+            case _:
+                return leaf
+        rows = connection.execute(f"SELECT id, CAST(value AS BLOB) FROM value WHERE {begin}", writer.values)
+        return _IdIn(field, tuple(id for id, text in rows if _matches_text(leaf, text.decode())), False)
 
     return _with_leaves(tree, looked_up)
 
 
 def add_functions(connection: Connection) -> None:
-    """Add the functions for conditions to a connection: that on components is called once for each distinct text."""
+    """Add the functions for conditions to a connection: those on texts are called once for each distinct text."""
     connection.stored = StoredMetadata(connection)
     connection.create_function(COMPONENTS, 2, _has_components_like, deterministic=True)
+    connection.create_function(ITEM, 3, _is_item_like, deterministic=True)
 
 
 def _has_components_like(text: str | bytes, pattern: str) -> bool:
     """Match components with a pattern, in which each part is `=` and a text, or `*` for any."""
     parts = tuple(part[1:] if part.startswith("=") else None for part in pattern.split(","))
-    return isinstance(text, str) and _has_components(text, parts)
+    return isinstance(text, str) and _matches_text(Components("", parts), text)
 
 
-def _has_components(text: str, parts: tuple[str | None, ...]) -> bool:
-    return matches(Components("", parts), lambda _: text)
+def _is_item_like(text: str | bytes, field: str, pattern: str) -> bool:
+    return isinstance(text, str) and item_matches(field, pattern, text)
+
+
+def _matches_text(leaf: Expression, text: str) -> bool:
+    return matches(leaf, lambda _: text)
 
 
 class _Writer:
@@ -316,7 +329,7 @@ class _Writer:
             case Compare(_, "=", value):
                 return f"value = {self.bind(value)}"
             case Compare(field, operator, value):
-                texts = self.columns.kinds[field] is FieldType.TEXT
+                texts = self.columns.kinds[field].is_text
                 kind = f" AND value < {_FIRST_BLOB}" if texts else f" AND value >= {_FIRST_BLOB}"
                 return f"value {operator} {self.bind(value)}{kind}"
             case OneOf(_, values):
@@ -325,6 +338,9 @@ class _Writer:
                 return self.prefixed(prefix)
             case Components(_, parts):
                 return self.with_components(parts)
+            case Item(field, pattern):
+                begin = self.begins_as(field, pattern)
+                return f"{begin} AND {ITEM}(value, {self.bind(field)}, {self.bind(pattern)})"
 
     def prefixed(self, prefix: str) -> str:
         begin = f"value >= {self.bind(prefix)}"
@@ -342,6 +358,11 @@ class _Writer:
     def led_by(self, parts: tuple[str | None, ...]) -> str:
         """Return the condition that a text starts with the components before the first `None`."""
         return self.prefixed("".join(f"{part}," for part in takewhile(lambda part: part is not None, parts)))
+
+    def begins_as(self, field: str, pattern: str) -> str:
+        """Return the condition that a text begins as the items do that an expression can match."""
+        prefixes = map(self.prefixed, item_pattern(field, pattern).prefixes)
+        return f"({' OR '.join(f'({each})' for each in prefixes)})"
 
     def second_of_day(self, field: str) -> str:
         # SQLite's % has the sign of the number, and its / rounds towards zero. Both are wrong before 1970.

@@ -11,6 +11,7 @@ from ondisk.dataset.access import Access
 from ondisk.errors import DiskFull, OndiskError, StorageError, counted
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.formats import Format
+from ondisk.formats.base import DescribesFiles
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import (
@@ -69,7 +70,8 @@ class DirSegments(SegmentKind):
         with contextlib.suppress(FileNotFoundError, StorageError), directory.inside(name) as folder:
             entries = MetadataFile.of(folder)
             is_empty = all(each.name.startswith(".") for each in folder.entries())
-            return entries is not None and (is_empty or any(True for _ in entries))
+            has_entries = entries is not None and (is_empty or any(True for _ in entries))
+            return has_entries or (isinstance(format, DescribesFiles) and not is_empty)
         return False
 
     def diagnose(
@@ -90,6 +92,7 @@ class DirSegments(SegmentKind):
         if entry is not None and entry.kind == "directory":
             with contextlib.suppress(FileNotFoundError), directory.inside(path) as folder:
                 files = _compare(folder, name, known, _rows(snapshot, known))
+                files.has_metadata |= isinstance(format, DescribesFiles)
                 if known is not None and known.deleted is not None:
                     known.unexplained = max(0, files.removed.count - known.deleted)
         return diagnose_files(name, known, entry, files, at)
@@ -269,7 +272,7 @@ class Files:
         is_refused: a fix has read the directory with this `.metadata`, and found none of the segment's data in it.
         highest: the highest number of a file; -1 without one.
         sequence: the last number used; None if `.sequence` does not exist or is damaged.
-        has_metadata: `.metadata` exists.
+        has_metadata: `.metadata` exists, or a fix can make it again.
         has_entries: `.metadata` is not empty.
         has_new_metadata: `.metadata.new` exists: a removal of files was interrupted.
         missing: data in the index without a file.

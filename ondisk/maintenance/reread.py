@@ -21,6 +21,7 @@ from typing import NamedTuple, NoReturn
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.formats import Format
+from ondisk.formats.base import DescribesFiles
 from ondisk.index import Copies, Segment
 from ondisk.index.changes import Removal
 from ondisk.index.transaction import Transaction
@@ -36,7 +37,16 @@ from ondisk.maintenance.successor import Successor, complete
 from ondisk.segment import REMEDY, End, Facts, ScanResult
 from ondisk.segments import generations, quarantine
 from ondisk.segments.concat_writer import SegmentWriter
-from ondisk.segments.dir import METADATA, complete_folder, facts_in, files_of, raise_sequence, scan, seen_with_files
+from ondisk.segments.dir import (
+    METADATA,
+    add_entries,
+    complete_folder,
+    facts_in,
+    files_of,
+    raise_sequence,
+    scan,
+    seen_with_files,
+)
 from ondisk.segments.facts import SAME_BYTES, Committed, Seen, checksum_of, facts_of, refused, tail_of
 
 _PIECE = 1024 * 1024
@@ -121,6 +131,7 @@ def salvaged(subject: Subject) -> Outcome:
         return rewritten(subject, is_damaged=True)
     original = quarantine.link(directory, name, verb="fix", why=_SALVAGED)
     with directory.inside(name) as folder:
+        _add_entries(subject, folder)
         whole = {number for found in scan(folder, name, subject.format.describe) for number in found.offsets}
     remove(directory, name, whole, whole=False)
     outcome = _folder_in_place(subject, trusted=False, is_believed=False, original=original)
@@ -298,6 +309,7 @@ def _folder_in_place(
     segment, copied = subject.segment(), _copied(subject)
     complete_folder(directory, name, segment.id, subject.access.committed(segment))
     with directory.inside(name) as folder:
+        _add_entries(subject, folder)
         before = _look(subject, folder, segment, is_believed=is_believed)
         if before.is_same and trusted and not (copied is None and segment.copies is Copies.ALL):
             facts = _facts_of_folder(name, folder, segment, segment.end, before.facts)
@@ -324,6 +336,12 @@ def _folder_in_place(
         left = sum(number < end.length for number in files)
         subject.transaction.set_unowned(segment, left - subject.transaction.sums_of(segment)[0])
     return outcome
+
+
+def _add_entries(subject: Subject, folder: Directory) -> None:
+    """Write the entries that are missing of files which say themselves what is in them."""
+    if isinstance(subject.format, DescribesFiles):
+        add_entries(folder, subject.name, subject.format.beside_of, subject.access.config.max_datum_size)
 
 
 def _look(subject: Subject, folder: Directory, segment: Segment, *, is_believed: bool) -> _Look:

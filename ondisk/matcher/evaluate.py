@@ -7,6 +7,7 @@ from operator import eq, ge, gt, le, lt
 from typing import Any, TypeAlias
 
 from ondisk.errors import InvalidInput
+from ondisk.items import matches as item_matches
 from ondisk.json_shapes import parse_time
 from ondisk.matcher.tree import (
     And,
@@ -16,6 +17,7 @@ from ondisk.matcher.tree import (
     Everything,
     Expression,
     IsMissing,
+    Item,
     Kind,
     Not,
     OneOf,
@@ -28,7 +30,7 @@ from ondisk.matcher.tree import (
 )
 from ondisk.step import DAY
 
-_Leaf: TypeAlias = Compare | OneOf | StartsWith | Components | TimeOfDay | EverySeconds
+_Leaf: TypeAlias = Compare | OneOf | StartsWith | Components | Item | TimeOfDay | EverySeconds
 _TYPES: dict[Kind, tuple[type, ...]] = {
     "text": (str,),
     "number": (int, float),
@@ -61,7 +63,7 @@ def matches(expression: Expression, value_of: Callable[[str], Scalar | None]) ->
             return not matches(child, value_of)
         case IsMissing(field):
             return value_of(field) is None
-        case Compare() | OneOf() | StartsWith() | Components() | TimeOfDay() | EverySeconds():
+        case Compare() | OneOf() | StartsWith() | Components() | Item() | TimeOfDay() | EverySeconds():
             value = value_of(expression.field)
             return value is not None and _holds(expression, value)
         case Undeclared(_, readings):
@@ -111,6 +113,8 @@ def _holds(leaf: _Leaf, value: Any) -> bool:
         case Components(_, parts):
             given = value.split(",", len(parts))[: len(parts)]
             return len(given) == len(parts) and all(part in (None, own) for part, own in zip(parts, given, strict=True))
+        case Item(field, pattern):
+            return item_matches(field, pattern, value)
         case TimeOfDay(_, begin, end):
             return begin <= _second_of_day(value) < end
         case EverySeconds(_, period, base):

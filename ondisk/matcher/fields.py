@@ -29,6 +29,7 @@ _TAKES = {
     FieldType.BOOLEAN: "True or False",
     FieldType.TIMESTAMP: "a timezone-aware datetime",
     FieldType.BYTES: "bytes",
+    FieldType.ITEM: "a str",
 }
 
 
@@ -108,7 +109,7 @@ class Field:
         Raises:
             MatchError: the field or `prefix` is not text.
         """
-        if self.kind is not FieldType.TEXT:
+        if not self.kind.is_text:
             raise MatchError(
                 f"{self.name} is declared {self.kind}, not text", hint="Compare it with == < <= > >= or isin."
             )

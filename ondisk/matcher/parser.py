@@ -11,11 +11,13 @@ comes the name of metadata that are not declared: the type of each datum's value
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from ondisk.datum import METADATA, FieldType
 from ondisk.errors import InvalidInput, MatchError, shown
+from ondisk.matcher.aliases import NO_ALIASES, Aliases
 from ondisk.matcher.parsing import NOT_DECLARED, Fragment, all_of, any_of, known_fields
 from ondisk.matcher.tree import Expression, Kind, Undeclared
 from ondisk.matcher.values import parse_untyped, parse_value
@@ -33,13 +35,22 @@ _UNDECLARED = re.compile(r'metadata\.(?:(?P<plain>[^\s:;,"]+)|"(?P<quoted>(?:[^"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def parse(text: str, fields: Mapping[str, FieldType], *, now: datetime | None = None) -> Expression:
+def parse(
+    text: str,
+    fields: Mapping[str, FieldType],
+    *,
+    now: datetime | None = None,
+    durations: Collection[str] = (),
+    aliases: Aliases = NO_ALIASES,
+) -> Expression:
     """Return the syntax tree of a match expression.
 
     Args:
         text: the expression; empty matches everything. If a field occurs in two groups, both must match.
         fields: the declared fields, name → type. `reftime`, a timestamp, is always known.
         now: timezone-aware time for `now`, `today` and `ago`; by default the system's time.
+        durations: fields of type integer that are seconds, so that their values may be written as `6h`.
+        aliases: names for alternatives of items and of `reftime`.
 
     Returns:
         The tree, with values in stored form: times are microseconds, booleans 0 or 1.
@@ -55,12 +66,20 @@ def parse(text: str, fields: Mapping[str, FieldType], *, now: datetime | None = 
             f"the match expression has {len(text)} characters, {MAX_LENGTH} are allowed",
             hint="Split it into several queries, or build the condition from dataset.fields.",
         )
-    known = {**fields, "reftime": FieldType.TIMESTAMP}
-    now = _utc(now)
+    known = _Known({**fields, "reftime": FieldType.TIMESTAMP}, durations, aliases, _utc(now))
     whole = Fragment(text, 0)
     if surrogate := _LONE_SURROGATE.search(text):
         raise whole.part(surrogate.start(), surrogate.end()).error("a lone surrogate is not a character", "Remove it.")
-    return all_of(_group(group, known, now) for group in _cut(whole, _GROUPS) if group.text)
+    return all_of(_group(group, known) for group in _cut(whole, _GROUPS) if group.text)
+
+
+class _Known(NamedTuple):
+    """What the words of an expression mean; see `parse`."""
+
+    fields: Mapping[str, FieldType]
+    durations: Collection[str]
+    aliases: Aliases
+    now: datetime
 
 
 def groups_of(text: str) -> list[str]:
@@ -85,7 +104,8 @@ def _cut(fragment: Fragment, separators: re.Pattern[str]) -> Iterator[Fragment]:
     yield fragment.part(begin)
 
 
-def _group(group: Fragment, known: Mapping[str, FieldType], now: datetime) -> Expression:
+def _group(group: Fragment, all_known: _Known) -> Expression:
+    known, now = all_known.fields, all_known.now
     undeclared = _UNDECLARED.match(group.text)
     colon = group.text.find(":") if undeclared is None else undeclared.end() - 1
     if colon < 0:
@@ -107,8 +127,26 @@ def _group(group: Fragment, known: Mapping[str, FieldType], now: datetime) -> Ex
             raise field.error(f"{field} is not a name of metadata", hint)
         raise field.error(f"there is no field {field}", known_fields(name, sorted(known)) + NOT_DECLARED)
     _refuse_group_inside(name, value, known)
-    values = _cut(value, _ALTERNATIVES)
-    return any_of(name, (parse_value(name, kind, value, now) for value in values))
+    is_duration = kind is FieldType.INTEGER and name in all_known.durations
+    conditions: list[Expression] = []
+    for each in _cut(value, _ALTERNATIVES):
+        is_aliased = kind is FieldType.ITEM or name == "reftime"
+        meant = all_known.aliases.find(name, each.text) if is_aliased else None
+        if meant is None:
+            conditions.append(parse_value(name, kind, each, now, is_duration=is_duration))
+        else:
+            conditions += _meant(name, kind, each, meant, all_known)
+    return any_of(name, conditions)
+
+
+def _meant(name: str, kind: FieldType, alias: Fragment, meant: Iterable[str], known: _Known) -> Iterator[Expression]:
+    """Yield the conditions that an alias stands for."""
+    for text in meant:
+        try:
+            yield parse_value(name, kind, Fragment(text, alias.start), known.now)
+        except MatchError as error:
+            problem = f"the alias {alias} of {name}, in {known.aliases.source}: {error.message}"
+            raise MatchError(problem, hint=error.hint) from None
 
 
 def _refuse_group_inside(name: str, value: Fragment, known: Mapping[str, FieldType]) -> None:
@@ -126,7 +164,7 @@ def _refuse_group_inside(name: str, value: Fragment, known: Mapping[str, FieldTy
             hint = f"Write the field once: `{name}: 2 or 3`."
         else:
             hint = "`or` joins values of one field: make two queries; in Python, `|` joins conditions."
-        if known.get(name, FieldType.TEXT) is FieldType.TEXT:
+        if known.get(name, FieldType.TEXT).is_text:
             hint += " If it belongs to the text, quote the whole value."
         raise inner.error(f"{inner} begins a group inside the value of {name}", hint)
 

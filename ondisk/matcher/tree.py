@@ -1,7 +1,7 @@
 """The syntax tree of match expressions: what to match, not how.
 
     Expression = Everything | Compare | OneOf | IsMissing | StartsWith | Components
-               | TimeOfDay | EverySeconds | Undeclared
+               | Item | TimeOfDay | EverySeconds | Undeclared
                | And(Expression…) | Or(Expression…) | Not(Expression)
 
 The parser and the Python operators of `dataset.fields` build it; SQL, the interval of reftimes and the Python evaluator
@@ -103,6 +103,16 @@ class Components(Expression):
 
     field: str
     parts: tuple[str | None, ...]
+
+
+class Item(Expression):
+    """The text is an item that one alternative of an expression matches; the field's name says how both are read.
+
+    See `ondisk.items`, which must have accepted the pattern for this field.
+    """
+
+    field: str
+    pattern: str
 
 
 class TimeOfDay(Expression):

@@ -7,16 +7,19 @@ from collections.abc import Callable
 from datetime import datetime
 from math import isinf
 
+from ondisk import items
+from ondisk.config import seconds_of
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN, FieldType
-from ondisk.errors import MatchError
+from ondisk.errors import InvalidInput, MatchError
 from ondisk.matcher.parsing import Fragment, all_of
 from ondisk.matcher.reftime import parse_times
-from ondisk.matcher.tree import Compare, Components, Expression, Kind, Operator, Scalar
+from ondisk.matcher.tree import Compare, Components, Expression, Item, Kind, Operator, Scalar
 
 _LITERAL = re.compile(r'"((?:[^"]|"")*)"')
 # Of two signs that begin alike, the longer comes first.
 _OPERATORS: dict[str, Operator] = {">=": ">=", ">": ">", "<=": "<=", "<": "<", "==": "=", "=": "="}
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_DURATION = re.compile(r"([+-]?)((?=.)(?:\d+[dhms])+)", re.ASCII)
 _INFINITE = re.compile(r"[+-]?inf(inity)?", re.ASCII | re.IGNORECASE)
 _REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _HEXADECIMAL = re.compile(r"(?:0x)?((?:[0-9a-f]{2})*)", re.ASCII | re.IGNORECASE)
@@ -24,7 +27,9 @@ _HEXADECIMAL = re.compile(r"(?:0x)?((?:[0-9a-f]{2})*)", re.ASCII | re.IGNORECASE
 _LONGEST_INTEGER = 100
 
 
-def parse_value(field: str, kind: FieldType, fragment: Fragment, now: datetime) -> Expression:
+def parse_value(
+    field: str, kind: FieldType, fragment: Fragment, now: datetime, *, is_duration: bool = False
+) -> Expression:
     """Return the condition of one alternative of a group.
 
     Args:
@@ -32,6 +37,7 @@ def parse_value(field: str, kind: FieldType, fragment: Fragment, now: datetime) 
         kind: the field's declared type.
         fragment: the text between the colon, `or` and the end of the group; no blanks around it.
         now: the UTC time for relative times.
+        is_duration: integers of the field are seconds, and may be written as `6h`.
 
     Raises:
         MatchError: the text is not a value or comparison of this type.
@@ -41,8 +47,10 @@ def parse_value(field: str, kind: FieldType, fragment: Fragment, now: datetime) 
     match kind:
         case FieldType.TEXT:
             return _text(field, fragment)
+        case FieldType.ITEM:
+            return _item(field, fragment)
         case FieldType.INTEGER:
-            return _numbers(field, _integer, fragment)
+            return _numbers(field, _seconds if is_duration else _integer, fragment)
         case FieldType.REAL:
             return _numbers(field, _real, fragment)
         case FieldType.BOOLEAN:
@@ -66,6 +74,16 @@ def _text(field: str, fragment: Fragment) -> Expression:
         hint = 'Remove the group to match any; write `","` in quotes for the text itself.'
         raise fragment.error(f"{fragment} names no component of {field}", hint)
     return Components(field, tuple(parts))
+
+
+def _item(field: str, fragment: Fragment) -> Expression:
+    if literal := _LITERAL.fullmatch(fragment.text):
+        return Compare(field, "=", literal[1].replace('""', '"'))
+    try:
+        items.pattern(field, fragment.text)
+    except InvalidInput as error:
+        raise fragment.error(error.message, error.hint) from None
+    return Item(field, fragment.text)
 
 
 def parse_untyped(field: str, fragment: Fragment, now: datetime) -> dict[Kind, Expression]:
@@ -123,6 +141,15 @@ def _integer(fragment: Fragment) -> Scalar:
     if not INTEGER_MIN <= number <= INTEGER_MAX:
         raise _too_large(fragment, "The range is -2⁶³ to 2⁶³ - 1.")
     return number
+
+
+def _seconds(fragment: Fragment) -> Scalar:
+    if not (found := _DURATION.fullmatch(fragment.text)):
+        if _INTEGER.fullmatch(fragment.text):
+            return _integer(fragment)
+        raise fragment.error(f"{fragment} is not a duration", "Write seconds, or for example `6h`, `>=2d` or `<1h30m`.")
+    seconds = seconds_of(found[2]) or 0
+    return -seconds if found[1] == "-" else seconds
 
 
 def _real(fragment: Fragment) -> Scalar:

@@ -406,7 +406,7 @@ def _created(path: str | os.PathLike[str], source: Source) -> Dataset:
     """Create the dataset of a replica, and open it."""
     about = source.describe()
     config = DatasetConfig.from_toml(about.config, f"dataset.toml of {shown(about.name)}")
-    config = config._replace(replica=True, filter=None)
+    config = config._replace(replica=True, filter=None, aliases=None)
     try:
         return Dataset.create(path, config)
     except DatasetExists as error:

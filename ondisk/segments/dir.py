@@ -44,7 +44,7 @@ from zlib_ng.zlib_ng import crc32
 
 from ondisk import frame
 from ondisk.datum import INTEGER_MAX
-from ondisk.errors import DiskFull, FrameCorrupt, SegmentCorrupt, StorageError
+from ondisk.errors import DiskFull, FrameCorrupt, InvalidInput, SegmentCorrupt, StorageError
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.segment import Damage, End, Facts, ScanResult
 from ondisk.segments import quarantine
@@ -67,6 +67,9 @@ _ENTRIES = 64 * 1024  # bytes of entries that are read together; each damaged en
 
 Describe: TypeAlias = Callable[[bytes], tuple[int, Mapping[str, Any]]]
 """Returns the reftime (microseconds) and the metadata that the format wrote to an entry."""
+
+BesideOf: TypeAlias = Callable[[bytes], bytes]
+"""Returns what the format writes to the entry of a file."""
 
 
 def file_name(name: str, number: int) -> str:
@@ -134,6 +137,33 @@ def raise_sequence(folder: Directory, name: str) -> None:
     if folder.stat(METADATA) is not None:  # without it, no file can be read
         write_sequence(folder, max(numbers))
         folder.sync()
+
+
+def add_entries(folder: Directory, name: str, beside_of: BesideOf, limit: int) -> None:
+    """Write the entries that are missing of files which say themselves what is in them.
+
+    Only if `.metadata` is missing or damaged: else a file without one belongs to an interrupted append, as do those
+    above `.sequence`.
+
+    Args:
+        limit: larger files get none.
+
+    Memory: `.metadata`, and one file.
+    """
+    sequence, entries = read_sequence(folder), MetadataFile.of(folder)
+    if entries is not None and entries.is_intact:
+        return
+    added = []
+    for number, size in sorted(files_of(folder, name).items()):
+        is_interrupted = sequence is not None and number > sequence
+        if is_interrupted or size > limit or (entries is not None and number in entries):
+            continue
+        content = folder.read(file_name(name, number), limit)
+        with contextlib.suppress(InvalidInput):
+            added += frame.encode([encode_entry(number, len(content), crc32(content), beside_of(content))])
+    if added:
+        kept = [] if entries is None else map(entries.frame, entries)
+        folder.replace(METADATA, b"".join([*kept, *added]))
 
 
 def scan(folder: Directory, name: str, describe: Describe) -> Iterator[ScanResult]:

@@ -20,11 +20,11 @@ from pyspark.sql.types import StructType
 from ondisk.config import DatasetConfig
 from ondisk.dataset import merged_paths
 from ondisk.dataset.access import Access
+from ondisk.dataset.expression import expression
 from ondisk.dataset.merged import named
 from ondisk.dataset.query import Query
 from ondisk.errors import InvalidInput, OndiskError, shown
 from ondisk.matcher import Expression
-from ondisk.matcher.parser import parse
 from ondisk.spark.adbc import connect
 from ondisk.spark.columns import columns_of, schema_of
 from ondisk.spark.match_json import loads
@@ -161,7 +161,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         has_data = any(column.name == DATA for column in self._columns)
         try:
             with opened(path, connect) as access:
-                tree = tree_of(self._options, access.current().index.config)
+                tree = tree_of(self._options, access.current().index.config, path)
                 found = plan(access, tree, choice(self._options), data=has_data, limits=self._limits)
         except OndiskError as error:
             if several:
@@ -240,9 +240,9 @@ def check_options(options: Mapping[str, str], known: Sequence[str]) -> None:
         raise InvalidInput(f"unknown option {unknown[0]!r}", hint=f"The options are {names}.")
 
 
-def tree_of(options: Mapping[str, str], config: DatasetConfig) -> Expression:
-    """Return the syntax tree of the option `match`, or of `tree`, which `index_frame` sets."""
-    return loads(options["tree"]) if "tree" in options else parse(options.get("match", ""), config.fields)
+def tree_of(options: Mapping[str, str], config: DatasetConfig, path: str) -> Expression:
+    """Return the syntax tree of the option `match`, for a dataset, or of `tree`, which `index_frame` sets."""
+    return loads(options["tree"]) if "tree" in options else expression(options.get("match", ""), config, path)
 
 
 def paths_of(options: Mapping[str, str]) -> tuple[list[str], bool]:

@@ -28,11 +28,11 @@ from pyspark.sql.types import StructType
 
 from ondisk.dataset.access import Opened
 from ondisk.dataset.away import check_data
+from ondisk.dataset.expression import expression
 from ondisk.dataset.query import Query, Reading
 from ondisk.errors import InvalidInput, MatchError, TokenExpired, shown
 from ondisk.index import Snapshot, changes
 from ondisk.matcher import Expression
-from ondisk.matcher.parser import parse
 from ondisk.spark.adbc import connect
 from ondisk.spark.plan import ALL, IndexState, Limits, Partition, choice, index_state
 from ondisk.spark.read import opened, read
@@ -84,9 +84,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         with opened(self._path, connect) as access:
             config = access.current().index.config
         self._columns: list[Column] = read_columns(options, schema, config)
-        self._tree = tree_of(options, config)
+        self._tree = tree_of(options, config, self._path)
         self._match = options.get("tree", options.get("match", ""))
-        self._fields = config.fields
+        self._config = config
         self._archives = choice(options)
 
     def initialOffset(self) -> Offset:  # noqa: N802
@@ -156,7 +156,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def _is_same(self, match: str) -> bool:
         """Return whether another text has the meaning of the stream's match expression."""
         try:
-            return parse(match, self._fields) == self._tree
+            return expression(match, self._config, self._path) == self._tree
         except MatchError:  # the field no longer exists, for example
             return False
 

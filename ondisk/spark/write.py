@@ -33,6 +33,7 @@ from pyspark.sql.types import (
 from ondisk.config import DatasetConfig
 from ondisk.dataset.append import AppendResult, refuse_old
 from ondisk.dataset.dataset import Dataset
+from ondisk.dataset.expression import expression
 from ondisk.dataset.layout import check_takes_data, open_directory, read_config
 from ondisk.datum import CONTENT, FieldType, restored
 from ondisk.errors import DatasetNotFound, InvalidInput, shown
@@ -42,7 +43,6 @@ from ondisk.index.import_log import Mark
 from ondisk.index.transaction import Transaction
 from ondisk.index.where import check_declared
 from ondisk.matcher import Expression, Values, matches
-from ondisk.matcher.parser import parse
 from ondisk.matcher.tree import And, Compare, Everything
 from ondisk.spark.columns import arrow_type, resolved, spark_type
 from ondisk.spark.report import LOGGER, WriteReport, print_lines
@@ -175,7 +175,7 @@ class Writer(_Stager, DataSourceArrowWriter):  # type: ignore[misc]
             if not overwrite and name in options:
                 raise InvalidInput(f"the option {name} is for the mode overwrite only", hint="Remove it to append.")
         # Parsed once: `now` is the same in all tasks and in the commit.
-        self._replaced = None if match is None else parse(match, self._config.fields)
+        self._replaced = None if match is None else expression(match, self._config, self._path)
         if self._replaced is not None:
             check_declared(self._replaced)
         if match is not None and self._replaced is not None and flag(options, CHECKED, default="true"):

@@ -25,6 +25,7 @@ TYPES: dict[FieldType, pa.DataType] = {
     FieldType.INTEGER: pa.int64(),
     FieldType.REAL: pa.float64(),
     FieldType.TEXT: pa.string(),
+    FieldType.ITEM: pa.string(),
     FieldType.BOOLEAN: pa.bool_(),
     FieldType.TIMESTAMP: pa.timestamp("us", "UTC"),
     FieldType.BYTES: pa.binary(),
@@ -145,7 +146,7 @@ class RowsToArrow:
     def _interned(self, ids: pa.Array, kind: FieldType) -> pa.Array:
         encoded = ids.dictionary_encode()
         values = pa.array(self._values_of(encoded.dictionary.to_pylist()), pa.binary())
-        if kind is FieldType.TEXT:
+        if kind.is_text:
             values = values.cast(pa.string())
         return values.take(encoded.indices)
 

@@ -399,6 +399,7 @@ _READERS: dict[FieldType, Callable[[str], Value]] = {
     FieldType.INTEGER: _integer,
     FieldType.REAL: _real,
     FieldType.TEXT: lambda text: text,
+    FieldType.ITEM: lambda text: text,
     FieldType.BOOLEAN: _boolean,
     FieldType.BYTES: _bytes,
 }

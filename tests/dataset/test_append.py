@@ -540,7 +540,7 @@ def test_a_line_that_is_too_long_ends_the_append_after_the_batches_before(create
         (".", None, StorageError),
         (io.StringIO("{}"), None, InvalidInput),
         (5, None, InvalidInput),
-        (io.BytesIO(b""), "grib", ConfigError),
+        (io.BytesIO(b""), "hologram", ConfigError),
     ],
 )
 def test_what_cannot_be_read_is_reported(create, tmp_path, monkeypatch, source, format, kind):

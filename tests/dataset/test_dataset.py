@@ -91,7 +91,7 @@ def test_what_a_crash_of_create_leaves_does_not_stand_in_its_way(tmp_path, left)
         {"format": "vm2"},
         {"step": "daily", "compression": "gzip"},
         VALUES | {"colour": 1},
-        VALUES | {"format": "grib"},
+        VALUES | {"format": "hologram"},
         VALUES | {"unique": ["area"]},
         {"format": "vm2", "step": "daily", "fields": {"area": "integer"}},
     ],

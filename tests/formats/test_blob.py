@@ -101,7 +101,7 @@ def test_the_extension_is_configured_and_none_of_another_format():
     with pytest.raises(ConfigError, match="extension: 'vm2' belongs to another format"):
         blob(extension="vm2")
     config = blob(extension="h5").config
-    assert [of_extension(each, config) for each in ("h5", "blob", "vm2", "nc")] == ["blob", "blob", "vm2", None]
+    assert [of_extension(each, config) for each in ("h5", "blob", "vm2", "nc")] == ["blob", "blob", "vm2", "netcdf"]
     assert has_extension("blob", "nc")
     assert not has_extension("blob", "../x")
     assert not has_extension("vm2", "nc")
@@ -115,8 +115,8 @@ def test_other_formats_have_no_dir_segments_yet():
 
 
 def test_no_content_is_taken_for_a_blob_unless_it_is_the_default():
-    assert recognise("x.h5", b"\x89HDF", "seg") == "seg"
-    assert recognise("x.h5", b"\x89HDF", "blob") == "blob"
+    assert recognise("x.jpg", b"\x89HDF", "seg") == "seg"
+    assert recognise("x.jpg", b"\x89HDF", "blob") == "blob"
     assert recognise(None, b'{"reftime": 1}', "blob") == "jsonl"
 
 

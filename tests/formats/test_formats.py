@@ -85,8 +85,8 @@ def test_a_package_that_cannot_be_imported_is_named_with_what_happened():
 
 @pytest.mark.usefixtures("installed")
 def test_an_unknown_format_is_reported_with_those_there_are():
-    with pytest.raises(ConfigError, match="unknown format 'grib'") as caught:
-        find("grib")
+    with pytest.raises(ConfigError, match="unknown format 'hologram'") as caught:
+        find("hologram")
     for name in ("jsonl", "shout", "vm2"):
         assert name in caught.value.hint
 
@@ -126,8 +126,8 @@ LINES = "2026-11-20T06:00:00Z ham 21.5\n2026-11-20T07:00:00Z ham 22\nbad\n"
 
 @pytest.fixture
 def logger(tmp_path, monkeypatch):
-    """The format of docs/plugins.md, installed as the page says."""
-    page = (Path(__file__).parents[2] / "docs/plugins.md").read_text(encoding="utf-8")
+    """The format of docs/formats.md, installed as the page says."""
+    page = (Path(__file__).parents[2] / "docs/formats.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (entry,) = re.findall(r"^    (logger = )\"(.+)\"$", page, re.MULTILINE)
     lines = [line[4:] for line in code.splitlines()]
@@ -211,3 +211,26 @@ def test_a_file_that_may_be_of_a_format_whose_package_is_missing_is_not_read_as_
 def test_a_package_that_cannot_be_loaded_is_named():
     with pytest.raises(ConfigError, match="the package 'shouting' of format 'broken' cannot be loaded"):
         find("broken")
+
+
+@pytest.mark.check
+@pytest.mark.parametrize(
+    ("name", "head", "likely", "expected"),
+    [
+        ("a.grb2", b"GRIB\0\0\0\2", "seg", "grib"),
+        ("a.grb", b"what is this?", "seg", "grib"),  # its errors say what is wrong
+        ("a.nc", b"CDF\1", "seg", "netcdf"),
+        ("a.h5", b"\x89HDF\r\n\x1a\n ODIM_H5/V2_2", "seg", "odimh5"),
+        ("a.h5", b"\x89HDF\r\n\x1a\n _NCProperties", "seg", "netcdf"),
+        ("a.h5", b"\x89HDF\r\n\x1a\n", "blob", "blob"),
+        ("a.h5", b"\x89HDF\r\n\x1a\n ODIM_H5/V2_2", "blob", "odimh5"),
+    ],
+)
+def test_content_decides_where_an_extension_does_not(name, head, likely, expected):
+    assert recognise(name, head, likely) == expected
+
+
+@pytest.mark.check
+def test_segments_of_netcdf_and_blobs_never_have_one_extension():
+    with pytest.raises(ConfigError, match="extension: 'nc' belongs to netcdf"):
+        find("netcdf")(DatasetConfig.from_mapping({"format": "blob", "step": "daily", "extension": "nc"}))

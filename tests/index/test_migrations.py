@@ -34,7 +34,12 @@ CONFIGS = {
         Step.MONTHLY,
         unique=("reftime", "station", "name"),
         index=("station",),
-        fields={"station": FieldType.INTEGER, "name": FieldType.TEXT, **{f"f{kind}": kind for kind in FieldType}},
+        fields={
+            "station": FieldType.INTEGER,
+            "name": FieldType.TEXT,
+            "area": FieldType.ITEM,
+            **{f"f{kind}": kind for kind in FieldType if kind is not FieldType.ITEM},
+        },
     ),
 }
 

@@ -10,8 +10,21 @@ from ondisk.errors import MatchError
 from ondisk.index.columns import Columns
 from ondisk.index.connection import Connection
 from ondisk.index.tables import Tables
-from ondisk.index.where import add_functions, check_fields, check_size, condition, resolve
-from ondisk.matcher import And, Compare, Components, EverySeconds, Everything, Fields, Not, OneOf, Or, StartsWith, parse
+from ondisk.index.where import add_functions, check_fields, check_size, condition, resolve, without_functions
+from ondisk.matcher import (
+    And,
+    Compare,
+    Components,
+    EverySeconds,
+    Everything,
+    Fields,
+    Item,
+    Not,
+    OneOf,
+    Or,
+    StartsWith,
+    parse,
+)
 
 FIELDS = {"station": "integer", "level": "real", "product": "text", "key": "bytes"}
 CONFIG = DatasetConfig.from_mapping(
@@ -235,3 +248,30 @@ def test_a_field_that_the_index_does_not_have_is_refused(tree):
 def test_empty_alternatives_match_nothing_and_empty_conjunctions_all():
     assert condition(Or(()), COLUMNS).sql.endswith("0")
     assert condition(And(()), COLUMNS).sql == "1"
+
+
+@pytest.mark.parametrize(
+    ("tree", "expected"),
+    [
+        (Item("level", "GRIB1,105"), [1, 2]),
+        (Item("level", "GRIB1,,10"), [2]),
+        (Not(Item("level", "GRIB2S")), [1, 2, 4]),
+        (Item("quantity", "b"), [4]),
+        (Components("level", ("GRIB1", None, "10")), [2]),
+    ],
+)
+def test_conditions_on_texts_need_no_function_where_ids_replace_them(tree, expected):
+    config = DatasetConfig.from_mapping(
+        {"format": "jsonl", "step": "daily", "fields": {"level": "item", "quantity": "item"}}
+    )
+    columns = Columns(config)
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as plain:
+        for statement in Tables(config).create_statements():
+            plain.execute(statement)
+        intern(plain, "GRIB1,105,2", "GRIB1,105,10", "GRIB2S,1,0,0", "a,b", b"GRIB1,105")
+        insert = (
+            "INSERT INTO datum (seq, reftime, segment, offset, size, f_level, f_quantity) VALUES (?, 0, 1, ?, 1, ?, ?)"
+        )
+        plain.executemany(insert, [(1, 0, 1, 0), (2, 1, 2, 0), (3, 2, 3, 0), (4, 3, 0, 4)])
+        where = condition(without_functions(tree, columns, plain), columns)
+        assert [row[0] for row in plain.execute(f"SELECT seq FROM datum WHERE {where.sql}", where.values)] == expected

@@ -16,6 +16,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from ondisk import items
 from ondisk.config import DatasetConfig
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN, METADATA, Datum, FieldType, Value, canonical
 from ondisk.errors import MatchError
@@ -29,6 +30,7 @@ from ondisk.matcher import (
     Everything,
     Expression,
     IsMissing,
+    Item,
     Not,
     OneOf,
     Or,
@@ -61,6 +63,16 @@ _COMMON: dict[FieldType, list[Any]] = {
     FieldType.BOOLEAN: [False, True],
     FieldType.TIMESTAMP: [datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC), datetime(2026, 11, 20, 6, tzinfo=UTC)],
     FieldType.BYTES: [b"", b"\0", b"a", b"ab", b"\xff\xfe"],
+    FieldType.ITEM: [
+        "",
+        "GRIB1,98,,5",
+        "GRIB1,1,60m",
+        "Timedef,1h,254",
+        "VM2,2",
+        "VM2,2:a=1,b=x",
+        "a,b",
+        "GRIB2S,-,-,-",
+    ],
 }
 _WHOLE: dict[FieldType, SearchStrategy[Any]] = {
     FieldType.INTEGER: st.integers(INTEGER_MIN, INTEGER_MAX),
@@ -69,6 +81,7 @@ _WHOLE: dict[FieldType, SearchStrategy[Any]] = {
     FieldType.BOOLEAN: st.booleans(),
     FieldType.TIMESTAMP: st.datetimes(timezones=st.just(UTC)),
     FieldType.BYTES: st.binary(max_size=20),
+    FieldType.ITEM: st.text(max_size=20),
 }
 STEPS_OF_TIME = tuple(step for step in Step if step is not Step.SEQUENCE)
 _OPERATORS = st.sampled_from(["=", "<", "<=", ">", ">="])
@@ -79,9 +92,18 @@ EVERY_TYPE = {
     "valid": "boolean",
     "made": "timestamp",
     "key": "bytes",
+    "timerange": "item",
 }
 """Names of fields, one for each type that a field can be declared with."""
 
+_PATTERNS = {
+    "area": ["VM2", "VM2,2", "GRIB:a=1", "VM2,:a=1", "VM2,02:b=x"],
+    "level": ["GRIB1,98", "GRIB1,,0", "GRIB2S,-", "GRIB2S,,,-", "ODIMH5,range 0 5"],
+    "product": ["VM2,2", "VM2:b=x", "GRIB1,98,,5", "GRIB1,,,5"],
+    "quantity": ["a", "b,a", "GRIB1"],
+    "timerange": ["GRIB1,1", "Timedef,1h", "Timedef,,-", "Timedef,60m,254", "Timedef,-", "GRIB1", "BUFR"],
+}
+"""Expressions on the items of a field, some of which match items above."""
 UNDECLARED = ["flow", "note", "reftime", "data", "\u00e9"]
 """Names of metadata that data of seg and blob have beside those of the declared fields."""
 
@@ -126,7 +148,13 @@ def configs(
             lambda names: dict.fromkeys(sorted(names), FieldType.TEXT)
         )
     else:
-        fields = st.dictionaries(st.sampled_from(list(EVERY_TYPE)), st.sampled_from(list(kinds)))
+        fields = st.dictionaries(st.sampled_from(list(EVERY_TYPE)), st.sampled_from(list(kinds))).map(
+            # Only some names can be items.
+            lambda drawn: {
+                name: FieldType.TEXT if kind is FieldType.ITEM and name not in items.FIELDS else kind
+                for name, kind in drawn.items()
+            }
+        )
     return fields.flatmap(lambda declared: _configs(format, list(steps), declared))
 
 
@@ -354,6 +382,8 @@ def _leaves(name: str, kind: FieldType, given: SearchStrategy[Any]) -> SearchStr
         part = st.sampled_from(["", "a", "b", "c", "a\0", "\u00e9"])
         parts = st.lists(st.none() | part, min_size=1, max_size=4).map(tuple)
         leaves += [st.builds(StartsWith, field, given | part), st.builds(Components, field, parts)]
+    if kind is FieldType.ITEM:
+        leaves += [st.builds(StartsWith, field, given), st.builds(Item, field, st.sampled_from(_PATTERNS[name]))]
     if kind is FieldType.TIMESTAMP:
         bounds = st.lists(st.integers(0, _SECONDS_OF_DAY), min_size=2, max_size=2, unique=True).map(sorted)
         leaves.append(bounds.flatmap(lambda ends: st.builds(TimeOfDay, field, st.just(ends[0]), st.just(ends[1]))))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ondisk import items
 from ondisk.datum import FieldType, canonical
 from ondisk.errors import MatchError
 from ondisk.matcher import matches, parse
@@ -61,6 +62,7 @@ def data() -> dict[str, dict[str, object]]:
 
 
 DATA = data()
+ITEMS = [[cell.strip("`") for cell in row] for row in rows("item expression")]
 EXAMPLES = [(cell.strip("`"), expected) for cell, expected in rows("expression", "matches")]
 REFUSED = [cell.strip("`") for cell, _ in rows("refused", "because")]
 
@@ -93,3 +95,12 @@ def test_the_python_examples_print_what_the_page_says():
     output: list[str] = []
     failures, _ = doctest.DocTestRunner().run(example, out=output.append)
     assert not failures, "".join(output)
+
+
+@pytest.mark.parametrize(
+    ("expression", "match", "other"), [[c.strip("`") for c in row] for row in rows("item expression")]
+)
+def test_an_example_of_items_matches_the_one_and_not_the_other(expression, match, other):
+    tree = parse(expression, dict.fromkeys(items.FIELDS, FieldType.ITEM), now=NOW)
+    assert matches(tree, lambda _: match)
+    assert not matches(tree, lambda _: other)

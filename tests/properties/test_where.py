@@ -17,20 +17,23 @@ from ondisk.matcher import matches
 
 TYPES = {kind.value: kind for kind in FieldType}
 # For each type: one field in the unique index, one with its own index, one without an index.
-FIELDS = {f"{role}_{name}": kind for name, kind in TYPES.items() for role in ("unique", "index", "plain")}
+ITEMS = dict.fromkeys(("area", "timerange", "quantity"), FieldType.ITEM)
+FIELDS = ITEMS | {
+    f"{role}_{name}": kind for name, kind in TYPES.items() if name != "item" for role in ("unique", "index", "plain")
+}
 EVERY_TYPE = DatasetConfig.from_mapping(
     {
         "format": "jsonl",
         "step": "yearly",
         "fields": FIELDS,
-        "unique": [name for name in FIELDS if name.startswith("unique")],
-        "index": [name for name in FIELDS if name.startswith("index")],
+        "unique": [*(name for name in FIELDS if name.startswith("unique")), "area"],
+        "index": [*(name for name in FIELDS if name.startswith("index")), "timerange"],
     }
 )
 ONE_FIELD = [
-    DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "fields": {"it": kind}, "unique": unique})
+    DatasetConfig.from_mapping({"format": "jsonl", "step": "daily", "fields": {"level": kind}, "unique": unique})
     for kind in FieldType
-    for unique in ([], ["it", "reftime"], ["it"])
+    for unique in ([], ["level", "reftime"], ["level"])
 ]
 
 
@@ -63,7 +66,7 @@ def test_conditions_over_all_types_select_the_same_in_sql_and_in_python(data, tr
     check_both_ways(EVERY_TYPE, data, trees)
 
 
-@pytest.mark.parametrize("config", ONE_FIELD, ids=lambda config: f"{config.fields['it']}-{'-'.join(config.unique)}")
+@pytest.mark.parametrize("config", ONE_FIELD, ids=lambda config: f"{config.fields['level']}-{'-'.join(config.unique)}")
 @settings(max_examples=8)
 @given(st.data())
 def test_conditions_over_one_type_select_the_same_in_sql_and_in_python(config, data):

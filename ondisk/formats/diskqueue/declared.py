@@ -14,6 +14,7 @@ _TYPES = {
     FieldType.INTEGER: int,
     FieldType.REAL: float,
     FieldType.TEXT: str,
+    FieldType.ITEM: str,
     FieldType.BOOLEAN: bool,
     FieldType.BYTES: bytes,
 }
@@ -80,7 +81,7 @@ def _are_canonical(values: list[Any], kind: FieldType) -> bool:
             return bool(min(values) >= INTEGER_MIN and max(values) <= INTEGER_MAX)
         case FieldType.REAL:
             return not any(map(isnan, values))
-        case FieldType.TEXT:
+        case FieldType.TEXT | FieldType.ITEM:
             return "".join(values).isascii()
         case _:
             return True

@@ -13,7 +13,7 @@ data are a digest of the segment's name and the frame's offset: no datum can be 
 Counter mode does not authenticate. Two texts that are encrypted with the same keystream reveal each other, so nothing
 may be written twice to a place in a file of one IV.
 
-Source: counter mode is that of elastic/beats, pull request 31961; docs/format.md describes GCM.
+Source: counter mode is that of elastic/beats, pull request 31961; docs/seg.md describes GCM.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 A datum is one whole frame; its offset counts decompressed bytes, including those of the header. Reftime is the event's
 timestamp, metadata is its `meta`, data is its `fields`; `payload` describes their values. Every append updates the
-frame count in the header, if there is one. `docs/format.md` describes each byte.
+frame count in the header, if there is one. `docs/seg.md` describes each byte.
 
 The configuration chooses version and payloads of new segments. Files from outside may have others, and other kinds of
 LZ4. Their frames are stored unchanged if their payloads are of the same kind; otherwise the events are written again.

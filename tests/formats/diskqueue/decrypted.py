@@ -1,4 +1,4 @@
-"""Decrypts a whole segment in memory, and shares no code with ondisk: written from docs/format.md."""
+"""Decrypts a whole segment in memory, and shares no code with ondisk: written from docs/seg.md."""
 
 from __future__ import annotations
 

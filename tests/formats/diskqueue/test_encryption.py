@@ -130,7 +130,7 @@ def test_a_key_that_makes_nothing_whole_is_not_taken(noise):
 
 
 def test_a_sealed_frame_is_as_documented():
-    """Made again from docs/format.md with the package's own HKDF."""
+    """Made again from docs/seg.md with the package's own HKDF."""
     content, stored = sealed([b"event"])
     length, kind, id_ = struct.unpack_from("<IBI", stored)
     assert (length, kind, id_, len(stored)) == (len(content), 1, 2, 12 + 33 + 5)

@@ -1,4 +1,4 @@
-"""docs/format.md is correct: its reader reads the files of Beats and ondisk, and the codec writes its example."""
+"""docs/seg.md is correct: its reader reads the files of Beats and ondisk, and the codec writes its example."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import segments
 from .test_golden import GOLDEN, expectations, expected_events, same_events
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs/format.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/seg.md").read_text(encoding="utf-8")
 (CODE,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 HEX = re.findall(r"^```hex\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 QUEUE = ROOT / "sample_datasets/beats-queue"
@@ -35,7 +35,7 @@ EVENT = Event(1_795_154_400_000_000_000, 0, {"station": 101}, {"wind": 3.5})
 def read():
     """The page's reader: return the events it reads, and the error it raises, if any."""
     page: dict = {}
-    exec(compile(CODE, "docs/format.md", "exec"), page)
+    exec(compile(CODE, "docs/seg.md", "exec"), page)
 
     def read(path):
         events = []

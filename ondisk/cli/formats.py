@@ -1,0 +1,23 @@
+"""Print the formats of data: the extensions of their files, what a segment of them is, and what they need.
+
+ondisk formats
+ondisk formats --json
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from ondisk.cli.streams import Output
+from ondisk.errors import EXIT_DONE
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.formats import listed  # here, so that --help does not wait for it
+
+    output.formats(listed())
+    return EXIT_DONE

@@ -1,0 +1,66 @@
+"""The text of a match expression as a condition on the data of one dataset, with its aliases and durations."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+
+from ondisk.config import DatasetConfig
+from ondisk.errors import ConfigError
+from ondisk.formats import find
+from ondisk.matcher import Expression
+from ondisk.matcher.aliases import NO_ALIASES, Aliases, WithAliases
+from ondisk.matcher.parser import parse
+
+_LIMIT = 1024 * 1024  # bytes
+
+
+def expression(
+    text: str, config: DatasetConfig, folder: str | os.PathLike[str], *, now: datetime | None = None
+) -> Expression:
+    """Return the syntax tree of a match expression.
+
+    Args:
+        text: with aliases of its own, these are used instead of those of the dataset.
+        config: of the dataset.
+        folder: of the dataset; the name of its file of aliases is relative to it.
+        now: what `today` and `ago` count from; None for the system's time.
+
+    Raises:
+        MatchError: it is not a match expression over the declared fields.
+        NotFound, StorageError, ConfigError: the file of aliases cannot be read, or is not one.
+    """
+    if isinstance(text, WithAliases):
+        aliases = text.aliases
+    elif config.aliases is not None:
+        aliases = read_aliases(Path(folder, config.aliases))
+    else:
+        aliases = NO_ALIASES
+    return parse(text, config.fields, now=now, durations=find(config.format).durations, aliases=aliases)
+
+
+def read_aliases(path: str | os.PathLike[str]) -> Aliases:
+    """Return the aliases in a file, which is read each time: it may change.
+
+    Raises:
+        NotFound, StorageError: it cannot be read.
+        ConfigError: it is not a file of aliases.
+    """
+    from ondisk.dataset.input_file import open_source  # here, as few queries need it
+
+    name = os.fspath(path)
+    with open_source(name) as file:
+        content = file.read(_LIMIT + 1)
+    if len(content) > _LIMIT:
+        raise ConfigError(f"{name} is larger than {_LIMIT} bytes", hint="Is it the right file?")
+    return _parsed(name, content)
+
+
+@lru_cache(maxsize=16)
+def _parsed(path: str, content: bytes) -> Aliases:
+    try:
+        return Aliases.parse(content.decode(), path)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8: {error}", hint="Save it as UTF-8.") from None

@@ -1,0 +1,82 @@
+"""What there is in a file from outside: what an append would store of it, and where it is in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ondisk.config import DatasetConfig
+from ondisk.datum import Datum, from_microseconds
+from ondisk.errors import InvalidInput, NotFound
+from ondisk.filesystem import Directory
+from ondisk.formats import Format, find, recognised
+from ondisk.formats.base import FileStream, compression_of
+from ondisk.formats.described import Described
+from ondisk.segment import Damage, SegmentFile
+
+_HEAD = 64 * 1024
+_Row: TypeAlias = tuple[int, int, int, Mapping[str, Any]]
+
+
+def scan(path: str, format: str | None, damage: list[Damage]) -> Iterator[Datum]:
+    """Yield the data of a file without their content; `location` has the path, and where they are in the file.
+
+    Metadata are all that a datum says of itself, also the numbers that a dataset stores only if they are declared.
+
+    Args:
+        format: of the file; None to recognise it by extension, then by content.
+        damage: gets the parts of the file that are no data.
+
+    Raises:
+        ConfigError: there is no such format.
+        InvalidInput: the format is not known, the file is compressed, or what it has is not written as it is here.
+        NotFound: the file does not exist.
+        StorageError: it cannot be read.
+    """
+    real = Path(path).resolve()
+    try:
+        with Directory.open(real.parent) as folder:
+            file = folder.open_to_read(real.name)
+    except FileNotFoundError:
+        raise NotFound(f"{path}: no such file", hint="Check the path.") from None
+    head = file.read(0, _HEAD)
+    if compression_of(head) is not None:
+        raise InvalidInput(f"{path} is compressed", hint="Decompress it first.")
+    name = format or recognised(real.name, head, "seg")
+    if name is None:
+        raise InvalidInput(f"{path}: neither its extension nor its content is of a known format", hint="Pass --format.")
+    chosen = _format(name)
+    read = _whole if chosen.is_dir else _data
+    for offset, size, reftime, metadata in read(chosen, file, damage):
+        yield Datum.stored(from_microseconds(reftime), metadata, None, path, (None, None, offset, size))
+
+
+def _data(format: Format, file: SegmentFile, damage: list[Damage]) -> Iterator[_Row]:
+    """Yield offset, size, reftime and metadata of each datum of a file."""
+    for found in format.scan(file):
+        damage += found.damage
+        # What is in compressed blocks is not at its offset.
+        is_plain = format.undeclared and not (found.blocks or found.foreign)
+        for row in zip(found.offsets, found.sizes, found.reftimes, found.metadata, strict=True):
+            yield (*row[:3], format.describe(file.read(*row[:2]))[1]) if is_plain else row
+    if found.missing:
+        end, size = found.end.size, file.size()
+        damage.append(Damage(end, size - end, format.shortage))
+
+
+def _whole(format: Format, file: SegmentFile, damage: list[Damage]) -> Iterator[_Row]:
+    """Yield the same of a file that is one datum."""
+    for batch in format.parse(FileStream(file, 0), 1):
+        damage += [Damage(0, file.size(), reason) for _, reason in batch.refused]
+        for reftime, payload, beside in zip(batch.reftimes, batch.payloads, batch.beside, strict=True):
+            yield 0, len(payload), reftime, format.describe(beside)[1]
+
+
+def _format(name: str) -> Format:
+    """Return a format that reads everything that it can read."""
+    kind = find(name)
+    fields: dict[str, str] = {}
+    if issubclass(kind, Described):
+        fields = dict.fromkeys(kind.items, "item") | {each: str(of) for each, of in kind.numbers.items()}
+    return kind(DatasetConfig.from_mapping({"format": name, "step": "yearly", "fields": fields}))

@@ -1,0 +1,129 @@
+"""Formats whose data say themselves when they are, and what is in them: as items, and as numbers beside these."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+from ondisk.config import DatasetConfig
+from ondisk.datum import Datum, FieldType, microseconds
+from ondisk.errors import ConfigError, InvalidInput, shown
+from ondisk.formats.base import Format
+
+_AMBIGUOUS = re.compile(r'["=]|^[+-]?[0-9]+$', re.ASCII)
+_SEPARATORS = re.compile(r'[,:="]')
+
+
+class Content(NamedTuple):
+    """What a datum says of itself.
+
+    Attributes:
+        metadata: canonical values of the declared fields.
+        all: values by name, also of fields that are not declared.
+    """
+
+    metadata: Mapping[str, Any]
+    all: Mapping[str, Any]
+
+
+class Described(Format):
+    """A format whose data say themselves what they are.
+
+    Attributes:
+        items: the names of the items that a datum can have; fields of these names are items or texts.
+        numbers: the other values that a datum can have; they are stored only where they are declared.
+    """
+
+    durations: ClassVar[frozenset[str]] = frozenset(("step", "period"))
+    items: ClassVar[frozenset[str]]
+    numbers: ClassVar[Mapping[str, FieldType]]
+
+    def __init__(self, config: DatasetConfig) -> None:
+        super().__init__(config)
+        fields = config.fields
+        for name in fields:
+            if name in self.items and not fields[name].is_text:
+                raise self._wrong(name, FieldType.ITEM)
+            if name in self.numbers and not _can_hold(fields[name], self.numbers[name]):
+                raise self._wrong(name, self.numbers[name])
+        others = set(config.unique) - {"reftime"}
+        if config.format == self.name and others and not others & {*self.items, *self.numbers}:
+            # All data of one time would be duplicates of the first.
+            names = ", ".join(f'"{name}"' for name in sorted(self.items))
+            problem = f"unique: data of {self.name} do not have {', '.join(sorted(others))}"
+            raise ConfigError(problem, hint=f'Use what they have: unique = ["reftime", {names}].', key="unique")
+        self._declared_items = self.items & fields.keys()
+        self._declared_numbers = [name for name in self.numbers if name in fields]
+        self._reals = {name for name in self._declared_numbers if fields[name] is FieldType.REAL}
+
+    def _wrong(self, name: str, kind: FieldType) -> ConfigError:
+        problem = f"{name} of {self.name} is {kind}, not {self.config.fields[name]}"
+        return ConfigError(problem, hint=f'Write {name} = "{kind}" under [fields].', key=f"fields.{name}")
+
+    @abstractmethod
+    def read(self, payload: bytes) -> tuple[int, Content]:
+        """Return the reftime of a datum, in microseconds, and what it says of itself.
+
+        Raises:
+            InvalidInput: it says no valid time, or contradicts itself.
+        """
+
+    @property
+    def undeclared(self) -> bool:
+        return not self.items <= self.config.fields.keys()
+
+    def items_of(self, content: Content) -> dict[str, Any]:
+        """Return what is stored of a datum: all its items, and the numbers that are declared."""
+        return {**{name: content.all[name] for name in content.all if name in self.items}, **content.metadata}
+
+    def check_given(self, datum: Datum, reftime: int, content: Content) -> None:
+        """Compare what the caller says of a datum with what its bytes say.
+
+        Raises:
+            InvalidInput: they differ.
+        """
+        if microseconds(datum.reftime) != reftime:
+            raise InvalidInput(f"reftime is {datum.reftime.isoformat()}, but another time in the data")
+        for name, value in datum.metadata.items():
+            if name not in content.all:
+                raise InvalidInput(f"the data not have the metadata {shown(name)}")
+            if value != content.all[name]:
+                raise InvalidInput(f"{name} is {shown(value)}, but {shown(content.all[name])} in the data")
+
+    def content(self, values: Mapping[str, Any]) -> Content:
+        """Return the content of a datum from its values by name."""
+        metadata = {name: values[name] for name in values if name in self._declared_items}
+        for name in self._declared_numbers:
+            if name in values:
+                metadata[name] = float(values[name]) if name in self._reals else values[name]
+        return Content(metadata, values)
+
+
+def quoted(value: Any) -> str:
+    """Return a value as an item contains it: a text in double quotes if it would be read as something else."""
+    text = str(value)
+    is_plain = not isinstance(value, str) or (not _AMBIGUOUS.search(text) and text.strip(", ") == text != "")
+    return text if is_plain else '"' + text.replace('"', "'") + '"'
+
+
+def pairs(style: str, values: Mapping[str, Any]) -> str:
+    """Return an item that has values by key; None is left out."""
+    return f"{style}:" + ",".join(f"{key}={quoted(values[key])}" for key in sorted(values) if values[key] is not None)
+
+
+def positions(style: str, *values: Any) -> str:
+    """Return an item that has values by position.
+
+    Raises:
+        InvalidInput: one has a character that separates the parts of an item.
+    """
+    for value in values:
+        if _SEPARATORS.search(str(value)):
+            raise InvalidInput(f'{shown(value)} cannot be part of an item: it has one of the characters , : = "')
+    return ",".join([style, *map(str, values)])
+
+
+def _can_hold(declared: FieldType, kind: FieldType) -> bool:
+    return declared is kind or (declared is FieldType.REAL and kind is FieldType.INTEGER)

@@ -1,0 +1,116 @@
+"""GRIB: fields of weather models and satellites, editions 1 and 2; a segment is messages one after the other.
+
+What a message says of itself becomes metadata in arkimet's notation (see `ondisk.items`), and numbers beside them:
+
+    step, period     integer   seconds of the time range: how far ahead, and over how long the statistic is
+    stat             integer   the statistic, of code table 4.10; 254 for none
+    level_value      real      value of the (first) level, in the unit of edition 2 for its type: Pa, m, K …
+    north … west     real      degrees, of grids of latitudes and longitudes; see `ondisk.formats.grib.bounds`
+
+The data are the message. Several fields in a message of edition 2 are one datum, identified by the first. Values that a
+message does not have, or whose template is not known, are left out. Times of edition 1 have no seconds.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from ondisk import items
+from ondisk.config import DatasetConfig
+from ondisk.datum import FieldType, microseconds
+from ondisk.errors import InvalidInput
+from ondisk.formats.described import Content
+from ondisk.formats.grib import edition1, edition2
+from ondisk.formats.messages import Messages
+
+_CACHED, _SHORTEST = 10_000, 40
+_LONGEST_KEY = 1024  # bytes; grids with a list of points have more
+
+
+class Grib(Messages):
+    """The GRIB format; see the module's docstring."""
+
+    name: ClassVar[str] = "grib"
+    magic: ClassVar[bytes] = b"GRIB"
+    head: ClassVar[re.Pattern[bytes]] = re.compile(rb"GRIB...[\x01\x02]", re.DOTALL)
+    items: ClassVar[frozenset[str]] = frozenset(("area", "level", "origin", "proddef", "product", "run", "timerange"))
+    numbers: ClassVar[Mapping[str, FieldType]] = {
+        **dict.fromkeys(("step", "period", "stat"), FieldType.INTEGER),
+        **dict.fromkeys(("level_value", "north", "south", "east", "west"), FieldType.REAL),
+    }
+
+    parts: ClassVar[str] = "fields; a message is one datum, with the metadata of the first"
+
+    def __init__(self, config: DatasetConfig) -> None:
+        super().__init__(config)
+        # Most messages of a model differ from others in their date only.
+        self._contents: dict[bytes, Content] = {}
+        self._times: dict[bytes, int] = {}
+
+    @staticmethod
+    def size_of(window: bytes, at: int) -> int:
+        size = int.from_bytes(window[at + 4 : at + 7], "big")
+        edition = window[at + 7]
+        if edition == 1:
+            return size if _SHORTEST <= size < edition1.LARGE else edition1.size_of(window, at)
+        return edition2.size_of(window, at) if edition == 2 else 0
+
+    @staticmethod
+    def has_several(message: bytes) -> bool:
+        return message[7] == 2 and edition2.has_several(message)
+
+    def read(self, message: bytes) -> tuple[int, Content]:
+        try:
+            if message[7] == 1:
+                product, grid = edition1.sections(message)
+                key, time = edition1.key_and_time(product)
+                key += grid
+                reftime = self._times.get(time) or self._reftime(time, edition1.date_of(time))
+                content = self._contents.get(key)
+                return reftime, content or self._kept(key, edition1.read(product, grid))
+            parts = edition2.sections(message)
+            key, time = edition2.key_and_time(message, parts)
+            reftime = self._times.get(time) or self._reftime(time, edition2.date_of(time))
+            content = self._contents.get(key)
+            return reftime, content or self._kept(key, edition2.read(message[6], parts))
+        except (IndexError, struct.error):
+            raise InvalidInput("a section is too short") from None
+
+    def _reftime(self, time: bytes, date: tuple[int, int, int, int, int, int]) -> int:
+        try:
+            reftime = microseconds(datetime(*date, tzinfo=UTC))
+        except ValueError:
+            year, month, day, hour, minute, second = date
+            said = f"{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"
+            raise InvalidInput(f"its reference time, {said}, is not a time") from None
+        if len(self._times) > _CACHED:
+            self._times.clear()
+        self._times[time] = reftime
+        return reftime
+
+    def _kept(self, key: bytes, values: dict[str, Any]) -> Content:
+        if "timerange" in values:
+            values |= _times_of(values["timerange"])
+        content = self.content(values)
+        if len(self._contents) > _CACHED:
+            self._contents.clear()
+        if len(key) <= _LONGEST_KEY:
+            self._contents[key] = content
+        return content
+
+
+def _times_of(time_range: str) -> dict[str, int]:
+    """Return the numbers of a time range; those in months have no seconds."""
+    step, statistic, length = items.time_range(time_range)
+    found = {}
+    if step is not None and not step.is_months:
+        found["step"] = step.amount
+    if statistic is not None:
+        found["stat"] = statistic
+    if length is not None and not length.is_months:
+        found["period"] = length.amount
+    return found

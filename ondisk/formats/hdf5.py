@@ -1,0 +1,136 @@
+"""The attributes and small datasets of HDF5 files; needs h5py. Links that lead out of the file are not followed.
+
+Source: the HDF5 file format specification, version 3; https://docs.h5py.org.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ondisk.errors import ConfigError, InvalidInput, shown
+
+MAGIC = b"\x89HDF\r\n\x1a\n"
+"""How such a file begins."""
+
+_MOST_VALUES = 1024 * 1024  # of a dataset or an attribute
+_MOST_NAMES = 10_000  # in a group
+
+
+class Group:
+    """A group of an HDF5 file: its attributes, and what is below it."""
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+
+    def names(self) -> list[str]:
+        """Return the names of the groups and datasets in it, in alphabetic order."""
+        if len(self._group) > _MOST_NAMES:
+            raise InvalidInput(f"a group of it has {len(self._group)} members, more than {_MOST_NAMES}")
+        return sorted(self._group)
+
+    def _member(self, name: str) -> Any:
+        """Return a group or dataset that is in this very file; None if there is none."""
+        import h5py
+
+        link = self._group.get(name, getlink=True)
+        return self._group[name] if isinstance(link, h5py.HardLink) else None
+
+    def group(self, name: str) -> Group | None:
+        """Return a group in it; None if there is none of this name."""
+        import h5py
+
+        found = self._member(name)
+        return Group(found) if isinstance(found, h5py.Group) else None
+
+    def groups(self, prefix: str) -> Iterator[Group]:
+        """Yield the groups in it whose names begin so."""
+        for name in self.names():
+            if name.startswith(prefix) and (found := self.group(name)) is not None:
+                yield found
+
+    def dataset(self, name: str) -> Dataset | None:
+        """Return a dataset in it; None if there is none of this name."""
+        import h5py
+
+        found = self._member(name)
+        return Dataset(found) if isinstance(found, h5py.Dataset) else None
+
+    def attribute(self, name: str) -> Any:
+        """Return an attribute as a text, an integer or a real; None if there is none, or if it has several values."""
+        return _attribute(self._group, name)
+
+
+class Dataset:
+    """A dataset of an HDF5 file: its attributes and values."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def attribute(self, name: str) -> Any:
+        """Return an attribute, as `Group.attribute`."""
+        return _attribute(self._dataset, name)
+
+    def values(self, most: int | None = None) -> Sequence[float]:
+        """Return the first values.
+
+        Raises:
+            InvalidInput: they are not numbers, too many, or not in this very file.
+        """
+        dataset = self._dataset
+        if dataset.external is not None or dataset.is_virtual:
+            raise InvalidInput(f"the values of {shown(dataset.name)} are in another file")
+        if dataset.shape is None or dataset.dtype.kind not in "iuf":
+            raise InvalidInput(f"{shown(dataset.name)} has no numbers")
+        if dataset.size > _MOST_VALUES or (dataset.chunks is not None and _product(dataset.chunks) > _MOST_VALUES):
+            raise InvalidInput(f"{shown(dataset.name)} has {dataset.size} values, more than {_MOST_VALUES}")
+        found: list[float] = dataset[...].ravel()[:most].tolist()
+        return found
+
+
+@contextlib.contextmanager
+def opened(content: bytes) -> Iterator[Group]:
+    """Open a file that is in memory, for the length of the block.
+
+    Raises:
+        InvalidInput: it is damaged, or has something else than expected.
+        ConfigError: h5py is not installed.
+    """
+    try:
+        import h5py
+    except ImportError as error:
+        raise ConfigError("files of HDF5 need the package h5py", hint="Run `pip install 'ondisk[hdf5]'`.") from error
+    if not content.startswith(MAGIC):
+        raise InvalidInput("it does not begin as an HDF5 file")
+    try:
+        with h5py.File(io.BytesIO(content), "r") as file:
+            yield Group(file)
+    except InvalidInput:
+        raise
+    except (KeyError, OSError, OverflowError, RuntimeError, TypeError, UnicodeError, ValueError) as error:
+        raise InvalidInput(f"it cannot be read as HDF5: {shown(str(error))}") from None
+
+
+def _attribute(holder: Any, name: str) -> Any:
+    if name not in holder.attrs:
+        return None
+    identity = holder.attrs.get_id(name)
+    if identity.shape is None or _product(identity.shape) != 1:
+        return None
+    value = holder.attrs[name]
+    if hasattr(value, "shape") and value.shape:
+        value = value.reshape(-1)[0]
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, str):
+        return str(value)
+    return value.item() if hasattr(value, "item") else None
+
+
+def _product(shape: Sequence[int]) -> int:
+    product = 1
+    for each in shape:
+        product *= each
+    return product

@@ -1,0 +1,173 @@
+"""NetCDF files with the conventions CF: one datum each. Classic ones are read here, those of HDF5 with h5py.
+
+What a file says of itself becomes metadata in arkimet's notation (see `ondisk.items`), and numbers beside them:
+
+    quantity                    item      the names of all variables
+    area                        item      where there are the dimensions `lat` and `lon`
+    north, south, east, west    real      degrees, of these
+
+The reftime is the attribute `forecast_reference_time`, else `time`, else the first value of the variable `dstart`,
+`time` or `ocean_time`. Source: CF conventions, version 1.11; arkimet 1.66.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar, Protocol
+
+from ondisk.config import DatasetConfig
+from ondisk.datum import FieldType, microseconds
+from ondisk.errors import ConfigError, InvalidInput, shown
+from ondisk.formats import hdf5
+from ondisk.formats.described import Content, pairs, positions
+from ondisk.formats.netcdf_classic import MAGIC, Classic
+from ondisk.formats.whole_file import WholeFile
+
+_TIMES = ("dstart", "time", "ocean_time")
+_CALENDARS = (None, "standard", "gregorian", "proleptic_gregorian")
+_SINCE = re.compile(
+    r"\s*(\w+)\s+since\s+([0-9]{1,4})-([0-9]{1,2})-([0-9]{1,2})"
+    r"(?:[ T]\s*([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.0*)?)?)?\s*(?:Z|UTC|\+?0?0:?0?0)?\s*",
+    re.ASCII,
+)
+_SECONDS = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1),
+    **dict.fromkeys(("min", "mins", "minute", "minutes"), 60),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600),
+    **dict.fromkeys(("d", "day", "days"), 86400),
+}
+_DEGREE = 1_000_000
+_UNNAMED = "This is a netCDF dimension but not a netCDF variable"
+_ARPAE = "Arpae-Simc"  # whose files arkimet gives more metadata
+
+
+class Variables(Protocol):
+    """The attributes and variables of a NetCDF file."""
+
+    def attribute(self, name: str, variable: str | None = None) -> Any:
+        """Return an attribute of the file or of a variable; None if there is none, or if it has several values."""
+
+    def dimensions(self) -> set[str]:
+        """Return the names of the dimensions."""
+
+    def variables(self) -> list[str]:
+        """Return the names of the variables."""
+
+    def values(self, name: str, most: int | None = None) -> Sequence[float]:
+        """Return the values of a variable, or the first ones."""
+
+
+class NetCdf(WholeFile):
+    """The netcdf format; see the module's docstring."""
+
+    name: ClassVar[str] = "netcdf"
+    items: ClassVar[frozenset[str]] = frozenset(("area", "origin", "quantity"))
+    numbers: ClassVar[Mapping[str, FieldType]] = dict.fromkeys(("north", "south", "east", "west"), FieldType.REAL)
+
+    def __init__(self, config: DatasetConfig) -> None:
+        super().__init__(config)
+        if config.extension == self.extension:
+            hint = "Remove it from dataset.toml; or choose another one, if the files are blobs."
+            raise ConfigError("extension: 'nc' belongs to netcdf", hint=hint, key="extension")
+
+    @property
+    def extension(self) -> str:
+        return "nc"
+
+    @classmethod
+    def recognises(cls, head: bytes) -> bool:
+        is_hdf5 = head.startswith(hdf5.MAGIC) and any(each in head for each in (b"_NCProperties", b"_Netcdf4", b"CF-"))
+        return head.startswith(MAGIC) or (is_hdf5 and b"ODIM_H5" not in head)
+
+    def read(self, payload: bytes) -> tuple[int, Content]:
+        with _opened(payload) as file:
+            conventions = file.attribute("Conventions")
+            if not isinstance(conventions, str) or not conventions.startswith("CF-"):
+                raise InvalidInput(f"the attribute Conventions is {shown(conventions)}, and does not begin with CF-")
+            values: dict[str, Any] = {"quantity": ",".join(sorted(set(file.variables())))}
+            is_arpae = file.attribute("institution") == _ARPAE
+            if is_arpae:
+                values["origin"] = positions("GRIB1", 255, 255, 255)
+            if is_arpae and file.attribute("region") is not None:
+                values["area"] = "GRIB:"
+            elif {"lat", "lon"} <= file.dimensions() & set(file.variables()):
+                values |= _area(file)
+            return _reftime(file), self.content(values)
+
+
+@contextmanager
+def _opened(content: bytes) -> Iterator[Variables]:
+    if content.startswith(MAGIC):
+        yield Classic(content)
+        return
+    with hdf5.opened(content) as group:
+        yield _Hdf5(group)
+
+
+class _Hdf5:
+    """The root group of a NetCDF-4 file; see `Variables`."""
+
+    def __init__(self, group: hdf5.Group) -> None:
+        self._group = group
+        found = {name: dataset for name in group.names() if (dataset := group.dataset(name)) is not None}
+        self._dimensions = {name for name, each in found.items() if each.attribute("CLASS") == "DIMENSION_SCALE"}
+        self._variables = {
+            name: each for name, each in found.items() if not str(each.attribute("NAME")).startswith(_UNNAMED)
+        }
+
+    def attribute(self, name: str, variable: str | None = None) -> Any:
+        return (self._group if variable is None else self._variables[variable]).attribute(name)
+
+    def dimensions(self) -> set[str]:
+        return self._dimensions
+
+    def variables(self) -> list[str]:
+        return list(self._variables)
+
+    def values(self, name: str, most: int | None = None) -> Sequence[float]:
+        return self._variables[name].values(most)
+
+
+def _area(file: Variables) -> dict[str, Any]:
+    latitudes, longitudes = file.values("lat"), file.values("lon")
+    numbers = [min(latitudes), max(latitudes), min(longitudes), max(longitudes)] if latitudes and longitudes else []
+    if not numbers or not all(math.isfinite(each) and abs(each) <= 1000 for each in numbers):
+        return {}
+    corners = [round(each * _DEGREE) for each in numbers]
+    area = dict(zip(("latfirst", "latlast", "lonfirst", "lonlast"), corners, strict=True)) | {"type": 0}
+    bounds = dict(zip(("south", "north", "west", "east"), map(float, numbers), strict=True))
+    return {"area": pairs("GRIB", area), **bounds}
+
+
+def _reftime(file: Variables) -> int:
+    """Return the reftime of a file, in microseconds since 1970."""
+    text = file.attribute("forecast_reference_time") or file.attribute("time")
+    if text:
+        try:
+            return microseconds(datetime.strptime(str(text), "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC))
+        except ValueError:
+            raise InvalidInput(f"its reference time, {shown(text)}, is not a time") from None
+    for name in _TIMES:
+        if name in file.variables() and (values := file.values(name, 1)):
+            return _since(values[0], file.attribute("units", name), file.attribute("calendar", name))
+    raise InvalidInput(f"it has no time: neither an attribute nor a variable {', '.join(_TIMES)}")
+
+
+def _since(value: float, units: Any, calendar: Any) -> int:
+    """Return a time that is counted in units since another one, in microseconds since 1970."""
+    if calendar not in _CALENDARS:
+        raise InvalidInput(f"its calendar is {shown(calendar)}, not one of {', '.join(map(str, _CALENDARS[1:]))}")
+    matched = _SINCE.fullmatch(str(units))
+    unit = None if matched is None else _SECONDS.get(matched[1].lower())
+    if matched is None or unit is None:
+        raise InvalidInput(f"the units of its time are {shown(units)}")
+    try:
+        year, month, day, hour, minute, second = (int(part or 0) for part in matched.groups()[1:])
+        begin = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+        return microseconds(begin + timedelta(microseconds=round(float(value) * unit * 1_000_000)))
+    except (OverflowError, ValueError):
+        raise InvalidInput(f"its time, {value} {shown(units)}, is not a time") from None
