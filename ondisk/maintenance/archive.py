@@ -35,6 +35,7 @@ from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.known import all_known
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.states import Diagnosis, Done, Report, State
+from ondisk.maintenance.successor import complete, leave
 from ondisk.segments import places
 from ondisk.segments.dir import recorded_stat
 from ondisk.segments.facts import changed
@@ -303,13 +304,13 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
         _check_whole(access, target)
         format = access.format(segment.format)
         kind = kind_of(format)
-        kind.complete(directory, segment, format)
+        complete(access, segment)
         with access.current().index.snapshot() as snapshot:
             count, interval = segment_rows.count_of(snapshot, segment), segment_rows.interval_of(snapshot, segment)
         size, left = directory.stat(name), _as_it_is(directory, segment)
         committed = access.committed(left)
         # Before the new file gets its name: that is what shows the next opening that this is left to do.
-        transaction.after_commit(lambda: kind.leave(directory, segment.name, segment.id, committed))
+        transaction.after_commit(lambda: leave(access, segment, committed))
         access.clean_up_later(name)
         transaction.note_moved(left)
         if target_place := place_of(target):

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from ondisk.dataset.access import Access
 from ondisk.errors import (
@@ -32,7 +32,7 @@ from ondisk.maintenance.successor import Successor, complete, withdraw
 from ondisk.segment import End, Facts, ScanResult
 from ondisk.segments import generations, quarantine
 from ondisk.segments.concat_writer import SegmentWriter, keep_data_after
-from ondisk.segments.facts import Committed, changed, facts_of, located
+from ondisk.segments.facts import changed, facts_of, located
 from ondisk.segments.generations import hidden, stray, waiting
 from ondisk.step import Interval
 
@@ -41,13 +41,19 @@ COPIES = "data in it were equal to data of other segments, and a rewrite keeps o
 _MERGED = 4 * 1024 * 1024  # bytes of data that are merged together
 
 
-class ConcatSegments(SegmentKind):
+class Observed(NamedTuple):
+    """A concat segment; `known` and `on_disk` as for `diagnosis.diagnose`."""
+
+    name: str
+    known: Known | None
+    on_disk: OnDisk | None
+    format: Format
+
+
+class ConcatSegments(SegmentKind[Observed]):
     """See the module's docstring."""
 
     is_one_file: ClassVar[bool] = True
-
-    def complete(self, directory: Directory, segment: Segment, format: Format) -> None:
-        generations.complete(directory, segment.name, segment.id, segment.committed(format.mutable))
 
     def is_readable(self, directory: Directory, name: str, format: Format) -> bool:
         try:
@@ -55,28 +61,32 @@ class ConcatSegments(SegmentKind):
         except (FileNotFoundError, StorageError):
             return False
 
-    def diagnose(
+    def observe(
         self,
         directory: Directory,
         snapshot: Snapshot,
         name: str,
         known: Known | None,
         entry: Entry | None,
-        at: Circumstances,
         format: Format,
-    ) -> Diagnosis:
+    ) -> Observed:
         if entry is None and known is not None:  # it may not have its name yet
             segment = known.segment
             if (found := waiting(directory, name, segment.id, segment.committed(format.mutable))) is not None:
                 entry = Entry.of(hidden(name, segment.id).rpartition("/")[2], found)
         on_disk = None if entry is None else look_at(directory, name, entry, known, format)
-        start = format.begin().end.length if known is None else format.first_offset(known.segment.end)
         if known is not None and known.deleted is not None:
+            start = format.first_offset(known.segment.end)
             known.unexplained = known.segment.end.length - start - known.size - known.deleted
         if known is not None and known.count:
             known.needed = known.data_end
             if known.segment.end.compressed:
                 known.needed = segment_rows.end_of_block_before(snapshot, known.segment, known.data_end)
+        return Observed(name, known, on_disk, format)
+
+    def diagnose(self, observed: Observed, at: Circumstances) -> Diagnosis:
+        name, known, on_disk, format = observed
+        start = format.begin().end.length if known is None else format.first_offset(known.segment.end)
         diagnosis = diagnose(name, known, on_disk, at, start)
         is_kept = not (diagnosis.state & ~State.ARCHIVE_AGE or diagnosis.consumed)
         if at.rewrites and known is not None and known.count and is_kept:
@@ -131,9 +141,6 @@ class ConcatSegments(SegmentKind):
         if known is not None and not transaction.has_no_older_readers:
             return Done(name, diagnosis.state, (*reasons, _READ), action)
         return Done(name, diagnosis.state, reasons, action, 0 if is_kept else freed_by(found))
-
-    def leave(self, directory: Directory, name: str, generation: int, committed: Committed) -> None:
-        generations.leave(directory, name, generation, committed)
 
     def move(self, access: Access, transaction: Transaction, segment: Segment, name: str) -> bool:
         return _Move(access, transaction, segment, name).write()

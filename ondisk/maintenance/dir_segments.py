@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from ondisk.dataset.access import Access
 from ondisk.errors import DiskFull, OndiskError, StorageError, counted
@@ -38,16 +38,14 @@ from ondisk.segments.dir import (
     NEW_METADATA,
     MetadataFile,
     checksum_of_stats,
-    complete_folder,
     facts_in,
     is_refused,
-    leave_folder,
     open_directory,
     seen_in,
     seen_with_files,
 )
 from ondisk.segments.dir_writer import DirWriter
-from ondisk.segments.facts import Committed, Seen, changed
+from ondisk.segments.facts import Seen, changed
 from ondisk.segments.generations import hidden
 
 _OWN = {METADATA, dir.SEQUENCE, NEW_METADATA}
@@ -57,13 +55,19 @@ _READ = "an older query may still read its old files; the next writer after that
 _OTHERS = "the segment does not have this file: of an interrupted append, or somebody else has added it"
 
 
-class DirSegments(SegmentKind):
+class Observed(NamedTuple):
+    """A dir segment; see `diagnose_files`."""
+
+    name: str
+    known: Known | None
+    entry: Entry | None
+    files: Files | None
+
+
+class DirSegments(SegmentKind[Observed]):
     """See the module's docstring."""
 
     is_one_file: ClassVar[bool] = False
-
-    def complete(self, directory: Directory, segment: Segment, format: Format) -> None:
-        complete_folder(directory, segment.name, segment.id, segment.committed(format.mutable))
 
     def is_readable(self, directory: Directory, name: str, format: Format) -> bool:
         """Return whether `.metadata` has an entry, or there are no files: a killed archive leaves files without any."""
@@ -74,16 +78,15 @@ class DirSegments(SegmentKind):
             return has_entries or (isinstance(format, DescribesFiles) and not is_empty)
         return False
 
-    def diagnose(
+    def observe(
         self,
         directory: Directory,
         snapshot: Snapshot,
         name: str,
         known: Known | None,
         entry: Entry | None,
-        at: Circumstances,
         format: Format,
-    ) -> Diagnosis:
+    ) -> Observed:
         files, path = None, name
         if entry is None and known is not None:  # it may not have its name yet
             alias = hidden(name, known.segment.id)
@@ -95,7 +98,10 @@ class DirSegments(SegmentKind):
                 files.has_metadata |= isinstance(format, DescribesFiles)
                 if known is not None and known.deleted is not None:
                     known.unexplained = max(0, files.removed.count - known.deleted)
-        return diagnose_files(name, known, entry, files, at)
+        return Observed(name, known, entry, files)
+
+    def diagnose(self, observed: Observed, at: Circumstances) -> Diagnosis:
+        return diagnose_files(*observed, at)
 
     def scan(self, name: str, format: Format, source: ReadableFile | Directory) -> Iterator[ScanResult]:
         assert isinstance(source, Directory)
@@ -125,9 +131,6 @@ class DirSegments(SegmentKind):
         freed = 0 if is_kept else freed
         lost = lost if State.MISSING in state else 0
         return Done(name, state, diagnosis.reasons, diagnosis.action, freed, lost)
-
-    def leave(self, directory: Directory, name: str, generation: int, committed: Committed) -> None:
-        leave_folder(directory, name, generation, committed)
 
     def _move_old(self, access: Access, transaction: Transaction, segment: Segment) -> int:
         """Move the directory of a segment to its hidden name, and return the bytes of its files.

@@ -32,6 +32,7 @@ from ondisk.maintenance.reread import DataAfterDamage, commit, in_place, is_anot
 from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State, readable
+from ondisk.maintenance.successor import complete
 from ondisk.segment import REMEDY, is_loss
 from ondisk.segments import generations
 from ondisk.segments.generations import MOVED, hidden
@@ -256,7 +257,7 @@ def _restore_generations(access: Access) -> None:
             format = access.format_of(name) if segment is None else access.format(segment.format)
             kind = kind_of(format)
             if segment is not None:
-                kind.complete(directory, segment, format)
+                complete(access, segment)
             for number in reversed(generations.generations_of(directory, name)):
                 alias = hidden(name, number)
                 is_moved = directory.stat(alias + MOVED) is not None  # another folder has its data

@@ -244,7 +244,8 @@ def _diagnosed(
     format = access.format(known.segment.format) if known is not None else access.format_of(name)
     if known is not None:
         known.interval = segment_rows.interval_of(snapshot, known.segment)
-    found = kind_of(format).diagnose(access.directory, snapshot, name, known, entry, at, format)
+    kind = kind_of(format)
+    found = kind.diagnose(kind.observe(access.directory, snapshot, name, known, entry, format), at)
     if known is None:
         return found
     if known.segment.copies is not Copies.NONE and found.state and not found.state & ~_SHRINKING:

@@ -9,6 +9,7 @@ from ondisk.maintenance.concat_segments import COPIES
 from ondisk.maintenance.inspect import Inspection
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.states import State
+from ondisk.maintenance.successor import complete
 from ondisk.segments import quarantine
 
 _UNREADABLE = State.CORRUPTED | State.UNALIGNED | State.MISSING
@@ -35,7 +36,7 @@ def renew(access: Access, name: str) -> None:
                 return
             format = access.format(segment.format)
             kind = kind_of(format)
-            kind.complete(access.directory, segment, format)
+            complete(access, segment)
             diagnosis, known = Inspection(access).examine(snapshot, name)
             if diagnosis is None or known is None or diagnosis.state & _UNREADABLE:
                 hint = f"Run {command('fix', access.path, '--yes')}, then append again."

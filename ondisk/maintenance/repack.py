@@ -32,6 +32,7 @@ from ondisk.maintenance.promised import promised
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.second_copy import copy_left
 from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, readable
+from ondisk.maintenance.successor import complete
 from ondisk.maintenance.trim_deletions import trim_deletions
 from ondisk.segments.facts import changed
 from ondisk.staging.jobs import Changed
@@ -252,8 +253,7 @@ def _repacked(inspection: Inspection, name: str, written: Written | None, old_fi
         with access.current().index.snapshot() as snapshot:
             segment = snapshot.segment_named(name)
             if segment is not None:
-                format = access.format(segment.format)
-                kind_of(format).complete(access.directory, segment, format)
+                complete(access, segment)
             diagnosis, known = inspection.examine(snapshot, name)
             if diagnosis is None:
                 return Done(name, State.OK, ("it was removed in the meantime",))

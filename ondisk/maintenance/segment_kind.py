@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar, Protocol
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from ondisk.dataset.access import Access
 from ondisk.errors import AlreadyExists, command
@@ -19,7 +19,6 @@ from ondisk.maintenance.diagnosis import Circumstances, Known
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.states import Diagnosis, Done
 from ondisk.segment import ScanResult
-from ondisk.segments.facts import Committed
 
 
 class Rewriting(Protocol):
@@ -47,7 +46,11 @@ class Rewriting(Protocol):
         """
 
 
-class SegmentKind(ABC):
+Observed = TypeVar("Observed")
+"""What the index knows of a segment of one kind, and what is on disk, at one time: all that its states depend on."""
+
+
+class SegmentKind(ABC, Generic[Observed]):
     """What maintenance does with segments of one kind.
 
     Attributes:
@@ -57,30 +60,29 @@ class SegmentKind(ABC):
     is_one_file: ClassVar[bool]
 
     @abstractmethod
-    def complete(self, directory: Directory, segment: Segment, format: Format) -> None:
-        """Promote the segment's committed generation, if a crash came before that; see `generations.complete`."""
-
-    @abstractmethod
     def is_readable(self, directory: Directory, name: str, format: Format) -> bool:
         """Return whether at least part of what has a name is a segment of this kind, in a format."""
 
     @abstractmethod
-    def diagnose(
+    def observe(
         self,
         directory: Directory,
         snapshot: Snapshot,
         name: str,
         known: Known | None,
         entry: Entry | None,
-        at: Circumstances,
         format: Format,
-    ) -> Diagnosis:
-        """Compare the index with the disk, and return the segment's states.
+    ) -> Observed:
+        """Look at a segment on disk, and add to `known` what only that tells.
 
         Args:
             known: what the index knows; None if it does not know the segment.
             entry: what is at the segment's name; None if nothing is.
         """
+
+    @abstractmethod
+    def diagnose(self, observed: Observed, at: Circumstances) -> Diagnosis:
+        """Return the states of a segment, and the reasons; a pure function."""
 
     @abstractmethod
     def scan(self, name: str, format: Format, source: ReadableFile | Directory) -> Iterator[ScanResult]:
@@ -101,10 +103,6 @@ class SegmentKind(ABC):
     @abstractmethod
     def drop(self, access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
         """Commit the removal of a segment from the index, then remove it from the disk."""
-
-    @abstractmethod
-    def leave(self, directory: Directory, name: str, generation: int, committed: Committed) -> None:
-        """Take its name away from a generation that is in another folder now; see `generations.leave`."""
 
     @abstractmethod
     def move(self, access: Access, transaction: Transaction, segment: Segment, name: str) -> bool:

@@ -19,7 +19,8 @@ from ondisk.formats import is_dir
 from ondisk.index import Segment
 from ondisk.index.transaction import Transaction
 from ondisk.segments import generations
-from ondisk.segments.dir import complete_folder, hide
+from ondisk.segments.dir import complete_folder, hide, leave_folder
+from ondisk.segments.facts import Committed
 
 
 class Successor:
@@ -78,6 +79,16 @@ def complete(access: Access, segment: Segment) -> None:
     """Rename the present generation of a segment to its name, if a crash or a rollback has left that to do."""
     finish = complete_folder if is_dir(segment.format) else generations.complete
     finish(access.directory, segment.name, segment.id, access.committed(segment))
+
+
+def leave(access: Access, segment: Segment, committed: Committed) -> None:
+    """Take its name away from a segment that is in another folder now.
+
+    Args:
+        committed: what its file is compared with.
+    """
+    go = leave_folder if is_dir(segment.format) else generations.leave
+    go(access.directory, segment.name, segment.id, committed)
 
 
 def withdraw(access: Access, transaction: Transaction, segment: Segment) -> None:

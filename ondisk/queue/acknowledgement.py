@@ -15,6 +15,7 @@ from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.states import Diagnosis
 from ondisk.maintenance.states import State as Is
+from ondisk.maintenance.successor import complete
 from ondisk.queue import state_file
 from ondisk.queue.order import Order, Stop, Taken
 from ondisk.queue.position import (
@@ -147,7 +148,7 @@ def remove_acknowledged(access: Access) -> list[str]:
             if segment is None or not _is_removable(segment):
                 continue
             kind = kind_of(access.format(segment.format))
-            kind.complete(access.directory, segment, access.format(segment.format))
+            complete(access, segment)
             begin_again(access.directory, name)
             kind.drop(access, transaction, Diagnosis(name, Is.DELETED, ("it is acknowledged",)), Known(segment))
             removed.append(name)
