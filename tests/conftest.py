@@ -20,7 +20,7 @@ import os
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,10 @@ from hypothesis import HealthCheck, settings
 from worlds import POINTS
 
 import ondisk
+from ondisk.config import DatasetConfig
 from ondisk.filesystem import Directory
+from ondisk.index import index
+from ondisk.index.built_for import dump
 
 CASES = {"accidents": 1, "backup": 1, "cli": 1, "concurrency": 1, "crash": 1, "dataset": 1, "files": 1, "formats": 2,
          "index": 2, "maintenance": 1, "pipeline": 1, "properties": 2, "protocol": 1, "queue": 1, "replication": 1,
@@ -43,6 +46,8 @@ CHECKED = 4
 CHECKED_IN = {"accidents", "crash", "dataset", "maintenance", "replication", "security", "spark", "stateful"}
 CHECKED_OF = {"test_nothing_is_lost_and_nothing_is_wrong": 100}
 """How many of single tests."""
+LONG = ("slow", "crash", "cluster")
+"""The marks of the tests that neither of the two runs."""
 
 _SLOW_STARTS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
@@ -62,19 +67,29 @@ HERE = Path(__file__).parent
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the cases that only `make check` runs."""
-    cases: dict[tuple[Path, str], list[pytest.Item]] = {}
-    for item in items:
-        if getattr(item, "callspec", None) is not None and item.get_closest_marker("slow") is None:
-            cases.setdefault((item.path, item.originalname), []).append(item)
-    for (path, name), some in cases.items():
-        folder = path.relative_to(HERE).parts[0]
-        kept = _spread(CASES_OF.get(name, CASES.get(folder, len(some))), some)
-        checked = _spread(CHECKED_OF.get(name, CHECKED if folder in CHECKED_IN else len(some)), some)
-        for at, item in enumerate(some):
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Mark the cases that only `make check` runs, and drop those that -m does not select.
+
+    Most cases are slow, and pytest would look at each of them a dozen times before it leaves them out.
+    """
+    made = yield
+    if not isinstance(made, list):
+        return made
+    items = [each for each in made if isinstance(each, pytest.Function)]
+    cases = [each for each in items if hasattr(each, "callspec") and each.get_closest_marker("slow") is None]
+    if cases:
+        name, folder = cases[0].originalname, cases[0].path.relative_to(HERE).parts[0]
+        kept = _spread(CASES_OF.get(name, CASES.get(folder, len(cases))), cases)
+        checked = _spread(CHECKED_OF.get(name, CHECKED if folder in CHECKED_IN else len(cases)), cases)
+        for at, item in enumerate(cases):
             if at not in kept:
                 item.add_marker(pytest.mark.check if at in checked else pytest.mark.slow)
+    config = collector.config
+    if any("::" in each for each in config.args):  # pytest must know the name of a test that it does not select
+        return made
+    dropped = [each for each in LONG if f"not {each}" in config.option.markexpr]
+    return [item for item in made if not any(map(item.get_closest_marker, dropped))]
 
 
 def _spread(wanted: int, cases: list[pytest.Item]) -> set[int]:
@@ -93,6 +108,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 swept[report.nodeid.partition("::")[0]] += value
     for file, points in sorted(swept.items()):
         terminalreporter.write_line(f"{file}: {points} points killed, failed or cut")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def statements_are_written_once() -> Iterator[None]:
+    """Keep the SQL that creates an index: to write it takes longer than all else that creates a dataset."""
+    written: dict[str, list[str]] = {}
+    write = index._create_statements
+
+    def statements(config: DatasetConfig) -> Iterator[str]:
+        if (key := dump(config)) not in written:
+            written[key] = [*write(config)]
+        yield from written[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index, "_create_statements", statements)
+        yield
 
 
 @pytest.fixture
