@@ -153,7 +153,6 @@ def test_a_file_put_back_too_short_is_not_believed(damage: Any, world: World) ->
     assert world.content() == "0123"
 
 
-@pytest.mark.check
 def test_data_that_the_index_lost_come_back_with_a_file_that_was_cut_when_it_was_fixed(tmp_path: Path) -> None:
     """The sentinel has gone with that fix, and yet no repack may take them for deleted."""
     for number, kind in enumerate(KINDS):
@@ -172,7 +171,6 @@ def test_data_that_the_index_lost_come_back_with_a_file_that_was_cut_when_it_was
         assert world.content() == "0123"
 
 
-@pytest.mark.check
 def test_damage_before_data_that_the_index_knows_never_makes_them_unreadable(tmp_path: Path) -> None:
     for number, kind in enumerate(KINDS):
         world = World.make(tmp_path / str(number), kind, [0, 1, 2])
