@@ -22,10 +22,10 @@ help: ## List the targets.
 demo: $(VENV)/installed java ## Install into .venv, and do the main job on a sample dataset.
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh sample_datasets/demo.sh
 
-test: $(VENV)/installed-dev java lint ## Install into .venv, and pass lint, types and the tests that you wait for: five to ten minutes.
+test: $(VENV)/installed-dev java lint ## Install into .venv, and pass lint, types and the tests that you wait for: five minutes.
 	$(IN_MEMORY) $(PYTEST) -m "$(SHORT) and not check" --hypothesis-profile=few
 
-check: $(VENV)/installed-dev java ## Run the other tests that a change must pass: a quarter of an hour or more.
+check: $(VENV)/installed-dev java ## Run the other tests that a change must pass: a quarter of an hour.
 	$(IN_MEMORY) $(PYTEST) -m "$(SHORT) and (check or hypothesis)"
 
 lint: $(VENV)/installed-dev ## Check style and types.

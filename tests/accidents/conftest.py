@@ -10,6 +10,7 @@ import pytest
 from .table import Accident
 from .waiting import WAITING
 
+HERE = Path(__file__).parent
 WAITS = [
     (name, pattern, reason)
     for key, reason in WAITING.items()
@@ -21,7 +22,7 @@ UNSURE = "other cases of this accident wait, see waiting.py"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if isinstance(item, pytest.Function) and Path(__file__).parent in item.path.parents:
+        if isinstance(item, pytest.Function) and item.path.parent == HERE:
             mark(item)
 
 

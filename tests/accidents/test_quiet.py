@@ -122,6 +122,7 @@ def test_a_dataset_in_a_git_repository_is_checked_out(tmp_path, kind, place, cap
     assert_quiet(victim, capfd)
 
 
+@pytest.mark.check
 def test_a_segment_that_was_touched_or_copied_over_itself(tmp_path, kind, place, capfd):
     victim = whole(tmp_path / "dataset", kind, place)
     backup = victim.backup(victim.file(A))

@@ -246,6 +246,7 @@ def check_as(user: int, path: Path, talk) -> None:
     talk.send((first, main(["check", str(path)]), main(["check", str(path), "--accurate", "--json"])))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("index", ["", "lost"])
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="changing user and mounting take root")

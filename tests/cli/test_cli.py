@@ -254,6 +254,7 @@ def test_output_that_a_closed_stream_would_lose_is_an_error(environment, weather
         assert dataset.summary().count == 3
 
 
+@pytest.mark.check
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("argv", [["query", "large"], ["--help"]])
 def test_results_that_cannot_be_written_are_an_error(environment, large, argv):
@@ -342,6 +343,7 @@ def test_an_interrupt_reports_what_was_stored_and_that_the_file_can_be_appended_
     assert again == "append the file again: a datum that is already stored is skipped"
 
 
+@pytest.mark.check
 def test_a_reader_that_does_not_read_does_not_delay_an_interrupt(environment, large):
     with subprocess.Popen(
         [*COMMAND, "query", large], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE

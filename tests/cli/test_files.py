@@ -120,6 +120,7 @@ def test_an_export_that_refuses_a_datum_ends_with_8(run):
     assert Path("out/20261120_1200_north.jpg").read_text() == "mine"
 
 
+@pytest.mark.check
 def test_an_export_of_a_mistaken_match_gets_a_note(run):
     run(*IN)
     done = run("query", "photos", "site: North", "--to", "out")

@@ -160,6 +160,7 @@ def test_a_run_in_another_process_locks_the_dataset_until_it_ends(environment, r
     assert run("maintain", weather).code == 0
 
 
+@pytest.mark.check
 def test_a_bug_in_one_dataset_is_reported_and_the_others_are_maintained(environment, weather, other):
     code = (
         "import sys, ondisk.cli; from ondisk.dataset.dataset import Dataset; fix = Dataset.fix\n"

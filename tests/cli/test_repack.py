@@ -101,6 +101,7 @@ def test_it_removes_a_second_copy_only_if_it_is_told_to(run, weather):
     assert run("query", weather, "--data").out == LINES
 
 
+@pytest.mark.check
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
 def test_on_a_full_disk_it_does_what_frees_space_and_reports_that(run, folder):

@@ -123,6 +123,7 @@ def test_a_token_comes_from_a_file_that_others_cannot_read(weather):
         assert process.wait(30) == 0
 
 
+@pytest.mark.check
 def test_a_replica_follows_what_is_served(run, weather):
     token = Path("token")
     token.write_text("0123456789abcdef")

@@ -17,6 +17,7 @@ from .side_by_side import beside, check_tidy
 ROUNDS, DAYS = 24, 12
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", CONFIGS)
 def test_readers_beside_a_writer_that_archives_and_unarchives_see_whole_states_and_no_error(
     name: str, tmp_path: Path, start: Start
@@ -29,6 +30,7 @@ def test_readers_beside_a_writer_that_archives_and_unarchives_see_whole_states_a
     check_tidy(path)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", CONFIGS)
 def test_two_processes_that_archive_at_once_move_everything_once(name: str, tmp_path: Path, start: Start) -> None:
     path = tmp_path / "dataset"
@@ -69,6 +71,7 @@ def test_a_query_that_began_before_an_archive_ends_with_what_was_there(name: str
         assert lines_of(reader) == lines_of(dataset)
 
 
+@pytest.mark.check
 def test_a_folder_that_a_person_renames_is_read_by_its_new_name_and_the_next_archive_begins_another(
     tmp_path: Path,
 ) -> None:

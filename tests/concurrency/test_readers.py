@@ -21,6 +21,7 @@ from .conftest import Start
 LINES = sorted(line(day, 0, station, 1) for day in range(2) for station in range(5))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", CONFIGS)
 def test_readers_beside_a_writer_see_whole_batches_right_bytes_and_no_error(
     name: str, tmp_path: Path, start: Start
@@ -53,6 +54,7 @@ def test_readers_beside_a_writer_see_whole_batches_right_bytes_and_no_error(
     check_whole(path)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_query_sees_what_was_there_when_it_began(name: str, tmp_path: Path) -> None:
     path, config = tmp_path / "dataset", CONFIGS[name]

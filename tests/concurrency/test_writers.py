@@ -97,6 +97,7 @@ def test_who_waits_longer_than_lock_timeout_is_reported_who_holds_the_lock(tmp_p
         assert dataset.append([datum_of(line(0, 0, 1, 1))]).imported == 1
 
 
+@pytest.mark.check
 def test_of_several_processes_that_create_one_path_one_succeeds(tmp_path: Path, start: Start) -> None:
     for round, count in enumerate((2, 8, 8, 4)):
         path = tmp_path / "new" / f"{round}"
@@ -110,6 +111,7 @@ def test_of_several_processes_that_create_one_path_one_succeeds(tmp_path: Path, 
             assert dataset.append([datum_of(line(0, 0, 1, 1))]).imported == 1
 
 
+@pytest.mark.check
 def test_threads_share_a_dataset(tmp_path: Path) -> None:
     threads, rounds = 6, 12
     barrier = threading.Barrier(threads)

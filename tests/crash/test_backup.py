@@ -231,6 +231,7 @@ def test_killed_anywhere_a_restore_leaves_the_dataset_or_can_be_repeated(format:
     sweep(restoring(room, format).killed(), lambda run: check_restored(run, room / "template"))
 
 
+@pytest.mark.check
 @FORMATS
 def test_killed_at_a_few_points_a_restore_can_be_repeated(format: str, tmp_path: Path, sweep: Sweep) -> None:
     sweep(restoring(tmp_path, format).killed(most=4), lambda run: check_restored(run, tmp_path / "template"))

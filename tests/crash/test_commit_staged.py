@@ -81,6 +81,7 @@ def test_killed_anywhere_a_commit_is_done_or_not(format: str, name: str, room: P
     sweep(bench(story, room, format).killed(), lambda run: check_done(run, story))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", [next(iter(STORIES)), "marks"])
 def test_killed_at_a_few_points_a_commit_is_done_or_not(name: str, tmp_path: Path, sweep: Sweep) -> None:
     story = story_of("vm2", name)

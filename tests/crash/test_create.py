@@ -40,6 +40,7 @@ def test_killed_anywhere_what_create_leaves_opens_or_can_be_created_again(room: 
     sweep(bench(room).killed(), check_created)
 
 
+@pytest.mark.check
 def test_killed_at_a_few_points_what_create_leaves_opens_or_can_be_created_again(tmp_path: Path, sweep: Sweep) -> None:
     sweep(bench(tmp_path).killed(most=6), check_created)
 

@@ -297,6 +297,7 @@ def test_deleting_everything_on_a_full_disk_gives_the_space_back(by: str, disk: 
     check_index(path)
 
 
+@pytest.mark.check
 def test_freed_bytes_are_those_that_are_free_now(small_disk: Path) -> None:
     path, backup = small_disk / "dataset", small_disk / "backup"
     with ondisk.create(path, CONFIGS["vm2"]) as dataset:
@@ -432,6 +433,7 @@ def test_a_segment_with_more_data_than_one_commit_has_space_for_is_removed_from_
     check_index(path)
 
 
+@pytest.mark.check
 def test_a_rebuild_on_a_full_disk_says_so_and_does_not_go_on_with_a_part_of_the_import_log(
     tmp_path: Path, small_disk: Path
 ) -> None:
@@ -491,6 +493,7 @@ def test_a_backup_to_a_full_disk_leaves_the_points_before_and_goes_on_with_space
         assert lines_of(restored) == after != before
 
 
+@pytest.mark.check
 def test_a_restore_to_a_full_disk_can_be_repeated_with_space(small_disk: Path, tmp_path: Path) -> None:
     with ondisk.create(tmp_path / "dataset", CONFIGS["vm2"]) as dataset:
         for number in range(40):

@@ -62,5 +62,6 @@ def test_killed_anywhere_an_opening_without_index_keeps_all_bytes_and_asks_for_a
     sweep(bench(room, format).killed(), lambda run: check_kept(run, room / "template", format))
 
 
+@pytest.mark.check
 def test_killed_at_a_few_points_an_opening_without_index_keeps_all_bytes(tmp_path: Path, sweep: Sweep) -> None:
     sweep(bench(tmp_path, "vm2").killed(most=6), lambda run: check_kept(run, tmp_path / "template", "vm2"))

@@ -103,5 +103,6 @@ def test_a_failing_disk_is_reported_and_loses_nothing(error: str, room: Path, sw
     sweep(bench(room).failed(error), look)
 
 
+@pytest.mark.check
 def test_killed_at_a_few_points_everything_is_whole_somewhere(tmp_path: Path, sweep: Sweep) -> None:
     sweep(bench(tmp_path).killed(most=6), check)

@@ -103,6 +103,7 @@ def test_on_a_failing_disk_each_event_is_delivered_in_order(error: str, room: Pa
     sweep(bench(room, "version 2").failed(error), lambda run: check(run, "version 2"))
 
 
+@pytest.mark.check
 def test_killed_at_a_few_points_each_event_is_delivered_in_order(room: Path, sweep: Sweep) -> None:
     sweep(bench(room, "version 2").killed(most=8), lambda run: check(run, "version 2"))
 

@@ -843,6 +843,7 @@ def alone(dataset):
         return main.execute("SELECT count(*) FROM datum").fetchone()
 
 
+@pytest.mark.check
 def test_many_small_batches_leave_little_in_the_log_and_none_at_the_end(create):
     dataset = create()
     most = 0

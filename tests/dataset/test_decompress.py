@@ -64,6 +64,7 @@ def test_several_members_are_read_one_after_the_other(compression, piece, monkey
         assert unpacked(compression, pack(compression, content) * 3) == (content * 3, None)
 
 
+@pytest.mark.check
 def test_xz_that_needs_too_much_memory_is_damage():
     packed = lzma.compress(LINES, filters=[{"id": lzma.FILTER_LZMA2, "preset": 1, "dict_size": 512 * 1024 * 1024}])
     content, damage = unpacked("xz", packed)
@@ -111,6 +112,7 @@ def test_damage_inside_of_a_line_that_is_too_long_to_hold_is_an_error(compressio
         unpacked(compression, unfinished(compression, b"a\n" + content))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 def test_memory_does_not_grow_with_what_it_decompresses_to(compression):
     packer: Any = zlib.compressobj(wbits=31) if compression == "gzip" else zstd.ZstdCompressor()

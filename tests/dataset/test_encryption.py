@@ -281,6 +281,7 @@ def test_nothing_is_appended_without_a_key_to_encrypt_it(kind, make):
         assert numbers(dataset) == [1, 2]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("state", ["whole", "torn", "index lost"])
 def test_nothing_is_appended_to_a_segment_with_a_wrong_key_of_the_same_number_or_none(kind, state, make):

@@ -212,6 +212,7 @@ def test_a_change_of_a_dataset_that_is_opened_again_is_an_error(twelve, monkeypa
             list(found)
 
 
+@pytest.mark.check
 def test_a_sort_by_fields_needs_all_datasets_open(twelve, monkeypatch):
     with ondisk.merged(twelve) as merged:
         few_open(monkeypatch, 11)

@@ -86,6 +86,7 @@ def test_other_values_of_damaged_data_are_duplicates(tmp_path: Path) -> None:
         assert damaged.states() == ["CORRUPTED"]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("format", KINDS)
 def test_killed_at_each_call_an_append_that_mends_loses_nothing_and_can_be_repeated(
     format: str, tmp_path: Path

@@ -88,6 +88,7 @@ def test_sorting_is_that_of_python_over_the_whole_answer(filled, sort, limit):
     assert list(dataset.query(sort=sort, limit=limit)) == [row.datum() for row in model.query(sort=sort, limit=limit)]
 
 
+@pytest.mark.check
 def test_sorting_a_part_is_sorting_what_matches(filled):
     dataset, model = filled
     for match in ("station:2", "product:a; valid:true", "reftime:>=2026-12", "level:>0 or <=-1"):
@@ -125,6 +126,7 @@ def test_before_1970_months_and_minutes_are_cut_downwards(create):
 # What is asked for
 
 
+@pytest.mark.check
 def test_text_and_python_conditions_and_equality_select_the_same(filled):
     dataset, model = filled
     f = dataset.fields
@@ -300,6 +302,7 @@ def test_what_is_written_out_can_be_appended_again(filled, create):
 # Snapshots
 
 
+@pytest.mark.check
 def test_a_running_query_sees_what_was_there_when_it_began(create):
     dataset = create(fields=EVERY_TYPE, unique=["reftime"], replace="yes")
     dataset.append(Datum(T + timedelta(hours=n), {"station": n % 2}, {"n": n}) for n in range(1000))
@@ -412,6 +415,7 @@ def test_far_neighbours_are_read_apart(create, monkeypatch):
     assert sum(reads.sizes) < 10_000
 
 
+@pytest.mark.check
 def test_a_sort_order_that_jumps_over_the_segment_reads_no_more_than_a_few_times_what_it_returns(create, monkeypatch):
     dataset = create(fields=EVERY_TYPE)
     dataset.append(

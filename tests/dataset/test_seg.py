@@ -177,6 +177,7 @@ def test_a_file_of_beats_comes_in_as_it_is(make, variant, name):
         assert len(found) == len(expected)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("variant", SAME_KIND)
 def test_a_file_of_beats_is_converted_to_what_the_dataset_writes(make, variant):
     expected = sorted(expected_events(variant, "2.seg"), key=lambda event: event.timestamp // 1000)
@@ -510,6 +511,7 @@ def test_a_known_segment_that_is_gone_or_too_short_is_reported(make):
         assert not (dataset.path / SEGMENT).exists()
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_where_the_index_is_lost_data_stay_and_a_torn_end_is_cut(make, compression):
     dataset = make(compression=compression)

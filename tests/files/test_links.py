@@ -177,6 +177,7 @@ def test_a_file_that_is_moved_or_changed_after_it_was_read_is_refused(photos, tm
     assert "its file was moved or changed after it was read; export again" in result.refusals[0][1]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("number", range(4))
 def test_an_export_that_is_killed_leaves_links_that_are_complete(photos, tmp_path, number):
     script = (

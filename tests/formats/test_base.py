@@ -112,6 +112,7 @@ def cut(payloads: list[bytes], at: list[int]) -> list[list[bytes]]:
     return [payloads[begin:end] for begin, end in pairwise(edges)]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.format}-{config.compression}")
 @given(data=st.data())
 @settings(max_examples=40)

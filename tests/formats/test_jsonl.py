@@ -193,6 +193,7 @@ def test_ambiguous_lines_are_refused_but_read_where_they_were_stored_before(tmp_
         assert (report.lost, len([*dataset.query()])) == (1, 1)  # the datum that was overwritten
 
 
+@pytest.mark.check
 def test_a_line_of_many_keys_is_refused_in_linear_time():
     keys = b"".join(b',"%d":0' % number for number in range(200_000))
     began = time.monotonic()

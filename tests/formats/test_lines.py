@@ -138,6 +138,7 @@ def test_after_many_refused_lines_the_same_lines_are_refused(name):
     assert [reason.startswith("line ") for _, reason in later.refused[:before]] == [True] * before
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", GOOD)
 @pytest.mark.parametrize("place", [0, 2])
 def test_a_refused_line_costs_no_more_than_one_in_a_small_file(name, place):

@@ -92,6 +92,7 @@ def test_what_the_index_does_not_depend_on_may_change_at_any_time(configured):
         assert [datum.metadata for datum in dataset.query()] == [{"station": 6}]
 
 
+@pytest.mark.check
 def test_the_log_of_a_small_index_does_not_stay_as_large_as_the_index(tmp_path):
     path = tmp_path / "dataset"
     with ondisk.create(path, {"format": "jsonl", "step": "monthly"}) as dataset:

@@ -144,6 +144,7 @@ def test_caches_of_metadata_are_dropped_before_they_grow_without_end(dataset, in
     assert len(index.metadata) <= ROWS
 
 
+@pytest.mark.check
 def test_threads_share_the_cache_of_metadata(dataset, monkeypatch):
     monkeypatch.setattr("ondisk.index.snapshot._CACHED", 10)
     dataset.append(Datum(T, {"station": n, "product": f"p{n}"}) for n in range(1000))

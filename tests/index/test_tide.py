@@ -408,6 +408,7 @@ def test_deleted_data_that_are_back_do_not_hide_data_that_are_lost(path, tmp_pat
 # The index of another dataset
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("how", WAYS)
 def test_the_index_of_another_dataset_counts_as_lost_and_is_kept(path, other, how):
     with access_to(other) as access, access.transaction("test") as transaction:

@@ -176,6 +176,7 @@ def test_a_condition_that_selects_many_values_is_left_to_sqlite(connection):
     assert resolve(StartsWith("product", "text 5"), COLUMNS, connection) is not tree
 
 
+@pytest.mark.check
 def test_a_condition_with_too_many_parts_is_refused_with_a_way_out():
     fields = Fields(CONFIG.fields)
     check_size(Or(tuple(fields.station == n for n in range(499))))

@@ -30,6 +30,7 @@ def test_the_archive_age_counts_from_the_clock_and_the_delete_age_from_what_is_b
         assert AgeLimits.of(access, now, None) == AgeLimits(990 * DAY, 980 * DAY)
 
 
+@pytest.mark.check
 def test_the_hours_of_a_day_are_archived_together_and_a_lost_index_finds_them_again(
     create: Callable[..., ondisk.Dataset],
 ) -> None:

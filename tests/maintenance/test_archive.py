@@ -203,6 +203,7 @@ def test_a_move_that_is_killed_at_any_call_is_done_or_not_done(make, tmp_path, v
     assert call > 10
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("step", STEPS_OF_TIME)
 def test_the_name_of_an_archived_segment_is_one_of_the_datasets_own_step(make, step):
     """`2026/11-1` stands for another time by weeks than by half months."""
@@ -477,6 +478,7 @@ def test_a_folder_of_the_archive_is_no_dataset_and_the_error_names_the_dataset(m
 # The index lost
 
 
+@pytest.mark.check
 def test_of_different_data_with_one_key_that_of_the_dataset_counts_after_the_index_was_lost(make):
     """The dataset is read first, then `last`, then others by name."""
     dataset = make([(0, 1, 1), (24, 1, 1)], replace="yes")
@@ -544,6 +546,7 @@ def test_an_archive_is_renamed_in_one_commit_and_a_running_query_goes_on(make):
     check_sound(dataset)
 
 
+@pytest.mark.check
 def test_a_rename_that_is_killed_at_any_call_is_done_or_not_done(make, tmp_path):
     dataset = make()
     dataset.archive(segment(dataset))
@@ -727,6 +730,7 @@ def test_no_repack_removes_the_old_bytes_where_the_disk_fails_after_its_commit(m
         assert not again.check(accurate=True).findings
 
 
+@pytest.mark.check
 def test_removing_a_segment_looks_at_its_own_data(make):
     dataset = make()
     if dataset.config.format == "blob":

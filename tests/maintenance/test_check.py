@@ -139,6 +139,7 @@ def check_as(path: Path, talk: Connection, user: int) -> None:
         talk.send([[(each.segment, each.state.names) for each in report if each.state] for report in reports])
 
 
+@pytest.mark.check
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="changing user takes root")
 def test_a_user_without_write_permission_can_check(public_path: Path, start: Start) -> None:
@@ -262,6 +263,7 @@ def test_data_may_be_appended_and_deleted_while_a_check_reads(tmp_path: Path) ->
     assert not [each for each in report if State.CORRUPTED in each.state]
 
 
+@pytest.mark.check
 def test_unchecked_segments_come_first_then_by_time(tmp_path: Path) -> None:
     slices = Slices(tmp_path / "dataset", 4)
     with closing(sqlite3.connect(slices.path / INDEX)) as index, index:

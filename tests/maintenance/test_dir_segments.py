@@ -680,6 +680,7 @@ def test_a_file_that_a_killed_move_left_in_the_other_folder_is_no_sign_of_remove
     assert len([*dataset.query()]) == 5
 
 
+@pytest.mark.check
 def test_a_field_declared_later_is_read_back_from_what_is_beside_the_files(dataset):
     dataset.append(some(600, day=1))
     dataset.close()

@@ -269,6 +269,7 @@ def test_without_an_index_there_is_nothing_to_migrate(tmp_path):
     assert not (path / INDEX).exists()
 
 
+@pytest.mark.check
 def test_a_datum_larger_or_deeper_than_is_taken_now_is_read(tmp_path):
     deep: Any = 1
     for _ in range(20):

@@ -162,6 +162,7 @@ def test_a_replica_waits_for_the_deletions_of_its_source(tmp_path: Path) -> None
     assert sql(path, "SELECT kind, count(*) FROM difference GROUP BY kind") == [(0, 2)], "it may ask for them again"
 
 
+@pytest.mark.check
 def test_a_replica_cannot_give_data_other_numbers(tmp_path: Path) -> None:
     path = old("foreign", tmp_path)
     for each in (path, *(path / ".archive").iterdir()):
@@ -170,6 +171,7 @@ def test_a_replica_cannot_give_data_other_numbers(tmp_path: Path) -> None:
     assert "--leave-out old" in str(error.hint)
 
 
+@pytest.mark.check
 def test_tokens_expire_if_the_dataset_did_not_know_an_archive(tmp_path: Path) -> None:
     for name in ("known", "unknown"):
         path = old("archived", tmp_path / name)

@@ -144,6 +144,7 @@ def test_a_segment_whose_bytes_cannot_be_read_is_left_and_noted(tmp_path: Path) 
     assert done(world.repack()).action is None
 
 
+@pytest.mark.check
 def test_a_flipped_byte_does_not_hide_behind_a_repack(tmp_path: Path) -> None:
     """A repack copies bytes as they are: an accurate check still finds what was damaged before."""
     for number, kind in enumerate(KINDS):

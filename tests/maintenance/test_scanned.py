@@ -64,6 +64,7 @@ def test_a_scan_comes_back_as_it_was(access: Access) -> None:
         assert len({id(one) for one in found.metadata}) == len({repr(one) for one in each.metadata})
 
 
+@pytest.mark.check
 def test_a_scan_of_another_file_is_refused(access: Access) -> None:
     scanned = Scanned.write(access, NAME, "scanned")
     path = access.path / NAME
@@ -106,6 +107,7 @@ def test_a_scan_that_came_through_garbled_or_in_part_is_refused(access: Access) 
         [*scanned.results(access, source)]
 
 
+@pytest.mark.check
 def test_a_rewriting_that_came_through_garbled_or_in_part_is_not_taken(access: Access) -> None:
     with access.transaction("test") as transaction:
         transaction.drop_rows([1])

@@ -272,6 +272,7 @@ def test_files_that_the_dataset_for_errors_has_forgotten_are_left_out_by_the_oth
     assert held(place) == holding(low=[line(1)], high=[line(11)], error=[line("x")] * 2, duplicates=[line(1)])
 
 
+@pytest.mark.check
 def test_pipelines_of_one_name_leave_alone_what_each_other_has_staged(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -217,6 +217,7 @@ def test_what_is_no_longer_in_the_folder_is_reported_once(place: Path) -> None:
     assert run(place).returncode == 0
 
 
+@pytest.mark.check
 def test_an_empty_folder_whose_disk_may_not_be_mounted_is_reported_until_it_has_files(place: Path) -> None:
     before = held(place)
     restore(place)
@@ -233,6 +234,7 @@ def test_an_empty_folder_whose_disk_may_not_be_mounted_is_reported_until_it_has_
     assert held(place) == before
 
 
+@pytest.mark.check
 def test_it_gets_them_by_the_filters_of_then(place: Path) -> None:
     change_config(place / "low", "<=10", "<2")
     change_config(place / "high", ">=10", ">=2")
@@ -251,6 +253,7 @@ def test_a_dataset_that_had_a_part_of_its_files_may_not_be_missing(place: Path) 
         pipeline(place / "pipeline.toml")
 
 
+@pytest.mark.check
 def test_a_dataset_that_joins_later_or_returns_gets_nothing_of_files_before_it(place: Path) -> None:
     fields = {"fields": {"station": "integer"}}
     ondisk.create(place / "all", {**KEPT, **fields, "filter": "station: 99"}).close()
@@ -263,6 +266,7 @@ def test_a_dataset_that_joins_later_or_returns_gets_nothing_of_files_before_it(p
     assert report.exit_code == 0
 
 
+@pytest.mark.check
 def test_a_file_that_cannot_be_read_again_is_tried_by_each_run(place: Path) -> None:
     file = place / "incoming/d"
     file.write_text(line(4))

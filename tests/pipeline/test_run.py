@@ -18,6 +18,7 @@ from ondisk.pipeline.run import Pipeline
 from pipeline.world import CONFIG, DATASET, line, put, run
 
 
+@pytest.mark.check
 def test_it_imports_no_spark() -> None:
     code = "import sys, ondisk.pipeline.task; print({'pyspark', 'ondisk.spark'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -131,6 +131,7 @@ def series(count: int, size: int) -> Iterator[Datum]:
         yield Datum.stored(time, metadata, b"1.2", "2026/11-20.vm2", (None, None, number, 3))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("size", [10, 10_000])
 def test_memory_does_not_grow_with_the_number_of_series(monkeypatch, size):
     monkeypatch.setattr(json_lines, "_MOST", 50)

@@ -84,6 +84,7 @@ def test_two_times_share_a_segment_or_their_segments_are_disjoint(step, one, oth
     assert same_name or first.end <= second.begin or second.end <= first.begin
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("step", STEPS_OF_TIME)
 def test_three_centuries_are_covered_day_by_day(step):
     first, behind = ((each - date(1970, 1, 1)).days for each in CENTURIES)

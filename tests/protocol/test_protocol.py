@@ -260,6 +260,7 @@ def test_nothing_is_lost_and_no_reader_fails(jobs, options):
     assert found.violation is None, str(found)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(("jobs", "options"), KEEPING, ids=name)
 def test_a_plan_is_read_whatever_is_replaced(jobs, options):
     found = explored(jobs, options, keeps=True, readers=0)
@@ -300,6 +301,7 @@ def test_a_heal_returns_what_was_changed():
     assert {*healed} == {True, False}  # false: it changed after the heal
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(("jobs", "options"), MOVING, ids=name)
 def test_a_move_loses_nothing_and_no_reader_fails(jobs, options):
     found = explored(jobs, options)
@@ -313,6 +315,7 @@ def test_a_move_loses_nothing_whatever_others_do(jobs, options, accident):
     assert found.violation is None, str(found)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("accident", BY_HAND)
 @pytest.mark.parametrize(("jobs", "options"), TOUCHED, ids=name)
 def test_what_people_move_and_copy_is_not_lost_and_is_counted_once(jobs, options, accident):

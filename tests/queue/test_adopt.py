@@ -69,6 +69,7 @@ def stored(path):
         return [datum.metadata["n"] for datum in dataset.query()]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("variant", sorted({*ALL} - APART))
 @pytest.mark.usefixtures("ring")
 def test_the_files_of_beats_have_the_data_that_are_expected(variant, tmp_path):

@@ -100,6 +100,7 @@ def test_a_place_is_a_path_or_the_url_of_a_dataset(tmp_path):
             source_of(wrong)
 
 
+@pytest.mark.check
 def test_a_connection_that_is_cut_anywhere_is_made_again(dataset, link):
     with PathSource(dataset.path) as path, asking(link.port) as source:
         expected = path.changes(None)

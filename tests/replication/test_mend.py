@@ -158,6 +158,7 @@ def test_deleted_bytes_that_have_changed_are_no_reason_to_lose_data(source, path
         assert not wrong(again)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("deleted", "size"),
     [(1, 3), (2, 3), (3, 3), (1, 600_000)],

@@ -122,6 +122,7 @@ def test_hostile_bytes_are_refused_or_mean_what_they_say_and_take_little_memory(
     assert peak < 256 * 1024
 
 
+@pytest.mark.check
 def test_memory_grows_with_the_size_of_the_file():
     stored = encode(TokenFile([Entry(Token(""), "")] * 5000))  # the smallest entries: the most objects for a byte
     tracemalloc.start()

@@ -82,6 +82,7 @@ def test_a_head_is_not_longer_than_allowed(serving, filled, before):
         assert found == [b"200"] * bool(before) + [status], size
 
 
+@pytest.mark.check
 def test_a_client_that_takes_nothing_of_a_file_is_disconnected(serving, create):
     dataset = create("large", fields={"n": "integer"})
     dataset.append(data(400, 100_000))

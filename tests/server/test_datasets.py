@@ -28,6 +28,7 @@ def test_names_are_those_of_the_folders(create, tmp_path, monkeypatch):
     assert names(["."]) == ["weather"]
 
 
+@pytest.mark.check
 def test_two_of_one_name_and_what_is_no_dataset_are_refused(create, tmp_path):
     first = create("one/weather").path
     second = create("two/weather").path

@@ -111,6 +111,7 @@ def has_snapshot(dataset) -> bool:
     return not log.checkpoint(dataset._access.current().index.connections)
 
 
+@pytest.mark.check
 def test_a_client_that_vanishes_releases_its_snapshot(serving, large):
     served = serving(large.path)
     connection = asked(served)
@@ -136,6 +137,7 @@ def test_an_answer_ends_with_its_time(serving, large):
     assert not has_snapshot(large)
 
 
+@pytest.mark.check
 def test_a_query_without_results_ends_with_its_time_and_with_its_client(serving, create):
     """SQLite is at work all the time: it is interrupted."""
     dataset = create("many", format="seg", fields={"n": "integer"})

@@ -71,6 +71,7 @@ def test_with_tls_the_cookie_of_a_browser_is_secure(serving, filled, pem):
         assert "Secure" in client.post("/login", data={"token": token}).headers["set-cookie"]
 
 
+@pytest.mark.check
 def test_a_replica_says_how_to_trust_the_certificate_of_its_source(serving, filled, pem):
     served = serving(filled, tls=tls_of(str(pem / "both.pem"), None))
     url = f"https://127.0.0.1:{served.port}/dataset/filled"
@@ -139,6 +140,7 @@ def test_what_is_no_dataset_is_not_served(tmp_path):
         serve([str(tmp_path)], listen("127.0.0.1", 0), pytest.fail)
 
 
+@pytest.mark.check
 def test_the_end_waits_for_answers_but_not_forever_and_leaves_nothing_open(serving, create, open_files):
     dataset = create("large", fields={"n": "integer"})
     dataset.append(data(400, 100_000))

@@ -38,6 +38,7 @@ def url_of(location: Location) -> str:
     return f"/dataset/it/data/{location.segment}?offset={location.offset}&size={location.size}"
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_location_of_a_query_leads_to_the_stored_bytes(serving, create, kind):
     dataset = of_kind(create, kind, 30)
@@ -122,6 +123,7 @@ def test_an_append_makes_another_version_and_changes_nothing_of_the_one_before(s
     assert after.read(0, 12) == (dataset.path / name).read_bytes()[:12]
 
 
+@pytest.mark.check
 def test_what_is_being_sent_outlives_a_repack_and_holds_no_snapshot(serving, create):
     dataset = create("large", fields={"n": "integer"})
     dataset.append(data(400, 50_000))

@@ -25,7 +25,7 @@ def pytest_collect_file() -> None:
 @pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        fixtures = getattr(item, "fixturenames", ()) if item.path.is_relative_to(HERE) else ()
+        fixtures = getattr(item, "fixturenames", ()) if item.path.parent == HERE else ()
         if "java" in fixtures:
             item.add_marker(pytest.mark.spark)
         if "spark" in fixtures:

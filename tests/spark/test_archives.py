@@ -94,6 +94,7 @@ def test_data_that_are_away_are_an_error_and_their_metadata_are_read(spark, data
         assert rows(read) == asked(dataset, match)
 
 
+@pytest.mark.check
 def test_data_that_are_offline_are_left_out_if_the_option_says_so(spark, dataset):
     full = asked(dataset)
     take(dataset, "old", "offline")
@@ -106,6 +107,7 @@ def test_data_that_are_offline_are_left_out_if_the_option_says_so(spark, dataset
         load(spark, dataset, data="true", columns="reftime,station,data", archives="available").collect()
 
 
+@pytest.mark.check
 def test_another_value_of_the_option_is_an_error(spark, dataset):
     for read in (lambda: dataset.index_frame(spark, archives="some"), load(spark, dataset, archives="some").count):
         with pytest.raises(Exception, match="archives must be all or available, not 'some'"):
@@ -174,6 +176,7 @@ def test_a_stream_of_the_archives_that_are_available_passes_the_others(dataset):
         Query(dataset, archives="available").drain()
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("state", AWAY)
 def test_what_a_lost_index_does_not_know_is_an_error_also_without_data(spark, dataset, state):
     take(dataset, "old", state)

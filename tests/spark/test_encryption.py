@@ -24,6 +24,7 @@ def keys_of_the_driver():
     keys.use(None)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind["encryption"])
 def test_executors_write_read_check_fix_and_repack(spark, create, kind):
     dataset = create(**CONFIG, **kind)

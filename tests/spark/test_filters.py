@@ -67,6 +67,7 @@ def test_filters_select_the_rows_that_they_select_from_parquet(spark, dataset, t
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
+@pytest.mark.check
 def test_one_frame_is_filtered_counted_and_united(spark, dataset):
     whole = load(spark, dataset)
     three = whole.where("station = 3")

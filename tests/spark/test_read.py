@@ -120,6 +120,7 @@ def test_every_door_returns_what_a_query_returns(spark, dataset):
     assert rows(dataset.index_frame(spark, data=True)) == with_data
 
 
+@pytest.mark.check
 def test_one_frame_is_asked_again_joined_and_united(spark, dataset):
     whole = load(spark, dataset)
     three = whole.where("station = 3")

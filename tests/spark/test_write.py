@@ -70,6 +70,7 @@ def test_a_replica_refuses_a_write_before_anything_is_staged(spark, create, tmp_
         assert not [*replica.dataset.path.glob(".staged/*")]
 
 
+@pytest.mark.check
 def test_what_was_read_can_be_written_elsewhere(spark, create):
     config = {"format": "seg", "unique": ["reftime", "station"], "fields": EVERY_TYPE}
     source, target = create("source", **config), create("target", **config, compression="none")

@@ -59,6 +59,7 @@ def stations(dataset):
     return sorted(each.metadata["station"] for each in dataset.query())
 
 
+@pytest.mark.check
 def test_each_batch_is_written_and_the_last_one_marked(create, query):
     dataset = create(**ANY)
     source = query(dataset).run(2, change=lambda rows: rows.selectExpr("*", "2 * station AS t"))

@@ -78,6 +78,7 @@ def test_metadata_of_every_type_arrive(create):
     assert dataset.query("station: 9223372036854775807").__next__().data == {"a": 1}
 
 
+@pytest.mark.check
 def test_pieces_may_be_more_than_a_statement_can_name(create):
     dataset = create(**CONFIG, format="blob")
     with connections(lambda each: each.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, 2000), "rw"):  # of 1,000,000

@@ -301,6 +301,7 @@ def test_archived_data_are_merged_when_they_are_decoded(stations):
     assert found.to_pydict() == {"station": [9, 2, 1, None], "data.n": [9, 2, 1, None]}
 
 
+@pytest.mark.check
 def test_a_table_is_of_one_snapshot_and_frees_it_at_its_end(weather, open_files):
     wanted = rows_of(weather)
     reader = weather.to_arrow()

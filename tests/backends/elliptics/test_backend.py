@@ -148,6 +148,7 @@ def test_nothing_is_answered_while_the_index_may_not_know_all_objects(client, pa
         assert again.read(A) == b"0123456789XY"
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("writes", "expected"),
     [
@@ -201,6 +202,7 @@ class TestWrite:
         assert client.read(A) == b"\0\0\0\0\0abc\0\0xyz"
         assert client.read(A, 6, 5) == b"bc\0\0x"
 
+    @pytest.mark.check
     def test_an_append_ignores_its_offset(self, client):
         for part in range(100):
             client.write(A, b"test_%d, " % part, 7 * part, APPEND)

@@ -152,6 +152,7 @@ def test_a_packet_that_is_too_large_is_refused_before_it_is_read(running):
     assert LAYOUT.read_header(found) == Header(A, 0, 0, 0, -errno.E2BIG, 9 | REPLY, 0)
 
 
+@pytest.mark.check
 def test_a_reply_closes_the_connection(running):
     async def talk(reader, writer):
         writer.write(write(A, b"abc", trans=REPLY | 1))
@@ -240,6 +241,7 @@ def test_who_takes_no_replies_is_closed_and_others_are_served(path):
         until(lambda: not running.server._packets._taken)
 
 
+@pytest.mark.check
 def test_several_that_take_no_replies_do_not_keep_others_waiting(path):
     with Running(path, ServerLimits(stalled=60, unsent=1_000_000, crowded=0.2)) as running:
         assert status(running.backend.process(write(A, bytes(8_000_000)))) == 0

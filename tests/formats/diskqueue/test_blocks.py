@@ -197,6 +197,7 @@ def test_arbitrary_bytes_end_in_documented_damage(data, begin):
     assert (damage is None) == (walk.position == START + len(begin + data))
 
 
+@pytest.mark.check
 def test_a_bomb_of_256_mib_takes_the_memory_of_a_block():
     content = bytes(1 << 20)
     with lz4.frame.LZ4FrameCompressor(block_size=7, block_linked=True) as compressor:

@@ -126,6 +126,7 @@ COMPRESSIBLE = written("lz4", [Datum(T, {"n": n}, {"x": "wind " * 40}) for n in 
 CASES = {"plain": ("none", PLAIN), "lz4": ("lz4", BLOCKS), "lz4, compressible": ("lz4", COMPRESSIBLE)}
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", CASES)
 @given(st.data())
 @settings(max_examples=100)
@@ -195,6 +196,7 @@ def embedded(sizes):
     return [Datum(T + timedelta(seconds=n), {"n": n}, each) for n, each in enumerate(contents)]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_frames_in_the_data_of_a_damaged_frame_are_no_data(compression):
     content, frames, places = written(compression, embedded([1, 1, 0, 1, 1, 0]))
@@ -215,6 +217,7 @@ def test_frames_in_the_data_of_a_torn_frame_are_no_data(compression):
         assert lost(frames, read(compression, content[:size])[0]) == [3]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 @pytest.mark.parametrize("size", [40_000, 150_000, 1_500_000])
 def test_large_frames_around_damage_are_found(compression, size):
@@ -244,6 +247,7 @@ def test_frames_of_beats_that_cross_blocks_are_found_after_a_damaged_block():
         assert found.damage
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_many_damaged_frames_of_one_file_are_all_passed_over(compression):
     content, frames, places = written(compression, some([0] * 2000))

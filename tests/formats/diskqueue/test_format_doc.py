@@ -130,6 +130,7 @@ def test_the_reader_reads_frames_of_any_size_and_a_sealed_segment(read_bytes, op
     assert read_bytes(segment) == (events, None)
 
 
+@pytest.mark.check
 @OPTIONS
 @given(batches=st.lists(st.lists(segments.events, min_size=1, max_size=2), max_size=3), left=st.floats(0, 1))
 def test_the_reader_yields_the_whole_frames_before_a_torn_tail(read_bytes, options, batches, left):

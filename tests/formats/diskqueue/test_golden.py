@@ -181,6 +181,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("options", [0, header.LZ4])
 def test_a_flip_of_any_bit_returns_the_right_data_or_a_documented_error(options):
     events = [event for batch in SMALL for event in batch]
@@ -198,6 +199,7 @@ def test_a_flip_of_any_bit_returns_the_right_data_or_a_documented_error(options)
         assert result.damage is not None or len(result.events) == len(events)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_flip_in_a_file_of_beats_returns_the_right_data_or_a_documented_error(variant):
     segment, expected = (GOLDEN / variant / "1.seg").read_bytes(), expected_events(variant, "1.seg")

@@ -60,6 +60,7 @@ def event(fields, meta=None, timestamp=T):
     return Event(timestamp, 0, meta or {}, fields)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("kind", OTHERS)
 @given(given_events=st.lists(events, max_size=4))
 @example(
@@ -78,6 +79,7 @@ def test_beats_and_ondisk_read_equal_values(kind, given_events):
         assert same(list(payload.decode_one(written)), list(given_event))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("kind", [*OTHERS, Kind.CBOR])
 @pytest.mark.parametrize("before", [*OTHERS, Kind.CBOR])
 @given(given_events=st.lists(events, min_size=1, max_size=4))
@@ -226,6 +228,7 @@ def test_any_bytes_are_an_event_or_refused(content):
         return
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("kind", OTHERS)
 @given(given_event=events, data=st.data())
 def test_mutated_events_are_events_or_refused(kind, given_event, data):
@@ -289,6 +292,7 @@ def fuzzed(content):
             read(SEG, content)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("header", HEADERS, ids=lambda header: f"{header.version}-{header.options}")
 @given(rest=st.binary(max_size=120), payloads=st.lists(st.binary(min_size=1, max_size=40), max_size=3))
 @settings(max_examples=40)
@@ -306,6 +310,7 @@ def test_any_bytes_and_any_payloads_in_a_segment_of_any_variant_are_read_or_refu
     assert not batch.damage
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("header", HEADERS, ids=lambda header: f"{header.version}-{header.options}")
 @given(data=st.data())
 @settings(max_examples=40)

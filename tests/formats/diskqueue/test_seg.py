@@ -313,6 +313,7 @@ def test_refusals_among_many_keep_their_positions():
     assert [each["station"] for each in batch.metadata] == list(batch.positions())
 
 
+@pytest.mark.check
 @given(st.lists(data | st.sampled_from(list(REFUSED.values())), max_size=5))
 @settings(max_examples=40)
 def test_refusals_do_not_touch_the_others(given_data):
