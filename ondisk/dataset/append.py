@@ -264,50 +264,6 @@ def _take(iterator: Iterator[Datum], count: int) -> list[Datum]:
     return taken
 
 
-def store(
-    batch: Batch,
-    format: Format,
-    config: DatasetConfig,
-    directory: Directory,
-    transaction: Transaction,
-    *,
-    trusted: bool,
-    away: Mapping[int, str] = MappingProxyType({}),
-    record: OnCommit | None = None,
-) -> Stored:
-    """Store a batch: insert its rows, except those of duplicates; write the bytes of the new data; commit.
-
-    Args:
-        trusted: the sentinel does not exist, so bytes after a segment's committed size may be cut off.
-        away: as for `insert`.
-        record: called before the commit; with it, a batch without new data is committed, too.
-
-    Raises:
-        InvalidInput: the dataset is encrypted, and data of this format cannot be encrypted.
-        SegmentMissing: a segment that the index knows is not on disk, or the disk of its folder may not be mounted.
-        SegmentCorrupt, StateError: nothing can be appended to the file of a segment.
-        KeyMissing, AuthenticationFailed: a segment is encrypted, and the key is missing or wrong.
-        MustRewrite: a segment must be rewritten before anything can be appended to it.
-        DiskFull, DurabilityLost, StorageError: the disk is full, a sync has failed, or the disk cannot be written to.
-
-    Durability: inserts rows (uncommitted) → writes bytes at the ends of concat segments, then the counts in headers,
-        and a file for each datum of a dir segment → syncs the segments, and the directories of new ones → commits →
-        gives new segments their names. A crash before the commit leaves bytes or files without rows, which no query
-        reads; docs/architecture.md lists what removes them. A crash between the last two steps leaves new segments at
-        their hidden names, where queries find them. If an error occurs before the commit, the writes are undone.
-
-    Locks: the caller must hold the writers' lock.
-    Cost: one commit, and a fixed number of system calls for each segment; in a dir segment, some for each datum, too.
-    """
-    stored = insert(batch, format, config, directory, transaction, trusted=trusted, away=away)
-    if record is not None:
-        record(transaction)
-    if record is not None or stored.imported or stored.replaced:
-        transaction.check_space()
-        transaction.commit()
-    return stored
-
-
 def insert(
     batch: Batch,
     format: Format,
@@ -320,18 +276,32 @@ def insert(
     seqs: Sequence[int] | None = None,
     precedence: Precedence | None = None,
 ) -> Stored:
-    """Do what `store` does, up to the commit, which the caller makes after `check_space`.
+    """Insert the rows of a batch, except those of duplicates; write the bytes of the new data. The caller commits.
 
     Args:
-        seqs: the numbers of the data, ascending; None assigns new ones.
-        precedence: which of data with the same unique values counts; None: as the dataset is configured.
+        trusted: the sentinel does not exist, so bytes after a segment's committed size may be cut off.
         away: id → why it is away, of segments that are away: a duplicate of a datum there is refused, since whoever is
             told that the dataset has a datum may remove his own.
+        seqs: the numbers of the data, ascending; None assigns new ones.
+        precedence: which of data with the same unique values counts; None: as the dataset is configured.
 
-    Raises: as `store`.
+    Raises:
+        InvalidInput: the dataset is encrypted, and data of this format cannot be encrypted.
+        SegmentMissing: a segment that the index knows is not on disk, or the disk of its folder may not be mounted.
+        SegmentCorrupt, StateError: nothing can be appended to the file of a segment.
+        KeyMissing, AuthenticationFailed: a segment is encrypted, and the key is missing or wrong.
+        MustRewrite: a segment must be rewritten before anything can be appended to it.
+        DiskFull, DurabilityLost, StorageError: the disk is full, a sync has failed, or the disk cannot be written to.
 
-    Durability: as `store`, up to the syncs; nothing is committed.
+    Durability: inserts rows (uncommitted) → writes bytes at the ends of concat segments, then the counts in headers,
+        and a file for each datum of a dir segment → syncs the segments, and the directories of new ones. The caller
+        calls `check_space`, then commits; that gives new segments their names. A crash before the commit leaves bytes
+        or files without rows, which no query reads; docs/architecture.md lists what removes them. A crash between the
+        last two steps leaves new segments at their hidden names, where queries find them. If an error occurs before the
+        commit, the writes are undone.
+
     Locks: the caller must hold the writers' lock.
+    Cost: a fixed number of system calls for each segment; in a dir segment, some for each datum, too.
     """
     if not batch.payloads:
         return Stored()

@@ -943,14 +943,19 @@ class Dataset(Queryable):
 
     def _store(self, batch: Batch, format: Format, record: OnCommit | None, result: AppendResult) -> Stored:
         """Store a batch in one commit, and add what was done to a result, also if an error follows the commit."""
-        from ondisk.dataset.append import store
+        from ondisk.dataset.append import insert
         from ondisk.dataset.away import away_segments
 
         access = self._access
         with access.transaction("append", adds=len(batch)) as transaction:
             into, trusted = (access.directory, transaction), not access.has_sentinel()
             away = away_segments(access) if self.config.unique else {}
-            stored = store(batch, format, self.config, *into, trusted=trusted, away=away, record=record)
+            stored = insert(batch, format, self.config, *into, trusted=trusted, away=away)
+            if record is not None:
+                record(transaction)
+            if record is not None or stored.imported or stored.replaced:
+                transaction.check_space()
+                transaction.commit()
             result.add(batch, stored)
         return stored
 
