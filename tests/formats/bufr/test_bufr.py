@@ -371,14 +371,10 @@ SEEDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.check
-def test_mutated_messages_are_read_or_refused_and_nothing_else():
-    draw = random.Random(20261121)
-    format = format_of(**NUMBERS, **dict.fromkeys(Bufr.items, "item"))
-    tracemalloc.start()
-    slowest = 0.0
-    for _ in range(1000):
-        message = bytearray(draw.choice(SEEDS))
+def mutations(draw, seeds, count):
+    """Yield messages that are framed as such, and wrong within."""
+    for _ in range(count):
+        message = bytearray(draw.choice(seeds))
         for _ in range(draw.randint(1, 4)):
             at = draw.randrange(8, min(len(message), 200))
             match draw.randrange(5):
@@ -394,16 +390,43 @@ def test_mutated_messages_are_read_or_refused_and_nothing_else():
                     # Among the descriptors: an operator, a replication, or a sequence.
                     kind = draw.choice((0x80, 0x40, 0xC0))
                     message[at : at + 2] = bytes((kind | draw.randrange(64), draw.randrange(256)))
-        message[4:7] = (len(message)).to_bytes(3, "big")
+        message[4:7] = len(message).to_bytes(3, "big")
         message[-4:] = b"7777"
+        yield bytes(message)
+
+
+def read_or_refused(messages):
+    """Read messages, and check what is stored of them; return the seconds of the slowest."""
+    format = format_of(**NUMBERS, **dict.fromkeys(Bufr.items, "item"))
+    slowest = 0.0
+    for message in messages:
         begin = time.process_time()
-        batches = [*format.parse(io.BytesIO(bytes(message) + SEEDS[0]), 100)]
+        batches = [*format.parse(io.BytesIO(message + SEEDS[0]), 100)]
         slowest = max(slowest, time.process_time() - begin)
-        for batch in batches:
-            for metadata in batch.metadata:
-                assert all(abs(each) < 2**63 for each in metadata.values() if isinstance(each, int))
-                assert all("\0" not in each for each in metadata.values() if isinstance(each, str))
+        for metadata in (each for batch in batches for each in batch.metadata):
+            assert all(abs(each) < 2**63 for each in metadata.values() if isinstance(each, int))
+            assert all("\0" not in each for each in metadata.values() if isinstance(each, str))
+    return slowest
+
+
+@pytest.mark.check
+def test_mutated_messages_are_read_or_refused_and_nothing_else():
+    tracemalloc.start()
+    slowest = read_or_refused(mutations(random.Random(20261121), SEEDS, 1000))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert slowest < 0.5
     assert peak < 64 * 1024 * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not GOLDEN.exists(), reason="arkimet's files are not beside the checkout, in ../shared/golden")
+def test_mutated_messages_of_arkimets_tests_are_read_or_refused_and_nothing_else():
+    seeds = []
+    for folder in (GOLDEN / "files", GOLDEN / "hostile", GOLDEN.parent / "arkimet"):
+        for path in folder.glob("*.bufr"):
+            content = path.read_bytes()
+            frames = format_of().frames(io.BytesIO(content).read)
+            seeds += [each.window[begin:end] for each in frames for begin, end in each.spans]
+    assert len(seeds) > 30
+    assert read_or_refused([*seeds, *mutations(random.Random(20261123), seeds, 20_000)]) < 0.5
