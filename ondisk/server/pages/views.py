@@ -9,15 +9,15 @@ from typing import Any, NamedTuple, Self
 
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.query import Query
-from ondisk.datum import Datum, from_microseconds
-from ondisk.errors import InvalidInput, MatchError, OndiskError, command, shown
+from ondisk.datum import Datum, Location, from_microseconds
+from ondisk.errors import InvalidInput, MatchError, OndiskError, command
+from ondisk.errors import shown as quoted
 from ondisk.index.field_values import FieldSummary, most_frequent_of_sums
 from ondisk.maintenance import last_report
 from ondisk.maintenance.last_report import LastReport
 from ondisk.server.datasets import Served
 from ondisk.server.pages.calendar import LEVELS, calendar, part_of, unit_of
-from ondisk.server.pages.content import Node, cut, is_scalar, text_of
-from ondisk.server.pages.content import shown as shown_node
+from ondisk.server.pages.content import Node, cut, is_scalar, shown, text_of
 from ondisk.server.pages.match import completions, condition, refined, removable
 from ondisk.server.pages.points import numeric_columns
 from ondisk.server.pages.ways import FORMATS, address, ways
@@ -30,6 +30,7 @@ _MOST_ROWS = 100_000
 _MOST_COLUMNS = 12
 _VALUES, _COMPLETED = 12, 200
 _MOST_ITEMS = 1000
+_LARGEST = 32 * 1024 * 1024  # bytes of a datum that a page reads
 _LONGEST_MATCH = 8000  # characters: a longer one does not fit in the address of a page
 
 
@@ -66,7 +67,7 @@ class Asked(NamedTuple):
         page = given.get("page", "1")
         if not (page.isascii() and page.isdigit() and 0 < len(page) < 7 and 0 < int(page) <= _MOST_ROWS // ROWS):
             hint = "Select fewer data by time or by a field."
-            raise InvalidInput(f"pages are numbered from 1 to {_MOST_ROWS // ROWS}, not {shown(page)}", hint=hint)
+            raise InvalidInput(f"pages are numbered from 1 to {_MOST_ROWS // ROWS}, not {quoted(page)}", hint=hint)
         match = given.get("match", "").strip()
         if len(match) > _LONGEST_MATCH:
             raise InvalidInput(f"the match expression has {len(match)} characters; a page takes {_LONGEST_MATCH}")
@@ -222,7 +223,7 @@ def _facet(dataset: Dataset, asked: Asked, name: str, summary: FieldSummary | No
 def facet(dataset: Dataset, asked: Asked) -> dict[str, Any]:
     """Return the values of one field."""
     if asked.field not in dataset.config.fields:
-        raise InvalidInput(f"there is no field {shown(asked.field)}")
+        raise InvalidInput(f"there is no field {quoted(asked.field)}")
     found = dataset.summary(asked.match or None, fields=[asked.field], values=_VALUES)
     return {"facet": _facet(dataset, asked, asked.field, found.fields[asked.field], "browse"), **_form(dataset, asked)}
 
@@ -315,31 +316,80 @@ def _ways(asked: Asked) -> dict[str, Any]:
     return {"downloads": downloads, "ways": ways(asked.base, asked.name, asked.path, asked.match, asked.sort)}
 
 
-def _read(dataset: Dataset, found: Datum) -> tuple[Datum, str]:
-    """Return a datum with its content; or without, and why it cannot be read."""
-    assert found.location is not None
+class _Read(NamedTuple):
+    """A datum that was read: as much of it as a page shows.
+
+    Attributes:
+        place: where it is.
+        metadata: name → text.
+        keys: key of the content → text, if all of them can be columns; else None.
+        content: the content; None if it cannot be read.
+        error: why it cannot be read.
+    """
+
+    reftime: datetime
+    place: Location
+    metadata: dict[str, str]
+    keys: dict[str, str] | None
+    content: Node | None
+    error: str
+
+
+def _read(dataset: Dataset, found: Datum) -> _Read:
+    """Return a datum of a query that did not read the data.
+
+    Memory: its content until this returns; a very large one is not read.
+    """
+    place = found.location
+    assert place is not None
+    error, keys, content = "", None, None
     try:
-        return dataset.read(found.location), ""
-    except OndiskError as error:
-        return found, error.message
+        if place.size > _LARGEST:
+            content = Node("bytes", f"{place.size:,} bytes")
+        else:
+            found = dataset.read(place)
+            content = shown(found.data)
+            keys = _keys(found.data)
+    except OndiskError as failed:
+        error = failed.message
+    return _Read(
+        found.reftime, place, {name: _cell(each) for name, each in found.metadata.items()}, keys, content, error
+    )
 
 
-def _table(dataset: Dataset, asked: Asked, data: list[tuple[Datum, str]]) -> tuple[list[Column], list[Row]]:
-    """Return the columns and the rows of a table: keys of the content are columns if they are few, and fit."""
+def _keys(content: Any) -> dict[str, str] | None:
+    """Return the texts of the keys of a content that can be columns of a table: they are few, and their values fit."""
+    if not isinstance(content, Mapping) or len(content) > _MOST_COLUMNS or not all(map(is_scalar, content.values())):
+        return None
+    return {str(key): _cell(value) for key, value in content.items()}
+
+
+def _cell(value: Any) -> str:
+    return cut(text_of(value)) if is_scalar(value) else shown(value).text
+
+
+def _table(dataset: Dataset, asked: Asked, data: list[_Read]) -> tuple[list[Column], list[Row]]:
+    """Return the columns and the rows of a table: keys of the content are columns if those of all data can be."""
     fields = [*dataset.config.fields]
-    others = keys_of(datum.metadata for datum, _ in data)
-    others = [name for name in others if name not in fields][:_MOST_COLUMNS]
-    contents = [datum.data for datum, error in data if not error]
-    keys: list[str] = []
-    mappings = [
-        content for content in contents if isinstance(content, Mapping) and all(map(is_scalar, content.values()))
-    ]
-    if contents and len(mappings) == len(contents):
-        keys = keys_of(mappings)
-    is_flat = 0 < len(keys) <= _MOST_COLUMNS
+    others = [name for name in keys_of(each.metadata for each in data) if name not in fields][:_MOST_COLUMNS]
+    found = [each.keys for each in data if not each.error]
+    keys = keys_of(each for each in found if each is not None)
+    is_flat = 0 < len(keys) <= _MOST_COLUMNS and None not in found
     columns = [_column(asked, name) for name in ("reftime", *fields)]
     columns += [Column(cut(name), "", "none") for name in (*others, *(keys if is_flat else ["content"]))]
-    return columns, [_row(asked, datum, error, [*fields, *others], keys if is_flat else None) for datum, error in data]
+    return columns, [_row(asked, each, [*fields, *others], keys if is_flat else None) for each in data]
+
+
+def _row(asked: Asked, read: _Read, names: list[str], keys: list[str] | None) -> Row:
+    cells = [read.metadata.get(name, "") for name in names]
+    place, content = read.place, read.content
+    where = {"match": "", "sort": "", "offset": place.offset, "size": place.size}
+    if keys is not None and read.keys is not None:
+        cells += [read.keys.get(key, "") for key in keys]
+        content = None
+    is_picture = content is not None and content.kind == "picture"
+    picture = asked.link(f"picture/{place.segment}", **where) if is_picture else ""
+    return Row(read.reftime, cells, content, picture, asked.link(f"data/{place.segment}", **where), read.error)
 
 
 def _column(asked: Asked, name: str) -> Column:
@@ -347,28 +397,6 @@ def _column(asked: Asked, name: str) -> Column:
     if name == "reftime" and not asked.sort:
         order = "ascending"
     return Column(name, asked.link("browse", sort=f"-{name}" if order == "ascending" else name), order)
-
-
-def _row(asked: Asked, datum: Datum, error: str, names: list[str], keys: list[str] | None) -> Row:
-    cells = [_cell(datum.metadata, name) for name in names]
-    place = datum.location
-    assert place is not None
-    where = {"match": "", "sort": "", "offset": place.offset, "size": place.size}
-    content = picture = None
-    if not error and keys is not None:
-        cells += [_cell(datum.data, key) for key in keys]
-    elif not error:
-        content = shown_node(datum.data)
-        if content.kind == "picture":
-            picture = asked.link(f"picture/{place.segment}", **where)
-    return Row(datum.reftime, cells, content, picture or "", asked.link(f"data/{place.segment}", **where), error)
-
-
-def _cell(values: Mapping[str, Any], name: str) -> str:
-    if name not in values:
-        return ""
-    value = values[name]
-    return shown_node(value).text if not is_scalar(value) else cut(text_of(value))
 
 
 def plot(dataset: Dataset, asked: Asked) -> dict[str, Any]:

@@ -25,6 +25,7 @@ import pytest
 
 import ondisk
 from ondisk.cli import main
+from ondisk.server.pages import views
 from ondisk.server.pages.render import STATIC, ago, size_text
 from server.conftest import Serving, started
 
@@ -449,6 +450,14 @@ def test_damage_is_shown_where_it_is(folder, tmp_path):
         health = served.client.get("/dataset/torn/health", headers=HTML).text
         assert f"ondisk fix {tmp_path / 'torn'} " in health
         assert "not checked yet" not in health
+
+
+@pytest.mark.check
+def test_a_very_large_datum_is_not_read_for_a_page(serving, monkeypatch):
+    monkeypatch.setattr(views, "_LARGEST", 50)
+    page = serving.client.get("/dataset/photos/browse").text
+    assert page.count(" bytes</code>") == 2
+    assert "&lt;script&gt;window.hit=1&lt;/script&gt;" in page
 
 
 def test_vendored_files_are_those_that_were_published():
