@@ -46,7 +46,7 @@ _CONTENTS = """
 ```
 """
 _OTHERS = {
-    "Reference": ["docs/api", "docs/cli", "docs/cli-json", "docs/limits", "docs/format", "docs/glossary"],
+    "Reference": ["docs/api", "docs/cli", "docs/cli-json", "docs/limits", "docs/seg", "docs/glossary"],
     "Project": ["docs/architecture", "CONTRIBUTING", "CHANGELOG", "SECURITY", "sample_datasets/README"],
 }
 

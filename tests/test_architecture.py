@@ -257,6 +257,9 @@ TESTED_ELSEWHERE = {
         (f"formats/bufr/{name}.py" for name in ("header", "program", "report")), "formats/bufr/test_bufr.py"
     ),
     "formats/described.py": "formats/test_messages.py",
+    "cli/formats.py": "cli/test_scan.py",
+    "dataset/file_index.py": "cli/test_scan.py",
+    "dataset/scan.py": "cli/test_scan.py",
     "formats/hdf5.py": "formats/test_odimh5.py",
     "formats/netcdf_classic.py": "formats/test_netcdf.py",
     "tables/__init__.py": "tables/test_arrow_output.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
@@ -43,6 +44,7 @@ class Outcome(NamedTuple):
 IMPORTED, DUPLICATE, REPLACED = Outcome("imported"), Outcome("duplicate"), Outcome("replaced")
 
 
+@dataclass(slots=True)
 class AppendResult:
     """What an append did.
 
@@ -63,41 +65,20 @@ class AppendResult:
         skipped: marks of stages that were skipped because they were stored before; their data are not counted here.
     """
 
-    def __init__(
-        self,
-        imported: int = 0,
-        duplicates: int = 0,
-        replaced: int = 0,
-        refused: int = 0,
-        bytes: int = 0,
-        *,
-        damage: Iterable[Damage] = (),
-        notes: Iterable[str] = (),
-        kept: Iterable[str] = (),
-        outcomes: list[Outcome] | None = None,
-        segments: Iterable[str] = (),
-    ) -> None:
-        self.imported = imported
-        self.duplicates = duplicates
-        self.replaced = replaced
-        self.refused = refused
-        self.bytes = bytes
-        self.refusals: list[tuple[int, str]] = []
-        self.damage = [*damage]
-        self.warnings: list[str] = []
-        self.notes = [*notes]
-        self.kept = [*kept]
-        self.outcomes = outcomes
-        self.overwritten = 0
-        self.skipped: list[Mark] = []
-        self._segments = {*segments}
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AppendResult) and vars(self) == vars(other)
-
-    def __repr__(self) -> str:
-        shown = (f"{name}={value!r}" for name, value in vars(self).items() if name != "_segments")
-        return f"AppendResult({', '.join(shown)})"
+    imported: int = 0
+    duplicates: int = 0
+    replaced: int = 0
+    refused: int = 0
+    bytes: int = 0
+    refusals: list[tuple[int, str]] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    outcomes: list[Outcome] | None = None
+    overwritten: int = 0
+    skipped: list[Mark] = field(default_factory=list)
+    _segments: set[str] = field(default_factory=set, repr=False)
 
     @property
     def segments(self) -> int:

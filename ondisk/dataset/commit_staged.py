@@ -215,7 +215,7 @@ class _Commit:
         self._write(incoming, written)
         size = sum(segment.size for segment in written.values())
         kept = self._writer.kept
-        return AppendResult(imported, skipped, replaced, bytes=size, kept=kept, segments=written)
+        return AppendResult(imported, skipped, replaced, bytes=size, kept=kept, _segments={*written})
 
     def _find_segments(self, incoming: Incoming) -> None:
         """Find the segments of the pieces, and where they continue."""

@@ -67,9 +67,11 @@ _QUERY: Mapping[str, _Schema] = {
     "format": {"enum": [*FORMATS], "default": "jsonl"},
     "damaged": {"enum": ["raise", "skip"], "default": "raise", "description": "skip: for jsonl only."},
 }
-_TYPED: _Schema = {
-    "anyOf": [_NAMES, {"type": "object", "additionalProperties": {"type": ["string", "null"]}}],
-    "description": "The columns of csv and parquet: names, or names and types.",
+_TYPED: Mapping[str, _Schema] = {
+    "columns": {
+        "anyOf": [_NAMES, {"type": "object", "additionalProperties": {"type": ["string", "null"]}}, {"type": "null"}],
+        "description": "The columns of csv and parquet: names, or names and types.",
+    }
 }
 _SUMMARY: Mapping[str, _Schema] = {
     "match": _MATCH,
@@ -87,6 +89,14 @@ _SEQS: _Schema = {"type": "array", "items": _SEQ, "maxItems": MOST_SEQS}
 _TOKEN: _Schema = {"type": ["object", "null"], "description": "What a replica knows; see docs/server.md."}
 
 
+def _or_null(parameters: Mapping[str, _Schema]) -> dict[str, _Schema]:
+    """Return parameters as keys of a body, where null is the same as no key, except for a choice."""
+    return {
+        name: {**schema, "type": [schema["type"], "null"]} if "type" in schema else schema
+        for name, schema in parameters.items()
+    }
+
+
 def description(names: Iterable[str]) -> dict[str, Any]:
     """Return the description of a server.
 
@@ -102,11 +112,11 @@ def description(names: Iterable[str]) -> dict[str, Any]:
         "config": {"get": _get("The configuration", {JSON: _OBJECT})},
         "summary": {
             "get": _get("Counts of what matches", summary, _SUMMARY, {304: _UNCHANGED}),
-            "post": _post("Counts of what matches", summary, _SUMMARY),
+            "post": _post("Counts of what matches", summary, _or_null(_SUMMARY)),
         },
         "query": {
             "get": _get("The data that match", data, _QUERY, {304: _UNCHANGED, 501: _NO_PARQUET}),
-            "post": _post("The data that match", data, {**_QUERY, "columns": _TYPED}, others={501: _NO_PARQUET}),
+            "post": _post("The data that match", data, {**_or_null(_QUERY), **_TYPED}, others={501: _NO_PARQUET}),
         },
         "data/{segment}": {
             "parameters": [name, segment],

@@ -425,7 +425,7 @@ def check_unchanged(partition: Partition, opened: Opened, snapshot: Snapshot) ->
     if partition.count is None:  # else the caller compares the count
         # Of data that went with their whole segment, that segment has the rows.
         sql = "SELECT 1 FROM deletion WHERE seq > ? AND datum <= ? AND forgotten != ? LIMIT 1"
-        values = state.seq, state.seq, Removal.AGED_AND_KEPT
+        values = state.seq, state.seq, int(Removal.AGED_AND_KEPT)
         is_noted = snapshot.connection.execute(sql, values).fetchone() is not None
         if is_noted or sum(present.values()) + sum(kept.values()) != partition.deleted:
             raise changed(state, "data were deleted or replaced")

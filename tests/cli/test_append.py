@@ -137,7 +137,10 @@ def test_a_file_that_cannot_be_read_is_an_error(run, vm2):
 def test_a_mistyped_format_is_an_error_that_names_all_formats_of_files(run, vm2, format, meant):
     done = run("append", vm2, "-", "--format", format, stdin=b"")
     assert done.code == 3
-    assert f"The formats of files are arrow, blob, bufr, csv, grib, jsonl, parquet, seg, vm2.{meant}\n" in done.err
+    assert (
+        f"The formats of files are arrow, blob, bufr, csv, grib, jsonl, netcdf, odimh5, parquet, seg, vm2.{meant}\n"
+        in done.err
+    )
 
 
 def test_a_missing_dataset_is_an_error_before_anything_is_read(run):

@@ -33,6 +33,8 @@ COMMAND_LINES = {
     "summary": "summary weather",
     "summary --by": "summary weather --by day --min-max reftime",
     "summary --plot": "summary weather --by day --plot days.svg",
+    "scan": "scan weather/2026/11-20.vm2",
+    "formats": "formats",
     "query --to": "query weather --to out --name {reftime}_{area}",
     "delete": "delete weather area:VM2,5",
     "delete --yes": "delete weather area:VM2,5 --yes",

@@ -145,6 +145,7 @@ def test_a_summary_counts_everything_and_each_value(weather):
             "valid": FieldSummary([(False, 1), (True, 1)], 2, 2),
             "made": FieldSummary([(T, 1)], 1, 3, T, T),
             "key": FieldSummary([(b"", 1), (b"\xff", 1)], 2, 2),
+            "timerange": FieldSummary([], 0, 4),
         },
     )
 

@@ -108,7 +108,7 @@ def test_the_columns_have_the_types_of_their_fields(spark, dataset):
     assert types == {
         "reftime": "timestamp", "station": "bigint", "level": "double", "product": "string", "valid": "boolean",
         "made": "timestamp", "key": "binary", "segment": "string", "offset": "bigint", "size": "bigint",
-        "data": "string",
+        "data": "string", "timerange": "string",
     }  # fmt: skip
 
 
