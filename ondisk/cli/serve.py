@@ -1,4 +1,4 @@
-"""Serve datasets on the network, until SIGINT or SIGTERM: over HTTP, for reading; or the commands of elliptics.
+"""Serve datasets on the network, until SIGINT or SIGTERM: over HTTP, to browsers and programs; or as elliptics does.
 
 ondisk serve weather objects
 ondisk serve weather --bind 0.0.0.0:8787 --token-file token --tls-cert cert.pem --tls-key key.pem

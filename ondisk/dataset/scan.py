@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -10,9 +11,10 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import InvalidInput, NotFound
 from ondisk.filesystem import Directory
-from ondisk.formats import Format, find, recognised
+from ondisk.formats import Format, find, of_segments, recognised
 from ondisk.formats.base import FileStream, compression_of
 from ondisk.formats.described import Described
+from ondisk.formats.messages import Messages
 from ondisk.segment import Damage, SegmentFile
 
 _HEAD = 64 * 1024
@@ -73,6 +75,18 @@ def _whole(format: Format, file: SegmentFile, damage: list[Damage]) -> Iterator[
             yield 0, len(payload), reftime, format.describe(beside)[1]
 
 
+def headers(segment: str, content: Any) -> Mapping[str, Any] | None:
+    """Return what a message of GRIB or BUFR says of itself; None of data of other formats.
+
+    Raises:
+        FrameCorrupt: it is damaged.
+    """
+    name = of_segments(segment.rpartition(".")[2])
+    is_message = name is not None and issubclass(find(name), Messages)
+    return _format(str(name)).describe(content)[1] if is_message else None
+
+
+@cache
 def _format(name: str) -> Format:
     """Return a format that reads everything that it can read."""
     kind = find(name)

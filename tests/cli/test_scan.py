@@ -11,6 +11,7 @@ from formats.hdf5_files import volume
 
 import ondisk
 from ondisk.cli import main
+from ondisk.dataset.scan import headers
 
 
 def scanned(capsys, *arguments):
@@ -105,3 +106,10 @@ def test_an_index_of_data_that_are_compressed_is_refused(tmp_path, capsys):
         events.append_file(io.BytesIO(b'{"reftime": "2026-11-20T06:00:00Z"}'), "jsonl")
     assert main(["query", str(tmp_path / "events"), "--index"]) == 2
     assert "data of jsonl are not in files as they were appended" in capsys.readouterr().err
+
+
+@pytest.mark.check
+def test_the_headers_of_a_message_are_what_it_says_of_itself():
+    assert headers("2026/11-20.grib", grib1())["level"] == "GRIB1,105,2"
+    assert headers("2026/11-20.png", b"GRIB") is None
+    assert headers("2026/11-20.jsonl", {"x": 1}) is None

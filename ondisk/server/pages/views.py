@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.query import Query
+from ondisk.dataset.scan import headers
 from ondisk.datum import Datum, Location, from_microseconds
 from ondisk.errors import InvalidInput, MatchError, OndiskError, command
 from ondisk.errors import shown as quoted
@@ -348,7 +349,7 @@ def _read(dataset: Dataset, found: Datum) -> _Read:
             content = Node("bytes", f"{place.size:,} bytes")
         else:
             found = dataset.read(place)
-            content = shown(found.data)
+            content = shown(headers(place.segment, found.data) or found.data)
             keys = _keys(found.data)
     except OndiskError as failed:
         error = failed.message
