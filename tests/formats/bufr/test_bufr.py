@@ -334,15 +334,23 @@ BOMBS = [
 LARGEST = BOMBS[10]
 
 
+def seconds(work) -> float:
+    """Return the least CPU time of three runs: what else a core does makes each of them longer."""
+    times = []
+    for _ in range(3):
+        begin = time.process_time()
+        work()
+        times.append(time.process_time() - begin)
+    return min(times)
+
+
 @pytest.mark.check
 def test_what_would_expand_without_end_is_cheap():
-    format = format_of(**NUMBERS)
-    format.describe(bufr(category=255))  # reads the tables
+    format_of(**NUMBERS).describe(bufr(category=255))  # reads the tables
     for number, message in enumerate(BOMBS):
-        begin = time.process_time()
-        format.describe(message)
-        # 0.2 s alone; four times as long where others use the same core.
-        assert time.process_time() - begin < 1, number
+        floor = seconds(lambda: sum(each * each for each in range(500_000)))
+        # That is 30 ms alone, and the slowest message 0.4 s.
+        assert seconds(lambda message=message: format_of(**NUMBERS).describe(message)) < 20 * floor, number
 
 
 @pytest.mark.slow
