@@ -20,7 +20,7 @@ it answers; types of levels and time ranges of GRIB 1 are those of WMO's code ta
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -117,15 +117,20 @@ def pattern(field: str, text: str) -> Pattern:
     return Pattern((style,), lambda item: _has(item, style, wanted, pairs, omitted))
 
 
-def is_value(field: str, text: str, others: Sequence[str]) -> bool:
+def values_of(field: str, texts: Iterable[str]) -> set[str]:
+    """Return the items that expressions name, in lower case; only in `quantity` and `task`, which have no styles."""
+    return set() if _STYLES[field] else {name.lower() for text in texts for name in _names(text)}
+
+
+def is_value(field: str, text: str, known: Collection[str]) -> bool:
     """Return whether a text is an item of a field, in any case: it begins with a style of it.
 
     Args:
-        others: expressions; in `quantity` and `task`, which have no styles, a text is an item if one of them names it.
+        known: of a field without styles, its items; see `values_of`.
     """
     if styles := _STYLES[field]:
         return re.split("[,:]", text, maxsplit=1)[0].strip().lower() in [style.lower() for style in styles]
-    return any(text.lower() in map(str.lower, _names(other)) for other in others)
+    return text.lower() in known
 
 
 def matches(field: str, text: str, item: str) -> bool:

@@ -175,7 +175,7 @@ def add_aliases(parser: argparse.ArgumentParser) -> None:
 
 
 def use_aliases(arguments: argparse.Namespace) -> None:
-    """Give the match expression of a command the aliases of its option."""
+    """Let the match expression of a command use the aliases of its option."""
     if arguments.aliases is not None:
         from ondisk.dataset.expression import read_aliases
         from ondisk.matcher.aliases import WithAliases

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ondisk.config import DatasetConfig
-from ondisk.errors import ConfigError
+from ondisk.errors import ConfigError, StorageError
 from ondisk.formats import find
 from ondisk.matcher import Expression
 from ondisk.matcher.aliases import NO_ALIASES, Aliases, WithAliases
@@ -52,7 +52,10 @@ def read_aliases(path: str | os.PathLike[str]) -> Aliases:
 
     name = os.fspath(path)
     with open_source(name) as file:
-        content = file.read(_LIMIT + 1)
+        try:
+            content = file.read(_LIMIT + 1)
+        except OSError as error:
+            raise StorageError(f"{name}: {error.strerror}", hint="Check the disk.") from error
     if len(content) > _LIMIT:
         raise ConfigError(f"{name} is larger than {_LIMIT} bytes", hint="Is it the right file?")
     return _parsed(name, content)
@@ -61,6 +64,6 @@ def read_aliases(path: str | os.PathLike[str]) -> Aliases:
 @lru_cache(maxsize=16)
 def _parsed(path: str, content: bytes) -> Aliases:
     try:
-        return Aliases.parse(content.decode(), path)
+        return Aliases.parse(content.decode("utf-8-sig"), path)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8: {error}", hint="Save it as UTF-8.") from None

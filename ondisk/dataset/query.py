@@ -15,6 +15,7 @@ from ondisk.dataset.skipped import OnDamage, Skipped
 from ondisk.datum import METADATA, Datum, from_microseconds
 from ondisk.errors import InvalidInput, MatchError, shown
 from ondisk.formats import Format, find
+from ondisk.formats.base import DescribesFiles
 from ondisk.index import Index, Key, Row, Snapshot, segment_rows
 from ondisk.matcher import Everything, Expression, reftime_interval, undeclared_in
 from ondisk.matcher.tree import And
@@ -168,13 +169,29 @@ def payloads(access: Opened, query: Query) -> Generator[bytes, None, None]:
 
 
 def joined_payloads(found: Iterable[Stored]) -> Generator[bytes, None, None]:
-    """Yield the bytes of data, and a format's file header before its first."""
-    begun = set()
+    """Yield the bytes of data, and a format's file header before its first.
+
+    Raises:
+        InvalidInput: one of several data is a whole file, whose end nobody would find again.
+    """
+    begun, before, alone = set(), None, None
     for _, format, _, content in found:
-        if format.preamble and format.name not in begun:
-            begun.add(format.name)
-            yield format.preamble
+        is_new = format is not before
+        is_whole = is_new and isinstance(format, DescribesFiles)
+        if alone is not None or (is_whole and before is not None):
+            hint = "Write each to a file of its own: --to DIR --name TEMPLATE, or `ondisk.files.export` in Python."
+            raise InvalidInput(f"files of {format.name} cannot be joined with other data", hint=hint)
+        if is_whole:
+            alone = content
+            continue
+        if is_new:
+            if format.preamble and format.name not in begun:
+                begun.add(format.name)
+                yield format.preamble
+            before = format
         yield content
+    if alone is not None:
+        yield alone
 
 
 def stored(access: Opened, query: Query) -> Generator[Stored, None, None]:

@@ -88,7 +88,7 @@ class Described(Format):
             raise InvalidInput(f"reftime is {datum.reftime.isoformat()}, but another time in the data")
         for name, value in datum.metadata.items():
             if name not in content.all:
-                raise InvalidInput(f"the data not have the metadata {shown(name)}")
+                raise InvalidInput(f"the data do not have the metadata {shown(name)}")
             if value != content.all[name]:
                 raise InvalidInput(f"{name} is {shown(value)}, but {shown(content.all[name])} in the data")
 

@@ -26,7 +26,7 @@ _UNWRITTEN = 2 * 1024 * 1024  # bytes of pages that SQLite keeps in memory until
 
 @dataclass(slots=True)
 class Counters:
-    """The numbers that a change of the index gives out.
+    """The numbers that a change of the index assigns.
 
     Attributes:
         uuid: of the index.
@@ -100,7 +100,7 @@ class AtomicChange:
 
     Attributes:
         connection: writes to the index, for the modules that insert in other ways.
-        counters: the numbers that it gives out.
+        counters: the numbers that it assigns.
 
     Durability: a commit is synced (`synchronous=FULL`); the checkpoint after it only moves it into the main file.
     """

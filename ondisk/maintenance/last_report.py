@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -24,6 +25,8 @@ from ondisk.filesystem import Directory
 from ondisk.maintenance.states import Diagnosis, Done, Report
 
 NAME = ".report.json"
+_STAGED = NAME + ".new"
+_PATIENCE = 60.0  # seconds that another process may take to write its own
 LARGEST = 1024 * 1024
 """Bytes of the file. Segments that do not fit are only counted, in `left_out`."""
 
@@ -83,18 +86,23 @@ def save(
         else {"dataset": as_json(left.dataset), **state_as_json(left, left.freed)}
     )
     text = _within_limit(content | state, left.findings if left is not None else [], [*done])
-    staged = f"{NAME}.{os.getpid()}"
     with contextlib.suppress(OndiskError, OSError), Directory.open(path) as directory:
         if (config := directory.stat(CONFIG)) is None:
             return
+        # Another process is writing its own, unless it was killed before.
+        if (other := directory.stat(_STAGED)) is not None and time.time() - other.st_mtime < _PATIENCE:
+            return
+        directory.discard(_STAGED)
         try:
-            directory.discard(staged)
-            with directory.create_file(staged, make=False) as file:
+            with directory.create_file(_STAGED, make=False) as file:
                 file.belong_like(config)
                 file.write(0, text)
-            directory.rename(staged, NAME, durable=False)
-        finally:
-            directory.discard(staged)
+            directory.rename(_STAGED, NAME, durable=False)
+        except FileExistsError:
+            return
+        except BaseException:
+            directory.discard(_STAGED)
+            raise
 
 
 def _within_limit(content: dict[str, Any], findings: list[Any], done: list[Any]) -> bytes:

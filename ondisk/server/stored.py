@@ -13,10 +13,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ondisk.dataset.dataset import Dataset
+from ondisk.dataset.expression import expression
 from ondisk.dataset.segment_bytes import SegmentBytes
 from ondisk.datum import Location
 from ondisk.errors import InvalidInput
-from ondisk.matcher.parser import parse
 from ondisk.server.answers import Refused, Work
 from ondisk.server.metrics import Counts
 
@@ -128,8 +128,8 @@ def tag_of(dataset: Dataset, match: str | None) -> str:
 
     Cost: some look-ups.
     """
-    fields = {name: dataset.fields[name].kind for name in dataset.fields}
-    what = (dataset.last_change(), dataset.config.to_toml(), parse(match or "", fields))
+    condition = expression(match or "", dataset.config, dataset.path)
+    what = (dataset.last_change(), dataset.config.to_toml(), condition)
     return f'"{hashlib.sha256(repr(what).encode(errors="surrogatepass")).hexdigest()[:32]}"'
 
 

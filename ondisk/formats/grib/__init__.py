@@ -25,9 +25,9 @@ from ondisk.datum import FieldType, microseconds
 from ondisk.errors import InvalidInput
 from ondisk.formats.described import Content
 from ondisk.formats.grib import edition1, edition2
-from ondisk.formats.messages import Messages
+from ondisk.formats.messages import Messages, Remembered
 
-_CACHED, _SHORTEST = 10_000, 40
+_SHORTEST = 40
 _LONGEST_KEY = 1024  # bytes; grids with a list of points have more
 
 
@@ -48,8 +48,8 @@ class Grib(Messages):
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
         # Most messages of a model differ from others in their date only.
-        self._contents: dict[bytes, Content] = {}
-        self._times: dict[bytes, int] = {}
+        self._contents: Remembered[bytes, Content] = Remembered()
+        self._times: Remembered[bytes, int] = Remembered()
 
     @staticmethod
     def size_of(window: bytes, at: int) -> int:
@@ -87,20 +87,13 @@ class Grib(Messages):
             year, month, day, hour, minute, second = date
             said = f"{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"
             raise InvalidInput(f"its reference time, {said}, is not a time") from None
-        if len(self._times) > _CACHED:
-            self._times.clear()
-        self._times[time] = reftime
-        return reftime
+        return self._times.keep(time, reftime)
 
     def _kept(self, key: bytes, values: dict[str, Any]) -> Content:
         if "timerange" in values:
             values |= _times_of(values["timerange"])
         content = self.content(values)
-        if len(self._contents) > _CACHED:
-            self._contents.clear()
-        if len(key) <= _LONGEST_KEY:
-            self._contents[key] = content
-        return content
+        return self._contents.keep(key, content) if len(key) <= _LONGEST_KEY else content
 
 
 def _times_of(time_range: str) -> dict[str, int]:

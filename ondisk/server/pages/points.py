@@ -8,10 +8,10 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from ondisk.dataset.dataset import Dataset
+from ondisk.dataset.expression import expression
 from ondisk.datum import CONTENT, Datum, FieldType, from_microseconds, microseconds
 from ondisk.errors import InvalidInput, LimitExceeded, shown
 from ondisk.matcher import Expression
-from ondisk.matcher.parser import parse
 from ondisk.server.pages.content import cut, text_of
 from ondisk.tables import installed
 from ondisk.tables.columns import ends, index_columns
@@ -107,12 +107,17 @@ def points(dataset: Dataset, wanted: Wanted) -> dict[str, Any]:
 
 def _condition(dataset: Dataset, wanted: Wanted) -> Expression:
     fields = dataset.fields
-    found = parse(wanted.match, dataset.config.fields)
+    found = expression(wanted.match, dataset.config, dataset.path)
     if wanted.begin is not None:
         found &= fields["reftime"] >= wanted.begin
     if wanted.end is not None:
         found &= fields["reftime"] < wanted.end
     return found
+
+
+def _mean(total: float, count: int) -> float | None:
+    """Return the mean of numbers; None if their sum is too large for a real."""
+    return total / count if isfinite(total) else None
 
 
 def _series(wanted: Wanted, key: Any, columns: Mapping[str, Sequence[Any]], *, is_reduced: bool) -> dict[str, Any]:
@@ -122,15 +127,14 @@ def _series(wanted: Wanted, key: Any, columns: Mapping[str, Sequence[Any]], *, i
     count, total = sum(columns["n"]), sum(columns["sum"])
     label = wanted.y.removeprefix(CONTENT) if not wanted.by else "–" if key is None else cut(text_of(_plain(key)))
     times = [time / _SECOND for time in columns["time"]]
-    mean = total / count
     return {
         "label": label,
         "x": times,
         **({"min": columns["min"], "max": columns["max"]} if is_reduced else {}),
-        "y": [one / each for one, each in zip(columns["sum"], columns["n"], strict=True)],
+        "y": [_mean(*each) for each in zip(columns["sum"], columns["n"], strict=True)],
         "count": count,
         "lowest": [columns["min"][least], times[least]],
-        "mean": mean if isfinite(mean) else None,
+        "mean": _mean(total, count),
         "highest": [columns["max"][most], times[most]],
     }
 

@@ -43,6 +43,7 @@ from ondisk.server.pages.render import HEADERS, Page, static
 from ondisk.server.pages.views import Asked
 
 _SANDBOX = {"content-security-policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}
+_LONGEST_FORM = 16 * 1024  # bytes that are looked at; a token is shorter
 _T = TypeVar("_T")
 
 
@@ -161,13 +162,13 @@ class Pages:
             return RedirectResponse("/", 303, HEADERS)
         if request.method != "POST":
             return self._login(local_path(request.query_params.get("next", "/")))
-        form = parse_qs((await request.body()).decode(errors="replace"), max_num_fields=10)
+        form = parse_qs((await request.body())[:_LONGEST_FORM].decode(errors="replace"))
         after = local_path(form.get("next", ["/"])[0])
         address = request.client.host if request.client is not None else ""
         if not self._sessions.may_try(address):
             problem = "There were too many tries from this address. Wait a minute."
             return self._login(after, problem, 429, {"retry-after": str(int(PER))})
-        session = self._sessions.begin(form.get("token", [""])[0])
+        session = self._sessions.begin(form.get("token", [""])[0], address)
         if session is None:
             return self._login(after, "This is not the token of this server.", 403)
         answer = RedirectResponse(quote(after, safe="/?&=%;:+,~@!$()*"), 303, HEADERS)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple, Self
 
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.query import Query
 from ondisk.dataset.scan import headers
-from ondisk.datum import Datum, Location, from_microseconds
+from ondisk.datum import CONTENT, Datum, Location, from_microseconds
 from ondisk.errors import InvalidInput, MatchError, OndiskError, command
 from ondisk.errors import shown as quoted
 from ondisk.index.field_values import FieldSummary, most_frequent_of_sums
@@ -30,6 +30,7 @@ ROWS = 50
 _MOST_ROWS = 100_000
 _MOST_COLUMNS = 12
 _VALUES, _COMPLETED = 12, 200
+_SPANS = (("day", 1), ("7 days", 7), ("30 days", 30), ("365 days", 365))  # up to the last datum
 _MOST_ITEMS = 1000
 _LARGEST = 32 * 1024 * 1024  # bytes of a datum that a page reads
 _LONGEST_MATCH = 8000  # characters: a longer one does not fit in the address of a page
@@ -185,6 +186,7 @@ def overview(dataset: Dataset, asked: Asked) -> dict[str, Any]:
         "levels": range(LEVELS + 1),
         "at": lambda name, page: asked.link(page, match=refined(asked.match, f"reftime: ={name}")),
         "facets": _facets(dataset, asked, "browse"),
+        "numbers": [(name.removeprefix(CONTENT), asked.link("plot", y=name)) for name in numeric_columns(dataset)],
         "info": info,
         "committed": committed,
         "report": report,
@@ -193,10 +195,26 @@ def overview(dataset: Dataset, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _form(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return what the box for the match expression shows, and what data may be missing."""
-    conditions = [(cut(group), asked.link(match=rest)) for group, rest in removable(asked.match)]
-    return {"conditions": conditions, "doubts": dataset.doubts(), "problem": None, "completions": []}
+def _form(dataset: Dataset, asked: Asked, page: str = "", **kept: object) -> dict[str, Any]:
+    """Return what the box for the match expression shows, and what data may be missing.
+
+    Args:
+        page: the one that the links of the box lead to.
+        kept: parameters of these.
+    """
+
+    def link(match: str) -> str:
+        return asked.link(page, match=match, **kept)
+
+    end = dataset.summary(fields=[]).end
+    spans = () if end is None else ((text, f"reftime: >={end.date() - timedelta(days - 1)}") for text, days in _SPANS)
+    return {
+        "conditions": [(cut(group), link(rest)) for group, rest in removable(asked.match)],
+        "spans": [(text, link(refined(asked.match, added))) for text, added in spans],
+        "doubts": dataset.doubts(),
+        "problem": None,
+        "completions": [],
+    }
 
 
 def _facets(dataset: Dataset, asked: Asked, page: str) -> list[Facet]:
@@ -235,7 +253,7 @@ def count(dataset: Dataset, asked: Asked) -> dict[str, Any]:
 
 
 def hints(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return what is wrong with a match expression that somebody is writing, and how it may go on."""
+    """Return what is wrong with a match expression that somebody is writing, and how it may continue."""
     index = dataset._access.current().index
     fields = dataset.config.fields
 
@@ -300,8 +318,7 @@ def browse(dataset: Dataset, asked: Asked) -> dict[str, Any]:
         "is_cut": has_next and first + ROWS >= _MOST_ROWS,
         "previous": asked.link("browse", page=asked.page - 1) if asked.page > 1 else "",
         "facets": [Facet(name, kind.value, None, []) for name, kind in dataset.config.fields.items()],
-        **_form(dataset, asked),
-        "conditions": [(cut(group), asked.link("browse", match=rest)) for group, rest in removable(asked.match)],
+        **_form(dataset, asked, "browse"),
         **_ways(asked),
     }
 
@@ -309,7 +326,7 @@ def browse(dataset: Dataset, asked: Asked) -> dict[str, Any]:
 def mistaken(dataset: Dataset, asked: Asked, problem: Problem) -> dict[str, Any]:
     """Return what the page of a query shows that cannot be answered."""
     empty = {"columns": [], "rows": [], "first": 0, "next": "", "previous": "", "is_cut": False, "facets": []}
-    return {**empty, "conditions": [], "doubts": [], "problem": problem, "completions": [], **_ways(asked)}
+    return {**empty, "conditions": [], "spans": [], "doubts": [], "problem": problem, "completions": [], **_ways(asked)}
 
 
 def _ways(asked: Asked) -> dict[str, Any]:
@@ -415,10 +432,7 @@ def plot(dataset: Dataset, asked: Asked) -> dict[str, Any]:
         "y": y,
         "by": by,
         "points": asked.link("points", sort="", y=y, by=by) if y else "",
-        **_form(dataset, asked),
-        "conditions": [
-            (cut(group), asked.link("plot", match=rest, y=y, by=by)) for group, rest in removable(asked.match)
-        ],
+        **_form(dataset, asked, "plot", y=y, by=by),
     }
 
 

@@ -367,7 +367,9 @@ def test_kinds_are_forgotten_before_they_use_much_memory():
     format = format_of()
     for centre in range(300):
         format.read(bufr(centre=centre, codes=["012101"] * 100, data=bytes(200), category=255))
+        format.read(bufr(centre=centre, codes=["222000"] + ["012101"] * 5000, data=b"", category=255))  # ends at once
     assert sum(known.program.size for known in format._kinds.values()) <= 20_000
+    assert sum(len(descriptors) for _, descriptors in format._kinds) <= 20_000
 
 
 SEEDS = [

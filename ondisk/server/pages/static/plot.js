@@ -4,7 +4,7 @@
   const place = document.getElementById("plot");
   if (!place) return;
   const status = document.getElementById("plotted");
-  const numbers = document.getElementById("numbers");
+  const numbers = document.getElementById("numbers"), pointed = document.getElementById("pointed");
   const HEIGHT = 380;
   const LIGHT = ["#0b7285", "#d9480f", "#5f3dc4", "#2b8a3e"], DARK = ["#66d9e8", "#ffa94d", "#b197fc", "#8ce99a"];
   const DASHES = [[], [8, 4], [2, 3]], BORDERS = ["solid", "dashed", "dotted"];
@@ -48,7 +48,7 @@
   function show(found) {
     if (drawn) { drawn.destroy(); drawn = null; }
     shown = found.count ? found : shown;
-    document.getElementById("zoom").hidden = !shown;
+    document.getElementById("zoom").hidden = pointed.hidden = !shown;
     tell(found);
     if (found.count && found.series.length) draw(found);
   }
@@ -128,6 +128,12 @@
       focus: { alpha: 0.15 },
       cursor: { drag: { x: true, y: false, setScale: false } },
       hooks: {
+        setCursor: [(plot) => {
+          const at = plot.cursor.idx;
+          if (at === null || at === undefined) return;
+          const read = series.slice(1).map((line, place) => [line.label, plot.data[place + 1][at]]).filter(([, value]) => value !== null && value !== undefined);
+          if (read.length) pointed.textContent = `${time(plot.data[0][at])} UTC: ${read.map(([label, value]) => `${label}: ${number(value)}`).join(", ")}`;
+        }],
         setSelect: [(plot) => {
           if (plot.select.width < 4) return;
           const at = (pixels) => plot.posToVal(pixels, "x");
