@@ -219,7 +219,6 @@ TESTED_ELSEWHERE = {
     "maintenance/rewrite.py": "maintenance/test_repack.py",
     "maintenance/successor.py": "maintenance/test_repack.py",
     "maintenance/second_copy.py": "maintenance/test_moved.py",
-    "maintenance/segment_kind.py": "maintenance/test_matrix.py",
     "maintenance/states.py": "maintenance/test_diagnosis.py",
     "maintenance/tally.py": "maintenance/test_matrix.py",
     "replication/__init__.py": "replication/test_replica.py",

@@ -29,6 +29,7 @@ from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.index import Segment, segment_rows
 from ondisk.index.changes import Removal
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection
 from ondisk.maintenance.kinds import kind_of
@@ -315,7 +316,7 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
         transaction.note_moved(left)
         if target_place := place_of(target):
             places.begin(directory, target_place)
-        is_linked = kind.move(access, transaction, segment, target)
+        is_linked = kind.move(access, transaction, segment, target, _merged_with(access, transaction, target))
         transaction.check_space()
         for place, change in ((place_of(name), -count), (place_of(target), count)):
             if place:
@@ -323,8 +324,28 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
                     directory, place, transaction.counters.generation, change, interval if change > 0 else None
                 )
         transaction.commit()
-    is_freed = size is not None and not is_linked and kind.is_one_file and transaction.has_no_older_readers
+    is_freed = size is not None and not is_linked and not format.is_dir and transaction.has_no_older_readers
     return Done(name, diagnosis.state, diagnosis.reasons, verb, size.st_size if size is not None and is_freed else 0)
+
+
+def _merged_with(access: Access, transaction: Transaction, name: str) -> Segment | None:
+    """Return the segment of a name, with which another one is merged; None if there is none.
+
+    One whose file somebody has removed is forgotten, if all its data were deleted before.
+
+    Raises:
+        AlreadyExists: a file has this name that the index does not know.
+    """
+    there = transaction.segments([name]).get(name)
+    if there is not None and access.directory.stat(name) is None:
+        with access.current().index.snapshot() as snapshot:
+            interval = segment_rows.interval_of(snapshot, there)
+        if transaction.forget_if_empty(there, interval):
+            there = None
+    if there is None and access.directory.stat(name) is not None:
+        hint = f"Move it away, or read it into the index with {command('fix', access.path, '--yes')}."
+        raise AlreadyExists(f"{access.path / name} exists, but the index does not know it", hint=hint)
+    return there
 
 
 def _as_it_is(directory: Directory, segment: Segment) -> Segment:
@@ -401,7 +422,7 @@ def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis
         raise _refused(access, name, diagnosis, "moved")
     if (why := diagnosis.reasons[0] if diagnosis.consumed else diagnosis.awaited) is not None:
         raise StateError(f"{access.path / name} cannot be moved: {why}")
-    if diagnosis.is_touched and kind_of(access.format(known.segment.format)).is_one_file:
+    if diagnosis.is_touched and not is_dir(known.segment.format):
         file = access.current().reader.file_of(known.segment)
         if access.committed(known.segment).is_whole_in(file) is False:
             raise changed(access.directory, name)

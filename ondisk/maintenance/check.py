@@ -288,15 +288,14 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
     is_whole, is_changed, found, left = True, False, ScanResult(), 0
     displaced: list[int] = []
     try:
-        kind = kind_of(format)
         reader = access.current().reader
-        file = reader.file_of(segment) if kind.is_one_file else None
+        file = None if format.is_dir else reader.file_of(segment)
         source = reader.folder_of(segment) if file is None else file
         is_changed = file is not None and access.committed(segment).is_whole_in(file) is False
         if apart and file is not None:
             snapshot.set_apart(segment)
         blocks = {block.offset: block for block in segment_rows.blocks_of(snapshot, segment)}
-        for found in kind.scan(segment.name, format, source):
+        for found in kind_of(format).scan(segment.name, format, source):
             is_whole &= not (found.damage or (found.foreign and not found.in_place))
             _compare(rows.up_to(found), found, snapshot, wrong, equal)
             known = [block for block in found.blocks if block.offset < segment.end.length]

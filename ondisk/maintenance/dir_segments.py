@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from ondisk.dataset.access import Access
 from ondisk.errors import DiskFull, OndiskError, StorageError, counted
@@ -27,7 +27,6 @@ from ondisk.maintenance.diagnosis import (
 )
 from ondisk.maintenance.replaced import discard_merged, keep
 from ondisk.maintenance.rewrite import Written
-from ondisk.maintenance.segment_kind import Rewriting, SegmentKind, merged_with
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.maintenance.successor import appear, complete, withdraw
 from ondisk.maintenance.tally import Tally
@@ -56,18 +55,19 @@ _OTHERS = "the segment does not have this file: of an interrupted append, or som
 
 
 class Observed(NamedTuple):
-    """A dir segment; see `diagnose_files`."""
+    """What the index knows of a dir segment, and what is on disk; see `diagnose_files`."""
 
     name: str
     known: Known | None
     entry: Entry | None
     files: Files | None
 
+    def diagnosed(self, at: Circumstances) -> Diagnosis:
+        return diagnose_files(*self, at)
 
-class DirSegments(SegmentKind[Observed]):
-    """See the module's docstring."""
 
-    is_one_file: ClassVar[bool] = False
+class DirSegments:
+    """What maintenance does with one dir segment; the methods are those of `ConcatSegments`."""
 
     def is_readable(self, directory: Directory, name: str, format: Format) -> bool:
         """Return whether `.metadata` has an entry, or there are no files: a killed archive leaves files without any."""
@@ -100,9 +100,6 @@ class DirSegments(SegmentKind[Observed]):
                     known.unexplained = max(0, files.removed.count - known.deleted)
         return Observed(name, known, entry, files)
 
-    def diagnose(self, observed: Observed, at: Circumstances) -> Diagnosis:
-        return diagnose_files(*observed, at)
-
     def scan(self, name: str, format: Format, source: ReadableFile | Directory) -> Iterator[ScanResult]:
         assert isinstance(source, Directory)
         return dir.scan(source, name, format.describe)
@@ -113,7 +110,7 @@ class DirSegments(SegmentKind[Observed]):
                 return folder.stat(dir.file_name(segment.name, offset)) is not None
         return False
 
-    def rewriting(self, access: Access, transaction: Transaction, known: Known) -> Rewriting:
+    def rewriting(self, access: Access, transaction: Transaction, known: Known) -> _Renumbering:
         return _Renumbering(access, transaction, known)
 
     def drop(self, access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
@@ -146,9 +143,10 @@ class DirSegments(SegmentKind[Observed]):
         withdraw(access, transaction, segment)
         return size
 
-    def move(self, access: Access, transaction: Transaction, segment: Segment, name: str) -> bool:
+    def move(
+        self, access: Access, transaction: Transaction, segment: Segment, name: str, there: Segment | None
+    ) -> bool:
         """Link the files under numbers above those that a segment of the new name has used."""
-        there = merged_with(access, transaction, name)
         writer = DirWriter(access.directory)
         transaction.on_rollback(writer.undo)
         if there is None:

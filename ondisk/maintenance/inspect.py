@@ -244,8 +244,7 @@ def _diagnosed(
     format = access.format(known.segment.format) if known is not None else access.format_of(name)
     if known is not None:
         known.interval = segment_rows.interval_of(snapshot, known.segment)
-    kind = kind_of(format)
-    found = kind.diagnose(kind.observe(access.directory, snapshot, name, known, entry, format), at)
+    found = kind_of(format).observe(access.directory, snapshot, name, known, entry, format).diagnosed(at)
     if known is None:
         return found
     if known.segment.copies is not Copies.NONE and found.state and not found.state & ~_SHRINKING:

@@ -684,14 +684,13 @@ def _fill(dataset: _Dataset, new: Rebuilt) -> None:
             ahead = _Ahead(places)
             form = find(format)(config)
             try:
-                kind = kind_of(form)
                 unverified = partial(Committed, 0, Facts(), form.mutable)
                 source: ReadableFile | Directory
-                if kind.is_one_file:
-                    source = reader.file_of(id, name, unverified())
-                else:
+                if form.is_dir:
                     source = folders.folder_of(id, name, unverified)
-                for found in kind.scan(name, form, source):
+                else:
+                    source = reader.file_of(id, name, unverified())
+                for found in kind_of(form).scan(name, form, source):
                     values, others = _matched(ahead.before_end_of(found), found)
                     new.fill(kinds, values)
                     _refuse(dataset, name, others)

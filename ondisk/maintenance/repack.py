@@ -205,7 +205,7 @@ def _is_wanted(diagnosis: Diagnosis) -> bool:
 def can_be_written_elsewhere(access: Access, diagnosis: Diagnosis) -> bool:
     """Return whether a repack rewrites a segment, and another process can write its new content."""
     is_rewritten = State.DIRTY in diagnosis.state and not diagnosis.state & _DROPPED
-    return is_rewritten and kind_of(access.format_of(diagnosis.segment)).is_one_file
+    return is_rewritten and not access.format_of(diagnosis.segment).is_dir
 
 
 def repacked(inspection: Inspection, name: str, written: Written | None, old_files: list[ReadableFile]) -> Done:

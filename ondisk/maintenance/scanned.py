@@ -9,7 +9,6 @@ from ondisk.dataset.access import Access
 from ondisk.errors import StateError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.maintenance.concat_segments import scan
-from ondisk.maintenance.kinds import kind_of
 from ondisk.segment import ScanResult
 from ondisk.staging.jobs import Changed
 from ondisk.staging.rows import StagedFile, StagedRows, scan_results
@@ -44,7 +43,7 @@ class Scanned:
         with access.current().index.snapshot() as snapshot:
             known = snapshot.segment_named(name)
         format = access.format_of(name) if known is None else access.format(known.format)
-        source = _opened(access.directory, name) if kind_of(format).is_one_file else None
+        source = None if format.is_dir else _opened(access.directory, name)
         if source is None:
             raise StateError(f"the segment {name} is not a file")
         identity = source.identity()
