@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -32,12 +33,13 @@ from ondisk.segment import End, ScanResult
 from ondisk.step import ALWAYS, NOTHING, Interval
 
 
-class NeedsRewrite(Exception):
-    """A segment cannot be read in place, and must be rewritten; see `ScanResult.foreign`."""
+class Refused(Enum):
+    """Why a segment was not read in place. Nothing may be committed then."""
 
-
-class Misnamed(Exception):
-    """Data of a segment are of other times than its name says. Where another segment has them, too, that one counts."""
+    FOREIGN = auto()
+    """It must be rewritten; see `ScanResult.foreign`."""
+    MISNAMED = auto()
+    """It has data of other times than its name says. Where another segment has them, too, that one counts."""
 
 
 class Subject(NamedTuple):
@@ -147,7 +149,7 @@ class Comparison:
         copied: the segment of which it is a second copy.
         is_matched: its rows are not to be believed; they are set aside, and what is found again gets its `seq` back.
         may_move: a datum may have another offset than before, see `Aside`.
-        puts_off: raise `Misnamed` if data of a segment without rows are of other times than its name says.
+        puts_off: refuse a segment without rows that is `MISNAMED`.
     """
 
     def __init__(
@@ -190,17 +192,15 @@ class Comparison:
         if may_be_copy and not self.subject.access.config.unique and not self.subject.access.needs_check():
             self._duplicates.expect_copies(self.subject.name)
 
-    def add_all(self, results: Iterable[ScanResult]) -> End:
-        """Give all that a scan finds its rows, and return where the segment ends.
-
-        Raises:
-            NeedsRewrite: it must be rewritten.
-        """
+    def add_all(self, results: Iterable[ScanResult]) -> End | Refused:
+        """Give all that a scan finds its rows, and return where the segment ends."""
         transaction, end = self.subject.transaction, self._segment.end
         with self._known_offsets() as known_offsets:
             for found in results:
                 if found.foreign and not (found.in_place and self.subject.access.layout.keeps_foreign):
-                    raise NeedsRewrite
+                    return Refused.FOREIGN
+                if self._puts_off and found.offsets and self.compared.copied is None and self._is_outside(found):
+                    return Refused.MISNAMED
                 end = found.end
                 self.compared.found += len(found.offsets)
                 transaction.save_blocks(self._segment, found.blocks)
@@ -215,9 +215,6 @@ class Comparison:
 
         Args:
             known_offsets: returns the offsets in a range of which the index has rows.
-
-        Raises:
-            Misnamed: see `puts_off`.
         """
         if not found.offsets:
             return
@@ -227,9 +224,7 @@ class Comparison:
             self.span |= Interval.around(reftimes)
         if self.compared.copied is not None:
             return
-        is_outside = min(reftimes) not in subject.interval or max(reftimes) not in subject.interval
-        if is_outside and self._puts_off:
-            raise Misnamed
+        is_outside = self._is_outside(found)
         here = known_offsets(offsets[0], offsets[-1] + 1)
         if here:
             is_new = [offset not in here for offset in offsets]
@@ -244,6 +239,11 @@ class Comparison:
             self._aside.find(offsets, reftimes, sizes, *fields)
         else:
             self._insert(transaction.take_seqs(len(offsets)), offsets, reftimes, sizes, *fields)
+
+    def _is_outside(self, found: ScanResult) -> bool:
+        """Return whether data are of other times than the name of the segment says."""
+        interval = self.subject.interval
+        return min(found.reftimes) not in interval or max(found.reftimes) not in interval
 
     def _insert(
         self, seqs: Sequence[int], offsets: Sequence[int], reftimes: Sequence[int], *rest: Sequence[Any]
