@@ -131,15 +131,7 @@ class _Later:
 
 
 class Access:
-    """What `Dataset` and maintenance use to read and write. Threads may share it; a forked child may not use it.
-
-    Attributes:
-        directory: the directory, open.
-        config: the configuration in `dataset.toml`.
-        read_only: True if nothing may be written.
-        connect: connects readers to the index.
-        remembered: by maintenance.
-    """
+    """What `Dataset` and maintenance use to read and write. Threads may share it; a forked child may not use it."""
 
     def __init__(
         self,
@@ -410,9 +402,6 @@ class Access:
         """Take their names away from segments that were moved, and forget them with the commit of the transaction.
 
         Not if the data were moved back since, also by hand: then the file with this name may be all that has them.
-
-        Returns:
-            How many they are.
         """
         from ondisk.segments.dir import leave_folder
 

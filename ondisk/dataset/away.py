@@ -79,9 +79,6 @@ def check_there(snapshot: Snapshot, interval: Interval, *, complete: bool) -> li
 def check_known(snapshot: Snapshot, interval: Interval, *, complete: bool) -> None:
     """Raise if a place that is away may have data of an interval that the index does not know, since it was lost.
 
-    Args:
-        complete: as for `check_there`.
-
     Raises:
         SegmentMissing: it may.
     """
@@ -93,10 +90,6 @@ def check_data(snapshot: Snapshot, sql: str, values: Sequence[Any], *, complete:
     """Raise unless the data of a condition are there; return the places that must be left out.
 
     Data that the index does not know, since it was lost, are not looked for: when they are found, they get new numbers.
-
-    Args:
-        sql, values: the condition.
-        complete: as for `check_there`.
 
     Raises:
         SegmentMissing: some are in a place that is away.
@@ -143,11 +136,7 @@ def missing(directory: Directory, found: Place) -> SegmentMissing:
 
 
 def doubts(snapshot: Snapshot, *, offline: bool) -> Iterator[str]:
-    """Yield why answers may lack data: a place has data that the index does not know, since it was lost; or is offline.
-
-    Args:
-        offline: whether to report places that are offline.
-    """
+    """Yield why answers may lack data: a place has data that the index has lost; or it is offline."""
     path = snapshot.index.directory.path
     for found in unknown_in(snapshot):
         assert found.identity is not None

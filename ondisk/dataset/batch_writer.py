@@ -28,9 +28,7 @@ class Destination:
     Attributes:
         segment: its row in the index, or that of a new segment.
         interval: the interval of its name; in a sequence, that of the data to write.
-        format: the format of its data.
         start: where it continues.
-        known: whether the index knows it.
         payloads: the data that are written to it first, if they are in memory.
     """
 
@@ -83,9 +81,6 @@ class BatchWriter:
     def destination(self, segment: Segment | None, name: str, interval: Interval, format: Format) -> Destination:
         """Return where a segment continues.
 
-        Args:
-            segment: its row in the index; None if the index does not know it.
-
         Raises:
             SegmentMissing: the index knows data of it, but it is not on disk; or it is new, and the folder where it
                 would be lacks all its segments.
@@ -132,7 +127,6 @@ class BatchWriter:
         """Write to segments, sync them, and save their new ends in the index.
 
         Args:
-            fill: writes a destination's data.
             renumber: called when a dir segment's `start` has changed; corrects the offsets in the index.
         """
         # Dir segments first: if their numbers change, all offsets are computed again, from the old ends of segments.

@@ -96,10 +96,6 @@ class _Members:
 class Decompressed:
     """The decompressed bytes of a stream.
 
-    Args:
-        stream: compressed bytes.
-        compression: gzip, zstd, bzip2 or xz.
-
     Attributes:
         damage: what was wrong with it; None until that is known.
 

@@ -50,9 +50,6 @@ def take_over(directory: Directory, exchanged: Exchanged, timeout: float) -> Non
     their files, so that data which are still there keep their `seq`. The index of another dataset knows nothing of
     these segments: it is moved to quarantine, and counts as lost. In all cases, a fix reads the segments that the index
     does not know.
-
-    Args:
-        timeout: seconds to wait for readers.
     """
     if directory.inode(SENTINEL) is None:
         directory.write_new(SENTINEL, EXCHANGED_TEXT)

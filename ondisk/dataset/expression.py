@@ -24,7 +24,6 @@ def expression(
 
     Args:
         text: with aliases of its own, these are used instead of those of the dataset.
-        config: of the dataset.
         folder: of the dataset; the name of its file of aliases is relative to it.
         now: what `today` and `ago` count from; None for the system's time.
 

@@ -66,11 +66,7 @@ def info(dataset: Access) -> dict[str, Any]:
 
 
 def _next(dataset: Access, age: int | None, places: Sequence[str]) -> dict[str, Any] | None:
-    """Return which segments are the first to reach an age, of days, and when; the next repack after that moves them.
-
-    Args:
-        places: "" for the dataset's own folders, or places of the archive.
-    """
+    """Return which segments are the first to reach an age, of days, and when; the next repack after that moves them."""
     if age is None:
         return None
     with dataset.current().index.snapshot() as snapshot:

@@ -201,8 +201,6 @@ def batches_of(
     """Return the data of a stream in batches.
 
     Args:
-        chosen: encodes them.
-        format: of the stream.
         options: precede those of the configuration.
 
     Raises:

@@ -99,10 +99,6 @@ def read_config(directory: Directory) -> DatasetConfig:
 def filter_of(config: DatasetConfig, now: datetime | None = None, *, source: Source | None = None) -> Expression | None:
     """Return the match expression in `filter`, or None if it is not set.
 
-    Args:
-        now: what `today` and `ago` count from; None for the system's time.
-        source: where the configuration comes from.
-
     Raises:
         ConfigError: `filter` is not a match expression over the declared fields; names the line.
     """
@@ -211,9 +207,6 @@ def configuration_text(config: DatasetConfig, text: str | None) -> bytes:
 
 def create_files(directory: Directory, config: DatasetConfig, text: str | None = None) -> None:
     """Create the files of an empty dataset. The caller must hold the writers' lock.
-
-    Args:
-        text: of `dataset.toml`; see `configuration_text`.
 
     Durability: first the index, then `dataset.toml`, each complete or not at all. What a crash leaves has no
         configuration, so it is not yet a dataset.

@@ -48,9 +48,7 @@ class Kind(Generic[_T]):
     """What a query returns of each datum.
 
     Attributes:
-        read: yields it, from a dataset of a name.
         datum: returns a datum with its reftime and its declared fields.
-        size: returns its bytes in memory.
     """
 
     read: Callable[[str, Dataset, Query], Generator[_T, None, None]]
@@ -178,11 +176,7 @@ class _Stream(Generic[_T]):
         return some, is_complete or self._left == 0
 
     def _rest(self, dataset: Dataset, most: int | None) -> Generator[_T, None, None]:
-        """Yield the data that were not returned yet.
-
-        Args:
-            most: the highest number of them; None for all.
-        """
+        """Yield the data that were not returned yet."""
         tree = self._query.tree(dataset._access.current().index)
         if self._order.is_by_time:
             # Data that were stored since the query looked at the span may precede it, and so what was returned already.

@@ -56,9 +56,6 @@ def check_free(path: str | os.PathLike[str], *, overwrite: bool) -> None:
 def output_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[WritableFile]:
     """Return a file to write to. When the block ends, it gets its name; after an error there is no new file.
 
-    Args:
-        overwrite: replace the file if it exists.
-
     Raises:
         AlreadyExists, InvalidInput, NotFound: as `check_free`.
         DiskFull, StorageError: the file cannot be written.

@@ -13,9 +13,6 @@ from ondisk.segments.generations import hidden
 def check_not_own(access: Access, opened: object) -> None:
     """Raise InvalidInput if an open file is a segment of the dataset, under any name.
 
-    Args:
-        opened: a file, or a stream that has none.
-
     Cost: reads the rows of all segments of the dataset.
     """
     status = status_of(opened)

@@ -38,10 +38,6 @@ class Query(NamedTuple):
     """What a caller wants to read.
 
     Attributes:
-        match: a match expression or a condition; None matches all.
-        sort: a sort order; None for the order of reftime, then of appending.
-        limit: the highest number of data to return.
-        equal: field=value, in addition to `match`.
         on_damage: called with each datum that cannot be read, which is left out; None raises the error.
         complete: data in a place of the archive that is offline are an error; otherwise a warning says that they are
             left out.
@@ -153,11 +149,7 @@ def data(access: Opened, query: Query, *, with_data: bool) -> Generator[Datum, N
 
 
 def data_of_key(access: Opened, key: Key, equal: Mapping[str, Any]) -> Generator[Datum, None, None]:
-    """Yield the datum that a complete unique key names, if there is one.
-
-    Args:
-        equal: the key as field=value.
-    """
+    """Yield the datum that a complete unique key names, if there is one."""
     found = access.reader.look_up(access.index, key)
     yield from data(access, Query(equal=equal), with_data=True) if found is None else found
 
@@ -209,12 +201,7 @@ def described(stored: Stored) -> Datum:
 
 
 def summary(access: Opened, query: Query, fields: Sequence[str], values: int | None) -> Summary:
-    """Count the data that match, also those that are away: the index knows them.
-
-    Args:
-        fields: whose values to count.
-        values: the highest number of values to list of each; None for all.
-    """
+    """Count the data that match, also those that are away: the index knows them."""
     from ondisk.dataset.summaries import Summary
     from ondisk.index import field_values
     from ondisk.index.totals import totals

@@ -145,9 +145,6 @@ class DatasetReader:
     ) -> Iterator[tuple[Format, Row, bytes]]:
         """Yield format, row and bytes, with padding, of each datum that matches, in order.
 
-        Args:
-            limit: as in `query`.
-
         Raises:
             FrameCorrupt, SegmentCorrupt: a datum is damaged; those before it were yielded.
         """

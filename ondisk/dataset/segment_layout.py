@@ -43,9 +43,6 @@ class Remark(NamedTuple):
     """What a report says about a file that is no segment.
 
     Attributes:
-        name: of the file.
-        reasons: what is wrong with it, or why something is done.
-        is_wrong: something is wrong.
         held: only a person can mend it.
         action: what was done, or would be; None if nothing.
     """

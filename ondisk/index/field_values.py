@@ -78,9 +78,6 @@ def checked(snapshot: Snapshot, stored: Any, kind: FieldType) -> Any:
 def most_frequent(snapshot: Snapshot, tree: Expression, name: str, limit: int | None) -> FieldSummary:
     """Summarise the values of a field in the data that match.
 
-    Args:
-        limit: the highest number of values to list; None for all.
-
     Cost: reads the counts in the sums of segments and days if these have them; else looks at all data that match, or at
         an index of the field if all match. SQLite counts the values in a file if they are many, so memory does not grow
         with them, but with those that are listed.
@@ -150,7 +147,6 @@ def summed(ordered: Iterable[Iterable[Count]], kind: FieldType, limit: int | Non
 
     Args:
         ordered: the values of each place as `counts` yields them.
-        limit: the highest number of values to list; None for all.
 
     Memory: does not grow with the number of values, but with those that are listed.
     """

@@ -33,7 +33,6 @@ class By(NamedTuple):
     Attributes:
         keys: one or several of: a period, a declared field, reftime.
         of: another declared field, of numbers or times, or `data.NAME`; None for none.
-        zone: of the periods.
     """
 
     keys: tuple[str, ...]
@@ -111,12 +110,7 @@ class Part:
 
 
 class Begins(dict[int, int | None]):
-    """Quarters of an hour since 1970 → the begin of the period that contains all of them, or None.
-
-    Args:
-        period: its name.
-        zone: whose days and hours are meant.
-    """
+    """Quarters of an hour since 1970 → the begin of the period that contains all of them, or None."""
 
     def __init__(self, period: str, zone: tzinfo) -> None:
         super().__init__()

@@ -51,11 +51,8 @@ class Index:
 
     Attributes:
         config, columns: those that the index was built for; `dataset.toml` may differ.
-        missing: the file is lost, and this is an empty index in memory.
-        inode: of the file; None if it is lost.
         ids, metadata, segments: caches of what never changes in one file: interned values, and each generation's
             segment.
-        outside: a result that is kept, see `Transaction`.
         session: of this process as a writer, see `ondisk.index.changes`.
         read_metadata: returns the metadata of a row that are only in its segment; set by who opens the segments.
     """

@@ -50,13 +50,7 @@ Place: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Old:
-    """The present index, of any revision.
-
-    Attributes:
-        revision: Alembic's.
-        config: the configuration that it was built for.
-        connection: reads it.
-    """
+    """The present index, of any revision."""
 
     revision: str
     config: DatasetConfig
@@ -104,9 +98,6 @@ class Old:
 @contextlib.contextmanager
 def old(directory: Directory, config: DatasetConfig) -> Iterator[Old | None]:
     """Open the index for a `with` block; None if it is lost.
-
-    Args:
-        config: of `dataset.toml`.
 
     Raises:
         VersionTooNew: a newer ondisk created the index.
@@ -165,11 +156,7 @@ class Rebuilt:
         return self.directory.inode(NEW) is not None
 
     def upgrade(self, config: DatasetConfig) -> None:
-        """Upgrade the copy to the newest revision.
-
-        Args:
-            config: the configuration that it was built for.
-        """
+        """Upgrade the copy to the newest revision."""
         try:
             upgrade(self.connection)
         except IndexCorrupt as error:
@@ -348,7 +335,6 @@ def renew(
     The new file makes every process read it again: their caches are those of the index before the exchange.
 
     Args:
-        timeout: seconds to wait for readers.
         renewed: returns what the copy records of a segment; None if it does not know it any more.
         kept_as: a free name that the old index keeps; None to remove it.
 

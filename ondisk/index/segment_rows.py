@@ -393,7 +393,6 @@ def _data(
 
     Args:
         span: the first and the last reftime instead.
-        count: rows at a time, at most.
     """
     until = "<="
     if span is None:

@@ -58,10 +58,6 @@ class _Tally:
 class Sums:
     """Brings the sums up to date with the rows that one transaction inserts and removes.
 
-    Args:
-        connection: writes to the index, in the transaction.
-        columns: of the index.
-
     Raises, in every method:
         sqlite3.Error: for the caller's `sqlite_errors`.
 

@@ -68,11 +68,7 @@ def archive(access: Access, names: Iterable[str]) -> list[Done]:
 
 
 def archived(access: Access, name: str, before: Known | None = None) -> Done:
-    """Move one segment to `.archive/last`, and merge it with a segment of the same name there.
-
-    Args:
-        before: as for `Inspection.examine`; None if all segments were diagnosed just before.
-    """
+    """Move one segment to `.archive/last`, and merge it with a segment of the same name there."""
     return _moved(access, name, _name_in_last(access, name), "archive", before)
 
 

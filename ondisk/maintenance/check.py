@@ -71,8 +71,6 @@ def check(
         max_duration: seconds to read data for. Segments that were not read for the longest time are read first. The
             index records when each was read, and what is wrong with it.
         now: seconds since 1970; None for the present.
-        progress: is called with the name of each segment before its data are read.
-        read_all: reads the data if there is no `max_duration`.
         rewrite: report segments that are not stored as configured as DIRTY.
         second_copies: report segments with second copies as DIRTY or DELETED.
 
@@ -223,9 +221,6 @@ def _read_in_slices(
 
 def wrong_with(access: Access, name: str, *, apart: bool = False) -> str | None:
     """Read the data of a segment, and return how they differ from the index, or None.
-
-    Args:
-        apart: as in `read_content`.
 
     Raises:
         KeyMissing, AuthenticationFailed: as `read_content`.

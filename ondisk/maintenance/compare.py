@@ -43,12 +43,7 @@ class Refused(Enum):
 
 
 class Subject(NamedTuple):
-    """The segment that is read again.
-
-    Attributes:
-        known: what the index knows of it; None if nothing.
-        interval: that of its name.
-    """
+    """The segment that is read again."""
 
     access: Access
     transaction: Transaction
@@ -106,8 +101,6 @@ class Compared:
         without_row: data that the index had only counted, and that are gone.
         missing: data that the file should have, by its own count.
         changed: 1 if data were found again, and some do not have their bytes.
-        damage: what cannot be read.
-        settled: data with the same unique values as others.
         copied: the segment that has all of its data, too; then this is a second copy.
     """
 
@@ -145,8 +138,6 @@ class Comparison:
     """Compares a segment with its rows: `add` what is found in it, then `forget` the others.
 
     Args:
-        segment: of which the rows will be.
-        copied: the segment of which it is a second copy.
         is_matched: its rows are not to be believed; they are set aside, and what is found again gets its `seq` back.
         may_move: a datum may have another offset than before, see `Aside`.
         puts_off: refuse a segment without rows that is `MISNAMED`.
@@ -211,11 +202,7 @@ class Comparison:
     def add(
         self, found: ScanResult, known_offsets: Callable[[int, int], set[int]] = lambda _begin, _end: set()
     ) -> None:
-        """Give data their rows. Of those in one segment with the same unique values, the last one counts.
-
-        Args:
-            known_offsets: returns the offsets in a range of which the index has rows.
-        """
+        """Give data their rows. Of those in one segment with the same unique values, the last one counts."""
         if not found.offsets:
             return
         subject, transaction = self.subject, self.subject.transaction
@@ -305,10 +292,6 @@ class Comparison:
         """Note if data have other bytes than those that were committed, although all of them were found.
 
         Bytes that were damaged before cannot be compared, nor those of an older revision, which has no checksum.
-
-        Args:
-            end: of what was read.
-            file: which was read.
 
         Returns:
             Whether they are encrypted.

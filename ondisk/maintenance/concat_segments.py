@@ -79,11 +79,7 @@ class ConcatSegments:
         entry: Entry | None,
         format: Format,
     ) -> Observed:
-        """Look at a segment on disk, and add to `known` what only that tells.
-
-        Args:
-            entry: what is at the segment's name.
-        """
+        """Look at a segment on disk, and add to `known` what only that tells."""
         if entry is None and known is not None:  # it may not have its name yet
             segment = known.segment
             if (found := waiting(directory, name, segment.id, segment.committed(format.mutable))) is not None:
@@ -256,9 +252,6 @@ class _Rewriting:
 
     def write(self, snapshot: Snapshot, written: Written | None) -> ReadableFile | None:
         """Write the segment's new bytes, and save them in the index; the caller then ends the snapshot.
-
-        Args:
-            written: what another process wrote.
 
         Returns:
             The segment's old file; its space is freed when it is closed.

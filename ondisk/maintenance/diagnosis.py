@@ -22,8 +22,6 @@ class Known:
     """What the index knows about a segment: sums over the rows of its data. Offsets and sizes are decompressed bytes.
 
     Attributes:
-        segment: its row.
-        count: rows of data.
         size: their bytes, padding included.
         begin, end: first and last reftime, microseconds.
         first: offset of the first datum.
@@ -31,11 +29,8 @@ class Known:
         needed: position in the file after the last datum; in a compressed segment, after its block.
         interval: the interval in its row; data outside it cannot be found by their segment.
         gaps: bytes between the first and the last datum that belong to no datum.
-        gap_at: offset of the first gap; None without one.
         overlaps: data that begin before the end of the datum before them.
-        overlap_at: offset of the first of them.
         misplaced: data that are out of query order: a query returns one with a lower offset later.
-        misplaced_at: offset of the first of them.
         damage: what an accurate check or a fix found wrong with the content, and recorded.
         deleted: bytes, or files, of deleted data that are still there; None if unknown.
         counted: how many data it has by its sums; None if unknown.
@@ -74,7 +69,6 @@ class OnDisk:
 
     Attributes:
         is_file: it is what a segment must be: a regular file; for a dir segment, a directory.
-        size: bytes.
         seen: how it agrees with the facts in the index; None if the index has none.
         is_empty: it contains only what a new segment begins with.
         is_readable: something in it is of its format.
@@ -103,15 +97,12 @@ class Circumstances:
     """What a diagnosis depends on besides the segment.
 
     Attributes:
-        step: the dataset's.
         needs_check: the sentinel exists, or the index is missing.
         limits: by when a segment must have ended to be archived or deleted.
         built_for: the step that the index was built for, if it is another one.
         rewrites: segments that are not stored as configured are DIRTY.
         removes_copies: second copies are to be removed.
         deletes_unknown: `unknown_segments = "delete"`: a repack deletes segments that the index does not know.
-        layout: who shares the segments.
-        usage: how far another program has read them.
     """
 
     step: Step
@@ -137,8 +128,6 @@ def diagnose(name: str, known: Known | None, found: OnDisk | None, at: Circumsta
     """Return the states of a segment, and the reasons.
 
     Args:
-        known: what the index knows; None if it does not know the segment.
-        found: what is on disk; None if nothing is.
         start: offset of the first datum in a segment of its format.
     """
     if known is not None:
@@ -212,13 +201,7 @@ def judge(
     size: int,
     at: Circumstances,
 ) -> Diagnosis:
-    """Diagnose a segment that has data.
-
-    Args:
-        corrupted, unaligned, dirty: the reasons for these states.
-        freed: bytes that a repack would free.
-        size: bytes of the whole segment.
-    """
+    """Diagnose a segment that has data."""
     name = known.segment.name
     interval = at.interval(name, known)
     state = State.CORRUPTED if corrupted else State.OK

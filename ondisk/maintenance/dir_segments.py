@@ -242,7 +242,6 @@ def _keep_others(directory: Directory, segment: Segment, kept: set[int], *, is_t
     """Move those files of a segment to quarantine that it has never had. Return the bytes of the other ones.
 
     Args:
-        kept: the numbers of files that stay.
         is_touched: somebody has touched files, so their checksums are compared.
     """
     name, freed = segment.name, 0
@@ -274,7 +273,6 @@ class Files:
         highest: the highest number of a file; -1 without one.
         sequence: the last number used; None if `.sequence` does not exist or is damaged.
         has_metadata: `.metadata` exists, or a fix can make it again.
-        has_entries: `.metadata` is not empty.
         has_new_metadata: `.metadata.new` exists: a removal of files was interrupted.
         missing: data in the index without a file.
         resized: files with another size than in the index.
@@ -314,7 +312,6 @@ def _compare(folder: Directory, name: str, known: Known | None, rows: Iterable[t
     """Compare the files of a segment with the index.
 
     Args:
-        known: what the index knows; None if it does not know the segment.
         rows: number, size, reftime and seq of each datum, in the order of their numbers.
 
     Memory: a few numbers for each file.
@@ -367,12 +364,7 @@ def _compare(folder: Directory, name: str, known: Known | None, rows: Iterable[t
 def diagnose_files(
     name: str, known: Known | None, entry: Entry | None, files: Files | None, at: Circumstances
 ) -> Diagnosis:
-    """Return the states of a dir segment, and the reasons; a pure function, like `diagnosis.diagnose`.
-
-    Args:
-        entry: what is at the segment's name; None if nothing is.
-        files: the files in the directory; None if it is not a directory.
-    """
+    """Return the states of a dir segment, and the reasons; a pure function, like `diagnosis.diagnose`."""
     if files is None and entry is not None:
         return _not_a_directory(name, known, entry, at)
     if known is None and files is not None and files.highest < 0 and files.strangers.count:
@@ -464,7 +456,6 @@ def remove(directory: Directory, name: str, kept: set[int], *, whole: bool) -> i
     """Remove the files of a segment, and return their bytes. A file that is not the segment's goes to quarantine.
 
     Args:
-        kept: the numbers of files that stay.
         whole: remove `.metadata` and `.sequence`, too, and the directory, unless it contains other files.
 
     Durability: none; the next repack removes what a power cut brings back. First `.metadata.new` is written without the

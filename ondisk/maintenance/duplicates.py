@@ -45,9 +45,6 @@ class Settled:
 class Duplicates:
     """Compares data of the segment that is read with those that have the same unique values.
 
-    Args:
-        settled: gets what was found.
-
     Attributes:
         explained: data that begin before this offset, and have no row, were deleted through ondisk.
     """
@@ -94,7 +91,6 @@ class Duplicates:
         Args:
             row: of the datum that was read; it could not be inserted.
             first: rows with this seq or a higher one were read in this transaction.
-            aside: the former rows of the segment, if they are being replaced.
 
         Returns:
             How many changes the index did not know: 2 if the datum replaced one, else 0.
@@ -136,11 +132,7 @@ class Duplicates:
         return 0
 
     def _is_equal(self, row: tuple[Any, ...], counting: tuple[Any, ...], *, is_known: bool) -> bool:
-        """Return whether a datum is a second copy of the one that counts, or was deleted; else count it as different.
-
-        Args:
-            is_known: the index had a row of it.
-        """
+        """Return whether a datum is a copy of the one that counts, or was deleted; else count it as different."""
         if row[3] < self.explained and not is_known:
             return True
         is_equal = self._are_equal(row, counting)

@@ -70,12 +70,7 @@ def fix(
 
     Args:
         now: seconds since 1970; None for the present.
-        progress: is called with the name of each segment before it is examined.
         scan_all: scans segments in advance, without the lock; what changed in between is scanned again.
-        salvage: CORRUPTED segments of which to keep what is whole, see `ondisk.maintenance.salvage`.
-        forget: remove missing segments from the index, however many.
-        acknowledge: first, count no data as lost any more.
-        forget_place: first, forget the folder of the archive of this name, which is away; its data count as lost.
 
     Raises:
         DurabilityLost, DiskFull: nothing more can be written. What was fixed before stays fixed.
@@ -278,11 +273,7 @@ def _left_alone(diagnosis: Diagnosis) -> Done:
 
 
 def _remove_sentinel(access: Access, uuid: str) -> None:
-    """Remove the sentinel, unless the index was lost again in between: then not all files were read into the new one.
-
-    Args:
-        uuid: of the index that knows all data again.
-    """
+    """Remove the sentinel, unless the index was lost again meanwhile: then not all files were read into the new one."""
     with access.locked("fix"):
         with access.current().index.snapshot() as snapshot:
             is_same = snapshot.dataset()["uuid"] == uuid

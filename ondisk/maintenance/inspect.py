@@ -42,8 +42,6 @@ class Inspection:
         now: seconds since 1970; None for the present. Ages count from it.
         ages: what the ages of data to delete count from; None for `now`, without holds.
         forget: the index may forget missing segments, however many.
-        rewrites: segments that are not stored as configured are DIRTY.
-        removes_copies: second copies are to be removed.
     """
 
     def __init__(
@@ -142,11 +140,7 @@ class Inspection:
         return None if diagnosis is None else self._held(diagnosis, at.usage), known
 
     def _held(self, diagnosis: Diagnosis, usage: Usage) -> Diagnosis:
-        """Return the diagnosis with the hold that it is under.
-
-        Args:
-            usage: how far another program has read the segments.
-        """
+        """Return the diagnosis with the hold that it is under."""
         name, state = diagnosis.segment, diagnosis.state
         if (why := usage.why_unread(name)) is not None:
             diagnosis = replace(diagnosis, awaited=why)

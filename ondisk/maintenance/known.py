@@ -83,9 +83,6 @@ def _add_run(known: Known, paddings: Mapping[str, int], run: Sequence[Any], last
 def known_of(access: Access, snapshot: Snapshot, name: str, before: Known | None) -> Known | None:
     """Sum up the rows of one segment; return None if the index does not know it.
 
-    Args:
-        before: what the index knew before, if that is known.
-
     Cost: reads all rows, unless neither the segment nor the totals of its rows have changed since `before`.
     """
     segment = snapshot.segment_named(name)

@@ -245,7 +245,6 @@ class _Archive(NamedTuple):
     """An archive with an index of its own.
 
     Attributes:
-        state: of its index.
         former: the UUIDs that its index had before.
         deleted: the numbers of its data that the dataset has deleted, and it may not have.
         is_known: the dataset has recorded it.
@@ -279,10 +278,6 @@ def _planned(
     dataset: _Dataset, before: Old | None, archives: Mapping[str, Directory], leave_out: set[str], forget: set[str]
 ) -> _Plan:
     """Decide what becomes of each archive, and note it in the report.
-
-    Args:
-        before: the index of the dataset; None if it is lost.
-        archives: the folders with files of archives, by name.
 
     Raises:
         StateError, NotFound, AlreadyExists, InvalidInput: as `migrate`.
@@ -528,11 +523,7 @@ def _take_over(
     fill: Fill,
     copy: Callable[[Directory, Any], contextlib.AbstractContextManager[Rebuilt]],
 ) -> str | None:
-    """Take the rows of all archives over, and count those that are gone as lost; return the new UUID if there is one.
-
-    Args:
-        copy: copies the index of an archive for the length of a block.
-    """
+    """Take over the rows of all archives, and count those that are gone as lost; return the new UUID."""
     migration = dataset.migration
     if not (plan.taken or plan.has_left_out or migration.forgotten):
         return None

@@ -37,7 +37,6 @@ def promised(access: Access, *actions: str, rewrite: bool = False, second_copies
 
     Args:
         actions: those that read data, and are planned: `rescan` of a fix, `repack` of a repack.
-        rewrite, second_copies: as for `check`.
 
     Raises:
         StorageError: as `check`.

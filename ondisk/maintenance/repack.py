@@ -69,11 +69,7 @@ def repack(
 
     Args:
         now: seconds since 1970; None for the present.
-        progress: called with the name of each segment before it is examined.
         write_all: writes segments in advance, without the lock; segments that change meanwhile are written again.
-        rewrite: also rewrite segments that are not stored as configured.
-        by_age: delete whatever is too old by the clock, see `ondisk.maintenance.holds`.
-        second_copies: also remove second copies, after a fix has compared them with the others again.
 
     Raises:
         NeedsCheck: the sentinel exists, so segments that the index does not know may contain data that it has lost.
@@ -212,7 +208,6 @@ def repacked(inspection: Inspection, name: str, written: Written | None, old_fil
     """Repack or delete one segment. If it is damaged, record the damage in the index, and do not touch the segment.
 
     Args:
-        written: its new content, if that was written in advance.
         old_files: the open file of the old generation is added to it; the caller closes the file.
 
     Raises:

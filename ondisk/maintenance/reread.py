@@ -60,7 +60,6 @@ class Unfound(NamedTuple):
     Nothing of what the scan has found may be committed.
 
     Attributes:
-        reason: what is damaged.
         facts: what to record so that this file is not read again, if it is not the one that the index describes.
     """
 
@@ -85,8 +84,6 @@ def in_place(
     Args:
         trusted: the index has all data of every dir segment that it knows.
         is_believed: the index describes the bytes, as far as they agree with the facts.
-        scanned: the result of an earlier scan of the file.
-        puts_off: as for `Comparison`.
 
     Raises:
         Changed: the file has changed since that scan.
@@ -379,11 +376,7 @@ def _is_same(known: Known, committed: Committed, file: ReadableFile) -> bool:
 
 
 def _facts_of_file(format: Format, file: ReadableFile, end: End, before: os.stat_result) -> Facts:
-    """Return the facts of a file that was read.
-
-    Args:
-        before: its stat before it was read.
-    """
+    """Return the facts of a file that was read."""
     mutable = format.mutable
     facts = facts_of(file.stat(), tail_of(file, end.size, mutable), checksum_of(file, end.size, mutable))
     if facts.mtime != before.st_mtime_ns or file.size() != before.st_size:
@@ -392,11 +385,7 @@ def _facts_of_file(format: Format, file: ReadableFile, end: End, before: os.stat
 
 
 def _facts_of_folder(name: str, folder: Directory, segment: Segment, end: End, before: Facts) -> Facts:
-    """Return the facts of a folder that was read, up to an end.
-
-    Args:
-        before: its facts before it was read, up to the segment's former end.
-    """
+    """Return the facts of a folder that was read, up to an end."""
     if facts_in(folder, name, segment.end) != before:
         raise StorageError(f"{folder.path} was changed while it was read", hint="Fix it again.")
     return facts_in(folder, name, end)
@@ -418,11 +407,7 @@ def _is_unproven(comparison: Comparison) -> bool:
 
 
 def _nothing_found(subject: Subject, segment: Segment, compared: Compared, other: os.stat_result | None) -> Unfound:
-    """Return that none of the data that the index has were found: it keeps them.
-
-    Args:
-        other: of a file that is not the one that the index describes.
-    """
+    """Return that none of the data that the index has were found: it keeps them."""
     reason = _damage(subject, compared, REMEDY) or f"no datum in it can be read; {REMEDY}"
     return Unfound(segment, reason, None if other is None else refused(segment.facts, other))
 

@@ -80,9 +80,6 @@ class Written:
     def write(cls, access: Access, name: str, file: str) -> Written:
         """Write the new segment file, and `file`.rows.
 
-        Args:
-            name: of the segment.
-
         Raises:
             StateError: the index has no data of the segment, or it is not one file; or the directory for `file` was
                 removed.
@@ -108,9 +105,6 @@ class Written:
     def save(self, directory: Directory, transaction: Transaction, old: Segment, new: Segment, count: int) -> None:
         """Save the new places of the data in the index.
 
-        Args:
-            count: data that the segment has now.
-
         Raises:
             Changed: the segment's data have changed since, or a file is missing or damaged.
         """
@@ -132,9 +126,6 @@ def lay(
     format: Format, snapshot: Snapshot, reader: DatasetReader, known: Known, staged: WritableFile, places: NewPlaces
 ) -> tuple[End, Facts]:
     """Write the data of a segment to another file next to each other, in the order of `in_order_to_write`.
-
-    Args:
-        places: receives the new place of each datum.
 
     Returns:
         Where the segment ends, and the facts of the file.
@@ -205,7 +196,6 @@ def start_for(format: Format, ends: Sequence[End], data: Iterable[Sequence[bytes
     It is stored as configured if segments of that kind can hold all data; otherwise in a way that can hold any.
 
     Args:
-        ends: of the others.
         data: all their data; read only if one of them is of another kind.
     """
     start = format.begin()

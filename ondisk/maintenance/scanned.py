@@ -20,7 +20,6 @@ class Scanned:
 
     Attributes:
         source: the identity of the segment's file when it was scanned.
-        rows: the file with the results.
     """
 
     source: tuple[int, int, int]
@@ -31,7 +30,6 @@ class Scanned:
         """Scan a segment's file.
 
         Args:
-            name: of the segment.
             file: name of the file for the results, in the dataset's directory.
 
         Raises:
@@ -57,9 +55,6 @@ class Scanned:
 
     def results(self, access: Access, source: ReadableFile) -> Iterator[ScanResult]:
         """Yield what the scan found.
-
-        Args:
-            source: the segment's file.
 
         Raises:
             Changed: the segment's file was replaced or written to, or the file with the results is missing or damaged.

@@ -31,9 +31,6 @@ def copy_of(access: Access, name: str) -> str | None:
     If the index may have lost data, equal data may have been stored one after the other, unless there is a `unique`;
     and after a delete, even then. In these cases only a copy of the whole segment counts, or of hard links.
 
-    Args:
-        name: of the segment; the index has no rows of its data.
-
     Cost: reads both, unless they are hard links of each other.
     """
     for twin in twins(access.directory, name):

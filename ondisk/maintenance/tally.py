@@ -12,8 +12,6 @@ class Tally:
     """Counts findings of one kind.
 
     Attributes:
-        count: how many there are.
-        size: their bytes.
         named: the first three, in words.
     """
 

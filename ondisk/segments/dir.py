@@ -249,7 +249,6 @@ class MetadataEntry(NamedTuple):
     """The entry of one file in `.metadata`.
 
     Attributes:
-        size: bytes of the file.
         checksum: CRC-32 of the file.
         beside: reftime and metadata, as the format wrote them.
     """
@@ -439,7 +438,6 @@ def seen_with_files(folder: Directory, facts: Facts, size: int, stats: int | Non
     """Compare the directory of a segment with the facts in the index, its files included.
 
     Args:
-        size: bytes of `.metadata` at the last commit.
         stats: what `checksum_of_stats` returns.
 
     Returns:
@@ -464,7 +462,6 @@ def checksum_of_stats(files: Mapping[int, Entry], length: int) -> int:
     """Return the checksum that shows whether somebody has touched, exchanged, added or removed a file of a segment.
 
     Args:
-        files: by their number.
         length: the number after the last one that counts.
     """
     counted = ((number, files[number]) for number in sorted(files) if number < length)
@@ -537,9 +534,6 @@ def discard_folder(directory: Directory, name: str, path: str) -> None:
     """Remove the directory of a segment with its files, unless it contains other files.
 
     First an empty `.metadata.new` is written, so that `scan` does not treat the files as lost after a crash.
-
-    Args:
-        path: of the directory.
     """
     found = directory.stat(path)
     if found is None or not stat.S_ISDIR(found.st_mode):
@@ -562,11 +556,7 @@ def recover_folders(
     has_no_older_readers: bool,
     trusted: bool,
 ) -> list[int]:
-    """Finish what a crash interrupted with one segment; see `ondisk.segments.generations.recover`.
-
-    Returns:
-        The generations that are still needed.
-    """
+    """Finish what a crash interrupted with one segment; see `ondisk.segments.generations.recover`."""
     discard_marks(directory, name, generations)
     generations = [generation for generation in generations if directory.stat(hidden(name, generation)) is not None]
     known = None if current is None else current[0]

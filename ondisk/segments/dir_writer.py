@@ -91,8 +91,6 @@ class DirWriter:
         """Return where a segment continues: its `length` is the number of the next file.
 
         Args:
-            end: its end in the index; None if the index does not know the segment.
-            committed: its facts in the index.
             trusted: the index is trusted. Otherwise the numbers of files and entries count, too.
 
         Raises:
@@ -143,7 +141,6 @@ class DirWriter:
         Args:
             start: where it continues; entries are written to `.metadata` from its `size` on.
             payloads: ignored; exists for concat segments.
-            known: the index knows the segment, so its directory entry is durable.
 
         Raises:
             FileExistsError: one of these files exists already, and is never overwritten; see `restart`.
@@ -176,7 +173,6 @@ class DirWriter:
         Durability: as `writing`.
 
         Args:
-            start, known: as in `writing`.
             source: the other directory: in another dataset, or of an older generation.
             numbers: the number of each file there, and its new one, which ascend.
 

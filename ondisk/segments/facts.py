@@ -60,8 +60,6 @@ class Committed(NamedTuple):
     """The committed bytes of one generation of a segment, as the index describes them.
 
     Attributes:
-        size: their number.
-        facts: what the index recorded about them.
         mutable: the positions that are rewritten in place.
     """
 
@@ -187,11 +185,7 @@ def tail_of(file: SegmentFile, size: int, mutable: range) -> int:
 
 
 def changed(directory: Directory, name: str, *, is_refused: bool = False) -> SegmentCorrupt:
-    """Return the error for a file that is not the one that the index describes.
-
-    Args:
-        is_refused: a fix has read it, and found none of the segment's data.
-    """
+    """Return the error for a file that is not the one that the index describes."""
     path, how = directory.path / name, "another program has changed or replaced it"
     hint = f"{command('fix', directory.path, '--yes')} reads it into the index, or says why not"
     hint += "; or restore the file from a backup."
@@ -235,8 +229,6 @@ class _Pieces(NamedTuple):
     """The checksums of the pieces of a file.
 
     Attributes:
-        size: bytes that were read.
-        checksum: of all of them.
         each: of each piece; the last one may be shorter.
     """
 

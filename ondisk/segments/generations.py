@@ -190,9 +190,6 @@ def mark_moved(directory: Directory, name: str, generation: int) -> None:
 def reveal(directory: Directory, new: Iterable[tuple[str, int]]) -> None:
     """Give the files of new segments their names, after the commit that created them.
 
-    Args:
-        new: name and generation of each.
-
     Durability: links each file to its name, syncs the directories, unlinks the hidden names: a power cut loses none or
         one of the two names. After a crash `complete` or `recover` does what is left.
     """
@@ -332,9 +329,7 @@ def recover(
     """Finish what a crash interrupted with one segment, and remove the generations that nobody needs.
 
     Args:
-        generations: those that have hidden names on disk.
         current: the segment's generation in the index, and its bytes; None if the index does not know the segment.
-        has_no_older_readers: nobody reads an older snapshot.
         trusted: the sentinel does not exist. Otherwise an unknown generation may contain data that the index has lost.
 
     Returns:

@@ -31,7 +31,6 @@ class Identity(NamedTuple):
     Attributes:
         id: random; no other folder has it, but for copies.
         generation: of the segment that was moved there last. A file with a lower one is of an older state.
-        count: the data in it.
         begin, end: the interval of its segments, microseconds since 1970; both 0 without any.
         is_offline: somebody has said that it is away for long; only the file on the dataset's disk says so.
     """
@@ -54,7 +53,6 @@ class Place(NamedTuple):
     """A folder below `.archive/`.
 
     Attributes:
-        name: `.archive/NAME/`.
         identity: what the file on the dataset's disk says, or else the one in the folder; None without both.
         why_away: why its segments cannot be read; None if they can.
         is_ours: the folder has the identity that the dataset's disk says. One that somebody has renamed or copied has
@@ -171,9 +169,7 @@ def note_move(directory: Directory, name: str, generation: int, change: int, int
     """Write the identity of a place before a commit that moves a segment there, or from there.
 
     Args:
-        generation: the last one that was given out.
         change: of the number of data.
-        interval: of the segment that is moved there.
 
     Durability: the file in the folder is replaced and synced first: after a crash it is the newer one, if they differ.
     """

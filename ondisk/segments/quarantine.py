@@ -112,7 +112,6 @@ def keep(directory: Directory, name: str, *, verb: str, why: str, of: str | None
     Args:
         name: what to move; also a hidden name, or a file of a dir segment.
         verb: what moves it: append, fix, repack …
-        why: the reason, for people.
         of: the segment that it belongs to; None for `name` itself.
 
     Durability: syncs the record, renames, syncs the directory of the item, then the one of `name`. A crash in between
@@ -133,9 +132,6 @@ def link(directory: Directory, name: str, *, verb: str, why: str, of: str | None
     For a file in whose place another one is renamed later. A folder becomes a folder of second names. What cannot have
     a second name is copied.
 
-    Args:
-        name, verb, why, of: as in `keep`.
-
     Durability: syncs the record, the copies if there are any, and the directory of the item.
 
     Raises:
@@ -152,13 +148,6 @@ def keep_piece(
     directory: Directory, name: str, file: ReadableFile, offset: int, length: int, *, verb: str, why: str
 ) -> str:
     """Copy bytes of a segment's file into quarantine before they are cut off, and return the name of the item.
-
-    Args:
-        name: the segment.
-        file: its file, open.
-        offset: of the first byte.
-        length: number of bytes.
-        verb, why: as in `keep`.
 
     Durability: syncs the record and the copy, renames, syncs the directory. The caller may cut the bytes off then.
 

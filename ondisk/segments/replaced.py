@@ -58,9 +58,6 @@ class Replaced:
     """A generation that is kept, or will be when no query needs it.
 
     Attributes:
-        segment: the name of the segment.
-        generation: its number.
-        name: of the bytes.
         rows: the entry of its rows.
         entry: that of its bytes; None if they are not here.
     """
@@ -113,9 +110,6 @@ def replaced(directory: Directory) -> Iterator[Replaced]:
 
 def total(directory: Directory, seconds: float) -> Kept:
     """Return how much is kept.
-
-    Args:
-        seconds: how long it is kept.
 
     Raises:
         StorageError: a folder cannot be read.

@@ -34,7 +34,6 @@ class Job:
     """A job on disk.
 
     Attributes:
-        name: its name.
         size: bytes of its files.
         changed: when its directory or files last changed, seconds since 1970.
         runs: whether it may still run.
@@ -49,9 +48,6 @@ class Job:
 @contextlib.contextmanager
 def staged(directory: Directory, verb: str) -> Iterator[str]:
     """Create the directory of a job for the length of the block, and yield its name.
-
-    Args:
-        verb: what the job does; its lock file contains this.
 
     Locks: the caller must hold the writers' lock when the block begins.
     """
@@ -77,11 +73,7 @@ def create_staged(directory: Directory, name: str) -> WritableFile:
 
 
 def jobs(directory: Directory, now: float | None = None) -> Iterator[Job]:
-    """Yield all jobs on disk, running or killed.
-
-    Args:
-        now: seconds since 1970; None for the present.
-    """
+    """Yield all jobs on disk, running or killed."""
     for entry in directory.entries(STAGED):
         files = directory.entries(f"{STAGED}/{entry.name}") if entry.kind == "directory" else []
         changed = max(each.ctime for each in (entry, *files)) / 1e9

@@ -59,16 +59,12 @@ class Piece:
     """Consecutive data in a staged file, which will be consecutive in a segment, too.
 
     Attributes:
-        id: its number.
         part: the file with their bytes.
-        name: of the segment.
-        format: of the data.
         position: of their first byte in the file.
         size: their bytes in the file.
         length: their decompressed bytes.
         count: how many data.
         data_size: the bytes of the data, without padding.
-        compressed: whether they are stored in blocks.
         kind: as `End.kind`.
     """
 

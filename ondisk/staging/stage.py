@@ -36,8 +36,6 @@ class FinishedStage:
     """A stage that is ready to be committed.
 
     Attributes:
-        name: its name.
-        count: number of data in it.
         built_for: the parts of the configuration on which the rows depend.
         mark: the part of a source that the data are, if it must be stored only once; see `ondisk.index.import_log`.
     """
@@ -52,8 +50,6 @@ class Stage:
     """Stages data of one process for a job. A context manager: removes its files unless it was finished.
 
     Args:
-        directory: the dataset's.
-        config: the dataset's.
         job: the name of everything that is committed together.
         name: different for each stage of the job, and for each try of the same work.
 
