@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias, TypeVar, Unpack
@@ -25,7 +25,6 @@ from ondisk.dataset.layout import (
 from ondisk.dataset.query import SHOWN, Match, Query, Results, data, data_of_key, payloads, summary
 from ondisk.dataset.queryable import Queryable
 from ondisk.dataset.read import check_limit
-from ondisk.dataset.skipped import Damaged, skipped_of
 from ondisk.datum import Datum, Location
 from ondisk.errors import AlreadyExists, InvalidInput, OndiskError, StateError, counted, shown
 from ondisk.filesystem import Directory, WritersLock
@@ -458,48 +457,26 @@ class Dataset(Queryable):
         with self._access.current().index.snapshot() as snapshot:
             return count(snapshot, source)
 
-    def query(
-        self,
-        match: Match = None,
-        *,
-        sort: str | None = None,
-        limit: int | None = None,
-        with_data: bool = True,
-        damaged: Damaged = "raise",
-        **equal: Any,
-    ) -> Results[Datum]:
-        """Return the data that match, in order of reftime, then in the order in which they were appended.
-
-        Args:
-            match: a match expression, or a condition over `fields`; None matches all.
-            sort: `[minute|hour|day|month|year:]field,-field…`
-            limit: the highest number of data to return.
-            with_data: False reads no segments: `data` is None, and `metadata` has the declared fields only.
-            damaged: "skip" leaves out data that cannot be read, and lists them in `Results.skipped`; or pass a
-                `Skipped`, which takes them.
-            equal: field=value, in addition to `match`.
-
-        Returns:
-            An iterator over one snapshot, which begins when the first datum is requested. Later appends, deletions and
-            repacks do not affect it. Exhaust or close it, or use it in `with`: while it is open, no disk space is
-            freed.
-
-        Raises:
-            MatchError: `match` or `sort` is not valid, or names an unknown field.
-            SegmentMissing: before the first datum, if a folder of the archive with matching data is away. Of one that
-                is offline, an `ArchiveOffline` warning says that its data are left out.
-            SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: data are not on disk as the index says. Raised
-                while iterating, after the data that precede the damage.
-        """
+    def _found(self, query: Query, *, with_data: bool) -> Generator[Datum, None, None]:
         opened = self._access.current()
-        skipped = skipped_of(damaged)
-        if equal and match is None and sort is None and limit is None and with_data and skipped is None:
-            key = opened.index.whole_key(equal)
+        if query.equal and query[:3] == (None, None, None) and with_data and query.on_damage is None:
+            key = opened.index.whole_key(query.equal)
             if key is not None:
-                return Results(data_of_key(opened, key, equal))
-        query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
+                return data_of_key(opened, key, query.equal)
         query.check(opened.index)
-        return Results(data(opened, query, with_data=with_data), skipped)
+        return data(opened, query, with_data=with_data)
+
+    def _payloads(self, query: Query) -> Generator[bytes, None, None]:
+        opened = self._access.current()
+        query.check(opened.index)
+        return payloads(opened, query)
+
+    def _table(self, query: Query, columns: Columns) -> RecordBatchReader | None:
+        from ondisk.tables.arrow_output import from_index
+
+        opened = self._access.current()
+        query.check(opened.index)
+        return from_index(opened, query, columns)
 
     def count(self, match: Match = None, **equal: Any) -> int:
         """Return how many data match, also of those that are away.
@@ -514,83 +491,6 @@ class Dataset(Queryable):
         if equal:
             query = Query(query.tree(opened.index))
         return summary(opened, query, (), 0).count
-
-    def payloads(
-        self,
-        match: Match = None,
-        *,
-        sort: str | None = None,
-        limit: int | None = None,
-        damaged: Damaged = "raise",
-        **equal: Any,
-    ) -> Results[bytes]:
-        """Return the bytes of the data as they are in their segments, padding included, in the order of `query`.
-
-        Joined, they are a file that can be appended again. Data of several formats are mixed.
-
-        Args:
-            match, sort, limit, damaged, equal: as in `query`.
-
-        Returns:
-            An iterator over one snapshot, as that of `query`: one item for each datum, and one more before the first
-            datum of `seg`, the header of a file.
-
-        Raises:
-            MatchError, SegmentMissing, SegmentCorrupt, IndexCorrupt: as `query`. The content of a datum is not checked.
-        """
-        opened = self._access.current()
-        skipped = skipped_of(damaged)
-        query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
-        query.check(opened.index)
-        return Results(payloads(opened, query), skipped)
-
-    def to_arrow(
-        self,
-        match: Match = None,
-        *,
-        columns: Columns = None,
-        sort: str | None = None,
-        limit: int | None = None,
-        damaged: Damaged = "raise",
-        **equal: Any,
-    ) -> RecordBatchReader:
-        """Return the data that match as a table of Arrow, in the order of `query`; see docs/tables.md.
-
-        Args:
-            match, sort, limit, equal: as in `query`.
-            columns: names, such as `["reftime", "area", "data.temperature"]`; or names with types, as a mapping or a
-                `pyarrow.Schema`: `{"reftime": None, "data.temperature": "real"}`. None for reftime, the declared
-                fields, metadata that are not declared, and the content: each key of mappings, else `data`, the bytes.
-                Columns and types that are not given are those of the first 16,384 data, or of fewer if these exceed
-                16 MiB, and of some at both ends of the dataset.
-            damaged: as in `query`; with "skip", a `DataSkipped` warning at the end says how many were left out.
-
-        Returns:
-            A `pyarrow.RecordBatchReader` over one snapshot, taken now. Read it to its end, or delete it: while it
-            exists, no disk space is freed.
-
-        Raises:
-            InvalidInput: a column or a type does not exist. While reading: a datum has a value of another type, or
-                one for which the first data had no column.
-            StateError: pyarrow is not installed.
-            MatchError, SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: as `query`.
-
-        Cost: half of that of a query, if all data are bytes in segments of one file, as those of vm2 are. Data of other
-            formats are decoded.
-        """
-        from ondisk.tables import installed
-
-        with installed():
-            from ondisk.tables.arrow_output import from_data, from_index
-
-        def found(with_data: bool) -> Results[Datum]:
-            return self.query(match, sort=sort, limit=limit, with_data=with_data, damaged=damaged, **equal)
-
-        opened = self._access.current()
-        query = Query(match, sort, limit, equal)
-        query.check(opened.index)
-        table = from_index(opened, query, columns) if damaged == "raise" else None
-        return table or from_data(self, found, columns, damaged)
 
     def read(self, location: Location) -> Datum:
         """Return the datum at a location that a query returned.

@@ -17,7 +17,7 @@ import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
@@ -31,7 +31,6 @@ from ondisk.dataset.merged_streams import Candidate, Kind, merged, most_open
 from ondisk.dataset.query import SHOWN, Match, Query, Results, Stored, data, described, joined_payloads, stored
 from ondisk.dataset.queryable import Queryable
 from ondisk.dataset.read import check_limit
-from ondisk.dataset.skipped import Damaged, skipped_of
 from ondisk.dataset.summaries import FieldCounts, Summary, counted_fields, joined
 from ondisk.datum import Datum, FieldType
 from ondisk.errors import InvalidInput, LimitExceeded, MatchError, OndiskError, StateError, shown
@@ -43,11 +42,6 @@ from ondisk.matcher.fields import Fields
 from ondisk.matcher.sort import Sort, parse_sort
 from ondisk.step import ALWAYS, NOTHING, Interval
 
-if TYPE_CHECKING:
-    from pyarrow import RecordBatchReader
-
-    from ondisk.tables.arrow_output import Columns
-
 _T = TypeVar("_T")
 _ORDER = "reftime"
 _FILES = 4  # of segments, of each dataset: it is read in order of time, so most need one
@@ -56,7 +50,24 @@ _FILES = 4  # of segments, of each dataset: it is read in order of time, so most
 class Merged(Queryable):
     """Several datasets that are read as one. No file is open unless a query runs.
 
-    Threads may share it; a forked child must open its own.
+    Threads may share it; a forked child must open its own. The methods are those of `Dataset`; besides:
+
+    - Data of one reftime are in the order of the datasets, also with `sort`. `Datum.dataset` is the path of the dataset
+      that a datum is from, and `Datum.location` is its location there; a table has the path in the column `dataset`.
+    - Each dataset must declare the fields that a condition or an order names, these with the same types. In a table, a
+      field that a dataset does not declare is NULL in its rows. An error names the dataset.
+    - Each dataset is read from one snapshot, which begins when the order reaches the span of its data.
+    - Payloads can be appended to a dataset if the datasets have one format.
+
+    Raises, besides what the methods of `Dataset` raise:
+        LimitExceeded: `sort` does not begin with reftime, and more datasets match than can be open at once.
+        StateError: while iterating: the index of a dataset was lost or exchanged after the query began; or the spans of
+            more datasets overlap than can be open at once, and one of those that were opened again was changed
+            meanwhile.
+        InvalidInput: for a table, two datasets declare a field with different types.
+
+    Cost: opens each dataset to look at its span of time. Memory does not grow with the data, except with those of one
+        reftime in datasets that are not kept open. A table takes some 3 µs more for each datum.
 
     Attributes:
         paths: of the datasets, in the order in which they were given: `Datum.dataset` is one of them.
@@ -105,117 +116,24 @@ class Merged(Queryable):
         """Return why answers may lack data, of all datasets; see `Dataset.doubts`."""
         return [each for dataset in self._each() for each in dataset.doubts(offline=offline)]
 
-    def query(
-        self,
-        match: Match = None,
-        *,
-        sort: str | None = None,
-        limit: int | None = None,
-        with_data: bool = True,
-        damaged: Damaged = "raise",
-        **equal: Any,
-    ) -> Results[Datum]:
-        """Return the data that match, in order of reftime; data of one reftime in the order of the datasets.
-
-        `Datum.dataset` is the path of the dataset that a datum is from, and `Datum.location` is its location there.
-
-        Args:
-            match, with_data, damaged, equal: as in `Dataset.query`. Each dataset must declare the fields that they
-                name.
-            sort: as in `Dataset.query`. Data that are equal in it are in order of reftime, then of the datasets. Each
-                dataset must declare its fields, with the same types.
-            limit: the highest number of data to return, of all datasets together.
-
-        Returns:
-            An iterator. Each dataset is read from one snapshot, which begins when the order reaches the span of its
-            data. Exhaust or close it, or use it in `with`.
-
-        Raises:
-            MatchError: `match` or `sort` is not valid for a dataset, or names a field that it does not declare; the
-                message names the dataset.
-            LimitExceeded: `sort` does not begin with reftime, and more datasets match than can be open at once.
-            StateError: the index of a dataset was lost or exchanged after the query began; or the spans of more
-                datasets overlap than can be open at once, and one of those that were opened again was changed
-                meanwhile. Raised while iterating.
-            SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: data are not on disk as the index says. Raised
-                while iterating, after the data of the same dataset that precede the damage.
-
-        Cost: opens each dataset to look at its span of time. Memory does not grow with the data, except with those of
-            one reftime in datasets that are not kept open.
-        """
-
+    def _found(self, query: Query, *, with_data: bool) -> Generator[Datum, None, None]:
         def read(name: str, dataset: Dataset, query: Query) -> Generator[Datum, None, None]:
-            access = dataset._access
-            found = data(access.current(), _naming(query, name), with_data=with_data)
-            with contextlib.closing(found):
+            with contextlib.closing(
+                data(dataset._access.current(), _naming(query, name), with_data=with_data)
+            ) as found:
                 for datum in found:
                     yield datum.read_from(name)
 
-        skipped = skipped_of(damaged)
-        query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
-        return Results(self._found(query, Kind(read, _same, _size if with_data else _none)), skipped)
+        def size(datum: Datum) -> int:
+            return datum.location.size if with_data and datum.location is not None else 0
 
-    def payloads(
-        self,
-        match: Match = None,
-        *,
-        sort: str | None = None,
-        limit: int | None = None,
-        damaged: Damaged = "raise",
-        **equal: Any,
-    ) -> Results[bytes]:
-        """Return the bytes of the data as they are in their segments, padding included, in the order of `query`.
+        return self._merged(query, Kind(read, lambda datum: datum, size))
 
-        Joined, they are a file that can be appended to a dataset, if the datasets have one format.
-
-        Args, Raises: as `query`.
-        """
-
+    def _payloads(self, query: Query) -> Generator[bytes, None, None]:
         def read(name: str, dataset: Dataset, query: Query) -> Generator[Stored, None, None]:
-            access = dataset._access
-            return stored(access.current(), _naming(query, name))
+            return stored(dataset._access.current(), _naming(query, name))
 
-        skipped = skipped_of(damaged)
-        query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
-        found = self._found(query, Kind(read, described, lambda each: len(each[3])))
-        return Results(joined_payloads(found), skipped)
-
-    def to_arrow(
-        self,
-        match: Match = None,
-        *,
-        columns: Columns = None,
-        sort: str | None = None,
-        limit: int | None = None,
-        damaged: Damaged = "raise",
-        **equal: Any,
-    ) -> RecordBatchReader:
-        """Return the data that match as a table of Arrow, in the order of `query`; see docs/tables.md.
-
-        Args:
-            match, sort, limit, equal: as in `query`.
-            damaged: as in `Dataset.to_arrow`.
-            columns: as in `Dataset.to_arrow`; `dataset` is the path of the dataset. A field that a dataset does not
-                declare is NULL in its rows.
-
-        Returns:
-            A `pyarrow.RecordBatchReader`. Read it to its end, or delete it.
-
-        Raises:
-            InvalidInput: two datasets declare a field with different types. Also the errors of `Dataset.to_arrow` and
-                `query`.
-
-        Cost: that of `query`, and some 3 µs for each datum.
-        """
-        from ondisk.tables import installed
-
-        with installed():
-            from ondisk.tables.arrow_output import from_data
-
-        def found(with_data: bool) -> Results[Datum]:
-            return self.query(match, sort=sort, limit=limit, with_data=with_data, damaged=damaged, **equal)
-
-        return from_data(self, found, columns, damaged)
+        return joined_payloads(self._merged(query, Kind(read, described, lambda each: len(each[3]))))
 
     def count(self, match: Match = None, **equal: Any) -> int:
         """Return how many data match, also those of archives that are offline.
@@ -371,7 +289,7 @@ class Merged(Queryable):
                 raise MatchError(message, hint="Sort by another field, or query the datasets one by one.")
         return orders[0]
 
-    def _found(self, query: Query, kind: Kind[_T]) -> Generator[_T, None, None]:
+    def _merged(self, query: Query, kind: Kind[_T]) -> Generator[_T, None, None]:
         """Check a query, and return what it finds."""
         order = self._order(_ORDER if query.sort is None else query.sort)
         check_limit(query.limit)
@@ -423,15 +341,3 @@ def named(error: OndiskError, name: str) -> OndiskError:
     if str(Path(name).absolute()) not in error.message and not error.message.startswith(name):
         error.args = (f"{name}: {error.message}", *error.args[1:])
     return error
-
-
-def _same(datum: Datum) -> Datum:
-    return datum
-
-
-def _size(datum: Datum) -> int:
-    return 0 if datum.location is None else datum.location.size
-
-
-def _none(_: Datum) -> int:
-    return 0

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from operator import itemgetter
+from threading import Semaphore
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from ondisk.dataset.dataset import Dataset
@@ -69,29 +70,12 @@ def merged(
     Args:
         opened: opens a dataset for reading, for the length of a block.
     """
-    room = _Room(most_open())
+    room = Semaphore(most_open())
     streams = [_Stream(opened, each, query, order, kind, room) for each in candidates]
     with contextlib.ExitStack() as stack:
         running = [stack.enter_context(contextlib.closing(stream.read())) for stream in streams]
         found = (item for _, item in heapq.merge(*running, key=itemgetter(0)) if item is not None)
         yield from islice(found, query.limit)
-
-
-class _Room:
-    """Counts the datasets that stay open."""
-
-    def __init__(self, most: int) -> None:
-        self._left = most
-
-    def take(self) -> bool:
-        """Return whether one more dataset may stay open; `give_back` ends this."""
-        if not self._left:
-            return False
-        self._left -= 1
-        return True
-
-    def give_back(self) -> None:
-        self._left += 1
 
 
 class _Stream(Generic[_T]):
@@ -104,7 +88,7 @@ class _Stream(Generic[_T]):
         query: Query,
         order: Sort,
         kind: Kind[_T],
-        room: _Room,
+        room: Semaphore,
     ) -> None:
         self._opened = opened
         self._candidate = candidate
@@ -124,12 +108,12 @@ class _Stream(Generic[_T]):
         while not is_complete:
             with self._opened(self._candidate) as dataset:
                 self._check_unchanged(dataset)
-                if self._room.take():
+                if self._room.acquire(blocking=False):
                     try:
                         with contextlib.closing(self._rest(dataset, self._left)) as found:
                             yield from self._keyed(found)
                     finally:
-                        self._room.give_back()
+                        self._room.release()
                     return
                 self._state = dataset.state()
                 some, is_complete = self._some(dataset)

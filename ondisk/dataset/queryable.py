@@ -1,18 +1,21 @@
-"""What `Dataset` and `Merged` have in common: methods that need no more than a query or its table."""
+"""What `Dataset` and `Merged` have in common: the ways to query them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Self, cast
 
-from ondisk.dataset.query import Match, Results
-from ondisk.dataset.skipped import Damaged
+from ondisk.dataset.query import Match, Query, Results
+from ondisk.dataset.skipped import Damaged, skipped_of
 from ondisk.datum import Datum
 
 if TYPE_CHECKING:
     from pandas import DataFrame as PandasFrame
     from pyarrow import RecordBatchReader
 
+    from ondisk.dataset.dataset import Dataset
+    from ondisk.dataset.merged import Merged
     from ondisk.tables.arrow_output import Columns
 
 
@@ -24,6 +27,23 @@ class Queryable(ABC):
         """Close files and connections. A running query ends with an error."""
 
     @abstractmethod
+    def _found(self, query: Query, *, with_data: bool) -> Generator[Datum, None, None]:
+        """Check a query, and return the data that match."""
+
+    @abstractmethod
+    def _payloads(self, query: Query) -> Generator[bytes, None, None]:
+        """Check a query, and return the bytes of the data that match."""
+
+    def _table(self, query: Query, columns: Columns) -> RecordBatchReader | None:
+        """Check a query, and return the data that match as a table, without making each of them; None if it cannot."""
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
     def query(
         self,
         match: Match = None,
@@ -34,26 +54,59 @@ class Queryable(ABC):
         damaged: Damaged = "raise",
         **equal: Any,
     ) -> Results[Datum]:
-        """Return the data that match, in order."""
+        """Return the data that match, in order of reftime, then in the order in which they were appended.
 
-    @abstractmethod
-    def to_arrow(
+        Args:
+            match: a match expression, or a condition over `fields`; None matches all.
+            sort: `[minute|hour|day|month|year:]field,-field…`
+            limit: the highest number of data to return.
+            with_data: False reads no segments: `data` is None, and `metadata` has the declared fields only.
+            damaged: "skip" leaves out data that cannot be read, and lists them in `Results.skipped`; or pass a
+                `Skipped`, which takes them.
+            equal: field=value, in addition to `match`.
+
+        Returns:
+            An iterator over one snapshot, which begins when the first datum is requested. Later appends, deletions and
+            repacks do not affect it. Exhaust or close it, or use it in `with`: while it is open, no disk space is
+            freed.
+
+        Raises:
+            MatchError: `match` or `sort` is not valid, or names an unknown field.
+            SegmentMissing: before the first datum, if a folder of the archive with matching data is away. Of one that
+                is offline, an `ArchiveOffline` warning says that its data are left out.
+            SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: data are not on disk as the index says. Raised
+                while iterating, after the data that precede the damage.
+        """
+        skipped = skipped_of(damaged)
+        query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
+        return Results(self._found(query, with_data=with_data), skipped)
+
+    def payloads(
         self,
         match: Match = None,
         *,
-        columns: Columns = None,
         sort: str | None = None,
         limit: int | None = None,
         damaged: Damaged = "raise",
         **equal: Any,
-    ) -> RecordBatchReader:
-        """Return the data that match as a table of Arrow, in the order of `query`."""
+    ) -> Results[bytes]:
+        """Return the bytes of the data as they are in their segments, padding included, in the order of `query`.
 
-    def __enter__(self) -> Self:
-        return self
+        Joined, they are a file that can be appended again. Data of several formats are mixed.
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+        Args:
+            match, sort, limit, damaged, equal: as in `query`.
+
+        Returns:
+            An iterator over one snapshot, as that of `query`: one item for each datum, and one more before the first
+            datum of `seg`, the header of a file.
+
+        Raises:
+            MatchError, SegmentMissing, SegmentCorrupt, IndexCorrupt: as `query`. The content of a datum is not checked.
+        """
+        skipped = skipped_of(damaged)
+        query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
+        return Results(self._payloads(query), skipped)
 
     def first(self, match: Match = None, *, sort: str | None = None, **equal: Any) -> Datum | None:
         """Return the first datum of the same query; None if nothing matches.
@@ -72,6 +125,51 @@ class Queryable(ABC):
         """
         with self.query(match, limit=1, with_data=False, **equal) as found:
             return next(found, None) is not None
+
+    def to_arrow(
+        self,
+        match: Match = None,
+        *,
+        columns: Columns = None,
+        sort: str | None = None,
+        limit: int | None = None,
+        damaged: Damaged = "raise",
+        **equal: Any,
+    ) -> RecordBatchReader:
+        """Return the data that match as a table of Arrow, in the order of `query`; see docs/tables.md.
+
+        Args:
+            match, sort, limit, equal: as in `query`.
+            columns: names, such as `["reftime", "area", "data.temperature"]`; or names with types, as a mapping or a
+                `pyarrow.Schema`: `{"reftime": None, "data.temperature": "real"}`. None for reftime, the declared
+                fields, metadata that are not declared, and the content: each key of mappings, else `data`, the bytes.
+                Columns and types that are not given are those of the first 16,384 data, or of fewer if these exceed
+                16 MiB, and of some at both ends of the dataset.
+            damaged: as in `query`; with "skip", a `DataSkipped` warning at the end says how many were left out.
+
+        Returns:
+            A `pyarrow.RecordBatchReader` over one snapshot, taken now. Read it to its end, or delete it: while it
+            exists, no disk space is freed.
+
+        Raises:
+            InvalidInput: a column or a type does not exist. While reading: a datum has a value of another type, or
+                one for which the first data had no column.
+            StateError: pyarrow is not installed.
+            MatchError, SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: as `query`.
+
+        Cost: half of that of a query, if all data are bytes in segments of one file, as those of vm2 are. Data of other
+            formats are decoded.
+        """
+        from ondisk.tables import installed
+
+        with installed():
+            from ondisk.tables.arrow_output import from_data
+
+        def found(with_data: bool) -> Results[Datum]:
+            return self.query(match, sort=sort, limit=limit, with_data=with_data, damaged=damaged, **equal)
+
+        table = self._table(Query(match, sort, limit, equal), columns) if damaged == "raise" else None
+        return table or from_data(cast("Dataset | Merged", self), found, columns, damaged)
 
     def to_pandas(
         self,
