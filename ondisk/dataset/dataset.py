@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ondisk.backup import Backup
     from ondisk.dataset.append import AppendResult, OnCommit, Stored
     from ondisk.dataset.commit_staged import Duplicates, OnDuplicate, Record
-    from ondisk.dataset.exchange import State
+    from ondisk.dataset.delete import State
     from ondisk.dataset.segment_bytes import SegmentBytes
     from ondisk.dataset.summaries import Summary
     from ondisk.index.groups import Group
@@ -427,7 +427,7 @@ class Dataset(Queryable):
         Durability, Locks: as `append`.
         """
         from ondisk.dataset.append import refuse_old
-        from ondisk.dataset.exchange import exchange
+        from ondisk.dataset.delete import exchange
 
         format = self._access.format(self.config.format)
         batch = format.encode(data)
@@ -879,7 +879,7 @@ class Dataset(Queryable):
         Raises:
             StateError: that was done before, and did not help.
         """
-        from ondisk.maintenance.renew import renew
+        from ondisk.maintenance.repack import renew
 
         if name in renewed:
             hint = "Does another program write to the file? Append again."

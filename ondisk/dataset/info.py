@@ -14,7 +14,7 @@ from ondisk.datum import from_microseconds
 from ondisk.errors import ConfigError
 from ondisk.formats import find
 from ondisk.index import INDEX, Snapshot, segment_rows
-from ondisk.index.totals import totals
+from ondisk.index.sums import totals
 from ondisk.matcher import Everything
 from ondisk.segments.places import places
 from ondisk.step import DAY

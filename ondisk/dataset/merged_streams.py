@@ -14,7 +14,7 @@ from threading import Semaphore
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.exchange import State
+from ondisk.dataset.delete import State
 from ondisk.dataset.query import Query
 from ondisk.datum import Datum, microseconds
 from ondisk.errors import StateError

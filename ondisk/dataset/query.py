@@ -22,7 +22,7 @@ from ondisk.matcher.tree import And
 
 if TYPE_CHECKING:
     from ondisk.dataset.summaries import Summary
-    from ondisk.index.totals import Totals
+    from ondisk.index.sums import Totals
     from ondisk.matcher.sort import Sort
 
 SHOWN = 20
@@ -204,7 +204,7 @@ def summary(access: Opened, query: Query, fields: Sequence[str], values: int | N
     """Count the data that match, also those that are away: the index knows them."""
     from ondisk.dataset.summaries import Summary
     from ondisk.index import field_values
-    from ondisk.index.totals import totals
+    from ondisk.index.sums import totals
 
     tree = query.tree(access.index)
     with access.index.snapshot() as snapshot:

@@ -29,7 +29,7 @@ from ondisk.errors import (
 from ondisk.filesystem import Directory, SharedLock, denied, space_hint
 
 if TYPE_CHECKING:
-    from ondisk.index.stored_metadata import StoredMetadata
+    from ondisk.index.where import StoredMetadata
 
 INDEX = "index.sqlite"
 NEW = ".index.sqlite.new"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 from ondisk.datum import FieldType, Value, restored
 from ondisk.index.columns import MISSING, column_of
 from ondisk.index.snapshot import Snapshot
-from ondisk.index.totals import OF_INTERVAL, interval_of_sums
+from ondisk.index.sums import OF_INTERVAL, interval_of_sums
 from ondisk.matcher import Expression
 
 Count: TypeAlias = tuple[Value | None, int]

@@ -13,7 +13,7 @@ from ondisk.datum import FieldType, Value, from_microseconds, microseconds, rest
 from ondisk.index.columns import column_of
 from ondisk.index.field_values import checked, kind_of
 from ondisk.index.snapshot import Snapshot
-from ondisk.index.totals import OF_INTERVAL, interval_of_sums
+from ondisk.index.sums import OF_INTERVAL, interval_of_sums
 from ondisk.matcher import Expression
 from ondisk.step import DAY
 

@@ -10,13 +10,12 @@ import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
-from typing import NamedTuple, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
-from ondisk.datum import METADATA
+from ondisk.datum import METADATA, NO_METADATA
 from ondisk.errors import MatchError, shown
 from ondisk.index.columns import MISSING, Columns
 from ondisk.index.connection import Connection
-from ondisk.index.stored_metadata import MATCHES, ROW, StoredMetadata
 from ondisk.items import matches as item_matches
 from ondisk.items import pattern as item_pattern
 from ondisk.matcher import (
@@ -41,6 +40,62 @@ from ondisk.matcher import (
 )
 from ondisk.matcher.tree import nodes
 from ondisk.step import ALWAYS, DAY
+
+MATCHES = "ondisk_matches"
+ROW = "datum.reftime, datum.segment, datum.offset, datum.size"
+"""The first arguments of the function."""
+
+Read: TypeAlias = Callable[[tuple[Any, ...]], Mapping[str, Any]]
+"""Returns the undeclared metadata of a row: reftime, segment id, offset, size."""
+
+
+class StoredMetadata:
+    """What the function of one connection evaluates.
+
+    Attributes:
+        read: set while a snapshot or a transaction uses the connection.
+        conditions: the numbers of the conditions that its statements contain.
+        error: why the last statement failed; SQLite itself reports only that a function raised an error.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.read: Read | None = None
+        self.conditions: dict[Undeclared, int] = {}
+        self.error: BaseException | None = None
+        self._last: tuple[tuple[Any, ...], Mapping[str, Any]] = (), NO_METADATA
+        connection.create_function(MATCHES, 5, self._matches)
+
+    def number(self, condition: Undeclared) -> int:
+        """Return the number by which a statement names a condition."""
+        return self.conditions.setdefault(condition, len(self.conditions))
+
+    def take_error(self) -> BaseException | None:
+        """Return why the last statement failed, once: a later statement fails for a reason of its own."""
+        error, self.error = self.error, None
+        return error
+
+    def clear(self) -> None:
+        """Forget everything at the end of a snapshot or transaction."""
+        if self.read is not None:
+            self.read = self.error = None
+            self.conditions.clear()
+            self._last = (), NO_METADATA
+
+    def _matches(self, *arguments: Any) -> bool:
+        *row, number = arguments
+        try:
+            metadata = self._metadata(tuple(row))
+            return matches([*self.conditions][number], lambda name: metadata.get(name.removeprefix(METADATA)))
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def _metadata(self, row: tuple[Any, ...]) -> Mapping[str, Any]:
+        if row != self._last[0]:
+            assert self.read is not None
+            self._last = row, self.read(row)
+        return self._last[1]
+
 
 _MAX_NODES = 500  # SQLite refuses expressions deeper than 1000
 _MAX_DEPTH = 16  # SQLite's parser has a stack of 100; a level takes up to 5 of it

@@ -13,7 +13,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.away import maintained, missing
 from ondisk.errors import command
 from ondisk.index import Snapshot, segment_rows
-from ondisk.index.totals import totals
+from ondisk.index.sums import totals
 from ondisk.maintenance import holds
 from ondisk.maintenance.states import State
 from ondisk.matcher import Everything

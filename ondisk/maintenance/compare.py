@@ -28,7 +28,7 @@ from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.duplicates import Duplicates, Settled
 from ondisk.maintenance.inspect import interval_of
 from ondisk.maintenance.relaid import have_old_bytes
-from ondisk.maintenance.tally import Tally
+from ondisk.maintenance.states import Tally
 from ondisk.segment import End, ScanResult
 from ondisk.step import ALWAYS, NOTHING, Interval
 

@@ -27,9 +27,8 @@ from ondisk.maintenance.diagnosis import (
 )
 from ondisk.maintenance.replaced import discard_merged, keep
 from ondisk.maintenance.rewrite import Written
-from ondisk.maintenance.states import Diagnosis, Done, State
+from ondisk.maintenance.states import Diagnosis, Done, State, Tally
 from ondisk.maintenance.successor import appear, complete, withdraw
-from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, Laid, ScanResult, Start
 from ondisk.segments import dir, quarantine
 from ondisk.segments.dir import (

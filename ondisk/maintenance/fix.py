@@ -15,7 +15,7 @@ from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, StateError, counted
 from ondisk.index import INDEX, Segment, segment_rows
 from ondisk.index.changes import Removal
-from ondisk.index.totals import wrong_sums
+from ondisk.index.sums import wrong_sums
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import forget as forget_archived

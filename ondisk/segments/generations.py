@@ -97,6 +97,12 @@ def hidden(name: str, generation: int) -> str:
     return f"{parent}{slash}.{last}.{generation}"
 
 
+def present_name(directory: Directory, name: str, generation: int) -> str:
+    """Return where the bytes of a generation are that is in the index."""
+    alias = hidden(name, generation)
+    return name if directory.stat(alias) is None else alias
+
+
 def kept(name: str, generation: int) -> str:
     """Return the name under which one generation of a segment is kept."""
     parent, slash, last = name.rpartition("/")

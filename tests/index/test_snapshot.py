@@ -17,7 +17,7 @@ from ondisk.errors import IndexCorrupt, StateError, StorageError
 from ondisk.index import log, segment_rows
 from ondisk.index.field_values import most_frequent
 from ondisk.index.snapshot import ROWS, Segment
-from ondisk.index.totals import Totals, totals
+from ondisk.index.sums import Totals, totals
 from ondisk.index.transaction import Transaction
 from ondisk.matcher import Everything
 from ondisk.matcher.fields import Fields
