@@ -111,10 +111,15 @@ def adopt(
     dry_run: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Make a disk queue of Beats a dataset, in place; see `ondisk.queue.adopt`."""
+    """Make a disk queue of Beats, or a dataset of arkimet, a dataset of ondisk, in place.
+
+    What is there decides: see `ondisk.queue.adopt.adopt` and `ondisk.arkimet.adopt`.
+    """
+    from ondisk import arkimet
     from ondisk.queue.adopt import adopt
 
-    return adopt(path, config, dry_run=dry_run, progress=progress)
+    adopt_it = arkimet.adopt if arkimet.is_dataset(path) else adopt
+    return adopt_it(path, config, dry_run=dry_run, progress=progress)
 
 
 def migrate(

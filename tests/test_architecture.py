@@ -38,6 +38,7 @@ FLOORS = [
     "maintenance",
     "backup",
     "queue",
+    "arkimet",
     "pipeline",
     "workers",
     "backends",

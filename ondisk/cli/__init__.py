@@ -27,7 +27,7 @@ from ondisk.errors import EXIT_INTERRUPTED, EXIT_OUT_OF_MEMORY, EXIT_TERMINATED,
 _SIMILAR = 0.7  # more than select and delete are
 COMMANDS = {
     "init": "create an empty dataset",
-    "adopt": "make a disk queue of Beats a dataset, in place; a dry run without --yes",
+    "adopt": "make a disk queue of Beats, or a dataset of arkimet, a dataset, in place; a dry run without --yes",
     "append": "store the data of files",
     "query": "print the data that match",
     "summary": "count the data that match",

@@ -10,7 +10,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, NamedTuple, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, TypeAlias
 
 from ondisk.datum import METADATA, NO_METADATA
 from ondisk.errors import MatchError, shown
@@ -104,6 +104,7 @@ _RESOLVED = 64
 _SECOND = 1_000_000
 # SQLite sorts texts before blobs. The empty blob is the first blob.
 _FIRST_BLOB = "x''"
+_LIKELY = "likelihood({}, 0.9)"
 COMPONENTS = "ondisk_components"
 ITEM = "ondisk_item"
 # In the newest segments: all counts would take longer than many a query. A value that is not there is rare.
@@ -128,7 +129,12 @@ class _IdIn(Expression):
 
     field: str
     ids: tuple[int, ...]
-    is_common: bool
+
+
+class _Common(Expression):
+    """An equality that more data fulfil than another one of the same query: SQLite uses the index of that."""
+
+    equality: Expression
 
 
 class _Stored(Expression):
@@ -223,32 +229,27 @@ def resolve(tree: Expression, columns: Columns, connection: Connection) -> Expre
             return leaf
         sql = f"SELECT id FROM value WHERE {writer.on_value(leaf)} LIMIT {_RESOLVED + 1}"
         ids = tuple(row[0] for row in connection.execute(sql, writer.values))
-        return leaf if len(ids) > _RESOLVED else _IdIn(leaf.field, ids, False)
+        return leaf if len(ids) > _RESOLVED else _IdIn(leaf.field, ids)
 
     found = _with_leaves(tree, resolved)
     if not isinstance(found, And):
         return found
-    equal = {each: 0 for each in found.children if _is_equality(each) and each.field in columns.counted}
+    equal = {each: of for each in found.children if (of := _equality(each)) and of[0] in columns.counted}
     if len(equal) < 2:
         return found
-    for each in equal:
-        ((equal[each],),) = connection.execute(_COUNT_SOME, (each.field, *each.ids))
-    return _rarest_first(found, equal)
-
-
-def _is_equality(tree: Expression) -> TypeGuard[_IdIn]:
-    return isinstance(tree, _IdIn) and len(tree.ids) == 1
-
-
-def _rarest_first(tree: And, counts: Mapping[_IdIn, int]) -> And:
-    """Mark the equalities that more data fulfil than the rarest one, so that SQLite uses its index.
-
-    Args:
-        counts: equality → how many data fulfil it, in a sample.
-    """
+    counts = {each: connection.execute(_COUNT_SOME, of).fetchone()[0] for each, of in equal.items()}
     least = min(counts.values())
-    common = {each: _IdIn(each.field, each.ids, True) for each, count in counts.items() if count > least}
-    return And(tuple(common.get(each, each) if isinstance(each, _IdIn) else each for each in tree.children))
+    return And(tuple(_Common(each) if counts.get(each, least) > least else each for each in found.children))
+
+
+def _equality(tree: Expression) -> tuple[str, Scalar] | None:
+    """Return the field and its only value, as they are stored; None if a condition is another one."""
+    match tree:
+        case _IdIn(field, (id,)):
+            return field, id
+        case Compare(field, "=", value):
+            return field, value
+    return None
 
 
 def check_declared(tree: Expression) -> None:
@@ -282,7 +283,7 @@ def without_functions(tree: Expression, columns: Columns, connection: sqlite3.Co
             case _:
                 return leaf
         rows = connection.execute(f"SELECT id, CAST(value AS BLOB) FROM value WHERE {begin}", writer.values)
-        return _IdIn(field, tuple(id for id, text in rows if _matches_text(leaf, text.decode())), False)
+        return _IdIn(field, tuple(id for id, text in rows if _matches_text(leaf, text.decode())))
 
     return _with_leaves(tree, looked_up)
 
@@ -338,11 +339,13 @@ class _Writer:
                 return "0"
             case IsMissing(field):
                 return f"{self.column(field)} = 0" if self.is_interned(field) else f"{self.column(field)} IS NULL"
-            case _IdIn(field, ids, True):
-                return f"likelihood({self.column(field)} {self.one_of(ids)}, 0.9)"
-            case _IdIn(field, ids, _) if len(ids) > _RESOLVED:
+            case _Common(Compare() as equality):
+                return self.compared(equality, _LIKELY)
+            case _Common(equality):
+                return _LIKELY.format(self.write(equality))
+            case _IdIn(field, ids) if len(ids) > _RESOLVED:
                 return f"{self.column(field)} IN (SELECT value FROM json_each({self.bind(json.dumps(ids))}))"
-            case _IdIn(field, ids, _):
+            case _IdIn(field, ids):
                 return f"{self.column(field)} {self.one_of(ids)}"
             case TimeOfDay(field, begin, end):
                 second = self.second_of_day(field)
@@ -365,13 +368,14 @@ class _Writer:
     def is_interned(self, field: str) -> bool:
         return field in self.columns.kinds and self.columns.kinds[field].interned
 
-    def compared(self, tree: Compare) -> str:
+    def compared(self, tree: Compare, form: str = "{}") -> str:
         column = self.column(tree.field)
         if tree.operator == "=" and tree.field != "reftime" and tree.field in self.columns.unique_names:
             # The UNIQUE index contains this expression, not the column. IS, because SQLite would put the value of
             # `column = value` into the expression, and then not recognize it.
-            return f"({column} IS {self.bind(tree.value)} AND ifnull({column}, {MISSING}) = {self.bind(tree.value)})"
-        return f"{column} {tree.operator} {self.bind(tree.value)}"
+            equal = form.format(f"{column} IS {self.bind(tree.value)}")
+            return f"({equal} AND ifnull({column}, {MISSING}) = {self.bind(tree.value)})"
+        return form.format(f"{column} {tree.operator} {self.bind(tree.value)}")
 
     def one_of(self, values: Sequence[Scalar]) -> str:
         if len(values) == 1:
