@@ -95,7 +95,6 @@ class _Usable:
         self.failed = self.failed or error
 
     def check_not_failed(self) -> None:
-        """Raise after an error of the disk."""
         if self.failed is not None:
             raise DurabilityLost(
                 f"{self._path}: nothing more is written after an error of the disk: {self.failed.message}",
@@ -103,7 +102,6 @@ class _Usable:
             )
 
     def check_open(self) -> None:
-        """Raise if it was closed."""
         if self.is_closed:
             raise InvalidInput(f"{self._path} was closed", hint="Open the dataset again.")
 

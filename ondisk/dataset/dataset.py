@@ -69,7 +69,6 @@ def _unseen(name: str) -> None:
 
 
 def _executors() -> ModuleType:
-    """Return what runs the work of a method in Spark's executors."""
     from ondisk.spark import executors
 
     return executors

@@ -158,8 +158,6 @@ class Decompressed:
 
 
 class _Gzip:
-    """One member of gzip."""
-
     def __init__(self) -> None:
         self._object = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
         self._is_full = False

@@ -62,8 +62,6 @@ def _delete_in_steps(access: Access, chosen: _Matching | _Located) -> int:
 
 
 class _Matching:
-    """The data that match."""
-
     def __init__(self, access: Access, match: str | Expression) -> None:
         self._query = Query(match)
         self._query.check(access.current().index)
@@ -73,8 +71,6 @@ class _Matching:
 
 
 class _Located:
-    """The data at locations."""
-
     def __init__(self, locations: Iterable[object]) -> None:
         self._places = _by_segment(locations)
 

@@ -86,7 +86,6 @@ def check(by: str, of: str | None, tz: str | None, known: Fields) -> By:
 
 
 def _group(name: str, known: Fields) -> str:
-    """Return the declared field to group by."""
     try:
         known[name]
     except MatchError:
@@ -118,7 +117,6 @@ def _sort_key(part: Part) -> list[tuple[bool, Any]]:
 
 
 def _number(value: Any) -> float | None:
-    """Return a value as a number; None if it is not a number."""
     with contextlib.suppress(OverflowError):
         return float(value) if type(value) in (int, float) and not isnan(value) else None
     return None

@@ -92,7 +92,6 @@ def _source(snapshot: Snapshot) -> dict[str, Any] | None:
 
 
 def _new(dataset: Access) -> dict[str, int | str | None]:
-    """Return how new segments of the default format are stored."""
     found: dict[str, int | str] = {}
     with contextlib.suppress(ConfigError):  # a package is not installed
         format = dataset.format(dataset.config.format)
@@ -101,7 +100,6 @@ def _new(dataset: Access) -> dict[str, int | str | None]:
 
 
 def _stored(snapshot: Snapshot) -> list[dict[str, int | str]]:
-    """Return how many segments are stored in which way."""
     counts: dict[tuple[tuple[str, int | str], ...], int] = {}
     for name, end, count in segment_rows.ways(snapshot):
         found: dict[str, int | str] = {}

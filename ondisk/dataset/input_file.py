@@ -173,7 +173,6 @@ def _check_known(format: str) -> None:
 
 
 def _is_text(format: str) -> bool:
-    """Return whether files of a format are text, which may be compressed."""
     return format == CSV or find(format).is_text
 
 

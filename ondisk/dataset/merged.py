@@ -247,7 +247,6 @@ class Merged(Queryable):
             yield dataset
 
     def _candidates(self, query: Query) -> list[Candidate]:
-        """Return the datasets that may have matching data."""
         found = []
         for name in self.paths:
             with self._opened(name) as dataset:
@@ -290,7 +289,6 @@ class Merged(Queryable):
         return orders[0]
 
     def _merged(self, query: Query, kind: Kind[_T]) -> Generator[_T, None, None]:
-        """Check a query, and return what it finds."""
         order = self._order(_ORDER if query.sort is None else query.sort)
         check_limit(query.limit)
         candidates, most = self._candidates(query), most_open()

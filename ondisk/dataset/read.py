@@ -451,7 +451,6 @@ class DatasetReader:
     def _one(
         self, segment: Segment, metadata: Mapping[str, Any], row: Row, payload: bytes, known: Callable[[], Committed]
     ) -> Datum:
-        """Return the datum of one row and its bytes."""
         format = self._format(segment.format)
         datum = Datum.stored(from_microseconds(row[0]), metadata, payload, segment.name, row)
         if format.undeclared or not format.raw:
@@ -488,7 +487,6 @@ class DatasetReader:
         return loaded
 
     def _located(self, error: FrameCorrupt, segment: Segment, row: Row) -> FrameCorrupt:
-        """Return the error with the location of the damaged datum."""
         location = Location(segment.name, row[2], row[3])
         hint = restore_or_salvage(self._directory, segment.name)
         return FrameCorrupt(f"{location}: {error.message}", hint=hint, location=location)
@@ -629,8 +627,6 @@ class DatasetReader:
     def _read(
         self, snapshot: Snapshot, segment: Segment, position: int, size: int, places: Sequence[tuple[int, int]] = ()
     ) -> bytes:
-        """Read bytes of a segment's file."""
-
         def known() -> tuple[str, Committed]:
             now = snapshot.fresh(segment)
             return now.name, self._committed(now)
@@ -638,7 +634,6 @@ class DatasetReader:
         return self._files.read(segment.id, known, position, size, places)
 
     def _sealer(self, file: SegmentFile, name: str) -> Sealer | None:
-        """Return what decrypts a segment's file."""
         format = of_extension(name.rpartition(".")[2], self._config)
         return None if format is None else self._format(format).sealer(file, name)
 
@@ -664,7 +659,6 @@ def _is_damage(error: OndiskError) -> bool:
 
 
 def _unpacked(format: Format, segment: Segment, block: Block, stored: memoryview) -> bytes:
-    """Decompress one block, or raise an error with its position."""
     try:
         return format.unpack(stored)
     except SegmentCorrupt as error:
@@ -699,7 +693,6 @@ def _runs(rows: Sequence[Row]) -> Iterator[list[Row]]:
 
 
 def _without_data(snapshot: Snapshot, rows: list[Row]) -> list[Datum]:
-    """Return the data of rows of one segment, from the index only."""
     segment = snapshot.segment(rows[0][1]).name
     metadata = snapshot.metadata_of_rows(rows)
     return [

@@ -151,7 +151,6 @@ class Index:
         tide.save(directory, TideMark(new, seq, generation, (seq, generation)))
 
     def _connection(self, connect: Callable[[Directory], Connection]) -> Connection:
-        """Return a new connection to read."""
         if self.missing:
             return empty(_create_statements(self.config))
         connection = connect(self.directory)
@@ -276,7 +275,6 @@ def _look_up_of(columns: Columns, names: tuple[str, ...]) -> _LookUp | None:
 
 
 def _create_statements(config: DatasetConfig) -> Iterator[str]:
-    """Return the SQL that makes an empty index."""
     from ondisk.index.tables import Tables  # imports SQLAlchemy, which takes as long as a small append
 
     return Tables(config).create_statements()

@@ -292,7 +292,6 @@ def in_conflict(
 
 
 def _value(name: str, kind: FieldType) -> str:
-    """Return the SQL for the value of a field, or of reftime."""
     if name == "reftime":
         return "datum.reftime"
     return f"(SELECT value FROM value WHERE id = datum.f_{name})" if kind.interned else f"datum.f_{name}"

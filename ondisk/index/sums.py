@@ -241,7 +241,6 @@ class Sums:
 
 
 def _in_order_of_time(columns: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
-    """Return rows of `datum` in the order of their reftimes."""
     reftimes = columns[1]
     if sorted(reftimes) == [*reftimes]:
         return columns

@@ -220,7 +220,6 @@ class TakeOver:
             yield id_, new
 
     def _copy(self, archive: sqlite3.Connection, table: str, old: int, new: int) -> None:
-        """Copy the rows of a segment in another table."""
         columns = ", ".join(self._columns.of_table[table])
         rows = archive.execute(f"SELECT {columns} FROM {table} WHERE segment = ?", (old,)).fetchall()
         if table == "value_count":

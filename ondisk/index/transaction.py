@@ -140,7 +140,6 @@ class Transaction(AtomicChange):
         self._deleted[segment] = before[0] + count, before[1] + size
 
     def _save_deleted(self) -> None:
-        """Save what was counted as deleted."""
         if self._deleted:
             sql = "SELECT id, format FROM segment WHERE id IN (SELECT value FROM json_each(?))"
             formats = self._rows(sql, (json.dumps([*self._deleted]),))

@@ -292,7 +292,6 @@ def _forgettable(access: Access, place: str) -> tuple[int, Identity | None]:
 
 
 def _moved(access: Access, name: str, target: str, verb: str, before: Known | None) -> Done:
-    """Move one segment, in one commit."""
     directory = access.directory
     with access.transaction(verb) as transaction:
         access.check_trusted()
@@ -372,7 +371,6 @@ def _archived_name(name: str) -> str:
 
 
 def _name_in_last(access: Access, name: str) -> str:
-    """Return the name that one of the dataset's own segments gets in the archive."""
     if place_of(name):
         hint = f"{command('unarchive', access.path, name, '--yes')} moves it back to the dataset's own folders."
         raise StateError(f"{access.path / name} is archived already", hint=hint)
@@ -380,7 +378,6 @@ def _name_in_last(access: Access, name: str) -> str:
 
 
 def _folder(name: str) -> str:
-    """Return the name of a folder of the archive, after a check."""
     if not name or name.startswith(".") or "/" in name:
         raise InvalidInput(f"{shown(name)} is not the name of a folder in {ARCHIVE}", hint="Write for example 2024.")
     return name
@@ -397,7 +394,6 @@ def _known_before(access: Access) -> dict[str, Known]:
 
 
 def _check_there(access: Access, *names: str) -> None:
-    """Raise if a folder of one of the segments is away or offline."""
     for place in {*map(place_of, names)} - {""}:
         found = places.place(access.directory, place)
         if found.identity is not None and found.why_away is not None:

@@ -230,7 +230,6 @@ def wrong_with(access: Access, name: str, *, apart: bool = False) -> str | None:
 
 
 def _read(access: Access, name: str, *, apart: bool = False) -> tuple[Segment | None, FileContent | None]:
-    """Read the data of a segment; return the row of the generation that was read, and the result."""
     with access.current().index.snapshot() as snapshot:
         segment = snapshot.segment_named(name)
         return segment, None if segment is None else read_content(access, snapshot, segment, apart=apart)
@@ -356,7 +355,6 @@ class _Rows:
         return self._buffer[begin : self._taken]
 
     def rest(self) -> Iterator[tuple[int, ...]]:
-        """Yield all other rows."""
         yield from self._buffer[self._taken :]
         for rows in self._lists:
             yield from rows
@@ -402,7 +400,6 @@ def _compare(rows: list[tuple[int, ...]], found: ScanResult, snapshot: Snapshot,
 
 
 def _declared(metadata: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the metadata of declared fields."""
     return {name: metadata[name] for name in names if name in metadata}
 
 

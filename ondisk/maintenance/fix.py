@@ -140,7 +140,6 @@ def _fix(
     *,
     forget: bool,
 ) -> Iterator[Done]:
-    """Fix all segments. An error at one of them is added to `errors`."""
     with access.transaction("fix"):
         pass  # replaces a lost index, and raises before anything is read if this user has no permission to write
     errors_before, needs_check = len(errors), access.has_sentinel()
@@ -262,7 +261,6 @@ def _restore_generations(access: Access) -> None:
 
 
 def _is_wanted(diagnosis: Diagnosis, *, needs_check: bool) -> bool:
-    """Return whether a fix has something to do for a segment, or something to record about it."""
     if State.CORRUPTED in diagnosis.state:
         return diagnosis.noted or needs_check
     return (bool(diagnosis.state & FIXED) and not diagnosis.held) or diagnosis.is_touched or diagnosis.consumed
@@ -442,7 +440,6 @@ def _without_file(access: Access, transaction: Transaction, diagnosis: Diagnosis
 
 
 def _forget_consumed(access: Access, transaction: Transaction, diagnosis: Diagnosis, segment: Segment) -> Done:
-    """Remove a segment from the index that another program has read and removed."""
     access.layout.begin_again(access.directory, segment.name)
     transaction.remove(segment)
     transaction.commit()

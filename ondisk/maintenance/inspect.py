@@ -223,7 +223,6 @@ def _impossible(name: str, error: IndexCorrupt | InvalidInput) -> Diagnosis:
 
 
 def _row_of(snapshot: Snapshot, name: str) -> Segment | None:
-    """Return the row of a segment; None without one that can be."""
     with contextlib.suppress(IndexCorrupt, InvalidInput):
         return snapshot.segment_named(name)
     return None

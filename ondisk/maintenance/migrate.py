@@ -328,7 +328,6 @@ def _planned(
 
 
 def _archive(dataset: _Dataset, name: str, folder: Directory, before: Old) -> _Archive:
-    """Read what is needed of an archive to decide what becomes of it."""
     config = dataset.config
     if folder.regular_file(CONFIG) is not None:
         own = read_config(folder)
@@ -453,7 +452,6 @@ def _leave_missing(dataset: _Dataset, new: Rebuilt) -> None:
 
 
 def _migrate(dataset: _Dataset, archives: Mapping[str, Directory], leave_out: set[str], forget: set[str]) -> None:
-    """Build the new index; if the data allow it, replace the old one. Then rename the files of the archives."""
     directory, config, migration = dataset.directory, dataset.config, dataset.migration
     with contextlib.ExitStack() as stack:
         with old(directory, config) as before:
@@ -489,7 +487,6 @@ def _migrate(dataset: _Dataset, archives: Mapping[str, Directory], leave_out: se
 
 @contextlib.contextmanager
 def _beside(directory: Directory, source: Any) -> Iterator[Rebuilt]:
-    """Copy an index to a file beside it for the length of the block."""
     new = Rebuilt.begin(directory, source)
     try:
         yield new
@@ -498,7 +495,6 @@ def _beside(directory: Directory, source: Any) -> Iterator[Rebuilt]:
 
 
 def _swap_in(dataset: _Dataset, new: Rebuilt, plan: _Plan, uuid: str | None) -> None:
-    """Let the new index replace the old one."""
     directory, migration = dataset.directory, dataset.migration
     try:
         for name, identity in plan.left.items():
@@ -621,7 +617,6 @@ def _shows_conflicts(was: DatasetConfig, now: DatasetConfig) -> bool:
 
 
 def _build(dataset: _Dataset, before: Old, new: Rebuilt, fill: Fill) -> None:
-    """Change the copy of an index to the new revision, and to the fields of the new configuration."""
     now, migration = dataset.config, dataset.migration
     new.upgrade(before.config)
     if migration.changes_fields:
@@ -715,7 +710,6 @@ class _Ahead:
             self._next = next(self._places, None)
 
     def rest(self) -> Iterator[Place]:
-        """Yield all others."""
         while self._next is not None:
             yield self._next
             self._next = next(self._places, None)

@@ -139,7 +139,6 @@ def _repack(
     errors: list[OndiskError],
     write_all: WriteAll,
 ) -> Iterator[Done]:
-    """Repack all segments that need it; add errors at single segments to `errors`."""
     waiting = []
     for before in [*readable(inspection.diagnoses(_is_wanted), errors)]:
         copy = copy_left(access, before.segment) if State.MISSING in before.state else None
@@ -197,7 +196,6 @@ def _repack(
 
 
 def _is_wanted(diagnosis: Diagnosis) -> bool:
-    """Return whether a repack has something to do for a segment."""
     if diagnosis.held or diagnosis.moved is not None:
         return False
     if diagnosis.state & (State.CORRUPTED | State.UNALIGNED):  # it may have data that the index does not know

@@ -376,7 +376,6 @@ def _is_same(known: Known, committed: Committed, file: ReadableFile) -> bool:
 
 
 def _facts_of_file(format: Format, file: ReadableFile, end: End, before: os.stat_result) -> Facts:
-    """Return the facts of a file that was read."""
     mutable = format.mutable
     facts = facts_of(file.stat(), tail_of(file, end.size, mutable), checksum_of(file, end.size, mutable))
     if facts.mtime != before.st_mtime_ns or file.size() != before.st_size:
@@ -385,7 +384,6 @@ def _facts_of_file(format: Format, file: ReadableFile, end: End, before: os.stat
 
 
 def _facts_of_folder(name: str, folder: Directory, segment: Segment, end: End, before: Facts) -> Facts:
-    """Return the facts of a folder that was read, up to an end."""
     if facts_in(folder, name, segment.end) != before:
         raise StorageError(f"{folder.path} was changed while it was read", hint="Fix it again.")
     return facts_in(folder, name, end)
@@ -413,12 +411,10 @@ def _nothing_found(subject: Subject, segment: Segment, compared: Compared, other
 
 
 def _damage(subject: Subject, compared: Compared, remedy: str) -> str | None:
-    """Return what to record about damage; None without any."""
     return damaged(compared, subject.format, remedy) if compared.damage.count else None
 
 
 def _save(comparison: Comparison, segment: Segment, damage: str | None) -> None:
-    """Save a segment that was read, and count what is damaged in it."""
     transaction = comparison.subject.transaction
     transaction.save_segment(segment, comparison.span)
     transaction.note_check(segment, damage)
@@ -475,8 +471,6 @@ def _end_of_data(file: ReadableFile, padding: bytes) -> int:
 
 
 class _Stream:
-    """A segment's file as a stream, from its begin to a position."""
-
     def __init__(self, file: ReadableFile, end: int) -> None:
         self._file = file
         self._end = end

@@ -477,7 +477,6 @@ class SegmentWriter:
         )
 
     def _copy(self, source: ReadableFile, begin: int, size: int) -> None:
-        """Copy bytes to the end as they are."""
         self._file.copy(source, begin, size, self._base + self.end.size)
         if self._checksum is not None:
             copied = self._base + self.end.size

@@ -264,7 +264,6 @@ class DirWriter:
         self._appends.clear()
 
     def _begin(self, name: str, generation: int, start: Start, *, known: bool) -> _Append:
-        """Create the directory of a segment if it is new."""
         end = start.laid.end
         path = hidden(name, generation) if start.is_new else name
         if start.is_new:

@@ -228,7 +228,6 @@ def remove_leftovers(directory: Directory) -> None:
 
 
 def _record_of(directory: Directory, name: str, of: str | None, verb: str, why: str) -> dict[str, Any]:
-    """Return the record of a whole file or folder."""
     found = directory.stat(name)
     if found is None:
         raise FileNotFoundError(name)
@@ -335,7 +334,6 @@ def _linked(directory: Directory, name: str, alias: str) -> bool:
 
 
 def _copy(file: ReadableFile, offset: int, length: int, target: Directory, alias: str) -> None:
-    """Copy bytes of a file to a new one, and sync that."""
     with target.create_file(alias) as copy:
         copy.copy(file, offset, length, 0)
         copy.sync()
