@@ -23,7 +23,6 @@ from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.index import copied, tide
-from ondisk.index.built_for import built_for, check_revision, check_tables, dump, revision_of
 from ondisk.index.columns import FORMER, REVISION, Columns
 from ondisk.index.connection import (
     INDEX,
@@ -34,6 +33,7 @@ from ondisk.index.connection import (
     damaged,
     sqlite_errors,
 )
+from ondisk.index.index import built_for, check_revision, check_tables, dump, revision_of
 from ondisk.index.migrations import upgrade
 from ondisk.index.sums import Sums
 from ondisk.index.swap import swap_in
