@@ -23,7 +23,7 @@ from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.index import copied, tide
-from ondisk.index.built_for import built_for, check_revision, check_tables, dump, revision_of
+from ondisk.index.built_for import built_for, check_revision, check_tables, dump, other_rules, revision_of
 from ondisk.index.columns import FORMER, REVISION, Columns
 from ondisk.index.connection import (
     INDEX,
@@ -56,11 +56,13 @@ class Old:
         revision: Alembic's.
         config: the configuration that it was built for.
         connection: reads it.
+        other_rules: the formats whose data it has by older rules.
     """
 
     revision: str
     config: DatasetConfig
     connection: Connection
+    other_rules: list[str]
 
     @property
     def is_touched(self) -> bool:
@@ -121,7 +123,7 @@ def old(directory: Directory, config: DatasetConfig) -> Iterator[Old | None]:
             revision, built = revision_of(connection, directory), built_for(connection, config, directory)
             if revision == REVISION:
                 check_tables(connection, Columns(built), directory)
-            yield Old(revision, built, connection)
+            yield Old(revision, built, connection, other_rules(connection, directory))
     finally:
         connection.close()
 
