@@ -263,6 +263,7 @@ class JsonOutput:
                     "added": each.added,
                     "dropped": each.dropped,
                     "retyped": {name: list(kinds) for name, kinds in each.retyped.items()},
+                    "rules": each.rules,
                     "unique": [list(names) for names in each.unique],
                     "index": [list(names) for names in each.index],
                     "count": each.count,

@@ -406,12 +406,13 @@ def _changes(migration: Migration) -> Iterator[str]:
     before, after = migration.revision
     if before != after:
         yield f"revision {before} becomes {after}"
+    yield from (f"data of {name} get the values that this version of ondisk reads" for name in migration.rules)
     yield from (f"field {name}, {kind}, is added" for name, kind in migration.added.items())
     yield from (
         f"field {name}, {kind}, is dropped; its values stay with the data" for name, kind in migration.dropped.items()
     )
     for name, (was, now) in migration.retyped.items():
-        yield f"field {name} is {now} instead of {was}"
+        yield f"field {name} is read again" if was == now else f"field {name} is {now} instead of {was}"
     for key, (names, wanted) in (("unique", migration.unique), ("index", migration.index)):
         if names != wanted:
             yield f"{key} is {', '.join(wanted) or 'empty'} instead of {', '.join(names) or 'empty'}"

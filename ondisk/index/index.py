@@ -20,7 +20,7 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory
 from ondisk.index import tide
-from ondisk.index.built_for import built_for, built_for_values, check_revision, check_tables, dump
+from ondisk.index.built_for import built_for, built_for_values, check_revision, check_rules, check_tables, dump
 from ondisk.index.changes import new_session
 from ondisk.index.columns import FORMER, Columns
 from ondisk.index.connection import (
@@ -96,7 +96,7 @@ class Index:
             connect: connects readers. A process that reads with another SQLite library passes its own function.
 
         Raises:
-            NeedsMigration: an older ondisk created the index.
+            NeedsMigration: an older ondisk created the index, or has filled it by older rules of a format.
             VersionTooNew: a newer ondisk created it.
             IndexCorrupt: it is not an index of ondisk, or has tables that ondisk never creates.
         """
@@ -107,6 +107,7 @@ class Index:
         try:
             with sqlite_errors(directory):
                 check_revision(connection, directory)
+                check_rules(connection, directory)
                 index = cls(directory, built_for(connection, config, directory), found.st_ino, connect)
                 check_tables(connection, index.columns, directory)
         except BaseException:
