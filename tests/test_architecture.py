@@ -224,9 +224,6 @@ TESTED_ELSEWHERE = {
     "maintenance/tally.py": "maintenance/test_matrix.py",
     "replication/__init__.py": "replication/test_replica.py",
     "replication/compare.py": "replication/test_reconcile.py",
-    "replication/contents.py": "replication/test_reconcile.py",
-    "replication/verify.py": "replication/test_reconcile.py",
-    "replication/merge.py": "replication/test_feed.py",
     "maintenance/trim_deletions.py": "replication/test_feed.py",
     "matcher/__init__.py": "matcher/test_docs.py",  # docs/match.md imports the names from it
     "matcher/parsing.py": "matcher/test_parser.py",

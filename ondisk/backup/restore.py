@@ -349,10 +349,7 @@ class _Restore:
 
 
 def _put(source: Directory, name: str, place: Directory, new: str) -> None:
-    """Copy a file.
-
-    Durability: synced; the caller syncs the directory.
-    """
+    """Copy a file. Durability: synced; the caller syncs the directory."""
     file = source.open_to_read(name)
     place.discard(new)
     with place.create_file(new) as made:

@@ -42,11 +42,7 @@ class BackupLock(WritersLock):
 
 
 class Target:
-    """A backup, open.
-
-    Attributes:
-        directory: its folder.
-    """
+    """A backup, open. `directory`: its folder."""
 
     def __init__(self, directory: Directory) -> None:
         self.directory = directory
@@ -176,11 +172,7 @@ class Target:
         return sorted(filter(_is_name, self.directory.folders("points")))
 
     def point(self, name: str) -> Point:
-        """Return a point.
-
-        Raises:
-            IntegrityError: it is damaged.
-        """
+        """Return a point; raise IntegrityError if it is damaged."""
         with self.directory.inside(f"points/{name}") as folder:
             return read_point(folder, name)
 
@@ -225,11 +217,7 @@ class Target:
         return self.directory.create_file(_hidden(path))
 
     def keep(self, path: str, name: str | None = None) -> None:
-        """Let a staged file get its name soon; `flush` does it at last.
-
-        Args:
-            name: another name in the same folder.
-        """
+        """Let a staged file get its name soon; `flush` does it at last. `name`: another name in the same folder."""
         self._waiting.append((_hidden(path), name or path))
         if len(self._waiting) >= _TOGETHER:
             self.flush()

@@ -138,11 +138,7 @@ def declared(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_spark(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the option `--spark`.
-
-    Args:
-        what: the work of the executors, for the help.
-    """
+    """Add the option `--spark`. `what`: the work of the executors, for the help."""
     parser.add_argument(
         "--spark",
         metavar="MASTER",

@@ -83,11 +83,7 @@ def noting_columns(data: Iterable[Datum], names: Iterable[str], declared: Iterab
 
 
 class EmptyColumns:
-    """Finds the columns of a table without a value.
-
-    Args:
-        names: of the columns that the caller chose.
-    """
+    """Finds the columns of a table without a value. `names`: of the columns that the caller chose."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = _columns_outside_index(names)

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from ondisk.pipeline.report import PipelineReport
     from ondisk.queue import Acknowledged
     from ondisk.replication import ambry
+    from ondisk.replication.compare import Verified
     from ondisk.replication.heal import Healed
     from ondisk.replication.reconcile import Reconciled
     from ondisk.replication.replica import Pulled
     from ondisk.replication.token import Entry
-    from ondisk.replication.verify import Verified
     from ondisk.segment import Damage
     from ondisk.segments.quarantine import Item
 
@@ -226,7 +226,7 @@ class JsonOutput:
     def promoted(self, info: Mapping[str, Any], *, dry_run: bool) -> None:
         _print({"dataset": as_json(info["path"]), "uuid": info["uuid"], "dry_run": dry_run})
 
-    def tokens(self, entries: Sequence[Entry] | Sequence[ambry.Entry]) -> None:
+    def tokens(self, entries: Sequence[Entry | ambry.Entry]) -> None:
         _print(*({key: as_json(value) for key, value in each.described().items()} for each in entries))
 
     def verified(self, file: str, layout: str, count: int, superseded: int, size: int) -> None:

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from ondisk.pipeline.report import PipelineReport
     from ondisk.queue import Acknowledged
     from ondisk.replication import ambry
+    from ondisk.replication.compare import Verified
     from ondisk.replication.heal import Healed
     from ondisk.replication.reconcile import Reconciled
     from ondisk.replication.replica import Pulled
     from ondisk.replication.token import Entry
-    from ondisk.replication.verify import Verified
     from ondisk.segment import Damage
     from ondisk.segments.quarantine import Item
 
@@ -304,7 +304,7 @@ class TextOutput:
         else:
             _print(f"{path} is an ordinary dataset now, with the UUID {info['uuid']}")
 
-    def tokens(self, entries: Sequence[Entry] | Sequence[ambry.Entry]) -> None:
+    def tokens(self, entries: Sequence[Entry | ambry.Entry]) -> None:
         rows = ("  ".join(f"{key}={_shown(value)}" for key, value in each.described().items()) for each in entries)
         _print_lines([*rows, counted(len(entries), "token")])
 

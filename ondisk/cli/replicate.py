@@ -154,9 +154,9 @@ def _may_pass(error: OndiskError) -> bool:
 
 
 def _compare(replica: Replica, arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.replication.compare import verify
     from ondisk.replication.heal import heal
     from ondisk.replication.reconcile import reconcile
-    from ondisk.replication.verify import verify
 
     with changes_progress("compare") as progress:
         if arguments.verify:
@@ -186,11 +186,7 @@ def _pull(replica: Replica, arguments: argparse.Namespace) -> Pulled:
 
 
 def _report(replica: Replica, pulled: Pulled, output: Output, reported: set[str]) -> None:
-    """Print what a pull did.
-
-    Args:
-        reported: the items in quarantine that were named before; the new ones are added.
-    """
+    """Print what a pull did. `reported`: the items in quarantine that were named before; the new ones are added."""
     from ondisk.replication.source import replicate_command
 
     output.pulled(str(replica.dataset.path), pulled)

@@ -31,14 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.replication import ambry, token
-    from ondisk.replication.token_file import content_of
 
-    content = content_of(arguments.file)
-    is_ours = arguments.layout == "ondisk"
-    found = token.decode(content, arguments.file) if is_ours else ambry.decode(content, arguments.file)
+    content = token.content_of(arguments.file)
+    decode = token.decode if arguments.layout == "ondisk" else ambry.decode
+    entries = decode(content, arguments.file)
+    latest = [*{entry.identity: entry for entry in entries}.values()]
     if arguments.verb == "show":
-        output.tokens(found.latest())
+        output.tokens(latest)
     else:
-        count = len(found.latest())
-        output.verified(arguments.file, arguments.layout, count, len(found.entries) - count, len(content))
+        superseded = len(entries) - len(latest)
+        output.verified(arguments.file, arguments.layout, len(latest), superseded, len(content))
     return EXIT_DONE

@@ -260,21 +260,13 @@ class _Files:
             self._started = self._result.bytes
 
     def _wait(self) -> None:
-        """Wait for the sync that was started.
-
-        Raises:
-            DurabilityLost: it failed.
-        """
+        """Wait for the sync that was started; raise DurabilityLost if it failed."""
         syncing, self._syncing = self._syncing, None
         if syncing is not None:
             syncing.result()
 
     def sync(self) -> None:
-        """Make all files durable, if they are not.
-
-        Raises:
-            DurabilityLost: the sync failed.
-        """
+        """Make all files durable, if they are not; raise DurabilityLost if the sync failed."""
         if not self._together:
             return
         try:

@@ -34,11 +34,7 @@ class Note(NamedTuple):
 
     @classmethod
     def of(cls, dataset: Dataset, pipeline: str) -> Self:
-        """Return what is to be noted about a dataset now.
-
-        Args:
-            pipeline: its name.
-        """
+        """Return what is to be noted about a dataset now. `pipeline`: its name."""
         return cls(dataset.last_change()["uuid"], dataset.count_of_parts(pipeline))
 
     @classmethod

@@ -213,11 +213,7 @@ class Pipeline:
         progress: Callable[[int], None],
         only: int | None = None,
     ) -> None:
-        """Import files.
-
-        Args:
-            only: the number of the dataset that the files are imported into again.
-        """
+        """Import files. `only`: the number of the dataset that the files are imported into again."""
         config = self.config
         names = (*config.datasets, config.error)
         paths = [str(config.resolve(name)) for name in names]

@@ -199,11 +199,7 @@ def wrong_when_read(directory: Directory, format: Format, read: Collection[str])
 
 
 def _moved(at: State | None) -> Iterator[Remark]:
-    """Yield what is done if the segment of the position is gone.
-
-    Args:
-        at: the new position; None if it stays.
-    """
+    """Yield what is done if the segment of the position is gone. `at`: the new position; None if it stays."""
     if at is not None:
         reason = f"its segment is gone: the consumer begins again with {at.segment}.seg"
         yield Remark(NAME, (reason,), is_wrong=False, action="begin again")

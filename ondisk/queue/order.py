@@ -217,11 +217,7 @@ class _Open:
         self.frames = 0
 
     def known(self, snapshot: Snapshot) -> Segment:
-        """Return the segment as the index knows it now.
-
-        Raises:
-            SegmentMissing: it does not any more.
-        """
+        """Return the segment as the index knows it now; raise SegmentMissing if it does not any more."""
         found = snapshot.segment_named(self.segment.name)
         if found is None or found.id != self.segment.id:
             hint = "Open the consumer again: it continues at the position in state.dat."

@@ -142,10 +142,7 @@ def check_position(directory: Directory) -> None:
 
 
 def check_consumable(access: Access) -> None:
-    """Raise `StateError` if the position cannot be right about the segments on disk.
-
-    Cost: lists the folder.
-    """
+    """Raise `StateError` if the position cannot be right about the segments on disk. Cost: lists the folder."""
     directory = access.directory
     if (problem := unreadable(directory)) is not None:
         hint = f"If no newer Beat uses this queue, move {NAME} to another folder: then all segments are consumed."

@@ -1,4 +1,4 @@
-"""The files `replicaTokens` that Ambry's own code writes, of versions 0 and 1, with tokens of versions 0 to 3.
+"""Read the files `replicaTokens` that Ambry's own code writes, of versions 0 and 1, with tokens of versions 0 to 3.
 
     File:   version 2 | entries, until eight bytes are left | CRC-32 of all bytes before, 8
     Entry:  partition id 10 | host name n | replica path n | port 4 | bytes read from the local store 8
@@ -14,18 +14,18 @@
 
 Integers are big-endian; fields of n bytes follow their length in four bytes. Source: the classes DiskTokenPersistor,
 ReplicaTokenSerde, StoreFindToken and BlobId of Ambry at commit 367375cd, and files that they wrote, which are in
-tests/golden/ambry. A file that is read and written again has the same bytes: unknown partitions are kept, too.
+tests/golden/ambry.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
-from ondisk.errors import InvalidInput
-from ondisk.replication.fields import Fields, Reader, Writer, sealed
+from ondisk.replication.token import Reader
 
+_K = TypeVar("_K", bound=IntEnum)
 _FILE_VERSIONS = (0, 1)
 _NONE = -1
 _ON_DISK = 0  # the type of a replica that is not in a cloud, whose tokens have other fields
@@ -71,7 +71,7 @@ class FindToken:
     """A token of Ambry's `StoreFindToken`.
 
     Attributes:
-        version: 0 to 3; a token is written in its own version.
+        version: 0 to 3.
         kind: what it refers to.
         incarnation: a UUID; empty before version 2.
         session: a UUID; may be empty before version 2.
@@ -138,40 +138,8 @@ class Entry:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class TokenFile:
-    """The content of a file.
-
-    Attributes:
-        version: 0 or 1.
-        entries: in their order. Of those with the same identity, the last counts.
-    """
-
-    version: int = 1
-    entries: list[Entry] = field(default_factory=list)
-
-    def latest(self) -> list[Entry]:
-        """Return the entries without those that a later one replaces."""
-        return [*{entry.identity: entry for entry in self.entries}.values()]
-
-
-def encode(file: TokenFile) -> bytes:
-    """Return the bytes of a file.
-
-    Raises:
-        InvalidInput: a value does not fit, or a version has no place for it.
-    """
-    if file.version not in _FILE_VERSIONS:
-        raise InvalidInput(f"Ambry has no token file of version {file.version}", hint="Use version 1.")
-    writer = Writer()
-    writer.integer(2, file.version)
-    for each in file.entries:
-        _entry(writer, file.version, each)
-    return sealed(bytes(writer.content))
-
-
-def decode(content: bytes, name: str) -> TokenFile:
-    """Return the content of a file.
+def decode(content: bytes, name: str) -> list[Entry]:
+    """Return the entries of a file, in their order. Of those with the same identity, the last counts.
 
     Args:
         name: of the file, for messages.
@@ -186,101 +154,78 @@ def decode(content: bytes, name: str) -> TokenFile:
     entries = []
     while reader:
         entries.append(_entry(reader, version))
-    return TokenFile(version, entries)
+    return entries
 
 
-def encode_token(token: FindToken) -> bytes:
-    """Return the bytes of one token.
-
-    Raises:
-        InvalidInput: as `encode`.
-    """
-    writer = Writer()
-    _token(writer, token)
-    return bytes(writer.content)
+def _entry(reader: Reader, version: int) -> Entry:
+    partition, host, path = reader.take(_PARTITION_SIZE), reader.text(), reader.text()
+    port, bytes_read = reader.integer(4), reader.integer(8)
+    kind = reader.integer(2) if version > 0 else _ON_DISK
+    if kind != _ON_DISK:
+        reader.fail(f"a replica has type {kind}, and only tokens of type {_ON_DISK}, on disk, are known")
+    return Entry(partition, host, path, port, bytes_read, decode_token(reader))
 
 
 def decode_token(reader: Reader) -> FindToken:
-    """Read one token.
-
-    Raises:
-        IntegrityError: it is not one.
-    """
-    return _token(reader, FindToken(0))
-
-
-# These read or write, see `Fields`; what they read into is the smallest of its kind.
-
-
-def _entry(at: Fields, version: int, entry: Entry = Entry(b"", "", "", 0, 0, FindToken(0))) -> Entry:
-    partition, host, path = at.take(_PARTITION_SIZE, entry.partition), at.text(entry.host), at.text(entry.path)
-    port, bytes_read = at.integer(4, entry.port), at.integer(8, entry.bytes_read)
-    kind = at.integer(2, _ON_DISK) if version > 0 else _ON_DISK
-    if kind != _ON_DISK:
-        at.fail(f"a replica has type {kind}, and only tokens of type {_ON_DISK}, on disk, are known")
-    return Entry(partition, host, path, port, bytes_read, _token(at, entry.token))
-
-
-def _token(at: Fields, token: FindToken) -> FindToken:
-    version = at.integer(2, token.version)
-    if token.reset is not None and version != 3:
-        at.fail(f"a token of version {version} has no reset key", "Use version 3.")
+    """Read one token; raise IntegrityError if it is not one."""
+    version = reader.integer(2)
     if version == 0:
-        return _version_0(at, token)
+        return _version_0(reader)
     if version not in (1, 2, 3):
-        at.fail(f"a token has version {version}", "Use version 3.")
-    incarnation, session = "", at.text(token.session) if version == 1 else ""
-    kind = at.kind("a token", token.kind)
+        reader.fail(f"a token has version {version}")
+    incarnation, session = "", reader.text() if version == 1 else ""
+    kind = _one_of(Kind, reader, "a token")
     if kind is Kind.UNINITIALIZED:
         return FindToken(version, kind, session=session, inclusive=True)
     if version > 1:
-        incarnation, session = at.text(token.incarnation), at.text(token.session)
-    log_segment, offset = _place(at, token)
-    inclusive = at.flag(value=token.inclusive) if version > 1 and kind is Kind.JOURNAL else False
-    key = _key(at, token.key) if kind is Kind.INDEX else b""
-    has_reset = version == 3 and at.flag(value=token.reset is not None)
-    reset = _reset(at, token.reset or ResetKey(b"", ResetKind.PUT, 0)) if has_reset else None
+        incarnation, session = reader.text(), reader.text()
+    if (place := reader.integer(2)) != 0:
+        reader.fail(f"a place has version {place}")
+    log_segment, offset = reader.text(), reader.integer(8)
+    inclusive = _flag(reader) if version > 1 and kind is Kind.JOURNAL else False
+    key = _key(reader) if kind is Kind.INDEX else b""
+    reset = None
+    if version == 3 and _flag(reader):
+        reset = ResetKey(_key(reader), _one_of(ResetKind, reader, "a reset key"), reader.integer(2))
     return FindToken(version, kind, incarnation, session, log_segment, offset, key, inclusive, reset)
 
 
-def _version_0(at: Fields, token: FindToken) -> FindToken:
-    if token.log_segment:
-        at.fail("a token of version 0 has no log segment", "Use version 1.")
-    offsets = dict.fromkeys(Kind, _NONE) | {token.kind: _NONE if token.offset is None else token.offset}
-    session = at.text(token.session)
-    journal, index = at.integer(8, offsets[Kind.JOURNAL]), at.integer(8, offsets[Kind.INDEX])
+def _version_0(reader: Reader) -> FindToken:
+    session = reader.text()
+    journal, index = reader.integer(8), reader.integer(8)
     if index != _NONE:
         if journal != _NONE:
-            at.fail("a token refers to the journal and to the index")
-        return FindToken(0, Kind.INDEX, session=session, offset=index, key=_key(at, token.key))
+            reader.fail("a token refers to the journal and to the index")
+        return FindToken(0, Kind.INDEX, session=session, offset=index, key=_key(reader))
     if journal != _NONE:
         return FindToken(0, Kind.JOURNAL, session=session, offset=journal)
     return FindToken(0, session=session, inclusive=True)
 
 
-def _place(at: Fields, token: FindToken) -> tuple[str, int]:
-    version = at.integer(2, 0)
-    if version != 0:
-        at.fail(f"a place has version {version}")
-    if token.kind is not Kind.UNINITIALIZED and token.offset is None:
-        at.fail("a token that is initialised has an offset")
-    return at.text(token.log_segment), at.integer(8, token.offset or 0)
+def _flag(reader: Reader) -> bool:
+    found = reader.integer(1)
+    if found not in (0, 1):
+        reader.fail(f"a flag is {found}")
+    return found == 1
 
 
-def _reset(at: Fields, reset: ResetKey) -> ResetKey:
-    return ResetKey(_key(at, reset.key), at.kind("a reset key", reset.kind), at.integer(2, reset.life_version))
+def _one_of(kinds: type[_K], reader: Reader, what: str) -> _K:
+    number = reader.integer(2)
+    try:
+        return kinds(number)
+    except ValueError:
+        reader.fail(f"{what} has type {number}")
 
 
-def _key(at: Fields, key: bytes) -> bytes:
-    """Pass through a store key. Nothing says how long it is but its own fields."""
-    start = at.take(2, key[:2])
+def _key(reader: Reader) -> bytes:
+    """Return a store key. Nothing says how long it is but its own fields."""
+    start = reader.take(2)
     version = int.from_bytes(start, signed=True)
     if version not in _KEYS:
-        at.fail(f"a store key has version {version}")
+        reader.fail(f"a store key has version {version}")
     fields, uuid_size = _KEYS[version]
-    end = 2 + fields + _PARTITION_SIZE
-    body = at.take(end - 2, key[2:end])
+    body = reader.take(fields + _PARTITION_SIZE)
     if uuid_size:
-        return start + body + at.take(uuid_size, key[end:])
-    uuid = at.counted(key[end + 4 :])
+        return start + body + reader.take(uuid_size)
+    uuid = reader.counted()
     return start + body + len(uuid).to_bytes(4) + uuid

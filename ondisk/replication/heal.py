@@ -31,12 +31,20 @@ from ondisk.index.precedence import FIRST
 from ondisk.index.transaction import Transaction
 from ondisk.replication import source_rows
 from ondisk.replication.compare import Differs, OnRange, compared, situation
-from ondisk.replication.contents import MOST_REMOVED, Entry, errors_at, removed_of, rows_in
 from ondisk.replication.feed import Kind
 from ondisk.replication.mend import Unmended, damaged_segments, mend
 from ondisk.replication.records import Group
 from ondisk.replication.replica import ANSWER_BYTES, Replica
-from ondisk.replication.source import PathSource, fetched, replicate_command
+from ondisk.replication.source import (
+    MOST_REMOVED,
+    Entry,
+    PathSource,
+    errors_at,
+    fetched,
+    removed_of,
+    replicate_command,
+    rows_in,
+)
 from ondisk.replication.source_rows import LOST, Mode
 
 _TOGETHER = 1_000  # data
@@ -139,10 +147,7 @@ class _Proof:
         self._reasons: dict[int, str] = {}  # by the ids of segments
 
     def lacking(self, seqs: Sequence[int]) -> dict[int, str]:
-        """Return the data without proof, and why.
-
-        Cost: reads each segment of a text format once.
-        """
+        """Return the data without proof, and why. Cost: reads each segment of a text format once."""
         found: dict[int, str] = {}
         for snapshot, row in rows_in(self._access, seqs):
             if row[1] not in self._reasons:
@@ -166,11 +171,7 @@ class _Proof:
 
 
 class _Refused(Exception):
-    """Data cannot be stored; nothing was committed.
-
-    Attributes:
-        reasons: number of the datum and reason.
-    """
+    """Data cannot be stored; nothing was committed. `reasons`: number of the datum and reason."""
 
     def __init__(self, reasons: list[tuple[int, str]]) -> None:
         super().__init__(reasons)

@@ -25,10 +25,9 @@ from ondisk import errors, json_shapes
 from ondisk.config import DatasetConfig
 from ondisk.errors import ConfigError, IntegrityError, InvalidInput, LockError, OndiskError, StorageError, shown
 from ondisk.replication import records
-from ondisk.replication.contents import Contents, Removed
 from ondisk.replication.feed import MAX_BYTES, Kind
 from ondisk.replication.records import LARGEST, Records
-from ondisk.replication.source import Description, Numbers
+from ondisk.replication.source import Contents, Description, Numbers, Removed
 from ondisk.replication.token import Token
 from ondisk.replication.wire import Structure, digest, from_json, to_json
 
@@ -192,11 +191,7 @@ class HttpSource:
 
 
 class _Again(Exception):
-    """A request failed in a way that another try may not.
-
-    Attributes:
-        error: what to raise after the last try.
-    """
+    """A request failed in a way that another try may not. `error`: what to raise after the last try."""
 
     def __init__(self, error: OndiskError) -> None:
         super().__init__(error.message)
@@ -275,11 +270,7 @@ def _hint(problem: str) -> str:
 
 
 def _printable(text: Any) -> str:
-    """Return a text of a server that may be hostile.
-
-    Raises:
-        TypeError: it is not a text.
-    """
+    """Return a text of a server that may be hostile; raise TypeError if it is not a text."""
     if not isinstance(text, str):
         raise TypeError
     return "".join(each if each.isprintable() else " " for each in text[:_LONGEST_TEXT])

@@ -30,10 +30,10 @@ from ondisk.maintenance.successor import complete, withdraw
 from ondisk.replication import source_rows
 from ondisk.replication.apply import Applied, apply
 from ondisk.replication.compare import WANTED, Differences, Differs, OnRange, Situation, compared, situation
-from ondisk.replication.contents import rows_in
 from ondisk.replication.mend import Unmended, damaged_segments, mend
 from ondisk.replication.records import Records
 from ondisk.replication.replica import ANSWER_BYTES, Replica, check_follows
+from ondisk.replication.source import rows_in
 from ondisk.replication.source_rows import LOST, Comparison, Difference, Followed, Mode
 from ondisk.segments import quarantine
 from ondisk.segments.facts import SAME_BYTES
@@ -365,11 +365,7 @@ class _Steps:
         return applied
 
     def _end(self, *, expires: bool) -> None:
-        """End the comparison, so that pulls continue.
-
-        Args:
-            expires: the tokens of the replica's own replicas expire.
-        """
+        """End the comparison, so that pulls continue. `expires`: the tokens of the replica's own replicas expire."""
         is_foreign = self._mode is Mode.FOREIGN
         lost = [entry.seq for some in self._found.of(Differs.LOST) for entry in some]
         uuid = str(uuid4()) if is_foreign else None

@@ -253,11 +253,7 @@ def unpacked(content: bytes) -> array[int]:
 
 
 class _Stream:
-    """Reads what a length promises, as far as it arrives.
-
-    Attributes:
-        checksum: of all bytes that were taken.
-    """
+    """Reads what a length promises, as far as it arrives. `checksum`: of all bytes that were taken."""
 
     def __init__(self, read: Callable[[int], bytes], most: int) -> None:
         self._read = read
@@ -265,11 +261,7 @@ class _Stream:
         self.checksum = 0
 
     def take(self, size: int) -> bytes:
-        """Return exactly so many bytes.
-
-        Raises:
-            IntegrityError: fewer are left, or allowed.
-        """
+        """Return exactly so many bytes; raise IntegrityError if fewer are left, or allowed."""
         if size > self._left:
             _fail(f"they are larger than allowed: {size} bytes more, and {self._left} are left")
         self._left -= size

@@ -8,27 +8,181 @@ from __future__ import annotations
 import hashlib
 import os
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
-from ondisk.dataset.access import Access
+from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import untrusted
-from ondisk.errors import InvalidInput, StateError, command, shown
-from ondisk.index import changes
+from ondisk.errors import InvalidInput, OndiskError, StateError, command, shown
+from ondisk.index import Row, Snapshot, changes
 from ondisk.replication import feed
-from ondisk.replication.contents import Contents, Removed, contents_of, removed_of
-from ondisk.replication.feed import MAX_BYTES, Broken, Lag, Part
-from ondisk.replication.merge import Run, first_of
+from ondisk.replication.feed import MAX_BYTES, Broken, Kind, Lag, Part, Run, first_of
 from ondisk.replication.records import HIGHEST, Group, Records, packed
 from ondisk.replication.token import Token
+
+DIGEST = 16
+"""The bytes of a datum's digest."""
 
 MOST_SEQS = 100_000
 """Numbers that `fetch` takes, and about as many as `seqs` lists, at most."""
 
-_Data = tuple[str, Sequence[bytes], Sequence[bytes]]
-"""Format, bytes, and bytes beside them, of some data."""
+MOST_REMOVED = 100_000
+"""Numbers that `removed` takes, at most."""
+
+RANGE_BYTES = 8 * 1024 * 1024
+"""The bytes of data that one answer covers, about."""
+
+_TOGETHER = 1_000  # data
+
+
+class Entry(NamedTuple):
+    """A datum as it is compared.
+
+    Attributes:
+        seq: its number.
+        reftime: microseconds since 1970.
+        digest: the begin of SHA-256 of its format, reftime, and bytes as `Format.exported` returns them; empty if it
+            cannot be read.
+    """
+
+    seq: int
+    reftime: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The data that exist in a range of numbers.
+
+    Attributes:
+        uuid: of the index.
+        first, last: the range, both included. `last` may be lower than it was requested: ask again from there.
+        count: how many they are.
+        digest: SHA-256 of the numbers and digests.
+        unreadable: how many of them cannot be read. `digest` says nothing about them.
+        entries: the data in the order of their numbers; empty if only the digest was requested.
+    """
+
+    uuid: str
+    first: int
+    last: int
+    count: int
+    digest: bytes
+    unreadable: int
+    entries: Sequence[Entry] = ()
+
+    def equals(self, other: Contents) -> bool:
+        """Return whether both are the same data, and all of them can be read."""
+        return (self.last, self.digest, self.unreadable, other.unreadable) == (other.last, other.digest, 0, 0)
+
+    @property
+    def data(self) -> Iterable[tuple[int, int, bytes | None]]:
+        """Number, reftime and digest of each."""
+        return self.entries
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What is known of data that do not exist any more.
+
+    Attributes:
+        expired: the number up to which not all deletions are known any more.
+        is_partial: the dataset does not know of all data that it has lost which they are: it is a replica, or has lost
+            rows of its index.
+        notes: of each datum whose removal is noted: its number, the number of the removal, and why it is gone.
+    """
+
+    expired: int
+    is_partial: bool
+    notes: Sequence[tuple[int, int, Kind]]
+
+
+def contents_of(access: Access, first: int, last: int, *, listed: bool) -> Contents:
+    """Return digests of data; see `Source.contents`. The numbers may also be those of a replica."""
+    _check_range(first, last, 2 * HIGHEST)
+    with feed.reading(access) as part:
+        uuid = part[1].dataset()["uuid"]
+        found = changes.data_between(part[1], first - 1, last, whole=False)
+        runs, is_all = first_of(feed.runs_of(found), RANGE_BYTES)
+        if not is_all:
+            last = runs[-1].seqs[-1]
+        entries = [*_entries(part, runs)]
+    whole = [each for each in entries if each.digest]
+    digest = hashlib.sha256(packed(each.seq for each in whole))
+    digest.update(b"".join(each.digest for each in whole))
+    unreadable = len(entries) - len(whole)
+    return Contents(uuid, first, last, len(entries), digest.digest(), unreadable, tuple(entries) if listed else ())
+
+
+def removed_of(access: Access, seqs: Sequence[int]) -> Removed:
+    """Return what is known of data that do not exist any more; see `Source.removed`."""
+    if len(seqs) > MOST_REMOVED or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
+        raise InvalidInput(f"removed takes up to {MOST_REMOVED} numbers of data")
+    found: dict[int, tuple[int, int, Kind]] = {}
+    with feed.reading(access) as (_, snapshot):
+        expired, is_partial = changes.expired(snapshot), access.config.replica or changes.has_unnamed_losses(snapshot)
+        for number, target, why in changes.deletions_of(snapshot, seqs):
+            if target not in found or found[target][1] < number:
+                found[target] = target, number, feed.kind_of(why)
+    return Removed(expired, is_partial, sorted(found.values()))
+
+
+def rows_in(access: Access, seqs: Sequence[int]) -> Iterator[tuple[Snapshot, Row]]:
+    """Yield the rows of the data with some numbers that one index has; see `changes.data_of`."""
+    with access.current().index.snapshot() as snapshot:
+        for rows in changes.data_of(snapshot, seqs):
+            yield from ((snapshot, row) for row in rows)
+
+
+def reftimes_at(access: Access, seqs: Sequence[int]) -> Iterator[tuple[int, int, None]]:
+    """Yield number and reftime of some data of a dataset, in place of entries without digests."""
+    return ((row[-1], row[0], None) for _, row in rows_in(access, seqs))
+
+
+def entries_at(access: Access, seqs: Sequence[int]) -> Iterator[Entry]:
+    """Yield some data of a dataset, by their numbers, which ascend."""
+    for begin in range(0, len(seqs), _TOGETHER):
+        with feed.reading(access) as part:
+            some = seqs[begin : begin + _TOGETHER]
+            yield from _entries(part, feed.runs_of(changes.data_of(part[1], some)))
+
+
+def errors_at(access: Access, seqs: Sequence[int]) -> dict[int, OndiskError]:
+    """Return why some data of a dataset cannot be read, by their numbers, which ascend."""
+    with feed.reading(access) as part:
+        read = _read_digests(part, feed.runs_of(changes.data_of(part[1], seqs)))
+        return {some[0][-1]: found.error for some, found in read if isinstance(found, Broken)}
+
+
+def _entries(part: Part, runs: Iterable[Run]) -> Iterator[Entry]:
+    for some, found in _read_digests(part, runs):
+        if isinstance(found, Broken):
+            yield Entry(some[0][-1], some[0][0], b"")
+        else:
+            yield from (Entry(row[-1], row[0], digest) for row, digest in zip(some, found, strict=True))
+
+
+def _read_digests(part: Part, runs: Iterable[Run]) -> Iterator[tuple[Sequence[Row], list[bytes] | Broken]]:
+    """Yield some rows and their digests; or one, and why it cannot be read."""
+    opened, snapshot = part
+    rows = [row for run in runs for row in run.rows]
+    return feed.read_some(opened, snapshot, rows, lambda each: [*_digests(opened, snapshot, each)])
+
+
+def _digests(opened: Opened, snapshot: Snapshot, rows: Sequence[Row]) -> Iterator[bytes]:
+    at = 0
+    for format, payloads, beside in opened.reader.exported(snapshot, rows):
+        begin = f"{format}\0".encode()
+        for place, payload in enumerate(payloads):
+            digest = hashlib.sha256(begin)
+            digest.update(packed((rows[at][0], len(payload))))
+            digest.update(payload)
+            if beside:
+                digest.update(beside[place])
+            yield digest.digest()[:DIGEST]
+            at += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,11 +361,7 @@ def replicate_command(source: Source, path: str | os.PathLike[str], *options: st
 
 
 def described(access: Access) -> Description:
-    """Return what a source is.
-
-    Raises:
-        NeedsCheck: its index was lost.
-    """
+    """Return what a source is; raise NeedsCheck if its index was lost."""
     if access.current().index.missing:
         raise untrusted(access.path)
     with access.current().index.snapshot() as snapshot:
@@ -230,8 +380,7 @@ def records(access: Access, token: Token | None, max_bytes: int) -> Records:
 
 def numbers(access: Access, first: int, last: int, *, listed: bool) -> Numbers:
     """Return the numbers of the data that exist; see `Source.seqs`."""
-    if type(first) is not int or type(last) is not int or not 1 <= first <= last < HIGHEST:
-        raise InvalidInput(f"{shown(first)} to {shown(last)} is not a range of numbers", hint="Numbers begin with 1.")
+    _check_range(first, last, HIGHEST)
     with feed.reading(access) as (_, snapshot):
         uuid = snapshot.dataset()["uuid"]
         digest, count, seqs = hashlib.sha256(), 0, array("q")
@@ -245,6 +394,11 @@ def numbers(access: Access, first: int, last: int, *, listed: bool) -> Numbers:
                     last = seqs[-1]
                     break
     return Numbers(uuid, first, last, count, digest.digest(), seqs.tolist())
+
+
+def _check_range(first: int, last: int, end: int) -> None:
+    if type(first) is not int or type(last) is not int or not 1 <= first <= last < end:
+        raise InvalidInput(f"{shown(first)} to {shown(last)} is not a range of numbers", hint="Numbers begin with 1.")
 
 
 def fetched(access: Access, seqs: Sequence[int], max_bytes: int) -> Records:

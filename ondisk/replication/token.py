@@ -1,6 +1,10 @@
-"""Tokens: how far a replica has followed a dataset, and how they are written to a file.
+"""Tokens: how far a replica has followed a dataset; and token files, an export of them for people and other programs.
 
-    Token file, integers big-endian:
+    NAME                     the tokens
+    .NAME.PID                the next file, until it is complete
+    NAME.bad, NAME.bad.2 …   damaged files, which were set aside
+
+    Token file, integers big-endian and signed:
 
         version          2   the letter O, and the version of the layout, 1
         entries              until eight bytes are left
@@ -27,20 +31,29 @@ The layout is the one of Ambry's document "Replication Files and Format". What A
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain, count
+from pathlib import Path
+from typing import Any, NoReturn
 
-from ondisk.errors import VersionTooNew
-from ondisk.replication.fields import Fields, Reader, Writer, damaged, sealed
+from zlib_ng.zlib_ng import crc32
+
+from ondisk.errors import IntegrityError, InvalidInput, NotFound, ReadOnly, VersionTooNew
+from ondisk.filesystem import Directory
 
 NO_COMPARISON = -1
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """The UUID of an index, as ondisk writes it. Compare all that a server sends with it (`fullmatch`)."""
 
+LARGEST = 4 * 1024 * 1024
+"""Bytes of a token file, at most: some ten thousand entries."""
+
 _LETTER, _VERSION = ord("O"), 1
 _TOKEN_VERSION = 1
-_TOKEN_FIXED = 2 + 8 + 8 + 8 + 4
+_CHECKSUM_SIZE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,36 +114,100 @@ class Entry:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class TokenFile:
-    """The content of a token file.
+class Reader:
+    """Reads the fields of a token file, and never past the end of the bytes.
+
+    Args:
+        name: of the file, for messages.
 
     Attributes:
-        entries: in their order. Of those with the same identity, the last counts.
+        position: of the next byte.
+
+    Raises, in every method:
+        IntegrityError: the bytes end before the field does, or its length is negative.
     """
 
-    entries: list[Entry]
+    def __init__(self, content: bytes, name: str) -> None:
+        self.position = 0
+        self._content = content
+        self._name = name
 
-    def latest(self) -> list[Entry]:
-        """Return the entries without those that a later one replaces."""
-        return [*{entry.identity: entry for entry in self.entries}.values()]
+    @classmethod
+    def opened(cls, content: bytes, name: str) -> Reader:
+        """Return a reader of a token file's content, whose checksum is right; raise IntegrityError if it is not."""
+        if len(content) < _CHECKSUM_SIZE + 2:
+            raise _damaged(name, f"it has {len(content)} bytes")
+        body, stored = content[:-_CHECKSUM_SIZE], int.from_bytes(content[-_CHECKSUM_SIZE:])
+        if (computed := crc32(body)) != stored:
+            raise _damaged(name, f"its checksum is {stored:#x}, that of its bytes is {computed:#x}")
+        return cls(body, name)
+
+    def __bool__(self) -> bool:
+        """Return whether bytes are left."""
+        return self.position < len(self._content)
+
+    def take(self, size: int) -> bytes:
+        left = len(self._content) - self.position
+        if not 0 <= size <= left:
+            self.fail(f"a field of {size} bytes, and {left} are left")
+        self.position += size
+        return self._content[self.position - size : self.position]
+
+    def integer(self, size: int) -> int:
+        return int.from_bytes(self.take(size), signed=True)
+
+    def counted(self) -> bytes:
+        """Bytes that follow their length."""
+        return self.take(self.integer(4))
+
+    def text(self) -> str:
+        """A text that follows its length; bytes that are not UTF-8 are escaped."""
+        return self.counted().decode(errors="surrogateescape")
+
+    def fail(self, problem: str) -> NoReturn:
+        """Raise the error for fields that make no sense."""
+        raise _damaged(self._name, f"near byte {self.position}: {problem}")
 
 
-def encode(file: TokenFile) -> bytes:
-    """Return the bytes of a token file.
-
-    Raises:
-        InvalidInput: a value does not fit.
-    """
-    writer = Writer()
-    writer.take(2, bytes((_LETTER, _VERSION)))
-    for each in file.entries:
-        _entry(writer, each)
-    return sealed(bytes(writer.content))
+def latest(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries without those that a later one, with the same identity, replaces."""
+    return [*{entry.identity: entry for entry in entries}.values()]
 
 
-def decode(content: bytes, name: str) -> TokenFile:
-    """Return the content of a token file.
+def encode(entries: Iterable[Entry]) -> bytes:
+    """Return the bytes of a token file; raise InvalidInput if a value does not fit."""
+    return sealed(bytes((_LETTER, _VERSION)) + b"".join(map(_encoded, entries)))
+
+
+def _encoded(entry: Entry) -> bytes:
+    token, source = entry.token, (entry.token.dataset, entry.host, entry.replica)
+    try:
+        texts = [_counted(each.encode(errors="surrogateescape")) for each in source]
+    except UnicodeEncodeError:
+        raise InvalidInput(f"a token has a text that is not valid Unicode: {source!r:.80}") from None
+    numbers = (_integer(8, each) for each in (token.session, token.offset, token.index_start))
+    found = b"".join([_integer(2, _TOKEN_VERSION), *numbers, _counted(token.key)])
+    return b"".join([*texts, _integer(4, entry.port), _integer(8, entry.bytes_read), _integer(8, len(found)), found])
+
+
+def _integer(size: int, value: int) -> bytes:
+    try:
+        return value.to_bytes(size, signed=True)
+    except OverflowError:
+        raise InvalidInput(f"{value} does not fit into {size} bytes") from None
+
+
+def _counted(value: bytes) -> bytes:
+    return _integer(4, len(value)) + value
+
+
+def sealed(content: bytes) -> bytes:
+    """Return the content of a token file with its checksum."""
+    return content + crc32(content).to_bytes(_CHECKSUM_SIZE)
+
+
+def decode(content: bytes, name: str) -> list[Entry]:
+    """Return the entries of a token file, in their order; see `latest`.
 
     Args:
         name: of the file, for messages.
@@ -142,33 +219,112 @@ def decode(content: bytes, name: str) -> TokenFile:
     reader = Reader.opened(content, name)
     letter, version = reader.take(2)
     if letter != _LETTER:
-        raise _not_ours(name, letter << 8 | version)
+        error = _damaged(name, f"it has version {letter << 8 | version}")
+        error.hint = "It may be a file of Ambry: add --layout ambry (Python: `ondisk.replication.ambry`)."
+        raise error
     if version > _VERSION:
         hint = "Read it with that newer version."
         raise VersionTooNew(f"{name} has version {version}, this ondisk knows {_VERSION}", hint=hint, path=name)
     entries = []
     while reader:
-        entries.append(_entry(reader))
-    return TokenFile(entries)
+        entries.append(_decoded(reader))
+    return entries
 
 
-def _entry(at: Fields, entry: Entry = Entry(Token(""), "")) -> Entry:
-    """Read or write an entry, see `Fields`."""
-    token = entry.token
-    dataset, host, replica = at.text(token.dataset), at.text(entry.host), at.text(entry.replica)
-    port, bytes_read = at.integer(4, entry.port), at.integer(8, entry.bytes_read)
-    size, begin = at.integer(8, _TOKEN_FIXED + len(token.key)), at.position
-    version = at.integer(2, _TOKEN_VERSION)
+def _decoded(reader: Reader) -> Entry:
+    dataset, host, replica = reader.text(), reader.text(), reader.text()
+    port, bytes_read, size = reader.integer(4), reader.integer(8), reader.integer(8)
+    begin, version = reader.position, reader.integer(2)
     if version != _TOKEN_VERSION:
-        at.fail(f"a token has version {version}")
-    numbers = at.integer(8, token.session), at.integer(8, token.offset), at.integer(8, token.index_start)
-    found = Token(dataset, *numbers, at.counted(token.key))
-    if at.position - begin != size:
-        at.fail(f"a token has {size} bytes, and its fields end after {at.position - begin}")
-    return Entry(found, replica, host, port, bytes_read=bytes_read)
+        reader.fail(f"a token has version {version}")
+    token = Token(dataset, reader.integer(8), reader.integer(8), reader.integer(8), reader.counted())
+    if reader.position - begin != size:
+        reader.fail(f"a token has {size} bytes, and its fields end after {reader.position - begin}")
+    return Entry(token, replica, host, port, bytes_read=bytes_read)
 
 
-def _not_ours(name: str, version: int) -> Exception:
-    error = damaged(name, f"it has version {version}")
-    error.hint = "It may be a file of Ambry: add --layout ambry (Python: `ondisk.replication.ambry`)."
-    return error
+def _damaged(name: str, problem: str) -> IntegrityError:
+    hint = "Restore it from a backup, or remove it: the program that wrote it will write it again."
+    return IntegrityError(f"{name} is damaged: {problem}", hint=hint, path=name)
+
+
+class _Text(InvalidInput):
+    """A file is a text, perhaps the secret of a server."""
+
+
+def content_of(path: str | os.PathLike[str]) -> bytes:
+    """Return the content of a token file of any layout.
+
+    Raises:
+        NotFound: it does not exist.
+        InvalidInput: it is too large for a token file, or a text.
+        StorageError: it cannot be read, or is not a regular file.
+    """
+    with Directory.above(path) as directory:
+        try:
+            content = directory.read(Path(path).name, LARGEST)
+        except FileNotFoundError:
+            raise NotFound(f"{os.fspath(path)}: no such file", hint="Check the name of the token file.") from None
+    if content and content.isascii() and b"\0" not in content:  # which all token files have
+        message = f"{os.fspath(path)} is a text and no token file; it is left as it is"
+        raise _Text(message, hint="The token of a server is passed with --server-token.")
+    return content
+
+
+def read(path: str | os.PathLike[str]) -> list[Entry]:
+    """Return the latest entries of a token file. Errors are those of `content_of` and `decode`."""
+    return latest(decode(content_of(path), os.fspath(path)))
+
+
+def update(path: str | os.PathLike[str], entries: Iterable[Entry]) -> str | None:
+    """Write entries into a token file, and keep those of other sources and replicas.
+
+    A damaged file is renamed, and another one begun.
+
+    Returns:
+        What was wrong with the file and what its name is now, or None.
+
+    Raises:
+        VersionTooNew: a newer ondisk wrote the file. It is left as it is.
+        InvalidInput: it is a text. It is left as it is.
+        DiskFull, ReadOnly, StorageError: it cannot be written. The old one is there.
+
+    Durability: writes a hidden file, syncs it, renames it, syncs the directory. A crash leaves the old file or the new
+        one, and perhaps the hidden one.
+    """
+    before: list[Entry] = []
+    aside = None
+    try:
+        before = read(path)
+    except NotFound:
+        pass
+    except _Text:
+        raise
+    except (IntegrityError, InvalidInput) as error:
+        aside = f"{error.message}; it is {_set_aside(path)} now"
+    content, name = encode(latest([*before, *entries])), Path(path).name
+    with Directory.above(path) as directory:
+        try:
+            directory.replace(name, content, staged=f".{name}.{os.getpid()}")
+        except ReadOnly:
+            hint = "Choose a file in a folder that this user may write to. The token is also in the replica's index."
+            raise ReadOnly(f"{os.fspath(path)}: this user has no permission to write it", hint=hint) from None
+    return aside
+
+
+def _set_aside(path: str | os.PathLike[str]) -> Path:
+    """Rename a file to the first free name of `NAME.bad`, `NAME.bad.2` …, and return its path.
+
+    Durability: syncs the directory before the old name is removed.
+    """
+    name = Path(path).name
+    with Directory.above(path) as directory:
+        for free in chain([f"{name}.bad"], map(f"{name}.bad.{{}}".format, count(2))):
+            try:
+                directory.link(name, free)
+            except FileExistsError:
+                continue
+            break
+        directory.sync()
+        directory.unlink(name)
+        return directory.path / free

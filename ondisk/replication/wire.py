@@ -15,11 +15,19 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from ondisk.errors import InvalidInput, shown
-from ondisk.replication.contents import DIGEST, MOST_REMOVED, RANGE_BYTES, Contents, Entry, Removed
-from ondisk.replication.feed import Kind
-from ondisk.replication.merge import OVERHEAD
+from ondisk.replication.feed import OVERHEAD, Kind
 from ondisk.replication.records import HIGHEST
-from ondisk.replication.source import MOST_SEQS, Description, Numbers
+from ondisk.replication.source import (
+    DIGEST,
+    MOST_REMOVED,
+    MOST_SEQS,
+    RANGE_BYTES,
+    Contents,
+    Description,
+    Entry,
+    Numbers,
+    Removed,
+)
 from ondisk.replication.token import NO_COMPARISON, UUID, Token
 
 RECORDS = "application/x-ondisk-records"

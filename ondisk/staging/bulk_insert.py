@@ -138,11 +138,7 @@ class Incoming:
         self._execute_many("INSERT OR REPLACE INTO temp.placed VALUES (?, ?, ?, ?)", rows)
 
     def insert(self) -> int:
-        """Insert all rows but duplicates, and return how many were inserted.
-
-        Raises:
-            StateError: a file is damaged.
-        """
+        """Insert all rows but duplicates, and return how many were inserted; raise StateError if a file is damaged."""
         for file in self._files:
             self._take_values(file)
         if self._outnumber() and self._insert_at_once():

@@ -65,11 +65,7 @@ def staged(directory: Directory, verb: str) -> Iterator[str]:
 
 
 def create_staged(directory: Directory, name: str) -> WritableFile:
-    """Create a file of a job, but not its directory.
-
-    Raises:
-        StateError: the directory was removed.
-    """
+    """Create a file of a job, but not its directory; raise StateError if the directory was removed."""
     try:
         return directory.create_file(name, make=False)
     except FileNotFoundError:
@@ -77,11 +73,7 @@ def create_staged(directory: Directory, name: str) -> WritableFile:
 
 
 def jobs(directory: Directory, now: float | None = None) -> Iterator[Job]:
-    """Yield all jobs on disk, running or killed.
-
-    Args:
-        now: seconds since 1970; None for the present.
-    """
+    """Yield all jobs on disk, running or killed. `now`: seconds since 1970; None for the present."""
     for entry in directory.entries(STAGED):
         files = directory.entries(f"{STAGED}/{entry.name}") if entry.kind == "directory" else []
         changed = max(each.ctime for each in (entry, *files)) / 1e9

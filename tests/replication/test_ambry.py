@@ -1,4 +1,4 @@
-"""Files that Ambry's own code wrote are read as Ambry reads them, and written again byte for byte."""
+"""Files that Ambry's own code wrote are read as Ambry reads them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondisk.errors import IntegrityError, InvalidInput
+from ondisk.errors import IntegrityError
 from ondisk.replication import ambry
-from ondisk.replication.ambry import Entry, FindToken, Kind, ResetKey, ResetKind, TokenFile
-from ondisk.replication.fields import Reader, sealed
+from ondisk.replication.ambry import Entry, FindToken, Kind
+from ondisk.replication.token import Reader, sealed
 
 GOLDEN = Path(__file__).parents[1] / "golden/ambry"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text(encoding="utf-8"))
@@ -46,7 +46,6 @@ def check_token(token: FindToken, expected: dict[str, Any]) -> None:
     else:
         reset = token.reset.key.hex(), token.reset.kind.name, token.reset.life_version
         assert reset == (expected["reset_key_hex"], expected["reset_key_type"], expected["reset_key_version"])
-    assert ambry.encode_token(token).hex() == expected["bytes_hex"]
 
 
 def test_the_golden_files_are_all_used():
@@ -54,25 +53,21 @@ def test_the_golden_files_are_all_used():
 
 
 @pytest.mark.parametrize("name", TOKENS)
-def test_a_token_is_read_and_written_as_ambry_does(name):
-    stored = content(TOKENS[name]["file"])
-    reader = Reader(stored, name)
+def test_a_token_is_read_as_ambry_does(name):
+    reader = Reader(content(TOKENS[name]["file"]), name)
     token = ambry.decode_token(reader)
     assert not reader
     check_token(token, TOKENS[name]["reparsed"])
-    assert ambry.encode_token(token) == stored
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_a_file_is_read_and_written_as_ambry_does(name):
-    file = ambry.decode(content(name), name)
-    for entry, expected in zip(file.entries, FILES[name]["entries"], strict=True):
+def test_a_file_is_read_as_ambry_does(name):
+    for entry, expected in zip(ambry.decode(content(name), name), FILES[name]["entries"], strict=True):
         keys = ("partition", "host", "path", "port", "bytes_read")
         of_ambry = ("partition_id", "hostname", "replica_path", "port", "total_bytes_read_from_local_store")
         described = entry.described()
         assert [described[key] for key in keys] == [expected[key] for key in of_ambry]
         check_token(entry.token, expected["token"])
-    assert ambry.encode(file) == content(name)
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -97,16 +92,15 @@ def test_every_changed_bit_is_noticed():
 
 
 def test_of_two_entries_for_one_replica_the_later_counts():
-    file = ambry.decode(content("v1_duplicate_entries.bin"), "it")
-    assert len(file.entries) == 2
-    assert file.latest() == [file.entries[1]]
+    first, second = ambry.decode(content("v1_duplicate_entries.bin"), "it")
+    assert first.identity == second.identity
 
 
 def test_the_case_of_a_host_name_means_nothing():
     first, second = (
         Entry(ONE, host, "/mnt/u001/42", 6667, size, FindToken(3)) for host, size in (("NODE1", 1), ("Node1", 2))
     )
-    assert TokenFile(1, [first, second]).latest() == [second]
+    assert first.identity == second.identity
 
 
 def test_the_checksum_is_compared_before_a_length_is_believed():
@@ -124,74 +118,8 @@ def test_a_token_of_a_cloud_is_refused():
         ambry.decode(sealed(bytes(body)), "it")
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        Entry(b"short", "", "", 0, 0, FindToken(3)),
-        Entry(ONE, "", "", 2**31, 0, FindToken(3)),
-        Entry(ONE, "\ud800", "", 0, 0, FindToken(3)),
-        Entry(ONE, "", "", 0, 0, FindToken(4)),
-        Entry(ONE, "", "", 0, 0, FindToken(3, Kind.JOURNAL)),
-        Entry(ONE, "", "", 0, 0, FindToken(0, Kind.JOURNAL, log_segment="0_0", offset=1)),
-        Entry(ONE, "", "", 0, 0, FindToken(2, reset=ResetKey(b"", ResetKind.PUT, 1))),
-    ],
-)
-def test_what_does_not_fit_is_refused(entry):
-    with pytest.raises(InvalidInput):
-        ambry.encode(TokenFile(1, [entry]))
-
-
-def test_a_version_that_ambry_does_not_write_is_refused():
-    with pytest.raises(InvalidInput):
-        ambry.encode(TokenFile(2))
-
-
-numbers = st.integers(-(2**63), 2**63 - 1)
-texts = st.binary(max_size=40).map(lambda raw: raw.decode(errors="surrogateescape"))
-partitions = st.integers(-(2**63), 2**63 - 1).map(lambda number: b"\0\1" + number.to_bytes(8, signed=True))
-uuids = st.uuids().map(str)
-
-
-@st.composite
-def keys(draw: st.DrawFn) -> bytes:
-    version = draw(st.integers(1, 7))
-    body = b"" if version == 1 else draw(st.binary(min_size=6, max_size=6))
-    uuid = draw(st.binary(min_size=16, max_size=16))
-    last = uuid if version > 5 else len(uuid).to_bytes(4) + uuid
-    return version.to_bytes(2) + body + draw(partitions) + last
-
-
-@st.composite
-def tokens(draw: st.DrawFn) -> FindToken:
-    version, kind = draw(st.integers(0, 3)), draw(st.sampled_from(Kind))
-    session = draw(uuids) if version < 2 or kind is not Kind.UNINITIALIZED else ""
-    if kind is Kind.UNINITIALIZED:
-        return FindToken(version, kind, session=session, inclusive=True)
-    return FindToken(
-        version,
-        kind,
-        draw(uuids) if version > 1 else "",
-        session,
-        draw(texts) if version else "",
-        draw(numbers.filter(lambda number: number != -1)),
-        draw(keys()) if kind is Kind.INDEX else b"",
-        draw(st.booleans()) if version > 1 and kind is Kind.JOURNAL else False,
-        draw(st.none() | st.builds(ResetKey, keys(), st.sampled_from(ResetKind), st.integers(-(2**15), 2**15 - 1)))
-        if version == 3
-        else None,
-    )
-
-
-entries = st.builds(Entry, partitions, texts, texts, st.integers(0, 2**31 - 1), numbers, tokens())
-
-
-@given(st.builds(TokenFile, st.sampled_from([0, 1]), st.lists(entries, max_size=5)))
-def test_what_is_written_is_read_again(file):
-    assert ambry.decode(ambry.encode(file), "it") == file
-
-
 @given(st.sampled_from(GOOD), st.data())
-def test_hostile_bytes_are_refused_or_mean_what_they_say_and_take_little_memory(name, data):
+def test_hostile_bytes_are_refused_or_read_and_take_little_memory(name, data):
     """Bytes are replaced, cut out and inserted, and the checksum made right again."""
     body = bytearray(content(name)[:-8])
     for _ in range(data.draw(st.integers(1, 4))):
@@ -200,7 +128,7 @@ def test_hostile_bytes_are_refused_or_mean_what_they_say_and_take_little_memory(
     hostile = bytes(body) + zlib.crc32(body).to_bytes(8)
     tracemalloc.start()
     try:
-        assert ambry.encode(ambry.decode(hostile, "it")) == hostile
+        ambry.decode(hostile, "it")
     except IntegrityError:
         pass
     finally:

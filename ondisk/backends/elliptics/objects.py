@@ -322,11 +322,7 @@ def _extent(datum: Datum) -> Extent:
 
 
 def _checked(datum: Datum, extent: Extent) -> bytes:
-    """Return the data of an extent.
-
-    Raises:
-        SegmentCorrupt: they are not what the index describes.
-    """
+    """Return the data of an extent; raise SegmentCorrupt if they are not what the index describes."""
     if type(datum.data) is not bytes or len(datum.data) != extent.size:
         raise SegmentCorrupt(f"{datum.location} is not the extent that the index describes")
     return datum.data
