@@ -180,8 +180,6 @@ def _check_free(directory: Directory, mark: bytes) -> bool:
 
 
 class _Restore:
-    """One restore."""
-
     def __init__(self, target: Target, point: Point, directory: Directory, progress: Callable[[str], None]) -> None:
         self._target = target
         self._point = point

@@ -195,7 +195,6 @@ def _append_files(
 
 
 def _field(text: str) -> tuple[str, str]:
-    """Return the name of a field, and where its value is."""
     name, equals, part = text.partition("=")
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PART, such as site=path:1")

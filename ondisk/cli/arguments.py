@@ -249,7 +249,6 @@ def column_types(text: str) -> dict[str, str | None]:
 
 
 def _field(text: str) -> tuple[str, str]:
-    """Return the name and the type of a declared field."""
     name, equals, kind = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=TYPE, such as station=integer")

@@ -116,7 +116,6 @@ def _proposal(name: str, table: dict[str, Any]) -> str:
 
 
 def _of_backend(given: dict[str, Any]) -> ondisk.DatasetConfig:
-    """Return the configuration for elliptics."""
     from ondisk.backends.elliptics import configuration
 
     if others := given.keys() - {"step", "compression"}:

@@ -125,14 +125,12 @@ def _columns_outside_index(names: Iterable[str]) -> dict[str, None]:
 
 
 def _has(datum: Datum, column: str) -> bool:
-    """Return whether a datum has a column `data.KEY` or `metadata.NAME`."""
     if column.startswith(METADATA):
         return column.removeprefix(METADATA) in datum.metadata
     return isinstance(datum.data, Mapping) and column.removeprefix(CONTENT) in datum.data
 
 
 def _columns_of(datum: Datum) -> dict[str, None]:
-    """Return the columns `data.KEY` and `metadata.NAME` of a datum."""
     keys = datum.data if isinstance(datum.data, Mapping) else ()
     return dict.fromkeys([*(f"{CONTENT}{each}" for each in keys), *(METADATA + each for each in datum.metadata)])
 

@@ -402,7 +402,6 @@ def _stored(named: tuple[str, AppendResult]) -> str:
 
 
 def _changes(migration: Migration) -> Iterator[str]:
-    """Yield a line for each change of a migration."""
     before, after = migration.revision
     if before != after:
         yield f"revision {before} becomes {after}"
@@ -432,7 +431,6 @@ def _migrated(migration: Migration) -> str:
 
 
 def _archives(migration: Migration) -> Iterator[str]:
-    """Yield a line for each thing that becomes of the data of archives."""
     if (taken := migration.taken) is not None:
         if taken.renumbered:
             yield f"{counted(taken.renumbered, 'datum', 'has')} another number now: theirs are taken"
@@ -557,7 +555,6 @@ def _replaced(report: Report) -> list[str]:
 
 
 def _item(item: Item) -> str:
-    """Return the line of an item."""
     piece = "" if item.offset is None else f", from byte {item.offset}"
     by = f"{item.verb}: " if item.verb else ""
     return f"{item.name}: {counted(item.size, 'byte')} of {item.segment}{piece}: {by}{item.why}"
@@ -598,7 +595,6 @@ def _print_lines(lines: Iterable[str]) -> None:
 
 
 def _print_rows(rows: Iterable[tuple[str, str]]) -> None:
-    """Print names and values in two columns."""
     known = [(printable(name), value) for name, value in rows]
     width = max(len(name) for name, _ in known)
     _print("\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in known))

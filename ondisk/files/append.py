@@ -85,11 +85,7 @@ def append(
 
 @dataclass(slots=True)
 class _Reading:
-    """Reads files into batches, and counts what is in none: refused files, and files that are stored already.
-
-    Attributes:
-        own: the files of the dataset.
-    """
+    """Reads files into batches, and counts what is in none: refused files, and files that are stored already."""
 
     dataset: Dataset
     describe: Describe
@@ -98,7 +94,7 @@ class _Reading:
     count: int = 0
     refused: int = 0
     stored: int = 0
-    own: OwnFiles = field(default_factory=OwnFiles)
+    own: OwnFiles = field(default_factory=OwnFiles)  # the files of the dataset
     refusals: list[tuple[int, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 

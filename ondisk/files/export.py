@@ -226,7 +226,6 @@ class _Files:
             folder.write_new(name, datum.data, staged=self._staged)
 
     def _compare(self, folder: Directory, name: str, content: bytes) -> None:
-        """Raise InvalidInput unless the file contains exactly `content`."""
         there = folder.open_to_read(name)
         if there.size() != len(content) or there.read(0, len(content)) != content:
             raise InvalidInput(f"{there.path} exists with other bytes, and is not overwritten")

@@ -99,7 +99,6 @@ class Links:
         return found_file.size() == size and found_file.read(0, size) == datum.data
 
     def _dataset(self, datum: Datum) -> Directory:
-        """Return the directory of a datum's dataset."""
         path = self._path or Path(datum.dataset or "")
         found = self._datasets.get(path)
         if found is None:

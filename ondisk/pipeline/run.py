@@ -390,7 +390,6 @@ class Pipeline:
         return Mark(self.config.name, file.mark)
 
     def _unreadable(self, error: OSError) -> None:
-        """Report a folder that cannot be read."""
         folder = plain(os.path.relpath(error.filename, self.config.input))
         self.report.add(folder, {"left": error.strerror, "code": StorageError.exit_code})
 

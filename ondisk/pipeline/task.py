@@ -38,17 +38,11 @@ NAMED = 100
 
 
 class InputFile(NamedTuple):
-    """A file as the run found it.
+    """A file as the run found it."""
 
-    Attributes:
-        path: relative to the input folder.
-        size: bytes.
-        mtime: time of the last change, in nanoseconds.
-    """
-
-    path: str
-    size: int
-    mtime: int
+    path: str  # relative to the input folder
+    size: int  # bytes
+    mtime: int  # time of the last change, in nanoseconds
 
     @property
     def name(self) -> str:
@@ -63,22 +57,15 @@ class InputFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """The settings that all tasks of a run share.
+    """The settings that all tasks of a run share."""
 
-    Attributes:
-        folder: the input folder.
-        datasets: paths of the datasets; the one for errors is last.
-        filters: one for each dataset, which may differ from its configuration by now; a dataset with None gets no
-            data, except the one for errors.
-        dry_run: only count.
-        only: the number of the dataset that a file is imported into again; None for a new file.
-    """
-
-    folder: str
-    datasets: list[str]
+    folder: str  # the input folder
+    datasets: list[str]  # paths of the datasets; the one for errors is last
+    # one for each dataset, which may differ from its configuration by now; a dataset with None gets no data, except the
+    # one for errors
     filters: list[str | None]
-    dry_run: bool
-    only: int | None = None
+    dry_run: bool  # only count
+    only: int | None = None  # the number of the dataset that a file is imported into again; None for a new file
 
     def wants(self, at: int) -> bool:
         """Return whether data of a dataset are imported."""

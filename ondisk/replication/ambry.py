@@ -53,44 +53,27 @@ class ResetKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResetKey:
-    """Where to continue if the place of a token is gone.
+    """Where to continue if the place of a token is gone."""
 
-    Attributes:
-        key: a store key.
-        kind: of the record.
-        life_version: of the record.
-    """
-
-    key: bytes
-    kind: ResetKind
-    life_version: int
+    key: bytes  # a store key
+    kind: ResetKind  # of the record
+    life_version: int  # of the record
 
 
 @dataclass(frozen=True, slots=True)
 class FindToken:
-    """A token of Ambry's `StoreFindToken`.
+    """A token of Ambry's `StoreFindToken`."""
 
-    Attributes:
-        version: 0 to 3.
-        kind: what it refers to.
-        incarnation: a UUID; empty before version 2.
-        session: a UUID; may be empty before version 2.
-        log_segment: the name of a segment of the log; empty if the log has only one.
-        offset: in that segment; None if uninitialised.
-        key: the store key of an index token; else empty.
-        inclusive: whether the record at the offset is still to be sent. Only journal tokens since version 2 store it.
-        reset: since version 3.
-    """
-
-    version: int
-    kind: Kind = Kind.UNINITIALIZED
-    incarnation: str = ""
-    session: str = ""
-    log_segment: str = ""
-    offset: int | None = None
-    key: bytes = b""
+    version: int  # 0 to 3
+    kind: Kind = Kind.UNINITIALIZED  # what it refers to
+    incarnation: str = ""  # a UUID; empty before version 2
+    session: str = ""  # a UUID; may be empty before version 2
+    log_segment: str = ""  # the name of a segment of the log; empty if the log has only one
+    offset: int | None = None  # in that segment; None if uninitialised
+    key: bytes = b""  # the store key of an index token; else empty
+    # whether the record at the offset is still to be sent. Only journal tokens since version 2 store it
     inclusive: bool = False
-    reset: ResetKey | None = None
+    reset: ResetKey | None = None  # since version 3
 
 
 @dataclass(frozen=True, slots=True)

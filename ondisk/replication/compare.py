@@ -101,24 +101,15 @@ _FOUND = {
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The relation between a replica and its source.
+    """The relation between a replica and its source."""
 
-    Attributes:
-        uuid: of the source.
-        last, session: the last change of the source, and who made it.
-        offset: the last change that the replica has applied; 0 if this is of no use.
-        mode: how to compare them.
-        is_begun: an earlier comparison has begun, and is not complete.
-        before: the source and the token in the replica's index; None if it follows nobody.
-    """
-
-    uuid: str
-    last: int
+    uuid: str  # of the source
+    last: int  # last, session: the last change of the source, and who made it
     session: int
-    offset: int
-    mode: Mode
-    is_begun: bool
-    before: Followed | None
+    offset: int  # the last change that the replica has applied; 0 if this is of no use
+    mode: Mode  # how to compare them
+    is_begun: bool  # an earlier comparison has begun, and is not complete
+    before: Followed | None  # the source and the token in the replica's index; None if it follows nobody
 
 
 def situation(replicated: Replica) -> Situation:
@@ -415,64 +406,43 @@ def _in(kinds: Iterable[Differs]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A datum that is not the same on both sides.
+    """A datum that is not the same on both sides."""
 
-    Attributes:
-        seq: its number.
-        kind: `missing`: the replica lacks it. `extra`: only the replica has it. `differs`: both have other bytes under
-            this number. `damaged`: the replica cannot read it. `unreadable`: the source cannot read it, and the replica
-            can. `lost`: the source has lost it, and the replica has it.
-        reftime: microseconds since 1970.
-    """
-
-    seq: int
+    seq: int  # its number
+    # `missing`: the replica lacks it. `extra`: only the replica has it. `differs`: both have other bytes under this
+    # number. `damaged`: the replica cannot read it. `unreadable`: the source cannot read it, and the replica can.
+    # `lost`: the source has lost it, and the replica has it
     kind: str
-    reftime: int
+    reftime: int  # microseconds since 1970
 
 
 @dataclass(slots=True)
 class Differing:
-    """The findings of one kind in one segment.
+    """The findings of one kind in one segment."""
 
-    Attributes:
-        kind: as of each finding.
-        segment: its name without the extension; of a sequence, that of a daily segment.
-        count: how many.
-        first: the finding with the lowest number.
-    """
-
-    kind: str
-    segment: str
-    count: int
-    first: Finding
+    kind: str  # as of each finding
+    segment: str  # its name without the extension; of a sequence, that of a daily segment
+    count: int  # how many
+    first: Finding  # the finding with the lowest number
 
 
 @dataclass(slots=True)
 class Verified:
-    """What a comparison of a replica with its source has found.
+    """What a comparison of a replica with its source has found."""
 
-    Attributes:
-        source: the UUID of the source's index.
-        offset: the changes up to this number were compared.
-        left: how many later changes the source has; a pull fetches them.
-        missing, extra, differs, damaged, unreadable, lost: how many findings of each kind, see `Finding`.
-        aged: data that one side has removed because of its own `delete_age`. They are no findings.
-        findings: the first 100 of each kind.
-        segments: all findings, by kind and segment.
-    """
-
-    source: str
-    offset: int
-    left: int
+    source: str  # the UUID of the source's index
+    offset: int  # the changes up to this number were compared
+    left: int  # how many later changes the source has; a pull fetches them
+    # missing, extra, differs, damaged, unreadable, lost: how many findings of each kind, see `Finding`
     missing: int = 0
     extra: int = 0
     differs: int = 0
     damaged: int = 0
     unreadable: int = 0
     lost: int = 0
-    aged: int = 0
-    findings: list[Finding] = field(default_factory=list)
-    segments: list[Differing] = field(default_factory=list)
+    aged: int = 0  # data that one side has removed because of its own `delete_age`. They are no findings
+    findings: list[Finding] = field(default_factory=list)  # the first 100 of each kind
+    segments: list[Differing] = field(default_factory=list)  # all findings, by kind and segment
 
     @property
     def count(self) -> int:
@@ -505,7 +475,6 @@ def verify(replica: Replica, *, on_range: OnRange = lambda _done, _left: None) -
 
 
 def _add(verified: Verified, found: Differences, step: Step) -> None:
-    """Add what differs to a result."""
     verified.aged = found.count(Differs.AGED, Differs.OUTDATED)
     segments: dict[tuple[str, str], Differing] = {}
     for name, kinds in _FOUND.items():

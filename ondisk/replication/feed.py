@@ -74,47 +74,28 @@ _OF_DELETION = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of a dataset.
+    """One change of a dataset."""
 
-    Attributes:
-        seq: its number; that of the datum, if one is new.
-        kind: what it is.
-        datum: what is new.
-        target: the number of the datum that is gone.
-        error: why a datum cannot be read.
-    """
-
-    seq: int
-    kind: Kind
-    datum: Datum | None = None
-    target: int | None = None
-    error: OndiskError | None = None
+    seq: int  # its number; that of the datum, if one is new
+    kind: Kind  # what it is
+    datum: Datum | None = None  # what is new
+    target: int | None = None  # the number of the datum that is gone
+    error: OndiskError | None = None  # why a datum cannot be read
 
 
 class Lag(NamedTuple):
-    """What is left after an answer.
+    """What is left after an answer."""
 
-    Attributes:
-        changes: numbers that were given out since; some may belong to no change any more.
-        bytes: of the data with these numbers; estimated from a thousand of them, if they are more.
-    """
-
-    changes: int
-    bytes: int
+    changes: int  # numbers that were given out since; some may belong to no change any more
+    bytes: int  # of the data with these numbers; estimated from a thousand of them, if they are more
 
 
 class Answer(NamedTuple):
-    """Some changes after a token.
+    """Some changes after a token."""
 
-    Attributes:
-        changes: in the order of their numbers; empty only if there are no more.
-        token: covers these changes, too.
-        lag: what is left.
-    """
-
-    changes: list[Change]
-    token: Token
-    lag: Lag
+    changes: list[Change]  # in the order of their numbers; empty only if there are no more
+    token: Token  # covers these changes, too
+    lag: Lag  # what is left
 
 
 class Broken(NamedTuple):
@@ -124,20 +105,13 @@ class Broken(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The changes of one answer.
+    """The changes of one answer."""
 
-    Attributes:
-        part: the index, open until the end of the block in which they were chosen.
-        runs: these changes, in the order of their numbers.
-        token: covers these changes, too.
-        lag: what is left.
-        sessions: those that gave out the numbers after the token before, up to the new one: first number, id.
-    """
-
-    part: Part
-    runs: Sequence[Run]
-    token: Token
-    lag: Lag
+    part: Part  # the index, open until the end of the block in which they were chosen
+    runs: Sequence[Run]  # these changes, in the order of their numbers
+    token: Token  # covers these changes, too
+    lag: Lag  # what is left
+    # those that gave out the numbers after the token before, up to the new one: first number, id
     sessions: Sequence[tuple[int, int]] = ()
 
 
@@ -218,7 +192,6 @@ def _begin(main: Snapshot, token: Token | None, access: Access) -> tuple[Token, 
 
 
 def _passed(main: Snapshot, begin: Token, reached: int) -> Token:
-    """Return the token after some changes."""
     index_start = begin.index_start if begin.index_start > reached else NO_COMPARISON
     return Token(begin.dataset, changes.session_at(main, max(reached, index_start)), reached, index_start)
 
@@ -361,15 +334,11 @@ _SIZE = 3  # where a row has the size of its datum
 
 
 class Run(NamedTuple):
-    """Changes of one kind, in the order of their numbers.
+    """Changes of one kind, in the order of their numbers."""
 
-    Attributes:
-        is_new: new data; else deletions.
-        rows: of data: reftime, segment, offset, size, … and the number at the end. Of deletions: number, number of the
-            datum, why.
-    """
-
-    is_new: bool
+    is_new: bool  # new data; else deletions
+    # of data: reftime, segment, offset, size, … and the number at the end. Of deletions: number, number of the datum,
+    # why
     rows: Sequence[Row]
 
     @property

@@ -54,22 +54,14 @@ _NEITHER = "neither the source nor the replica can read it; restore the file of 
 
 @dataclass(slots=True)
 class Healed:
-    """What has returned to the source, or would.
+    """What has returned to the source, or would."""
 
-    Attributes:
-        source: the UUID of the source's index.
-        lost: data that it had lost.
-        unreadable: data that it could not read.
-        left: data that did not return.
-        bytes: of the data that returned.
-        reasons: number of the datum and reason, of the first 100 that did not return.
-    """
-
-    source: str
-    lost: int = 0
-    unreadable: int = 0
-    left: int = 0
-    bytes: int = 0
+    source: str  # the UUID of the source's index
+    lost: int = 0  # data that it had lost
+    unreadable: int = 0  # data that it could not read
+    left: int = 0  # data that did not return
+    bytes: int = 0  # of the data that returned
+    # number of the datum and reason, of the first 100 that did not return
     reasons: list[tuple[int, str]] = field(default_factory=list)
 
     @property
@@ -328,7 +320,6 @@ class _Healing:
 
 
 def _check_taken(seqs: Sequence[int], batch: Batch) -> None:
-    """Raise if some data of a batch were refused."""
     if batch.refused:
         raise _Refused([(seqs[place], reason) for place, reason in batch.refused])
 

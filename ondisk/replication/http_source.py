@@ -176,7 +176,6 @@ class HttpSource:
             raise _Again(IntegrityError(f"{self._url}: the answer is damaged: {error}", hint=hint)) from error
 
     def _reported(self, status: int, body: _Body) -> Exception:
-        """Return the error that the server reports."""
         if status == 401:
             hint = "Pass --server-token FILE, with the token of `ondisk serve --token-file`."
             return ConfigError(f"{self._url}: the token is missing or wrong", hint=hint)

@@ -50,39 +50,27 @@ _NO_COPY = (*_DELETED, *_EXTRA, *_KEPT, Differs.PENDING, Differs.CHANGED, Differ
 
 @dataclass(slots=True)
 class Reconciled:
-    """What a comparison has done, or would do.
+    """What a comparison has done, or would do."""
 
-    Attributes:
-        source: the UUID of the source's index.
-        mode: `expired`, `foreign` or `valid`.
-        fetched: data that the replica lacked, or had other bytes of.
-        renumbered: data that were equal, and got the source's numbers.
-        deleted: data that the source has deleted; and those that only the replica has, with `delete_extra`.
-        replaced: data that the source has with other bytes, which are fetched, too; and data that only the replica had,
-            and that were replaced by data of the source with the same unique fields. A dry run does not count these.
-        kept: data that the source has lost, removed by age or cannot read, and the replica keeps.
-        extra: data that only the replica has, for an unknown reason; it keeps them.
-        missing: data that the source cannot read, and that the replica lacks or cannot read either; and data that could
-            not be stored.
-        bytes: of the data that were fetched.
-        offset: pulls go on after this change.
-        extras, deletions: number and reftime (microseconds since 1970) of the first 100 of these.
-        unmended: segments of the replica with damaged data that the source could not replace.
-    """
-
-    source: str
-    mode: str
-    fetched: int = 0
-    renumbered: int = 0
-    deleted: int = 0
+    source: str  # the UUID of the source's index
+    mode: str  # `expired`, `foreign` or `valid`
+    fetched: int = 0  # data that the replica lacked, or had other bytes of
+    renumbered: int = 0  # data that were equal, and got the source's numbers
+    deleted: int = 0  # data that the source has deleted; and those that only the replica has, with `delete_extra`
+    # data that the source has with other bytes, which are fetched, too; and data that only the replica had, and that
+    # were replaced by data of the source with the same unique fields. A dry run does not count these
     replaced: int = 0
-    kept: int = 0
-    extra: int = 0
+    kept: int = 0  # data that the source has lost, removed by age or cannot read, and the replica keeps
+    extra: int = 0  # data that only the replica has, for an unknown reason; it keeps them
+    # data that the source cannot read, and that the replica lacks or cannot read either; and data that could not be
+    # stored
     missing: int = 0
-    bytes: int = 0
-    offset: int = 0
+    bytes: int = 0  # of the data that were fetched
+    offset: int = 0  # pulls go on after this change
+    # extras, deletions: number and reftime (microseconds since 1970) of the first 100 of these
     extras: list[tuple[int, int]] = field(default_factory=list)
     deletions: list[tuple[int, int]] = field(default_factory=list)
+    # segments of the replica with damaged data that the source could not replace
     unmended: list[str] = field(default_factory=list)
 
     @property
@@ -395,7 +383,6 @@ class _Steps:
         self._change(change)
 
     def _change(self, change: Callable[[Transaction], None]) -> None:
-        """Change the index in one commit."""
         with self._changing() as transaction:
             change(transaction)
             self._keep(transaction.deleted_from())

@@ -411,7 +411,6 @@ def _created(path: str | os.PathLike[str], source: Source) -> Dataset:
 
 
 def _found(path: str | os.PathLike[str], source: Source) -> Dataset:
-    """Open the dataset of a replica."""
     try:
         return Dataset.open(path)
     except DatasetNotFound as error:

@@ -54,24 +54,15 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The data that exist in a range of numbers.
+    """The data that exist in a range of numbers."""
 
-    Attributes:
-        uuid: of the index.
-        first, last: the range, both included. `last` may be lower than it was requested: ask again from there.
-        count: how many they are.
-        digest: SHA-256 of the numbers and digests.
-        unreadable: how many of them cannot be read. `digest` says nothing about them.
-        entries: the data in the order of their numbers; empty if only the digest was requested.
-    """
-
-    uuid: str
-    first: int
+    uuid: str  # of the index
+    first: int  # first, last: the range, both included. `last` may be lower than it was requested: ask again from there
     last: int
-    count: int
-    digest: bytes
-    unreadable: int
-    entries: Sequence[Entry] = ()
+    count: int  # how many they are
+    digest: bytes  # SHA-256 of the numbers and digests
+    unreadable: int  # how many of them cannot be read. `digest` says nothing about them
+    entries: Sequence[Entry] = ()  # the data in the order of their numbers; empty if only the digest was requested
 
     def equals(self, other: Contents) -> bool:
         """Return whether both are the same data, and all of them can be read."""
@@ -85,17 +76,13 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What is known of data that do not exist any more.
+    """What is known of data that do not exist any more."""
 
-    Attributes:
-        expired: the number up to which not all deletions are known any more.
-        is_partial: the dataset does not know of all data that it has lost which they are: it is a replica, or has lost
-            rows of its index.
-        notes: of each datum whose removal is noted: its number, the number of the removal, and why it is gone.
-    """
-
-    expired: int
+    expired: int  # the number up to which not all deletions are known any more
+    # the dataset does not know of all data that it has lost which they are: it is a replica, or has lost rows of its
+    # index
     is_partial: bool
+    # of each datum whose removal is noted: its number, the number of the removal, and why it is gone
     notes: Sequence[tuple[int, int, Kind]]
 
 
@@ -187,41 +174,25 @@ def _digests(opened: Opened, snapshot: Snapshot, rows: Sequence[Row]) -> Iterato
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a source is.
+    """What a source is."""
 
-    Attributes:
-        uuid: of its index. A rebuilt or exchanged index has another one.
-        name: of the dataset.
-        config: the text of its `dataset.toml`, as ondisk writes it.
-        seq: the number of its last change.
-        session: the one that gave out this number.
-    """
-
-    uuid: str
-    name: str
-    config: str
-    seq: int
-    session: int
+    uuid: str  # of its index. A rebuilt or exchanged index has another one
+    name: str  # of the dataset
+    config: str  # the text of its `dataset.toml`, as ondisk writes it
+    seq: int  # the number of its last change
+    session: int  # the one that gave out this number
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The numbers of the data that exist at a source, in a range.
+    """The numbers of the data that exist at a source, in a range."""
 
-    Attributes:
-        uuid: of its index.
-        first, last: the range, both included. `last` may be lower than it was requested: ask again from there.
-        count: how many they are.
-        digest: SHA-256 of the numbers, each in 8 bytes, little-endian.
-        seqs: the numbers, ascending; empty if only the digest was requested.
-    """
-
-    uuid: str
-    first: int
+    uuid: str  # of its index
+    first: int  # first, last: the range, both included. `last` may be lower than it was requested: ask again from there
     last: int
-    count: int
-    digest: bytes
-    seqs: Sequence[int] = ()
+    count: int  # how many they are
+    digest: bytes  # SHA-256 of the numbers, each in 8 bytes, little-endian
+    seqs: Sequence[int] = ()  # the numbers, ascending; empty if only the digest was requested
 
     def equals(self, other: Numbers) -> bool:
         """Return whether both are the same numbers."""

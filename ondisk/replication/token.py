@@ -58,21 +58,13 @@ _CHECKSUM_SIZE = 8
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A place in the order of changes of a dataset: all changes up to `offset` are known.
+    """A place in the order of changes of a dataset: all changes up to `offset` are known."""
 
-    Attributes:
-        dataset: the UUID of the dataset's index.
-        session: who wrote the change at `offset`; see `session` in `ondisk.index.tables`.
-        offset: the number of a change; 0 for the begin.
-        index_start: how far a full comparison is complete; -1 if none is in progress.
-        key: of the datum that was compared last.
-    """
-
-    dataset: str
-    session: int = 0
-    offset: int = 0
-    index_start: int = NO_COMPARISON
-    key: bytes = b""
+    dataset: str  # the UUID of the dataset's index
+    session: int = 0  # who wrote the change at `offset`; see `session` in `ondisk.index.tables`
+    offset: int = 0  # the number of a change; 0 for the begin
+    index_start: int = NO_COMPARISON  # how far a full comparison is complete; -1 if none is in progress
+    key: bytes = b""  # of the datum that was compared last
 
 
 @dataclass(frozen=True, slots=True)

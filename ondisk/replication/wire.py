@@ -45,17 +45,11 @@ _KINDS = {each.value: each for each in (Kind.DELETED, Kind.LOST, Kind.AGED)}
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How an attribute is written as JSON, and read.
+    """How an attribute is written as JSON, and read."""
 
-    Attributes:
-        read: returns the attribute, from the values of its keys.
-        write: returns the values of its keys.
-        keys: of the JSON object; by default, the name of the attribute is the only one.
-    """
-
-    read: Callable[..., Any]
-    write: Callable[[Any], Sequence[Any]] = lambda value: (value,)
-    keys: Sequence[str] = ()
+    read: Callable[..., Any]  # returns the attribute, from the values of its keys
+    write: Callable[[Any], Sequence[Any]] = lambda value: (value,)  # returns the values of its keys
+    keys: Sequence[str] = ()  # of the JSON object; by default, the name of the attribute is the only one
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +115,6 @@ def seqs_from_json(value: Any, most: int = MOST_SEQS) -> list[int]:
 
 
 def _within(range_: Numbers | Contents, seqs: Sequence[int]) -> None:
-    """Raise unless the numbers of data are in their range."""
     if not all(range_.first <= seq <= range_.last for seq in seqs):
         raise InvalidInput(f"numbers of data are outside of {range_.first} to {range_.last}")
 

@@ -52,19 +52,12 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a piece is to be stored.
+    """Where a piece is to be stored."""
 
-    Attributes:
-        piece: its id.
-        segment: the generation of its segment.
-        shift: the offset of its first datum in the segment.
-        padding: bytes after each of its data; -1 if data are files, and offsets their numbers.
-    """
-
-    piece: int
-    segment: int
-    shift: int
-    padding: int
+    piece: int  # its id
+    segment: int  # the generation of its segment
+    shift: int  # the offset of its first datum in the segment
+    padding: int  # bytes after each of its data; -1 if data are files, and offsets their numbers
 
 
 class Incoming:

@@ -31,19 +31,12 @@ class Changed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job on disk.
+    """A job on disk."""
 
-    Attributes:
-        name: its name.
-        size: bytes of its files.
-        changed: when its directory or files last changed, seconds since 1970.
-        runs: whether it may still run.
-    """
-
-    name: str
-    size: int
-    changed: float
-    runs: bool
+    name: str  # its name
+    size: int  # bytes of its files
+    changed: float  # when its directory or files last changed, seconds since 1970
+    runs: bool  # whether it may still run
 
 
 @contextlib.contextmanager

@@ -56,46 +56,27 @@ MERGED = 8
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Consecutive data in a staged file, which will be consecutive in a segment, too.
+    """Consecutive data in a staged file, which will be consecutive in a segment, too."""
 
-    Attributes:
-        id: its number.
-        part: the file with their bytes.
-        name: of the segment.
-        format: of the data.
-        position: of their first byte in the file.
-        size: their bytes in the file.
-        length: their decompressed bytes.
-        count: how many data.
-        data_size: the bytes of the data, without padding.
-        compressed: whether they are stored in blocks.
-        kind: as `End.kind`.
-    """
-
-    id: int
-    part: str
-    name: str
-    format: str
-    position: int
-    size: int
-    length: int
-    count: int
-    data_size: int
-    compressed: bool
-    kind: int
+    id: int  # its number
+    part: str  # the file with their bytes
+    name: str  # of the segment
+    format: str  # of the data
+    position: int  # of their first byte in the file
+    size: int  # their bytes in the file
+    length: int  # their decompressed bytes
+    count: int  # how many data
+    data_size: int  # the bytes of the data, without padding
+    compressed: bool  # whether they are stored in blocks
+    kind: int  # as `End.kind`
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A file of rows that another process wrote.
+    """A file of rows that another process wrote."""
 
-    Attributes:
-        name: in the dataset's directory.
-        checksum: CRC-32 of all its bytes.
-    """
-
-    name: str
-    checksum: int
+    name: str  # in the dataset's directory
+    checksum: int  # CRC-32 of all its bytes
 
     @classmethod
     def of(cls, directory: Directory, name: str) -> StagedFile:

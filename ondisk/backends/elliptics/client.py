@@ -136,7 +136,6 @@ class Client:
         return id
 
     def _ask(self, id: bytes, *command: bytes) -> bytes:
-        """Send a command, and return the data of the reply."""
         self._trans += 1
         self._socket.sendall(self._layout.packet(Header(id, self._group, 0, NEED_ACK, 0, self._trans, 0), *command))
         data, is_complete = [], False

@@ -26,17 +26,11 @@ _NUMBERS = ("flags", "offset", "size", "version")
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one commit changes.
+    """What one commit changes."""
 
-    Attributes:
-        delete: the data that it deletes.
-        store: object and extent, with its data, of each new datum.
-        parents: all objects that it touches.
-    """
-
-    delete: Sequence[Expression]
-    store: Sequence[tuple[bytes, Extent, bytes]]
-    parents: Sequence[bytes]
+    delete: Sequence[Expression]  # the data that it deletes
+    store: Sequence[tuple[bytes, Extent, bytes]]  # object and extent, with its data, of each new datum
+    parents: Sequence[bytes]  # all objects that it touches
 
 
 class Objects:
