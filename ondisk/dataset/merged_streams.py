@@ -29,15 +29,11 @@ _SOME, _BYTES = 200, 1024 * 1024  # data and bytes of a dataset that is not kept
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A dataset that may have matching data, and the times that these may have.
-
-    Attributes:
-        uuid: of its index when the times were looked at; None if it may not know all data.
-    """
+    """A dataset that may have matching data, and the times that these may have."""
 
     name: str
     times: Interval
-    uuid: str | None
+    uuid: str | None  # of its index when the times were looked at; None if it may not know all data
 
 
 Opener: TypeAlias = Callable[[Candidate], contextlib.AbstractContextManager[Dataset]]
@@ -45,17 +41,11 @@ Opener: TypeAlias = Callable[[Candidate], contextlib.AbstractContextManager[Data
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[_T]):
-    """What a query returns of each datum.
+    """What a query returns of each datum."""
 
-    Attributes:
-        read: yields it, from a dataset of a name.
-        datum: returns a datum with its reftime and its declared fields.
-        size: returns its bytes in memory.
-    """
-
-    read: Callable[[str, Dataset, Query], Generator[_T, None, None]]
-    datum: Callable[[_T], Datum]
-    size: Callable[[_T], int]
+    read: Callable[[str, Dataset, Query], Generator[_T, None, None]]  # yields it, from a dataset of a name
+    datum: Callable[[_T], Datum]  # returns a datum with its reftime and its declared fields
+    size: Callable[[_T], int]  # returns its bytes in memory
 
 
 def most_open() -> int:

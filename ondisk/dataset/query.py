@@ -35,23 +35,14 @@ _T = TypeVar("_T")
 
 
 class Query(NamedTuple):
-    """What a caller wants to read.
+    """What a caller wants to read."""
 
-    Attributes:
-        match: a match expression or a condition; None matches all.
-        sort: a sort order; None for the order of reftime, then of appending.
-        limit: the highest number of data to return.
-        equal: field=value, in addition to `match`.
-        on_damage: called with each datum that cannot be read, which is left out; None raises the error.
-        complete: data in a place of the archive that is offline are an error; otherwise a warning says that they are
-            left out.
-    """
-
-    match: Match = None
-    sort: str | None = None
-    limit: int | None = None
-    equal: Mapping[str, Any] = MappingProxyType({})
-    on_damage: OnDamage = None
+    match: Match = None  # a match expression or a condition; None matches all
+    sort: str | None = None  # a sort order; None for the order of reftime, then of appending
+    limit: int | None = None  # the highest number of data to return
+    equal: Mapping[str, Any] = MappingProxyType({})  # field=value, in addition to `match`
+    on_damage: OnDamage = None  # called with each datum that cannot be read, which is left out; None raises the error
+    # data in a place of the archive that is offline are an error; otherwise a warning says that they are left out
     complete: bool = False
 
     def check(self, index: Index) -> None:

@@ -246,17 +246,11 @@ def verify(checksum: int, wanted: int) -> None:
 
 
 class MetadataEntry(NamedTuple):
-    """The entry of one file in `.metadata`.
+    """The entry of one file in `.metadata`."""
 
-    Attributes:
-        size: bytes of the file.
-        checksum: CRC-32 of the file.
-        beside: reftime and metadata, as the format wrote them.
-    """
-
-    size: int
-    checksum: int
-    beside: bytes
+    size: int  # bytes of the file
+    checksum: int  # CRC-32 of the file
+    beside: bytes  # reftime and metadata, as the format wrote them
 
 
 def encode_entry(number: int, size: int, checksum: int, beside: bytes) -> bytes:

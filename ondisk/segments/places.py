@@ -51,21 +51,16 @@ class Identity(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A folder below `.archive/`.
+    """A folder below `.archive/`."""
 
-    Attributes:
-        name: `.archive/NAME/`.
-        identity: what the file on the dataset's disk says, or else the one in the folder; None without both.
-        why_away: why its segments cannot be read; None if they can.
-        is_ours: the folder has the identity that the dataset's disk says. One that somebody has renamed or copied has
-            hidden files that the index knows by other names: until it has followed, nothing in it is cleaned up.
-        renamed: the place that the folder is now, if somebody has renamed it; readers find its segments there.
-    """
-
-    name: str
+    name: str  # `.archive/NAME/`
+    # what the file on the dataset's disk says, or else the one in the folder; None without both
     identity: Identity | None
-    why_away: str | None
+    why_away: str | None  # why its segments cannot be read; None if they can
+    # the folder has the identity that the dataset's disk says. One that somebody has renamed or copied has hidden files
+    # that the index knows by other names: until it has followed, nothing in it is cleaned up
     is_ours: bool
+    # the place that the folder is now, if somebody has renamed it; readers find its segments there
     renamed: str | None = None
 
     @property

@@ -55,21 +55,13 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A generation that is kept, or will be when no query needs it.
+    """A generation that is kept, or will be when no query needs it."""
 
-    Attributes:
-        segment: the name of the segment.
-        generation: its number.
-        name: of the bytes.
-        rows: the entry of its rows.
-        entry: that of its bytes; None if they are not here.
-    """
-
-    segment: str
-    generation: int
-    name: str
-    rows: Entry
-    entry: Entry | None
+    segment: str  # the name of the segment
+    generation: int  # its number
+    name: str  # of the bytes
+    rows: Entry  # the entry of its rows
+    entry: Entry | None  # that of its bytes; None if they are not here
 
     @property
     def at(self) -> float:
