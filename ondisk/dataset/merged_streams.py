@@ -168,11 +168,7 @@ class _Stream(Generic[_T]):
         return some, is_complete or self._left == 0
 
     def _rest(self, dataset: Dataset, most: int | None) -> Generator[_T, None, None]:
-        """Yield the data that were not returned yet.
-
-        Args:
-            most: the highest number of them; None for all.
-        """
+        """Yield the data that were not returned yet. `most`: the highest number of them; None for all."""
         tree = self._query.tree(dataset._access.current().index)
         if self._order.is_by_time:
             # Data that were stored since the query looked at the span may precede it, and so what was returned already.

@@ -144,11 +144,7 @@ def data(access: Opened, query: Query, *, with_data: bool) -> Generator[Datum, N
 
 
 def data_of_key(access: Opened, key: Key, equal: Mapping[str, Any]) -> Generator[Datum, None, None]:
-    """Yield the datum that a complete unique key names, if there is one.
-
-    Args:
-        equal: the key as field=value.
-    """
+    """Yield the datum that a complete unique key names, if there is one. `equal`: the key as field=value."""
     found = access.reader.look_up(access.index, key)
     yield from data(access, Query(equal=equal), with_data=True) if found is None else found
 

@@ -56,10 +56,7 @@ class Queryable(ABC):
         self.close()
 
     def first(self, match: Match = None, *, sort: str | None = None, **equal: Any) -> Datum | None:
-        """Return the first datum of the same query; None if nothing matches.
-
-        Args, Raises: as `query`.
-        """
+        """Return the first datum of the same query; None if nothing matches. Args, Raises: as `query`."""
         with self.query(match, sort=sort, limit=1, **equal) as found:
             return next(found, None)
 

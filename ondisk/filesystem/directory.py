@@ -253,11 +253,7 @@ class Directory:
         return found
 
     def open_to_read(self, name: str) -> ReadableFile:
-        """Open a regular file for reading.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-        """
+        """Open a regular file for reading; raise FileNotFoundError if it does not exist."""
         return ReadableFile(self._open_file(name, os.O_RDONLY), self.at(name))
 
     def check_readable(self, name: str) -> None:
@@ -288,11 +284,7 @@ class Directory:
         return content
 
     def open_to_write(self, name: str) -> WritableFile:
-        """Open an existing regular file for writing.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-        """
+        """Open an existing regular file for writing; raise FileNotFoundError if it does not exist."""
         return WritableFile(self._open_file(name, os.O_RDWR), self.at(name))
 
     def separate(self, name: str, staged: str) -> bool:
@@ -453,11 +445,7 @@ class Directory:
         return True
 
     def unlink(self, name: str) -> None:
-        """Remove a file.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-        """
+        """Remove a file; raise FileNotFoundError if it does not exist."""
         with self._parent_of(name) as (parent, last), errors_of(self.at(name)):
             if parent is None:
                 raise FileNotFoundError(name)

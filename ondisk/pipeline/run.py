@@ -44,8 +44,7 @@ from ondisk.maintenance.metrics import write
 from ondisk.pipeline.config import PipelineConfig, holds_dataset, plain
 from ondisk.pipeline.report import PipelineReport
 from ondisk.pipeline.restored import Lacking, Note, lacking_of
-from ondisk.pipeline.route import read_again
-from ondisk.pipeline.task import NAMED, ImportOptions, InputFile
+from ondisk.pipeline.task import NAMED, ImportOptions, InputFile, read_again
 from ondisk.staging.jobs import STAGED, remove_all
 from ondisk.staging.stage import FinishedStage, Stage
 

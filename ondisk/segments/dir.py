@@ -84,11 +84,7 @@ def number_of(name: str, file: str) -> int | None:
 
 
 def open_directory(directory: Directory, name: str) -> Directory:
-    """Open the directory of a segment.
-
-    Raises:
-        SegmentMissing: it does not exist.
-    """
+    """Open the directory of a segment; raise SegmentMissing if it does not exist."""
     try:
         return directory.inside(name)
     except FileNotFoundError:

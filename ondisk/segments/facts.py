@@ -142,11 +142,7 @@ class CheckedReading:
 
 
 def facts_of(found: os.stat_result, tail: int | None, checksum: int | None, *, is_touched: bool = False) -> Facts:
-    """Return the facts of a file.
-
-    Args:
-        is_touched: somebody else had touched the file before its last change by ondisk.
-    """
+    """Return the facts of a file. `is_touched`: somebody else had touched the file before its last change by ondisk."""
     return Facts(0 if is_touched else found.st_mtime_ns, found.st_ino & INTEGER_MAX, tail, checksum)
 
 

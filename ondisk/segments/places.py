@@ -195,11 +195,7 @@ def new_identity() -> Identity:
 
 
 def write(directory: Directory, name: str, identity: Identity, *, only_outside: bool = False) -> None:
-    """Write both files of a place.
-
-    Args:
-        only_outside: leave the one in the folder, which may not be there.
-    """
+    """Write both files of a place. `only_outside`: leave the one in the folder, which may not be there."""
     text = json.dumps(identity._asdict()).encode() + b"\n"
     if not only_outside:
         with directory.inside(name.removesuffix("/"), make=True) as folder:

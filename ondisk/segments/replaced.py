@@ -87,10 +87,7 @@ def staged(rows: str) -> str:
 
 
 def replaced(directory: Directory) -> Iterator[Replaced]:
-    """Yield the generations that are kept, by folder.
-
-    Cost: lists the folders of what is kept.
-    """
+    """Yield the generations that are kept, by folder. Cost: lists the folders of what is kept."""
     for folder in folders(directory):
         parent = parent_of(folder)
         entries = {each.name: each for each in directory.entries(folder)}
@@ -135,10 +132,7 @@ def remove(directory: Directory, now: float, seconds: float) -> int:
 
 
 def discard(directory: Directory, some: Collection[Replaced]) -> None:
-    """Remove some of what is kept.
-
-    Durability: what a power cut brings back has its rows.
-    """
+    """Remove some of what is kept. Durability: what a power cut brings back has its rows."""
     for each in some:
         if each.entry is not None and each.entry.kind == "directory":
             discard_folder(directory, each.segment, each.name)
