@@ -157,11 +157,7 @@ def _chosen(target: Target, at: datetime | None) -> Point:
 
 
 def _check_free(directory: Directory, mark: bytes) -> bool:
-    """Raise unless a folder is empty, or has what a killed restore of the same point left; return whether it is empty.
-
-    Raises:
-        DatasetExists, AlreadyExists: it is neither.
-    """
+    """Return whether a folder is empty; raise unless it is, or has what a killed restore of this point left."""
     names = {*directory.names()} - {LOCK, f".{MARK}.new"}
     if CONFIG in names:
         raise DatasetExists(f"{directory.path} already contains a dataset", hint="Choose another path.")

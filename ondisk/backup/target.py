@@ -22,7 +22,7 @@ from ondisk.errors import (
     VersionTooNew,
     command,
 )
-from ondisk.filesystem import LOCK, Directory, WritableFile, WritersLock
+from ondisk.filesystem import LOCK, Closing, Directory, WritableFile, WritersLock
 
 IDENTITY = "backup.json"
 _NEW = "points/.new"
@@ -41,7 +41,7 @@ class BackupLock(WritersLock):
     _hint = "Another backup to it, or restore to it, is running: try again when that has ended."
 
 
-class Target:
+class Target(Closing):
     """A backup, open. `directory`: its folder."""
 
     def __init__(self, directory: Directory) -> None:
@@ -111,10 +111,7 @@ class Target:
                     target.directory.replace(IDENTITY, json.dumps(identity).encode() + b"\n")
                 yield target
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self.directory.close()
 
     @property

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from ondisk.dataset.access import Opened
 from ondisk.dataset.away import check_there
@@ -14,6 +14,7 @@ from ondisk.dataset.read import DatasetReader, check_limit
 from ondisk.dataset.skipped import OnDamage, Skipped
 from ondisk.datum import METADATA, Datum, from_microseconds
 from ondisk.errors import InvalidInput, MatchError, shown
+from ondisk.filesystem import Closing
 from ondisk.formats import Format, find
 from ondisk.formats.base import DescribesFiles
 from ondisk.index import Index, Key, Row, Snapshot, segment_rows
@@ -84,7 +85,7 @@ class Query(NamedTuple):
         return parse_sort(self.sort, index.config.fields)
 
 
-class Results(Iterator[_T]):
+class Results(Closing, Iterator[_T]):
     """What a query returns: an iterator, which can be closed, and is closed at the end of a `with` block.
 
     Attributes:
@@ -100,12 +101,6 @@ class Results(Iterator[_T]):
 
     def __next__(self) -> _T:
         return next(self._items)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the query: nothing more is returned, and its snapshot and its files are released."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ondisk.dataset.query import Match, Results
 from ondisk.dataset.skipped import Damaged
 from ondisk.datum import Datum
+from ondisk.filesystem import Closing
 
 if TYPE_CHECKING:
     from pandas import DataFrame as PandasFrame
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ondisk.tables.arrow_output import Columns
 
 
-class Queryable(ABC):
+class Queryable(Closing, ABC):
     """Data that can be queried: those of a dataset, or of several."""
 
     @abstractmethod
@@ -48,12 +49,6 @@ class Queryable(ABC):
         **equal: Any,
     ) -> RecordBatchReader:
         """Return the data that match as a table of Arrow, in the order of `query`."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def first(self, match: Match = None, *, sort: str | None = None, **equal: Any) -> Datum | None:
         """Return the first datum of the same query; None if nothing matches. Args, Raises: as `query`."""

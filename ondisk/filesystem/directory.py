@@ -10,11 +10,11 @@ import stat
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple, NoReturn, Self, TypeAlias
+from typing import Literal, NamedTuple, NoReturn, TypeAlias
 
 from ondisk.errors import InvalidInput, NotFound, ReadOnly, StorageError
 from ondisk.filesystem import files
-from ondisk.filesystem.files import ReadableFile, WritableFile
+from ondisk.filesystem.files import Closing, ReadableFile, WritableFile
 from ondisk.filesystem.lock import SharedLock
 from ondisk.filesystem.os_errors import denied, errors_of, not_regular, raise_as_ours
 
@@ -61,7 +61,7 @@ class Entry(NamedTuple):
         return cls(name, kind, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, is_readable)
 
 
-class Directory:
+class Directory(Closing):
     """A dataset's directory, held open.
 
     Attributes:
@@ -158,12 +158,6 @@ class Directory:
             self._descriptor = -1
 
     def __del__(self) -> None:
-        self.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def stat(self, name: str) -> os.stat_result | None:

@@ -52,11 +52,7 @@ class Lacking:
     files: tuple[InputFile, ...]  # those to import into it again; some may have no data for it
 
     def rest(self, again: int) -> int:
-        """Return how many files it still lacks after an import.
-
-        Args:
-            again: how many of those that were imported again had data for it.
-        """
+        """Return how many files it still lacks after an import; `again` had data for it."""
         return max(0, self.note.files - self.had - again)
 
 

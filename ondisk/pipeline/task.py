@@ -160,11 +160,7 @@ class Division:
 
 
 def read_again(payloads: Sequence[bytes], format: Format) -> Batch:
-    """Return payloads as a batch for a dataset; `refused` lists what it would refuse of a file.
-
-    Args:
-        format: the format of the data, configured for the dataset.
-    """
+    """Return payloads as a batch for the dataset of a format; `refused` is what it would refuse of a file."""
     limit = format.config.max_datum_size
     large = {place: len(payload) for place, payload in enumerate(payloads) if len(payload) > limit}
     fitting = [place for place in range(len(payloads)) if place not in large]

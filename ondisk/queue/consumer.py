@@ -118,11 +118,7 @@ def access_to(dataset: Dataset) -> Access:
 
 
 def move(access: Access, taken: Taken) -> list[str]:
-    """Move the position to the end of data, unless it is there or after it; return the names of removed segments.
-
-    Raises:
-        StateError: another file is in the place of the segment of these data.
-    """
+    """Move the position to the end of data, unless it is there or after it; return the names of removed segments."""
     with access.locked("ack"):
         check_consumable(access)
         _check_same(access, taken.segment)

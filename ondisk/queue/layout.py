@@ -183,11 +183,7 @@ def followed(directory: Directory, again: int) -> Remark:
 
 
 def wrong_when_read(directory: Directory, format: Format, read: Collection[str]) -> Iterator[Remark]:
-    """Yield a remark if the position cannot be right in a segment that the index does not know yet.
-
-    Args:
-        format: of the segments.
-        read: the segments that would be read.
+    """Yield a remark if the position cannot be right in a segment that would be read, and that the index does not know.
 
     Cost: reads that segment up to the position.
     """

@@ -122,10 +122,7 @@ class Entry:
 
 
 def decode(content: bytes, name: str) -> list[Entry]:
-    """Return the entries of a file, in their order. Of those with the same identity, the last counts.
-
-    Args:
-        name: of the file, for messages.
+    """Return the entries of the file `name`, in their order. Of those with the same identity, the last counts.
 
     Raises:
         IntegrityError: it is damaged, not such a file, or has tokens of a cloud.

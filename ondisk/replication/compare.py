@@ -357,11 +357,7 @@ def _answer(ask: Callable[..., _Answer], uuid: str, first: int, last: int, *, li
 
 
 def find_reasons(source: Source, found: Differences, offset: int) -> None:
-    """Find out why the source does not have data that only the replica has, under numbers of the source.
-
-    Args:
-        offset: the replica has applied all deletions up to this number.
-    """
+    """Find out why the source lacks data of the replica, which has applied its deletions up to `offset`."""
     oldest = _oldest(DatasetConfig.from_toml(source.describe().config))
     for some in found.of(Differs.EXTRA):
         asked = [each for each in some if each.seq < OWN]
@@ -452,9 +448,6 @@ class Verified:
 
 def verify(replica: Replica, *, on_range: OnRange = lambda _done, _left: None) -> Verified:
     """Compare a replica with its source, up to the last change that the replica has applied.
-
-    Args:
-        on_range: called with how many numbers were compared, and how many are left.
 
     Raises:
         TokenForeign: the same numbers mean different data in source and replica; see `reconcile`.

@@ -157,11 +157,7 @@ def runs_of(rows: Iterator[list[Row]]) -> Iterator[Run]:
 
 
 def _begin(main: Snapshot, token: Token | None, access: Access) -> tuple[Token, int]:
-    """Return a token to continue from, and the number of the last change.
-
-    Raises:
-        TokenForeign, TokenExpired: as `Dataset.changes`.
-    """
+    """Return a token to continue from, and the number of the last change; errors are those of `Dataset.changes`."""
     uuid, last = main.dataset()["uuid"], last_change(main)
     if token is None:
         token = Token(uuid)

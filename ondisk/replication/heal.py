@@ -80,7 +80,6 @@ def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _l
 
     Args:
         yes: do it; else only return what would be done.
-        on_range: called with how many numbers were compared, and how many are left.
 
     Raises:
         StateError: the source is on a server, or a replica itself.

@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Self, TypeVar, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 from urllib.request import getproxies, proxy_bypass
 
@@ -27,7 +27,7 @@ from ondisk.errors import ConfigError, IntegrityError, InvalidInput, LockError, 
 from ondisk.replication import records
 from ondisk.replication.feed import MAX_BYTES, Kind
 from ondisk.replication.records import LARGEST, Records
-from ondisk.replication.source import Contents, Description, Numbers, Removed
+from ondisk.replication.source import Contents, Description, Numbers, Removed, Source
 from ondisk.replication.token import Token
 from ondisk.replication.wire import Structure, digest, from_json, to_json
 
@@ -52,7 +52,7 @@ _WHERE = "It is in the environment: http_proxy, https_proxy or all_proxy. no_pro
 _KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, OndiskError)}
 
 
-class HttpSource:
+class HttpSource(Source):
     """A source on a server.
 
     Args:
@@ -80,7 +80,6 @@ class HttpSource:
             raise _no_url(url)
         self.address = (parts.host.strip("[]"), parts.port or (443 if parts.scheme == "https" else 80))
         self._url = parts._replace(auth=None, query=None, fragment=None).url.rstrip("/")
-        self.options: Sequence[str] = ()
         self._pause = pause
         self._headers = {"accept-encoding": "identity", "user-agent": "ondisk"}
         if token is not None:
@@ -94,12 +93,6 @@ class HttpSource:
 
     def close(self) -> None:
         self._client.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def describe(self) -> Description:
         return self._ask("describe", None, partial(_structure, Description))

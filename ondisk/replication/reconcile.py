@@ -91,7 +91,6 @@ def reconcile(
     Args:
         yes: do it; else only return what would be done.
         delete_extra: also delete the data that only the replica has, for an unknown reason.
-        on_range: called with how many numbers were compared, and how many are left.
 
     Raises:
         NeedsCheck: one of the two indices may not know all data.
@@ -136,11 +135,7 @@ def reconcile(
 
 
 def _check_readable(access: Access, now: Situation, found: Differences) -> None:
-    """Raise if a damaged segment can neither be mended nor be fetched again.
-
-    Raises:
-        SegmentMissing, SegmentCorrupt: see `reconcile`.
-    """
+    """Raise, as `reconcile` says, if a damaged segment can neither be mended nor be fetched again."""
     is_foreign = now.mode is Mode.FOREIGN
     damaged = Differs.EXTRA if is_foreign else Differs.DAMAGED
     entries = ([each for each in some if not each.digest] for some in found.of(damaged))
@@ -210,12 +205,7 @@ class _Steps:
         self._change(begun)
 
     def run(self, unwanted: Sequence[Differs], *, expires: bool) -> None:
-        """Do what is left, and end the comparison.
-
-        Args:
-            unwanted: which data of the replica are deleted.
-            expires: the tokens of the replica's own replicas expire.
-        """
+        """Do what is left, delete the data of the replica that are unwanted, and end the comparison."""
         found = self._found
         if self._mode is Mode.FOREIGN:
             for seqs in found.not_own():

@@ -35,6 +35,7 @@ from ondisk.errors import (
     command,
     shown,
 )
+from ondisk.filesystem import Closing
 from ondisk.index import Snapshot
 from ondisk.index.transaction import Transaction
 from ondisk.replication import source_rows, token
@@ -76,7 +77,7 @@ class Pulled(Applied):
     reasons: list[tuple[Difference, int]] = field(default_factory=list)
 
 
-class Replica:
+class Replica(Closing):
     """A dataset that follows another one.
 
     Its index also has the token, and lists the data that are missing on either side; see
@@ -145,12 +146,6 @@ class Replica:
     def close(self) -> None:
         """Close the replica, and the source if it was given as a path."""
         self._stack.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     @property
     def source(self) -> Source:

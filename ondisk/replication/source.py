@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple
 
 from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import untrusted
 from ondisk.errors import InvalidInput, OndiskError, StateError, command, shown
+from ondisk.filesystem import Closing
 from ondisk.index import Row, Snapshot, changes
 from ondisk.replication import feed
 from ondisk.replication.feed import MAX_BYTES, Broken, Kind, Lag, Part, Run, first_of
@@ -204,7 +206,7 @@ class Numbers:
         return ((seq, 0, None) for seq in self.seqs)
 
 
-class Source(Protocol):
+class Source(Closing, ABC):
     """What a replica follows.
 
     Attributes:
@@ -212,21 +214,25 @@ class Source(Protocol):
         options: of `ondisk replicate`, which commands in hints repeat: what the source itself does not contain.
     """
 
-    address: tuple[str, int]
-    options: Sequence[str]
+    address = ("", 0)
+    options: Sequence[str] = ()
 
+    @abstractmethod
     def describe(self) -> Description:
         """Return what the source is."""
 
+    @abstractmethod
     def changes(self, token: Token | None, max_bytes: int = MAX_BYTES) -> Records:
         """Return changes after a token; arguments and errors are those of `Dataset.changes`."""
 
+    @abstractmethod
     def seqs(self, first: int, last: int, *, listed: bool = False) -> Numbers:
         """Return the numbers of the data that exist, from `first` to `last`: their digest, and all if `listed`.
 
         If they are listed and more than `MOST_SEQS`, the range of the answer is shorter.
         """
 
+    @abstractmethod
     def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
         """Return the data with some numbers: at most `MOST_SEQS`, ascending.
 
@@ -234,39 +240,23 @@ class Source(Protocol):
         The offset of its token says up to which number it is complete.
         """
 
+    @abstractmethod
     def contents(self, first: int, last: int, *, listed: bool = False) -> Contents:
         """Return the digest of the data from the number `first` to `last`, and those of each if `listed`.
 
         If they have more than `RANGE_BYTES`, the range of the answer is shorter; it has at least one datum then.
         """
 
+    @abstractmethod
     def removed(self, seqs: Sequence[int]) -> Removed:
         """Return what is known of data that do not exist any more, by their numbers: at most `MOST_REMOVED`."""
 
 
-class OpenSource(Source, Protocol):
-    """A source that holds files or connections, for a `with` block."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *exception: object) -> None: ...
-
-
-class PathSource:
-    """A source at a path.
-
-    Args:
-        path: of the dataset. It is opened for reading only.
-
-    Raises, in every method:
-        Also the errors of `Dataset.open`.
-    """
-
-    address = ("", 0)
+class PathSource(Source):
+    """A source at a path, opened for reading. All methods also raise the errors of `Dataset.open`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
-        self.options: Sequence[str] = ()
         self._dataset: Dataset | None = None
 
     def __str__(self) -> str:
@@ -276,12 +266,6 @@ class PathSource:
         if self._dataset is not None:
             self._dataset.close()
             self._dataset = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def describe(self) -> Description:
         return described(self._access())
@@ -307,7 +291,7 @@ class PathSource:
         return self._dataset._access
 
 
-def source_of(place: str | os.PathLike[str], token: str | None = None) -> OpenSource:
+def source_of(place: str | os.PathLike[str], token: str | None = None) -> Source:
     """Return the source at a path, or at the URL that a server prints.
 
     Args:

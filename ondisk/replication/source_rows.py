@@ -119,11 +119,7 @@ def note_sessions(transaction: Transaction, sessions: Iterable[tuple[int, int]])
 
 
 def delete(transaction: Transaction, deletions: Sequence[tuple[int, int]]) -> set[int]:
-    """Delete data, and note their deletions under the numbers of the source; return the data that are not here.
-
-    Args:
-        deletions: their own numbers, and those of the data.
-    """
+    """Delete data, and note their deletions under the numbers of the source; return the data that are not here."""
     # Also those of data that are not here: a replica of this one may have them.
     _many(transaction, "INSERT OR IGNORE INTO deletion (seq, datum) VALUES (?, ?)", deletions)
     targets = sorted(target for _, target in deletions)
@@ -214,11 +210,7 @@ def set_apart(transaction: Transaction, seqs: Sequence[int]) -> list[tuple[int, 
 
 
 def renumber(transaction: Transaction, pairs: Iterable[tuple[int, int]]) -> None:
-    """Assign to data the numbers that they have at the source.
-
-    Args:
-        pairs: the new number of each, which no datum has, and the old one.
-    """
+    """Assign to data the numbers that they have at the source: pairs of a new number, free here, and the old."""
     _many(transaction, "UPDATE datum SET seq = ? WHERE seq = ?", pairs)
 
 

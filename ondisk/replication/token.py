@@ -199,10 +199,7 @@ def sealed(content: bytes) -> bytes:
 
 
 def decode(content: bytes, name: str) -> list[Entry]:
-    """Return the entries of a token file, in their order; see `latest`.
-
-    Args:
-        name: of the file, for messages.
+    """Return the entries of the token file `name`, in their order; see `latest`.
 
     Raises:
         IntegrityError: it is damaged, or not a token file of this layout.

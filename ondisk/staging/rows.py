@@ -25,13 +25,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import astuple, dataclass, replace
 from itertools import repeat
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 from zlib_ng.zlib_ng import crc32
 
 from ondisk.datum import FieldType
-from ondisk.filesystem import Directory
+from ondisk.filesystem import Closing, Directory
 from ondisk.formats import Batch
 from ondisk.index.columns import insert_rows, stored_columns
 from ondisk.index.connection import SQLITE_ERRORS, sqlite_errors
@@ -105,7 +105,7 @@ def _checksum(directory: Directory, name: str) -> int:
     return checksum
 
 
-class StagedRows:
+class StagedRows(Closing):
     """A file of rows that is being written. A context manager: closes the file."""
 
     def __init__(self, directory: Directory, name: str, kinds: Mapping[str, FieldType]) -> None:
@@ -193,12 +193,6 @@ class StagedRows:
     def close(self) -> None:
         """Close the file. Without `finish` it is useless. A second call does nothing."""
         self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _ValueIds(dict[Any, int]):

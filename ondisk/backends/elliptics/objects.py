@@ -53,11 +53,7 @@ class Objects:
         self._listed: tuple[State, bytes, list[bytes]] | None = None
 
     def refresh(self) -> None:
-        """Forget all objects if others have changed the dataset.
-
-        Raises:
-            NeedsCheck: its index may not know all extents.
-        """
+        """Forget all objects if others have changed the dataset; raise NeedsCheck if the index was lost."""
         state = self._dataset.state()
         if state != self._trusted:  # an index that was lost, or put back, has another state
             if self._dataset.needs_check:
