@@ -31,7 +31,7 @@ from ondisk.cli.arguments import (
 )
 from ondisk.cli.dataset import open_to_read
 from ondisk.cli.mistaken import EmptyColumns, note_mistakes, noting, noting_columns
-from ondisk.cli.streams import Output, complain, complain_of_input, printable, write_stdout
+from ondisk.cli.streams import Output, complain, complain_of_input, printable, values_of, write_stdout
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
     EXIT_DONE,
@@ -42,6 +42,7 @@ from ondisk.errors import (
     OndiskError,
     SegmentCorrupt,
     SegmentMissing,
+    counted,
 )
 
 if TYPE_CHECKING:
@@ -250,7 +251,10 @@ def _export(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: di
     from ondisk import files
 
     def report(result: ExportResult) -> int:
-        output.files_exported(result, arguments.to, linked=arguments.link)
+        counts = f"{counted(result.exported, 'file')} {'linked' if arguments.link else 'written'}"
+        counts += f", {result.present} already there, {result.refused} refused"
+        values = {"to": arguments.to, **values_of(result, "exported", "present", "refused", "bytes")}
+        output.show([values], [f"{arguments.to}: {counts}; {counted(result.bytes, 'byte')}"])
         if not (result.exported or result.present or result.refused):
             note_mistakes(dataset, arguments.match)
         complain_of_input([("", reason) for _, reason in result.refusals], result.refused, [], 0, [], [])

@@ -8,10 +8,11 @@ ondisk token show /mnt/u001/replicaTokens --layout ambry
 from __future__ import annotations
 
 import argparse
+from itertools import chain
 
 from ondisk.cli.arguments import path
 from ondisk.cli.streams import Output
-from ondisk.errors import EXIT_DONE
+from ondisk.errors import EXIT_DONE, counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.cli.output_text import shown_value
     from ondisk.replication import ambry, token
 
     content = token.content_of(arguments.file)
@@ -37,8 +39,13 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     entries = decode(content, arguments.file)
     latest = [*{entry.identity: entry for entry in entries}.values()]
     if arguments.verb == "show":
-        output.tokens(latest)
+        described = [each.described() for each in latest]
+        rows = ("  ".join(f"{key}={shown_value(value)}" for key, value in each.items()) for each in described)
+        output.show(described, chain(rows, [counted(len(latest), "token")]))
     else:
-        superseded = len(entries) - len(latest)
-        output.verified(arguments.file, arguments.layout, len(latest), superseded, len(content))
+        count, superseded, size = len(latest), len(entries) - len(latest), len(content)
+        values = {"file": arguments.file, "layout": arguments.layout, "tokens": count, "superseded": superseded}
+        more = f"; {superseded} more are superseded" * bool(superseded)
+        line = f"{arguments.file}: {counted(count, 'token')} in {counted(size, 'byte')}; nothing is damaged{more}"
+        output.show([values | {"size": size}], [line])
     return EXIT_DONE
