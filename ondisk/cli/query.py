@@ -30,7 +30,7 @@ from ondisk.cli.arguments import (
     use_aliases,
 )
 from ondisk.cli.dataset import open_to_read
-from ondisk.cli.mistaken import EmptyColumns, note_mistakes, noting, noting_columns
+from ondisk.cli.mistaken import note_columns, note_mistakes, noting
 from ondisk.cli.streams import Output, complain, complain_of_input, printable, values_of, write_stdout
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
@@ -176,9 +176,9 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
         from ondisk.tables.csv_output import csv_of
 
         columns = untyped(arguments.columns)
-        _note_columns(columns or (), dataset)
-        found = noting_columns(found, columns or (), dataset.fields)
+        _note_labels(columns or (), dataset)
         write_stdout(csv_of(dataset, found, columns))
+        note_columns(dataset, columns or (), arguments.match, arguments.sort, arguments.limit)
     elif arguments.table:
         from ondisk.cli.output_text import print_table
 
@@ -188,7 +188,7 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
         output.data(found, fields)
 
 
-def _note_columns(names: Iterable[str], dataset: Dataset | Merged) -> None:
+def _note_labels(names: Iterable[str], dataset: Dataset | Merged) -> None:
     """Print a note for each column that is not the field with its name."""
     from ondisk.tables.columns import config_of, index_columns
 
@@ -235,12 +235,11 @@ def _write(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
     form: Literal["parquet", "arrow"] = "arrow" if arguments.parquet is None else "parquet"
     file = getattr(arguments, form)
     check_free(file, overwrite=arguments.overwrite)
-    _note_columns(arguments.columns or (), dataset)
+    _note_labels(arguments.columns or (), dataset)
     table = dataset.to_arrow(arguments.match, columns=arguments.columns, **choice)
-    empty = EmptyColumns(arguments.columns or ())
-    rows = write(empty.watch(table), file, form, overwrite=arguments.overwrite)
+    rows = write(table, file, form, overwrite=arguments.overwrite)
     if rows:
-        empty.note(dataset, arguments.match, arguments.sort, arguments.limit)
+        note_columns(dataset, arguments.columns or (), arguments.match, arguments.sort, arguments.limit)
     else:
         note_mistakes(dataset, arguments.match)
     write_stdout([f"{rows} row{'s' * (rows != 1)} written to {printable(file)}\n".encode(errors="replace")])
