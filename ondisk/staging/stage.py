@@ -33,16 +33,12 @@ _TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class FinishedStage:
-    """A stage that is ready to be committed.
+    """A stage that is ready to be committed."""
 
-    Attributes:
-        built_for: the parts of the configuration on which the rows depend.
-        mark: the part of a source that the data are, if it must be stored only once; see `ondisk.index.import_log`.
-    """
-
-    name: str
-    count: int
-    built_for: str
+    name: str  # its name
+    count: int  # number of data in it
+    built_for: str  # the parts of the configuration on which the rows depend
+    # the part of a source that the data are, if it must be stored only once; see `ondisk.index.import_log`
     mark: Mark | None = None
 
 
