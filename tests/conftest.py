@@ -32,7 +32,7 @@ import ondisk
 from ondisk.config import DatasetConfig
 from ondisk.filesystem import Directory
 from ondisk.index import index
-from ondisk.index.index import dump
+from ondisk.index.built_for import dump
 
 CASES = {"accidents": 1, "backup": 1, "cli": 1, "concurrency": 1, "crash": 1, "dataset": 1, "files": 1, "formats": 2,
          "index": 2, "maintenance": 1, "pipeline": 1, "properties": 2, "protocol": 1, "queue": 1, "replication": 1,

@@ -185,7 +185,6 @@ TESTED_ELSEWHERE = {
     "dataset/queryable.py": "dataset/test_query.py",
     "dataset/segment_bytes.py": "server/test_stored.py",
     "dataset/summaries.py": "maintenance/test_archive.py",  # archives that are offline
-    "files/same.py": "files/test_append.py",
     "formats/diskqueue/cbor.py": "formats/diskqueue/test_payload.py",
     "formats/diskqueue/cbor_payload.py": "formats/diskqueue/test_payload.py",
     "formats/diskqueue/declared.py": "formats/diskqueue/test_seg.py",
@@ -221,9 +220,6 @@ TESTED_ELSEWHERE = {
     "maintenance/states.py": "maintenance/test_diagnosis.py",
     "replication/__init__.py": "replication/test_replica.py",
     "replication/compare.py": "replication/test_reconcile.py",
-    "replication/contents.py": "replication/test_reconcile.py",
-    "replication/verify.py": "replication/test_reconcile.py",
-    "replication/merge.py": "replication/test_feed.py",
     "matcher/__init__.py": "matcher/test_docs.py",  # docs/match.md imports the names from it
     "matcher/parsing.py": "matcher/test_parser.py",
     "matcher/tree.py": "matcher/test_parser.py",
@@ -241,7 +237,6 @@ TESTED_ELSEWHERE = {
     "segments/dir_writer.py": "segments/test_dir.py",
     "dataset/segment_layout.py": "queue/test_roll.py",
     "queue/__init__.py": "queue/test_consumer.py",
-    "queue/acknowledgement.py": "queue/test_consumer.py",
     "queue/layout.py": "queue/test_position.py",
     "queue/order.py": "queue/test_consumer.py",
     **dict.fromkeys(

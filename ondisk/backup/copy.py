@@ -167,11 +167,7 @@ def _beside(directory: Directory) -> dict[str, bytes]:
 
 
 def _earlier(target: Target, latest: Point | None) -> Iterator[SegmentCopy]:
-    """Return the copies of the dataset's segments in the last point.
-
-    Raises:
-        IntegrityError: their list is damaged.
-    """
+    """Return the copies of the dataset's segments in the last point; raise IntegrityError if their list is damaged."""
     parts = [] if latest is None else [part for part in latest.parts if part.name == DATASET]
     return target.copies(latest, parts[0]) if latest is not None and parts else iter(())
 

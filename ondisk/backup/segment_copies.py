@@ -28,17 +28,11 @@ _NAME = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9a-f]{8})")
 
 @dataclass(slots=True)
 class Counts:
-    """What a backup has done so far.
+    """What a backup has done so far."""
 
-    Attributes:
-        copied: how many segments had something to copy.
-        bytes: that were copied.
-        problems: the segments that are damaged or missing.
-    """
-
-    copied: int = 0
-    bytes: int = 0
-    problems: list[Problem] = field(default_factory=list)
+    copied: int = 0  # how many segments had something to copy
+    bytes: int = 0  # that were copied
+    problems: list[Problem] = field(default_factory=list)  # the segments that are damaged or missing
 
 
 class SegmentCopies:

@@ -22,7 +22,7 @@ from ondisk.errors import (
     VersionTooNew,
     command,
 )
-from ondisk.filesystem import LOCK, Directory, WritableFile, WritersLock
+from ondisk.filesystem import LOCK, Closing, Directory, WritableFile, WritersLock
 
 IDENTITY = "backup.json"
 _NEW = "points/.new"
@@ -41,12 +41,8 @@ class BackupLock(WritersLock):
     _hint = "Another backup to it, or restore to it, is running: try again when that has ended."
 
 
-class Target:
-    """A backup, open.
-
-    Attributes:
-        directory: its folder.
-    """
+class Target(Closing):
+    """A backup, open. `directory`: its folder."""
 
     def __init__(self, directory: Directory) -> None:
         self.directory = directory
@@ -115,10 +111,7 @@ class Target:
                     target.directory.replace(IDENTITY, json.dumps(identity).encode() + b"\n")
                 yield target
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self.directory.close()
 
     @property
@@ -176,11 +169,7 @@ class Target:
         return sorted(filter(_is_name, self.directory.folders("points")))
 
     def point(self, name: str) -> Point:
-        """Return a point.
-
-        Raises:
-            IntegrityError: it is damaged.
-        """
+        """Return a point; raise IntegrityError if it is damaged."""
         with self.directory.inside(f"points/{name}") as folder:
             return read_point(folder, name)
 
@@ -225,11 +214,7 @@ class Target:
         return self.directory.create_file(_hidden(path))
 
     def keep(self, path: str, name: str | None = None) -> None:
-        """Let a staged file get its name soon; `flush` does it at last.
-
-        Args:
-            name: another name in the same folder.
-        """
+        """Let a staged file get its name soon; `flush` does it at last. `name`: another name in the same folder."""
         self._waiting.append((_hidden(path), name or path))
         if len(self._waiting) >= _TOGETHER:
             self.flush()

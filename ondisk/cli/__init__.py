@@ -181,11 +181,7 @@ def _with_values(arguments: Sequence[str]) -> list[str]:
 
 
 def _known(command: str) -> str:
-    """Return the name of a command.
-
-    Raises:
-        ArgumentTypeError: it is none.
-    """
+    """Return the name of a command; raise ArgumentTypeError if it is none."""
     if command not in COMMANDS:
         raise argparse.ArgumentTypeError(f"there is no command {command!r}{_similar(command, COMMANDS)}")
     return command

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ondisk.cli.arguments import add_dataset, add_keys, add_spark, add_table, path, positive, table_options
 from ondisk.cli.dataset import executors, open_dataset
 from ondisk.cli.progress import files_progress
-from ondisk.cli.streams import Input, Output, complain_of_input
+from ondisk.cli.streams import Input, Output, complain_of_input, damage_and_notes, values_of
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
     EXIT_DONE,
@@ -195,7 +195,6 @@ def _append_files(
 
 
 def _field(text: str) -> tuple[str, str]:
-    """Return the name of a field, and where its value is."""
     name, equals, part = text.partition("=")
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PART, such as site=path:1")
@@ -257,6 +256,12 @@ def _of_file(remark: str, files: Sequence[str]) -> tuple[str, str]:
 
 def _report(total: AppendResult, complaints: _Complaints, output: Output) -> None:
     damage, warnings = complaints.damage, complaints.warnings
-    output.appended(total, damage, warnings, complaints.notes)
+    values = values_of(total, "imported", "duplicates", "replaced", "refused", "segments", "bytes")
+    values["warnings"] = [{"file": name, "warning": warning} for name, warning in warnings]
+    values |= damage_and_notes(damage, complaints.notes)
+    line = f"{total.imported} imported, {counted(total.duplicates, 'duplicate')}, "
+    line += f"{total.replaced} replaced, " * bool(total.replaced) + f"{total.refused} refused"
+    line += f"; {counted(total.bytes, 'byte')} in {counted(total.segments, 'segment')}"
+    output.show([values | {"kept": total.kept}], [line])
     notes = complaints.notes[complaints.printed :]
     complain_of_input(complaints.refusals, complaints.refused, damage, len(damage), warnings, notes)

@@ -138,11 +138,7 @@ def declared(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_spark(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the option `--spark`.
-
-    Args:
-        what: the work of the executors, for the help.
-    """
+    """Add the option `--spark`. `what`: the work of the executors, for the help."""
     parser.add_argument(
         "--spark",
         metavar="MASTER",
@@ -253,7 +249,6 @@ def column_types(text: str) -> dict[str, str | None]:
 
 
 def _field(text: str) -> tuple[str, str]:
-    """Return the name and the type of a declared field."""
     name, equals, kind = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=TYPE, such as station=integer")

@@ -15,7 +15,7 @@ from typing import Any
 
 import ondisk
 from ondisk.cli.arguments import add_fields, add_table, count, declared, path, table_options
-from ondisk.cli.streams import Input, Output
+from ondisk.cli.streams import Input, Output, complain
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, ConfigError, InvalidInput
 
 _IN_FILE = {
@@ -64,10 +64,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, output: Output) -> int:
     config, text = _config(arguments)
     if arguments.source is not None and not arguments.yes:
-        output.proposed(arguments.path, text or "")
+        output.show([{"path": arguments.path, "toml": text}], (text or "").removesuffix("\n").split("\n"))
+        if not arguments.json:
+            complain("note", f"{arguments.path} was not created; --yes creates it with this configuration")
         return EXIT_FINDINGS
     with ondisk.create(arguments.path, config, text=text) as dataset:
-        output.created(dataset.info())
+        info = dataset.info()
+        if arguments.json:
+            output.info(info)
+        else:
+            output.show([], [f"made the dataset {info['path']}"])
     return EXIT_DONE
 
 
@@ -116,7 +122,6 @@ def _proposal(name: str, table: dict[str, Any]) -> str:
 
 
 def _of_backend(given: dict[str, Any]) -> ondisk.DatasetConfig:
-    """Return the configuration for elliptics."""
     from ondisk.backends.elliptics import configuration
 
     if others := given.keys() - {"step", "compression"}:

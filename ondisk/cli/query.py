@@ -30,8 +30,8 @@ from ondisk.cli.arguments import (
     use_aliases,
 )
 from ondisk.cli.dataset import open_to_read
-from ondisk.cli.mistaken import EmptyColumns, note_mistakes, noting, noting_columns
-from ondisk.cli.streams import Output, complain, complain_of_input, printable, write_stdout
+from ondisk.cli.mistaken import note_columns, note_mistakes, noting
+from ondisk.cli.streams import Output, complain, complain_of_input, printable, values_of, write_stdout
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
     EXIT_DONE,
@@ -42,6 +42,7 @@ from ondisk.errors import (
     OndiskError,
     SegmentCorrupt,
     SegmentMissing,
+    counted,
 )
 
 if TYPE_CHECKING:
@@ -175,9 +176,9 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
         from ondisk.tables.csv_output import csv_of
 
         columns = untyped(arguments.columns)
-        _note_columns(columns or (), dataset)
-        found = noting_columns(found, columns or (), dataset.fields)
+        _note_labels(columns or (), dataset)
         write_stdout(csv_of(dataset, found, columns))
+        note_columns(dataset, columns or (), arguments.match, arguments.sort, arguments.limit)
     elif arguments.table:
         from ondisk.cli.output_text import print_table
 
@@ -187,7 +188,7 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
         output.data(found, fields)
 
 
-def _note_columns(names: Iterable[str], dataset: Dataset | Merged) -> None:
+def _note_labels(names: Iterable[str], dataset: Dataset | Merged) -> None:
     """Print a note for each column that is not the field with its name."""
     from ondisk.tables.columns import config_of, index_columns
 
@@ -234,12 +235,11 @@ def _write(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
     form: Literal["parquet", "arrow"] = "arrow" if arguments.parquet is None else "parquet"
     file = getattr(arguments, form)
     check_free(file, overwrite=arguments.overwrite)
-    _note_columns(arguments.columns or (), dataset)
+    _note_labels(arguments.columns or (), dataset)
     table = dataset.to_arrow(arguments.match, columns=arguments.columns, **choice)
-    empty = EmptyColumns(arguments.columns or ())
-    rows = write(empty.watch(table), file, form, overwrite=arguments.overwrite)
+    rows = write(table, file, form, overwrite=arguments.overwrite)
     if rows:
-        empty.note(dataset, arguments.match, arguments.sort, arguments.limit)
+        note_columns(dataset, arguments.columns or (), arguments.match, arguments.sort, arguments.limit)
     else:
         note_mistakes(dataset, arguments.match)
     write_stdout([f"{rows} row{'s' * (rows != 1)} written to {printable(file)}\n".encode(errors="replace")])
@@ -250,7 +250,10 @@ def _export(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: di
     from ondisk import files
 
     def report(result: ExportResult) -> int:
-        output.files_exported(result, arguments.to, linked=arguments.link)
+        counts = f"{counted(result.exported, 'file')} {'linked' if arguments.link else 'written'}"
+        counts += f", {result.present} already there, {result.refused} refused"
+        values = {"to": arguments.to, **values_of(result, "exported", "present", "refused", "bytes")}
+        output.show([values], [f"{arguments.to}: {counts}; {counted(result.bytes, 'byte')}"])
         if not (result.exported or result.present or result.refused):
             note_mistakes(dataset, arguments.match)
         complain_of_input([("", reason) for _, reason in result.refusals], result.refused, [], 0, [], [])

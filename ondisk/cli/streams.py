@@ -16,7 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ondisk.errors import DiskFull, NotFound, OndiskError, StorageError
 
@@ -223,6 +223,19 @@ def output_for(arguments: argparse.Namespace) -> Output | None:
     from ondisk.cli.output_text import TextOutput
 
     return TextOutput()
+
+
+def values_of(result: Any, *names: str) -> dict[str, Any]:
+    """Return some attributes of a result, for JSON."""
+    return {name: getattr(result, name) for name in names}
+
+
+def damage_and_notes(damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return what is to be said of input files, for JSON."""
+    return {
+        "damage": [{"file": name} | values_of(each, "offset", "size", "reason") for name, each in damage],
+        "notes": [{"file": name, "note": note} for name, note in notes],
+    }
 
 
 def complain_of_input(

@@ -21,7 +21,7 @@ from ondisk.cli.arguments import add_aliases, add_also, add_dataset, add_keys, a
 from ondisk.cli.dataset import open_to_read
 from ondisk.cli.mistaken import check_numbers, note_mistakes, noting
 from ondisk.cli.streams import Output, complain
-from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput, counted
 
 if TYPE_CHECKING:
     from ondisk import Dataset, Merged
@@ -113,4 +113,5 @@ def _groups(dataset: Dataset | Merged, arguments: argparse.Namespace, output: Ou
     drawing = plot(drawn, by, of, "UTC" if arguments.tz is None else arguments.tz).encode()
     with output_file(arguments.plot, overwrite=arguments.overwrite) as file:
         file.write(0, drawing)
-    output.plotted(arguments.plot, len(drawn))
+    line = f"{arguments.plot}: {counted(len(drawn), 'group')}"
+    output.show([{"plot": arguments.plot, "groups": len(drawn)}], [line])

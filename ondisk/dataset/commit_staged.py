@@ -19,8 +19,8 @@ from ondisk.errors import DuplicateDatum, IndexCorrupt, InvalidInput, SegmentMis
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import Format
 from ondisk.index import import_log
+from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
-from ondisk.index.index import dump
 from ondisk.index.precedence import FIRST, Precedence
 from ondisk.index.transaction import Transaction
 from ondisk.matcher import reftime_interval
@@ -340,11 +340,7 @@ class _Segment:
         return sum(piece.data_size for piece in self.pieces)
 
     def keep(self, kept: Mapping[int, tuple[int, int]]) -> None:
-        """Drop all duplicates.
-
-        Args:
-            kept: piece → number and bytes of the data to store.
-        """
+        """Drop all duplicates. `kept`: piece → number and bytes of the data to store."""
         pieces = []
         for piece in self.pieces:
             count, size = kept.get(piece.id, (0, 0))
@@ -363,11 +359,7 @@ class _Segment:
         )
 
     def write(self, writer: DataWriter, incoming: Incoming, opened: _Opened) -> None:
-        """Add the data to the segment.
-
-        Args:
-            writer: a `SegmentWriter` or a `FileWriter`.
-        """
+        """Add the data to the segment. `writer`: a `SegmentWriter` or a `FileWriter`."""
         for piece in self.pieces:
             if isinstance(writer, SegmentWriter) and self.is_copied(piece):
                 blocks = incoming.blocks(piece) if piece.compressed else ()

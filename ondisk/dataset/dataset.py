@@ -22,9 +22,8 @@ from ondisk.dataset.layout import (
     open_directory,
     read_config,
 )
-from ondisk.dataset.query import SHOWN, Match, Query, Results, data, data_of_key, payloads, summary
+from ondisk.dataset.query import Match, Query, data, data_of_key, payloads, summary
 from ondisk.dataset.queryable import Queryable
-from ondisk.dataset.read import check_limit
 from ondisk.datum import Datum, Location
 from ondisk.errors import AlreadyExists, InvalidInput, OndiskError, StateError, counted, shown
 from ondisk.filesystem import Directory, WritersLock
@@ -456,14 +455,20 @@ class Dataset(Queryable):
         with self._access.current().index.snapshot() as snapshot:
             return count(snapshot, source)
 
-    def _found(self, query: Query, *, with_data: bool) -> Generator[Datum, None, None]:
+    def _data(self, query: Query, *, with_data: bool) -> Generator[Datum, None, None]:
         opened = self._access.current()
-        if query.equal and query[:3] == (None, None, None) and with_data and query.on_damage is None:
-            key = opened.index.whole_key(query.equal)
-            if key is not None:
-                return data_of_key(opened, key, query.equal)
+        is_by_key = query.match is None and query.sort is None and query.limit is None and query.on_damage is None
+        if query.equal and is_by_key and with_data and (key := opened.index.whole_key(query.equal)) is not None:
+            return data_of_key(opened, key, query.equal)
         query.check(opened.index)
         return data(opened, query, with_data=with_data)
+
+    def _count(self, query: Query) -> int:
+        opened = self._access.current()
+        query.check(opened.index)
+        if query.equal:
+            query = Query(query.tree(opened.index))
+        return summary(opened, query, (), 0).count
 
     def _payloads(self, query: Query) -> Generator[bytes, None, None]:
         opened = self._access.current()
@@ -477,19 +482,19 @@ class Dataset(Queryable):
         query.check(opened.index)
         return from_index(opened, query, columns)
 
-    def count(self, match: Match = None, **equal: Any) -> int:
-        """Return how many data match, also of those that are away.
+    def _summary(self, query: Query, fields: Sequence[str] | None, values: int | None) -> Summary:
+        from ondisk.dataset.summaries import counted_fields
 
-        Args, Raises: as `query`.
-
-        Cost: reads the index only; and data only if `match` has metadata that are not declared.
-        """
         opened = self._access.current()
-        query = Query(match, equal=equal)
         query.check(opened.index)
-        if equal:
-            query = Query(query.tree(opened.index))
-        return summary(opened, query, (), 0).count
+        return summary(opened, query, counted_fields(fields, self.fields), values)
+
+    def _groups(self, query: Query, by: str, min_max: str | None, tz: str | None) -> Generator[Group, None, None]:
+        from ondisk.dataset.groups import by_group, check
+
+        opened = self._access.current()
+        query.check(opened.index)
+        return by_group(opened, query, check(by, min_max, tz, self.fields))
 
     def read(self, location: Location) -> Datum:
         """Return the datum at a location that a query returned.
@@ -523,65 +528,6 @@ class Dataset(Queryable):
         from ondisk.dataset.segment_bytes import segment_bytes
 
         return segment_bytes(self._access, name)
-
-    def summary(
-        self, match: Match = None, *, fields: Sequence[str] | None = None, values: int | None = SHOWN
-    ) -> Summary:
-        """Count the data that match: their number, bytes, span of reftimes, and the values of fields. Exact.
-
-        Data that are away or offline are counted: the index knows them.
-
-        Args:
-            match: a match expression, or a condition over `fields`; None matches all.
-            fields: names of the fields whose values are counted; None for all declared ones.
-            values: the highest number of values to list of each, the most frequent first; None for all.
-
-        Raises:
-            MatchError, InvalidInput: an argument is not valid, or names an unknown field.
-
-        Cost: reads the index only: all data that match, once for each field. Memory grows with the number of values
-            that are listed, not with their number in the dataset.
-        """
-        from ondisk.dataset.summaries import counted_fields
-        from ondisk.matcher.fields import Fields
-
-        opened = self._access.current()
-        query = Query(match)
-        query.check(opened.index)
-        check_limit(values, "values", "Pass None to list all.")
-        names = counted_fields(fields, Fields(opened.index.config.fields))
-        return summary(opened, query, names, values)
-
-    def summary_by(
-        self, by: str, match: Match = None, *, min_max: str | None = None, tz: str | None = None
-    ) -> Results[Group]:
-        """Count the data that match by period or by the values of a field, in order. Exact.
-
-        Args:
-            by: `hour`, `day`, `month` or `year` of reftime; or a declared field; or several of them, such as
-                `day,station`.
-            match: a match expression, or a condition over `fields`; None matches all.
-            min_max: a declared field of numbers or times, whose lowest, mean and highest value each group has; or
-                `data.NAME`, a number in data that are mappings.
-            tz: the zone of the periods, such as Europe/Rome or +01:00; None for UTC.
-
-        Returns:
-            An iterator over one snapshot, as that of `query`. Periods without data have no group.
-
-        Raises:
-            MatchError: an argument is not valid, or names an unknown field.
-            InvalidInput: there is no such zone, or a zone is given and no period.
-
-        Cost: reads the index only: all data that match, once. With `data.NAME` it reads the data.
-        """
-        from ondisk.dataset.groups import by_group, check
-        from ondisk.matcher.fields import Fields
-
-        opened = self._access.current()
-        query = Query(match)
-        query.check(opened.index)
-        checked = check(by, min_max, tz, Fields(opened.index.config.fields))
-        return Results(by_group(opened, query, checked))
 
     def index_frame(
         self,

@@ -42,11 +42,7 @@ class _Decompressor(Protocol):
 
 
 class _Members:
-    """The members or frames of a compressed stream, one after the other.
-
-    Attributes:
-        error: what a damaged one raises.
-    """
+    """The members or frames of a compressed stream, one after the other. `error`: what a damaged one raises."""
 
     def __init__(self, stream: Readable, compression: str) -> None:
         self._stream = stream

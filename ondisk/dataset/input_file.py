@@ -78,19 +78,12 @@ def parsed(
 
 
 class Begun(NamedTuple):
-    """A stream whose first bytes were read.
+    """A stream whose first bytes were read."""
 
-    Attributes:
-        stream: all of it.
-        path: of its file, without the extension that says how it is compressed.
-        head: the first bytes, decompressed.
-        compression: how it is compressed; None if it is not.
-    """
-
-    stream: Readable
-    path: PurePath
-    head: bytes
-    compression: str | None = None
+    stream: Readable  # all of it
+    path: PurePath  # of its file, without the extension that says how it is compressed
+    head: bytes  # the first bytes, decompressed
+    compression: str | None = None  # how it is compressed; None if it is not
 
     @classmethod
     def of(cls, opened: BinaryIO, *, may_be_packed: bool = True) -> Self:

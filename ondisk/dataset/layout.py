@@ -128,11 +128,7 @@ def check_no_archive(path: str | os.PathLike[str]) -> None:
 
 
 def check_takes_data(path: str | os.PathLike[str], config: DatasetConfig) -> None:
-    """Raise unless users may append and delete data of a dataset.
-
-    Raises:
-        StateError: it is a replica.
-    """
+    """Raise StateError if users may not append and delete data of a dataset: it is a replica."""
     if config.replica:
         hint = (
             "Write to its source. To make it an ordinary dataset, which no longer follows its source:"

@@ -17,7 +17,7 @@ import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
@@ -28,7 +28,7 @@ from ondisk.dataset.groups import kinds_of, parts_of
 from ondisk.dataset.layout import open_directory, read_config
 from ondisk.dataset.merged_paths import paths_of
 from ondisk.dataset.merged_streams import Candidate, Kind, merged, most_open
-from ondisk.dataset.query import SHOWN, Match, Query, Results, Stored, data, described, joined_payloads, stored
+from ondisk.dataset.query import Query, Stored, data, described, joined_payloads, stored
 from ondisk.dataset.queryable import Queryable
 from ondisk.dataset.read import check_limit
 from ondisk.dataset.summaries import FieldCounts, Summary, counted_fields, joined
@@ -42,6 +42,9 @@ from ondisk.matcher.fields import Fields
 from ondisk.matcher.sort import Sort, parse_sort
 from ondisk.step import ALWAYS, NOTHING, Interval
 
+if TYPE_CHECKING:
+    from ondisk.tables.arrow_output import Columns
+
 _T = TypeVar("_T")
 _ORDER = "reftime"
 _FILES = 4  # of segments, of each dataset: it is read in order of time, so most need one
@@ -50,24 +53,24 @@ _FILES = 4  # of segments, of each dataset: it is read in order of time, so most
 class Merged(Queryable):
     """Several datasets that are read as one. No file is open unless a query runs.
 
-    Threads may share it; a forked child must open its own. The methods are those of `Dataset`; besides:
+    Its methods are those of `Dataset`. Data of one reftime are in the order of the datasets. `Datum.dataset` is the
+    path of the dataset that a datum is from, and `Datum.location` is its location there; a table has the column
+    `dataset`. Each dataset must declare the fields that a match expression, an order or a group names; MatchError names
+    the one that does not. Otherwise, data of a dataset that does not declare a field lack it. Each dataset is read from
+    one snapshot, which begins when the order reaches the span of its data.
 
-    - Data of one reftime are in the order of the datasets, also with `sort`. `Datum.dataset` is the path of the dataset
-      that a datum is from, and `Datum.location` is its location there; a table has the path in the column `dataset`.
-    - Each dataset must declare the fields that a condition or an order names, these with the same types. In a table, a
-      field that a dataset does not declare is NULL in its rows. An error names the dataset.
-    - Each dataset is read from one snapshot, which begins when the order reaches the span of its data.
-    - Payloads can be appended to a dataset if the datasets have one format.
+    Threads may share it; a forked child must open its own.
 
-    Raises, besides what the methods of `Dataset` raise:
+    Raises, in methods that read data:
         LimitExceeded: `sort` does not begin with reftime, and more datasets match than can be open at once.
-        StateError: while iterating: the index of a dataset was lost or exchanged after the query began; or the spans of
-            more datasets overlap than can be open at once, and one of those that were opened again was changed
-            meanwhile.
-        InvalidInput: for a table, two datasets declare a field with different types.
+        StateError: the index of a dataset was lost or exchanged after the query began; or the spans of more datasets
+            overlap than can be open at once, and one of those that were opened again was changed meanwhile. Raised
+            while iterating.
+        InvalidInput, MatchError: two datasets declare a field with different types, and a table has it, or it is
+            counted or sorted by.
 
     Cost: opens each dataset to look at its span of time. Memory does not grow with the data, except with those of one
-        reftime in datasets that are not kept open. A table takes some 3 µs more for each datum.
+        reftime in datasets that are not kept open; that of summaries grows with the number of values or groups.
 
     Attributes:
         paths: of the datasets, in the order in which they were given: `Datum.dataset` is one of them.
@@ -116,88 +119,52 @@ class Merged(Queryable):
         """Return why answers may lack data, of all datasets; see `Dataset.doubts`."""
         return [each for dataset in self._each() for each in dataset.doubts(offline=offline)]
 
-    def _found(self, query: Query, *, with_data: bool) -> Generator[Datum, None, None]:
+    def _data(self, query: Query, *, with_data: bool) -> Generator[Datum, None, None]:
         def read(name: str, dataset: Dataset, query: Query) -> Generator[Datum, None, None]:
-            with contextlib.closing(
-                data(dataset._access.current(), _naming(query, name), with_data=with_data)
-            ) as found:
+            access = dataset._access
+            found = data(access.current(), _naming(query, name), with_data=with_data)
+            with contextlib.closing(found):
                 for datum in found:
                     yield datum.read_from(name)
 
-        def size(datum: Datum) -> int:
-            return datum.location.size if with_data and datum.location is not None else 0
-
-        return self._merged(query, Kind(read, lambda datum: datum, size))
+        return self._found(query, Kind(read, _same, _size if with_data else _none))
 
     def _payloads(self, query: Query) -> Generator[bytes, None, None]:
         def read(name: str, dataset: Dataset, query: Query) -> Generator[Stored, None, None]:
             return stored(dataset._access.current(), _naming(query, name))
 
-        return joined_payloads(self._merged(query, Kind(read, described, lambda each: len(each[3]))))
+        return joined_payloads(self._found(query, Kind(read, described, lambda each: len(each[3]))))
 
-    def count(self, match: Match = None, **equal: Any) -> int:
-        """Return how many data match, also those of archives that are offline.
+    def _table(self, query: Query, columns: Columns) -> None:
+        return None
 
-        Args, Raises: as `query`.
-        """
-        return sum(dataset.count(match, **equal) for dataset in self._matching(Query(match, equal=equal)))
+    def _count(self, query: Query) -> int:
+        return sum(dataset.count(query.match, **query.equal) for dataset in self._matching(query))
 
-    def summary(
-        self, match: Match = None, *, fields: Sequence[str] | None = None, values: int | None = SHOWN
-    ) -> Summary:
-        """Count the data that match, in all datasets together, as `Dataset.summary` does in one.
-
-        Args:
-            match: as in `query`.
-            fields: names of the fields whose values are counted; None for all in `fields`. All data of a dataset that
-                does not declare a field count as missing there.
-            values: the highest number of values to list of each, the most frequent first; None for all.
-
-        Raises:
-            MatchError, InvalidInput: an argument is not valid, or names an unknown field.
-
-        Cost: as `Dataset.summary`, one dataset after the other. Memory grows with the number of different values.
-        """
-        check_limit(values, "values", "Pass None to list all.")
+    def _summary(self, query: Query, fields: Sequence[str] | None, values: int | None) -> Summary:
         known = self.fields
         self._check_types(fields or ())
         names = counted_fields(fields, known)
         parts: list[Summary] = []
         counted = {name: FieldCounts() for name in names}
-        for dataset in self._matching(Query(match)):
+        for dataset in self._matching(query):
             declared = [name for name in names if name == _ORDER or name in dataset.config.fields]
-            found = dataset.summary(match, fields=declared, values=None)
+            found = dataset.summary(query.match, fields=declared, values=None)
             for name, each in counted.items():
                 each.add(found.fields.get(name, FieldSummary([], missing=found.count)))
             parts.append(found._replace(fields={}))
         return joined(parts, {name: each.summary(values) for name, each in counted.items()}, None)
 
-    def summary_by(
-        self, by: str, match: Match = None, *, min_max: str | None = None, tz: str | None = None
-    ) -> Results[Group]:
-        """Count the data that match by period or by the values of a field, as `Dataset.summary_by` does in one.
-
-        Args:
-            by, min_max, tz: as in `Dataset.summary_by`. Each dataset must declare the fields that they name.
-            match: as in `query`.
-
-        Raises:
-            MatchError: an argument is not valid for a dataset, which the message names; or two datasets declare a field
-                with different types.
-
-        Cost: as `Dataset.summary_by`, one dataset after the other, when the first group is requested. Memory grows with
-            the number of groups.
-        """
+    def _groups(self, query: Query, by: str, min_max: str | None, tz: str | None) -> Generator[Group, None, None]:
         self._check_types(name.strip() for each in (by, min_max) if isinstance(each, str) for name in each.split(","))
         for name, config in self.configs.items():
             try:
                 check_groups(by, min_max, tz, Fields(config.fields))
             except MatchError as error:
                 raise named(error, name) from None
-        checked = check_groups(by, min_max, tz, self.fields)
-        return Results(self._groups(Query(match), self._candidates(Query(match)), checked))
+        return self._each_group(query, self._candidates(query), check_groups(by, min_max, tz, self.fields))
 
-    def _groups(self, query: Query, candidates: list[Candidate], by: By) -> Generator[Group, None, None]:
+    def _each_group(self, query: Query, candidates: list[Candidate], by: By) -> Generator[Group, None, None]:
         found: list[Part] = []
         for candidate in candidates:
             with self._opened_again(candidate) as dataset:
@@ -247,6 +214,7 @@ class Merged(Queryable):
             yield dataset
 
     def _candidates(self, query: Query) -> list[Candidate]:
+        """Return the datasets that may have matching data."""
         found = []
         for name in self.paths:
             with self._opened(name) as dataset:
@@ -288,7 +256,8 @@ class Merged(Queryable):
                 raise MatchError(message, hint="Sort by another field, or query the datasets one by one.")
         return orders[0]
 
-    def _merged(self, query: Query, kind: Kind[_T]) -> Generator[_T, None, None]:
+    def _found(self, query: Query, kind: Kind[_T]) -> Generator[_T, None, None]:
+        """Check a query, and return what it finds."""
         order = self._order(_ORDER if query.sort is None else query.sort)
         check_limit(query.limit)
         candidates, most = self._candidates(query), most_open()
@@ -318,7 +287,11 @@ def _span(access: Access) -> Interval:
 
 
 def differing_types(configs: Mapping[str, DatasetConfig]) -> dict[str, str]:
-    """Return the fields that two datasets declare with different types: name → such as "integer in a and text in b"."""
+    """Return the fields that two datasets declare with different types: name → such as "integer in a and text in b".
+
+    Args:
+        configs: path → configuration.
+    """
     first: dict[str, tuple[FieldType, str]] = {}
     found: dict[str, str] = {}
     for path, config in configs.items():
@@ -339,3 +312,15 @@ def named(error: OndiskError, name: str) -> OndiskError:
     if str(Path(name).absolute()) not in error.message and not error.message.startswith(name):
         error.args = (f"{name}: {error.message}", *error.args[1:])
     return error
+
+
+def _same(datum: Datum) -> Datum:
+    return datum
+
+
+def _size(datum: Datum) -> int:
+    return 0 if datum.location is None else datum.location.size
+
+
+def _none(_: Datum) -> int:
+    return 0

@@ -53,11 +53,7 @@ def _datasets_at(path: str) -> list[str]:
 
 
 def _is_dataset(path: str) -> bool:
-    """Return whether a path is that of a dataset.
-
-    Raises:
-        StorageError: it cannot be looked at.
-    """
+    """Return whether a path is that of a dataset; raise StorageError if it cannot be looked at."""
     try:
         return Path(path, CONFIG).exists()
     except OSError as error:

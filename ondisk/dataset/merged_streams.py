@@ -30,15 +30,11 @@ _SOME, _BYTES = 200, 1024 * 1024  # data and bytes of a dataset that is not kept
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A dataset that may have matching data, and the times that these may have.
-
-    Attributes:
-        uuid: of its index when the times were looked at; None if it may not know all data.
-    """
+    """A dataset that may have matching data, and the times that these may have."""
 
     name: str
     times: Interval
-    uuid: str | None
+    uuid: str | None  # of its index when the times were looked at; None if it may not know all data
 
 
 Opener: TypeAlias = Callable[[Candidate], contextlib.AbstractContextManager[Dataset]]
@@ -46,15 +42,11 @@ Opener: TypeAlias = Callable[[Candidate], contextlib.AbstractContextManager[Data
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[_T]):
-    """What a query returns of each datum.
+    """What a query returns of each datum."""
 
-    Attributes:
-        datum: returns a datum with its reftime and its declared fields.
-    """
-
-    read: Callable[[str, Dataset, Query], Generator[_T, None, None]]
-    datum: Callable[[_T], Datum]
-    size: Callable[[_T], int]
+    read: Callable[[str, Dataset, Query], Generator[_T, None, None]]  # yields it, from a dataset of a name
+    datum: Callable[[_T], Datum]  # returns a datum with its reftime and its declared fields
+    size: Callable[[_T], int]  # returns its bytes in memory
 
 
 def most_open() -> int:
@@ -160,6 +152,7 @@ class _Stream(Generic[_T]):
         return some, is_complete or self._left == 0
 
     def _rest(self, dataset: Dataset, most: int | None) -> Generator[_T, None, None]:
+        """Yield the data that were not returned yet. `most`: the highest number of them; None for all."""
         tree = self._query.tree(dataset._access.current().index)
         if self._order.is_by_time:
             # Data that were stored since the query looked at the span may precede it, and so what was returned already.

@@ -83,11 +83,7 @@ def output_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Wr
 
 
 def _name(directory: Directory, staged: str, path: Path) -> None:
-    """Rename a file to a path, unless something is there.
-
-    Raises:
-        AlreadyExists: something is.
-    """
+    """Rename a file to a path, unless something is there; raise AlreadyExists if something is."""
     try:
         try:
             directory.link(staged, path.name)

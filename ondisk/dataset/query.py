@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from ondisk.dataset.access import Opened
 from ondisk.dataset.away import check_there
@@ -14,6 +14,7 @@ from ondisk.dataset.read import DatasetReader, check_limit
 from ondisk.dataset.skipped import OnDamage, Skipped
 from ondisk.datum import METADATA, Datum, from_microseconds
 from ondisk.errors import InvalidInput, MatchError, shown
+from ondisk.filesystem import Closing
 from ondisk.formats import Format, find
 from ondisk.formats.base import DescribesFiles
 from ondisk.index import Index, Key, Row, Snapshot, segment_rows
@@ -35,19 +36,14 @@ _T = TypeVar("_T")
 
 
 class Query(NamedTuple):
-    """What a caller wants to read.
+    """What a caller wants to read."""
 
-    Attributes:
-        on_damage: called with each datum that cannot be read, which is left out; None raises the error.
-        complete: data in a place of the archive that is offline are an error; otherwise a warning says that they are
-            left out.
-    """
-
-    match: Match = None
-    sort: str | None = None
-    limit: int | None = None
-    equal: Mapping[str, Any] = MappingProxyType({})
-    on_damage: OnDamage = None
+    match: Match = None  # a match expression or a condition; None matches all
+    sort: str | None = None  # a sort order; None for the order of reftime, then of appending
+    limit: int | None = None  # the highest number of data to return
+    equal: Mapping[str, Any] = MappingProxyType({})  # field=value, in addition to `match`
+    on_damage: OnDamage = None  # called with each datum that cannot be read, which is left out; None raises the error
+    # data in a place of the archive that is offline are an error; otherwise a warning says that they are left out
     complete: bool = False
 
     def check(self, index: Index) -> None:
@@ -89,7 +85,7 @@ class Query(NamedTuple):
         return parse_sort(self.sort, index.config.fields)
 
 
-class Results(Iterator[_T]):
+class Results(Closing, Iterator[_T]):
     """What a query returns: an iterator, which can be closed, and is closed at the end of a `with` block.
 
     Attributes:
@@ -105,12 +101,6 @@ class Results(Iterator[_T]):
 
     def __next__(self) -> _T:
         return next(self._items)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the query: nothing more is returned, and its snapshot and its files are released."""
@@ -149,7 +139,7 @@ def data(access: Opened, query: Query, *, with_data: bool) -> Generator[Datum, N
 
 
 def data_of_key(access: Opened, key: Key, equal: Mapping[str, Any]) -> Generator[Datum, None, None]:
-    """Yield the datum that a complete unique key names, if there is one."""
+    """Yield the datum that a complete unique key names, if there is one. `equal`: the key as field=value."""
     found = access.reader.look_up(access.index, key)
     yield from data(access, Query(equal=equal), with_data=True) if found is None else found
 

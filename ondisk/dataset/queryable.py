@@ -1,14 +1,16 @@
-"""What `Dataset` and `Merged` have in common: the ways to query them."""
+"""What `Dataset` and `Merged` have in common: the methods that read data that match."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Self, cast
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
-from ondisk.dataset.query import Match, Query, Results
+from ondisk.dataset.query import SHOWN, Match, Query, Results
+from ondisk.dataset.read import check_limit
 from ondisk.dataset.skipped import Damaged, skipped_of
 from ondisk.datum import Datum
+from ondisk.filesystem import Closing
 
 if TYPE_CHECKING:
     from pandas import DataFrame as PandasFrame
@@ -16,33 +18,42 @@ if TYPE_CHECKING:
 
     from ondisk.dataset.dataset import Dataset
     from ondisk.dataset.merged import Merged
+    from ondisk.dataset.summaries import Summary
+    from ondisk.index.groups import Group
+    from ondisk.matcher.fields import Fields
     from ondisk.tables.arrow_output import Columns
 
 
-class Queryable(ABC):
+class Queryable(Closing, ABC):
     """Data that can be queried: those of a dataset, or of several."""
 
     @abstractmethod
     def close(self) -> None:
         """Close files and connections. A running query ends with an error."""
 
+    @property
     @abstractmethod
-    def _found(self, query: Query, *, with_data: bool) -> Generator[Datum, None, None]:
-        """Check a query, and return the data that match."""
+    def fields(self) -> Fields:
+        """The declared fields."""
 
     @abstractmethod
-    def _payloads(self, query: Query) -> Generator[bytes, None, None]:
-        """Check a query, and return the bytes of the data that match."""
+    def _data(self, query: Query, *, with_data: bool) -> Generator[Datum, None, None]: ...
 
+    @abstractmethod
+    def _count(self, query: Query) -> int: ...
+
+    @abstractmethod
+    def _payloads(self, query: Query) -> Generator[bytes, None, None]: ...
+
+    @abstractmethod
     def _table(self, query: Query, columns: Columns) -> RecordBatchReader | None:
-        """Check a query, and return the data that match as a table, without making each of them; None if it cannot."""
-        return None
+        """Return a table that is made without data of Python; None if it needs these."""
 
-    def __enter__(self) -> Self:
-        return self
+    @abstractmethod
+    def _summary(self, query: Query, fields: Sequence[str] | None, values: int | None) -> Summary: ...
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+    @abstractmethod
+    def _groups(self, query: Query, by: str, min_max: str | None, tz: str | None) -> Generator[Group, None, None]: ...
 
     def query(
         self,
@@ -58,7 +69,7 @@ class Queryable(ABC):
 
         Args:
             match: a match expression, or a condition over `fields`; None matches all.
-            sort: `[minute|hour|day|month|year:]field,-field…`
+            sort: `[minute|hour|day|month|year:]field,-field…`; data that are equal in it are in the order of reftime.
             limit: the highest number of data to return.
             with_data: False reads no segments: `data` is None, and `metadata` has the declared fields only.
             damaged: "skip" leaves out data that cannot be read, and lists them in `Results.skipped`; or pass a
@@ -79,7 +90,16 @@ class Queryable(ABC):
         """
         skipped = skipped_of(damaged)
         query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
-        return Results(self._found(query, with_data=with_data), skipped)
+        return Results(self._data(query, with_data=with_data), skipped)
+
+    def count(self, match: Match = None, **equal: Any) -> int:
+        """Return how many data match, also of those that are away.
+
+        Args, Raises: as `query`.
+
+        Cost: reads the index only; and data only if `match` has metadata that are not declared.
+        """
+        return self._count(Query(match, equal=equal))
 
     def payloads(
         self,
@@ -107,24 +127,6 @@ class Queryable(ABC):
         skipped = skipped_of(damaged)
         query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
         return Results(self._payloads(query), skipped)
-
-    def first(self, match: Match = None, *, sort: str | None = None, **equal: Any) -> Datum | None:
-        """Return the first datum of the same query; None if nothing matches.
-
-        Args, Raises: as `query`.
-        """
-        with self.query(match, sort=sort, limit=1, **equal) as found:
-            return next(found, None)
-
-    def exists(self, match: Match = None, **equal: Any) -> bool:
-        """Return whether a datum matches.
-
-        Args, Raises: as `query`.
-
-        Cost: reads the index up to the first such datum; and data only if `match` has metadata that are not declared.
-        """
-        with self.query(match, limit=1, with_data=False, **equal) as found:
-            return next(found, None) is not None
 
     def to_arrow(
         self,
@@ -170,6 +172,66 @@ class Queryable(ABC):
 
         table = self._table(Query(match, sort, limit, equal), columns) if damaged == "raise" else None
         return table or from_data(cast("Dataset | Merged", self), found, columns, damaged)
+
+    def summary(
+        self, match: Match = None, *, fields: Sequence[str] | None = None, values: int | None = SHOWN
+    ) -> Summary:
+        """Count the data that match: their number, bytes, span of reftimes, and the values of fields. Exact.
+
+        Data that are away or offline are counted: the index knows them.
+
+        Args:
+            match: a match expression, or a condition over `fields`; None matches all.
+            fields: names of the fields whose values are counted; None for all declared ones.
+            values: the highest number of values to list of each, the most frequent first; None for all.
+
+        Raises:
+            MatchError, InvalidInput: an argument is not valid, or names an unknown field.
+
+        Cost: reads the index only: all data that match, once for each field. Memory grows with the number of values
+            that are listed, not with their number in the dataset.
+        """
+        check_limit(values, "values", "Pass None to list all.")
+        return self._summary(Query(match), fields, values)
+
+    def summary_by(
+        self, by: str, match: Match = None, *, min_max: str | None = None, tz: str | None = None
+    ) -> Results[Group]:
+        """Count the data that match by period or by the values of a field, in order. Exact.
+
+        Args:
+            by: `hour`, `day`, `month` or `year` of reftime; or a declared field; or several of them, such as
+                `day,station`.
+            match: a match expression, or a condition over `fields`; None matches all.
+            min_max: a declared field of numbers or times, whose lowest, mean and highest value each group has; or
+                `data.NAME`, a number in data that are mappings.
+            tz: the zone of the periods, such as Europe/Rome or +01:00; None for UTC.
+
+        Returns:
+            An iterator over one snapshot, as that of `query`. Periods without data have no group.
+
+        Raises:
+            MatchError: an argument is not valid, or names an unknown field.
+            InvalidInput: there is no such zone, or a zone is given and no period.
+
+        Cost: reads the index only: all data that match, once. With `data.NAME` it reads the data.
+        """
+        return Results(self._groups(Query(match), by, min_max, tz))
+
+    def first(self, match: Match = None, *, sort: str | None = None, **equal: Any) -> Datum | None:
+        """Return the first datum of the same query; None if nothing matches. Args, Raises: as `query`."""
+        with self.query(match, sort=sort, limit=1, **equal) as found:
+            return next(found, None)
+
+    def exists(self, match: Match = None, **equal: Any) -> bool:
+        """Return whether a datum matches.
+
+        Args, Raises: as `query`.
+
+        Cost: reads the index up to the first such datum; and data only if `match` has metadata that are not declared.
+        """
+        with self.query(match, limit=1, with_data=False, **equal) as found:
+            return next(found, None) is not None
 
     def to_pandas(
         self,

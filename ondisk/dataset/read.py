@@ -242,11 +242,7 @@ class DatasetReader:
             yield [*self._loaded(segment, part, format, payloads).data]
 
     def file_of(self, segment: Segment) -> ReadableFile:
-        """Return the open file of a segment.
-
-        Raises:
-            SegmentMissing: it is not on disk.
-        """
+        """Return the open file of a segment; raise SegmentMissing if it is not on disk."""
         return self._files.file_of(segment.id, segment.name, self._committed(segment))
 
     def check_whole(self, snapshot: Snapshot, id_: int, rows: Sequence[Row] | None = None) -> None:
@@ -334,11 +330,7 @@ class DatasetReader:
         return data
 
     def read(self, snapshot: Snapshot, location: Location) -> Datum:
-        """Return the datum at a location.
-
-        Raises:
-            DatumNotFound: no datum is there; a repack may have moved it.
-        """
+        """Return the datum at a location; raise DatumNotFound if no datum is there; a repack may have moved it."""
         segment, row, payload = self._at(snapshot, location)
         return self._one(segment, snapshot.metadata(row[4:]), row, payload, self._known(snapshot, segment))
 
@@ -723,10 +715,6 @@ def _made(snapshot: Snapshot, rows: list[Row], content: bytes, base: int) -> lis
 
 
 def check_limit(limit: int | None, name: str = "limit", hint: str = "Pass no limit to get all data.") -> None:
-    """Raise unless a limit is None or a whole number of 0 or more.
-
-    Raises:
-        InvalidInput: it is not.
-    """
+    """Raise InvalidInput unless a limit is None or a whole number of 0 or more."""
     if limit is not None and (type(limit) is not int or not 0 <= limit <= INTEGER_MAX):
         raise InvalidInput(f"{name} must be a whole number of 0 or more, not {shown(limit)}", hint=hint)

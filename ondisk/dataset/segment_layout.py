@@ -40,18 +40,13 @@ class Roll(Protocol):
 
 
 class Remark(NamedTuple):
-    """What a report says about a file that is no segment.
+    """What a report says about a file that is no segment."""
 
-    Attributes:
-        held: only a person can mend it.
-        action: what was done, or would be; None if nothing.
-    """
-
-    name: str
-    reasons: tuple[str, ...]
-    is_wrong: bool = True
-    held: bool = False
-    action: str | None = None
+    name: str  # of the file
+    reasons: tuple[str, ...]  # what is wrong with it, or why something is done
+    is_wrong: bool = True  # something is wrong
+    held: bool = False  # only a person can mend it
+    action: str | None = None  # what was done, or would be; None if nothing
 
 
 class Usage:

@@ -132,11 +132,7 @@ class TimeInText:
         self._pattern = re.compile(f"{before}(?=({pattern}){after})")  # looks ahead, since forms may overlap
 
     def __call__(self, path: str) -> datetime:
-        """Return the time in a path.
-
-        Raises:
-            InvalidInput: it has none, an impossible one, or several.
-        """
+        """Return the time in a path; raise InvalidInput if it has none, an impossible one, or several."""
         text = path.rpartition("/")[2] if self._kind == "name" else path
         texts = [*dict.fromkeys(self._pattern.findall(text))]
         times: dict[datetime, str] = {}

@@ -117,11 +117,7 @@ def safe(name: str) -> str:
 
 
 def _text(value: Any, form: str) -> str:
-    """Return the text of a value.
-
-    Raises:
-        ValueError: values of its type have no such form.
-    """
+    """Return the text of a value; raise ValueError if values of its type have no such form."""
     if _LONG.search(form) and not isinstance(value, datetime):
         raise ValueError(f"{shown(form)} is too wide")
     match value:

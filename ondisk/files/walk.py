@@ -27,21 +27,13 @@ LONGEST = 4096
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Something in a folder, or a file that was named.
+    """Something in a folder, or a file that was named."""
 
-    Attributes:
-        shown: the path for messages: that of the folder that was named, and the path in it.
-        path: relative to the folder that was named; of a file that was named itself only its name.
-        folder: the folder that contains it, open until the next one is found.
-        name: its name in there.
-        reason: why it cannot be stored; None for a regular file.
-    """
-
-    shown: str
-    path: str
-    folder: Directory
-    name: str
-    reason: str | None = None
+    shown: str  # the path for messages: that of the folder that was named, and the path in it
+    path: str  # relative to the folder that was named; of a file that was named itself only its name
+    folder: Directory  # the folder that contains it, open until the next one is found
+    name: str  # its name in there
+    reason: str | None = None  # why it cannot be stored; None for a regular file
 
 
 @dataclass(slots=True)

@@ -10,11 +10,11 @@ import stat
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple, NoReturn, Self, TypeAlias
+from typing import Literal, NamedTuple, NoReturn, TypeAlias
 
 from ondisk.errors import InvalidInput, NotFound, ReadOnly, StorageError
 from ondisk.filesystem import files
-from ondisk.filesystem.files import ReadableFile, WritableFile
+from ondisk.filesystem.files import Closing, ReadableFile, WritableFile
 from ondisk.filesystem.lock import SharedLock
 from ondisk.filesystem.os_errors import denied, errors_of, not_regular, raise_as_ours
 
@@ -61,7 +61,7 @@ class Entry(NamedTuple):
         return cls(name, kind, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, is_readable)
 
 
-class Directory:
+class Directory(Closing):
     """A dataset's directory, held open.
 
     Attributes:
@@ -160,12 +160,6 @@ class Directory:
     def __del__(self) -> None:
         self.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def stat(self, name: str) -> os.stat_result | None:
         """Return the stat of a file, without following links, or None if it does not exist."""
         if "/" not in name:  # no directory to open: every query looks at the index like this
@@ -253,11 +247,7 @@ class Directory:
         return found
 
     def open_to_read(self, name: str) -> ReadableFile:
-        """Open a regular file for reading.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-        """
+        """Open a regular file for reading; raise FileNotFoundError if it does not exist."""
         return ReadableFile(self._open_file(name, os.O_RDONLY), self.at(name))
 
     def check_readable(self, name: str) -> None:
@@ -288,11 +278,7 @@ class Directory:
         return content
 
     def open_to_write(self, name: str) -> WritableFile:
-        """Open an existing regular file for writing.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-        """
+        """Open an existing regular file for writing; raise FileNotFoundError if it does not exist."""
         return WritableFile(self._open_file(name, os.O_RDWR), self.at(name))
 
     def separate(self, name: str, staged: str) -> bool:
@@ -453,11 +439,7 @@ class Directory:
         return True
 
     def unlink(self, name: str) -> None:
-        """Remove a file.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-        """
+        """Remove a file; raise FileNotFoundError if it does not exist."""
         with self._parent_of(name) as (parent, last), errors_of(self.at(name)):
             if parent is None:
                 raise FileNotFoundError(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from ondisk.config import DatasetConfig
@@ -108,6 +108,13 @@ class Described(HasItems):
             if name in values:
                 metadata[name] = float(values[name]) if name in self._reals else values[name]
         return Content(metadata, values)
+
+
+def not_a_time(time: Sequence[int]) -> InvalidInput:
+    """Return the error for year, month, day, hour, minute and second of an impossible reference time."""
+    year, month, day, hour, minute, second = time
+    said = f"{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"
+    return InvalidInput(f"its reference time, {said}, is not a time")
 
 
 def quoted(value: Any) -> str:

@@ -29,7 +29,7 @@ _Value = TypeVar("_Value")
 _REMEMBERED = 10_000
 _PIECE = 1024 * 1024  # bytes that are read together
 _HEAD = 4096  # bytes in which the first message of a file begins: headings come before it
-_SHOWN = 400  # bytes of a gap that are looked at for a heading
+_LOOKED_AT = 400  # bytes of a gap that are looked at for a heading
 _HEAD_SIZE = 8  # bytes that `head` matches
 _BLANK = b"\0\t\n\r \x01\x03"
 _BLANKS = re.compile(rb"[\0\t\n\r \x01\x03]+")
@@ -290,7 +290,7 @@ class _OpenGap:
         claimed: the length of something in it that would be a message if it were allowed to be so long.
     """
 
-    __slots__ = ("_begin", "_is_blank", "_shown", "claimed", "size", "wanted")
+    __slots__ = ("_head", "_is_blank", "claimed", "size", "wanted")
 
     def __init__(self) -> None:
         self.wanted = 0
@@ -298,21 +298,21 @@ class _OpenGap:
 
     def _start(self) -> None:
         self.size = self.claimed = 0
-        self._shown = b""
+        self._head = b""
         self._is_blank = True
 
     def add(self, content: bytes) -> None:
         self.size += len(content)
         self._is_blank = self._is_blank and not content.strip(_BLANK)
-        if len(self._shown) <= _SHOWN:
-            self._shown += content[: _SHOWN + 1]
+        if len(self._head) <= _LOOKED_AT:
+            self._head += content[: _LOOKED_AT + 1]
 
     def closed(self, end: int, limit: int) -> Gap:
         """Return the gap, which ends there, and begin the next one."""
         reason = ""
         if self.claimed:
             reason = f"no message, or one of {self.claimed} bytes: more than max_datum_size, {limit}"
-        elif not self._is_blank and not (self.size <= _SHOWN and _is_heading(self._shown)):
+        elif not self._is_blank and not (self.size <= _LOOKED_AT and _is_heading(self._head)):
             reason = "no message"
         gap = Gap(end - self.size, self.size, reason)
         self._start()

@@ -241,5 +241,4 @@ def _fault(line: bytes) -> str:
 
 
 def _excerpt(line: bytes) -> str:
-    shown = ascii(line[:60].decode("latin-1"))
-    return shown if len(line) <= 60 else shown + "…"
+    return ascii(line[:60].decode("latin-1")) + "…" * (len(line) > 60)

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from ondisk.filesystem import Directory
+from ondisk.index.built_for import revision_of
 from ondisk.index.connection import INDEX, connect_to_read, connect_to_write, sqlite_errors
-from ondisk.index.index import revision_of
 from ondisk.index.tide import TIDE, TideMark, save
 from ondisk.segment import Facts
 

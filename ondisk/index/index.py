@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,23 +13,21 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, converter
 from ondisk.errors import (
     ConfigError,
-    IndexCorrupt,
     InvalidInput,
     NeedsMigration,
     StateError,
-    VersionTooNew,
     command,
 )
 from ondisk.filesystem import Directory
 from ondisk.index import tide
+from ondisk.index.built_for import built_for, built_for_values, check_revision, check_rules, check_tables, dump
 from ondisk.index.changes import new_session
-from ondisk.index.columns import FORMER, REVISION, Columns
+from ondisk.index.columns import FORMER, Columns
 from ondisk.index.connection import (
     INDEX,
     NEW,
     Connection,
     connect_to_read,
-    damaged,
     empty,
     sqlite_errors,
 )
@@ -40,85 +36,6 @@ from ondisk.index.snapshot import Row, Segment, Snapshot
 from ondisk.index.tide import TideMark
 from ondisk.index.where import check_fields, check_size, condition
 from ondisk.matcher import And, Compare, Expression
-
-_BUILT_FOR = ("step", "unique", "index", "fields")
-
-
-def built_for_values(config: DatasetConfig) -> dict[str, Any]:
-    """Return the keys of a configuration that an index is built for, with plain values."""
-    return {
-        "step": config.step.value,
-        "unique": list(config.unique),
-        "index": list(config.index),
-        "fields": {name: kind.value for name, kind in config.fields.items()},
-    }
-
-
-def dump(config: DatasetConfig) -> str:
-    """Return the keys of a configuration that an index is built for, as JSON."""
-    return json.dumps(built_for_values(config))
-
-
-def built_for(connection: sqlite3.Connection, config: DatasetConfig, directory: Directory) -> DatasetConfig:
-    """Return the configuration that the index was built for, with the keys that it does not depend on from `config`."""
-    try:
-        rows = connection.execute("SELECT config FROM dataset").fetchall()
-        ((text,),) = rows
-        values = json.loads(text)
-        if values == built_for_values(config):
-            return config
-        return DatasetConfig.from_mapping({"format": config.format, **{key: values[key] for key in _BUILT_FOR}})
-    except (sqlite3.OperationalError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _corrupt(directory, f"its table dataset cannot be read: {error}") from None
-
-
-def revision_of(connection: sqlite3.Connection, directory: Directory) -> str:
-    """Return the revision of an index, which this ondisk or an older one created."""
-    try:
-        rows = connection.execute("SELECT version_num FROM alembic_version").fetchall()
-    except sqlite3.OperationalError as error:
-        raise _corrupt(directory, str(error)) from None
-    found = rows[0][0] if len(rows) == 1 else None
-    if not isinstance(found, str) or not re.fullmatch("[0-9]{4}", found):
-        raise _corrupt(directory, f"its revision is {rows!r}")
-    if found > REVISION:
-        hint = "Use that newer version; nothing was changed."
-        path = directory.path / INDEX
-        raise VersionTooNew(f"{path} has revision {found}, this ondisk knows up to {REVISION}", hint=hint)
-    return found
-
-
-def check_revision(connection: sqlite3.Connection, directory: Directory) -> None:
-    """Raise unless an index has the revision of this ondisk."""
-    found = revision_of(connection, directory)
-    if found != REVISION:
-        hint = f"{command('migrate', directory.path)} shows what to do, and does it with --yes."
-        path = directory.path / INDEX
-        raise NeedsMigration(f"{path} has revision {found}, this ondisk needs {REVISION}", hint=hint)
-
-
-def check_tables(connection: sqlite3.Connection, columns: Columns, directory: Directory) -> None:
-    """Raise unless an index has the tables that ondisk creates: no triggers, no views instead, no other columns."""
-    kinds = {
-        name: (kind, strict)
-        for name, kind, strict in connection.execute(
-            "SELECT name, type, strict FROM pragma_table_list WHERE schema = 'main'"
-        )
-    }
-    triggers = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall()
-    if triggers:
-        raise _corrupt(directory, f"it has a trigger, {triggers[0][0]!r}")
-    for table, names in columns.of_table.items():
-        if kinds.get(table) != ("table", 1):
-            raise _corrupt(directory, f"it has no table {table!r} with strict types")
-        found = connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table,)).fetchall()
-        if sorted(found) != sorted((name, 0) for name in names):
-            raise _corrupt(directory, f"the table {table!r} has other columns: {found!r}")
-
-
-def _corrupt(directory: Directory, problem: str) -> IndexCorrupt:
-    return damaged(directory, f" is not an index of this dataset: {problem}")
-
 
 _LookUp: TypeAlias = tuple[str, list[tuple[str, Callable[[Any], Any]]]]
 """SQL, and for each of its question marks the field, and the function that returns the stored form of a value."""
@@ -179,7 +96,7 @@ class Index:
             connect: connects readers. A process that reads with another SQLite library passes its own function.
 
         Raises:
-            NeedsMigration: an older ondisk created the index.
+            NeedsMigration: an older ondisk created the index, or has filled it by older rules of a format.
             VersionTooNew: a newer ondisk created it.
             IndexCorrupt: it is not an index of ondisk, or has tables that ondisk never creates.
         """
@@ -190,6 +107,7 @@ class Index:
         try:
             with sqlite_errors(directory):
                 check_revision(connection, directory)
+                check_rules(connection, directory)
                 index = cls(directory, built_for(connection, config, directory), found.st_ino, connect)
                 check_tables(connection, index.columns, directory)
         except BaseException:

@@ -23,6 +23,7 @@ from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.index import copied, tide
+from ondisk.index.built_for import built_for, check_revision, check_tables, dump, other_rules, revision_of
 from ondisk.index.columns import FORMER, REVISION, Columns
 from ondisk.index.connection import (
     INDEX,
@@ -33,7 +34,6 @@ from ondisk.index.connection import (
     damaged,
     sqlite_errors,
 )
-from ondisk.index.index import built_for, check_revision, check_tables, dump, revision_of
 from ondisk.index.migrations import upgrade
 from ondisk.index.sums import Sums
 from ondisk.index.swap import swap_in
@@ -50,11 +50,16 @@ Place: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Old:
-    """The present index, of any revision."""
+    """The present index, of any revision.
+
+    Attributes:
+        other_rules: the formats whose data it has by older rules.
+    """
 
     revision: str
     config: DatasetConfig
     connection: Connection
+    other_rules: list[str]
 
     @property
     def is_touched(self) -> bool:
@@ -112,7 +117,7 @@ def old(directory: Directory, config: DatasetConfig) -> Iterator[Old | None]:
             revision, built = revision_of(connection, directory), built_for(connection, config, directory)
             if revision == REVISION:
                 check_tables(connection, Columns(built), directory)
-            yield Old(revision, built, connection)
+            yield Old(revision, built, connection, other_rules(connection, directory))
     finally:
         connection.close()
 

@@ -16,9 +16,9 @@ from itertools import chain, count
 from ondisk.config import DatasetConfig
 from ondisk.filesystem import Directory
 from ondisk.index import tide
+from ondisk.index.built_for import dump
 from ondisk.index.columns import FORMER, Columns
 from ondisk.index.connection import INDEX, NEW, SQLITE_ERRORS, connect_to_damaged, sqlite_errors
-from ondisk.index.index import dump
 from ondisk.index.swap import swap_in
 from ondisk.index.tables import Tables
 from ondisk.index.tide import HIGHEST, TideMark

@@ -44,6 +44,7 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory, ReadableFile, WritersLock
 from ondisk.formats import find
+from ondisk.formats.described import HasItems
 from ondisk.index import INDEX, Index
 from ondisk.index.columns import REVISION
 from ondisk.index.rebuild import Old, Place, Rebuilt, back_up, clear, in_conflict, old
@@ -88,7 +89,8 @@ class Migration:
         dataset: its path.
         revision: of its index, before and after.
         added, dropped: fields and their types.
-        retyped: field → its type before and after.
+        retyped: field → its type before and after; the same if its values are read again, by the rules of this ondisk.
+        rules: formats whose data the index has by older rules.
         unique, index: these keys before and after.
         count: data whose metadata are read from the segments.
         offenders: the first 100 data that do not allow it; after a dry run those that the index alone shows. In an
@@ -112,6 +114,7 @@ class Migration:
     added: dict[str, FieldType] = field(default_factory=dict)
     dropped: dict[str, FieldType] = field(default_factory=dict)
     retyped: dict[str, tuple[FieldType, FieldType]] = field(default_factory=dict)
+    rules: list[str] = field(default_factory=list)
     unique: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     index: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     count: int = 0
@@ -137,7 +140,9 @@ class Migration:
     def changes_index(self) -> bool:
         """Whether its index changes."""
         pairs = (self.revision, self.unique, self.index)
-        return self.changes_fields or bool(self.archives) or any(before != after for before, after in pairs)
+        return (
+            self.changes_fields or bool(self.archives or self.rules) or any(before != after for before, after in pairs)
+        )
 
     @property
     def changes_fields(self) -> bool:
@@ -596,12 +601,15 @@ def _plan(dataset: _Dataset, before: Old) -> None:
     if now.step != was.step and before.is_touched:
         raise Index(dataset.directory, was, None).built_for_another(now)
     migration.revision = before.revision, REVISION
+    migration.rules = before.other_rules
+    corrected = {name for each in map(find, migration.rules) if issubclass(each, HasItems)
+                 for name in (*each.items, *each.numbers)}  # fmt: skip
     migration.added = {name: kind for name, kind in now.fields.items() if name not in was.fields}
     migration.dropped = {name: kind for name, kind in was.fields.items() if name not in now.fields}
     migration.retyped = {
         name: (was.fields[name], kind)
         for name, kind in now.fields.items()
-        if name in was.fields and was.fields[name] != kind
+        if name in was.fields and (was.fields[name] != kind or name in corrected)
     }
     migration.unique = was.unique, now.unique
     migration.index = was.index, now.index

@@ -27,17 +27,11 @@ class Unit(IntEnum):
 
 
 class Distance(NamedTuple):
-    """The distance between two times, such as `2 months 3 days`. Months differ in length, so they are counted apart.
+    """The distance between two times, such as `2 months 3 days`. Months differ in length, so they are counted apart."""
 
-    Attributes:
-        months: whole months, added before the seconds.
-        seconds: whole seconds.
-        unit: the finest unit in it.
-    """
-
-    months: int
-    seconds: int
-    unit: Unit
+    months: int  # whole months, added before the seconds
+    seconds: int  # whole seconds
+    unit: Unit  # the finest unit in it
 
     def __add__(self, other: Distance) -> Distance:  # type: ignore[override]  # not that of tuples
         return Distance(self.months + other.months, self.seconds + other.seconds, max(self.unit, other.unit))
@@ -70,15 +64,10 @@ DISTANCES: Mapping[str, Distance] = MappingProxyType(
 
 
 class Period(NamedTuple):
-    """One whole year, month, day, hour, minute or second.
+    """One whole year, month, day, hour, minute or second."""
 
-    Attributes:
-        begin: its first moment, UTC.
-        unit: its length.
-    """
-
-    begin: datetime
-    unit: Unit
+    begin: datetime  # its first moment, UTC
+    unit: Unit  # its length
 
     @classmethod
     def of(cls, *numbers: int) -> Period:

@@ -36,16 +36,15 @@ from ondisk.files.walk import UNFINISHED
 from ondisk.filesystem import PipelineLock
 from ondisk.formats import Format, find
 from ondisk.index import import_log
+from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
-from ondisk.index.index import dump
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.maintain import maintain
 from ondisk.maintenance.metrics import write
 from ondisk.pipeline.config import PipelineConfig, holds_dataset, plain
 from ondisk.pipeline.report import PipelineReport
 from ondisk.pipeline.restored import Lacking, Note, lacking_of
-from ondisk.pipeline.route import read_again
-from ondisk.pipeline.task import NAMED, ImportOptions, InputFile
+from ondisk.pipeline.task import NAMED, ImportOptions, InputFile, read_again
 from ondisk.staging.jobs import STAGED, remove_all
 from ondisk.staging.stage import FinishedStage, Stage
 
@@ -133,10 +132,7 @@ class Pipeline:
 
     @classmethod
     def open(cls, config: str | os.PathLike[str], *, dry_run: bool = False) -> Self:
-        """Lock the pipeline and find its new files.
-
-        Raises: as `pipeline`.
-        """
+        """Lock the pipeline and find its new files; errors are those of `pipeline`."""
         read = PipelineConfig.read(config)
         with contextlib.ExitStack() as undo:
             run = cls(read, undo, dry_run=dry_run)
@@ -163,12 +159,7 @@ class Pipeline:
             error.context["report"] = self.report
 
     def import_files(self, tasks: Tasks, progress: Callable[[int], None] = lambda size: None) -> None:
-        """Carry out a task for each file, and commit what the tasks stage.
-
-        Args:
-            tasks: carries out the tasks.
-            progress: called with the size of each file that is done.
-        """
+        """Carry out a task for each file, and commit what they stage; `progress` gets the size of each file."""
         for each in self.lacking:
             self._import_again(each, tasks, progress)
         if self._begun:
@@ -213,11 +204,7 @@ class Pipeline:
         progress: Callable[[int], None],
         only: int | None = None,
     ) -> None:
-        """Import files.
-
-        Args:
-            only: the number of the dataset that the files are imported into again.
-        """
+        """Import files. `only`: the number of the dataset that the files are imported into again."""
         config = self.config
         names = (*config.datasets, config.error)
         paths = [str(config.resolve(name)) for name in names]
@@ -241,11 +228,7 @@ class Pipeline:
             self._sweep()
 
     def maintain(self, progress: Callable[[str], None] = lambda name: None) -> None:
-        """Maintain all datasets, unless this is a dry run or the configuration excludes it.
-
-        Args:
-            progress: called with the name of each segment that is worked on.
-        """
+        """Maintain all datasets unless the configuration excludes it; `progress` gets the name of each segment."""
         settings = self.config.maintenance
         if settings is None or self.report.dry_run:
             return
@@ -280,11 +263,7 @@ class Pipeline:
         self.report.found, self.report.known = len(found), len(found) - len(self.waiting)
 
     def _find_begun(self) -> None:
-        """Find the files that a killed run has stored in part, if the filters have changed since.
-
-        Raises:
-            ConfigError: a dataset that some of their data belong to is missing.
-        """
+        """Find the files that a killed run has stored in part, if the filters have changed since."""
         filtered = dict(zip(self.config.datasets, self._datasets, strict=False))
         parts = self._errors.parts_of(self._filters_of)
         self._saved = saved = sorted((_Filters(*json.loads(str(part))) for part in parts), key=itemgetter(0))
@@ -304,12 +283,7 @@ class Pipeline:
             raise self._missing(missing[0], begun)
 
     def _find_lacking(self) -> None:
-        """Find datasets that lack known files.
-
-        Raises:
-            ConfigError: a dataset that some of the data of these belong to is missing.
-            NeedsCheck, StateError: as `ondisk.pipeline.restored.lacking_of`.
-        """
+        """Find datasets that lack known files; see `ondisk.pipeline.restored.lacking_of`."""
         for at, name in enumerate(self.config.datasets):
             dataset = self._datasets[at]
             now, before = Note.of(dataset, self.config.name), Note.noted(self._errors, self._noted_as(name))
@@ -394,7 +368,6 @@ class Pipeline:
         return Mark(self.config.name, file.mark)
 
     def _unreadable(self, error: OSError) -> None:
-        """Report a folder that cannot be read."""
         folder = plain(os.path.relpath(error.filename, self.config.input))
         self.report.add(folder, {"left": error.strerror, "code": StorageError.exit_code})
 

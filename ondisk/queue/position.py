@@ -142,10 +142,7 @@ def check_position(directory: Directory) -> None:
 
 
 def check_consumable(access: Access) -> None:
-    """Raise `StateError` if the position cannot be right about the segments on disk.
-
-    Cost: lists the folder.
-    """
+    """Raise `StateError` if the position cannot be right about the segments on disk. Cost: lists the folder."""
     directory = access.directory
     if (problem := unreadable(directory)) is not None:
         hint = f"If no newer Beat uses this queue, move {NAME} to another folder: then all segments are consumed."
@@ -165,14 +162,10 @@ def outdated(directory: Directory, again: int) -> str:
 
 
 def is_consumed(name: str, length: int, at: State | None) -> bool:
-    """Return whether the consumer of a queue has acknowledged all data of a segment that is not on disk any more.
+    """Return whether the consumer has acknowledged all `length` bytes of a segment that is not on disk any more.
 
     Beats removes a segment when it has acknowledged an event of a later one; and the last segment when it ends, if it
     has acknowledged all of that. Without that proof the segment is missing.
-
-    Args:
-        length: of the segment's decompressed bytes.
-        at: where the consumer continues.
     """
     number = number_of(name.partition(".")[0])
     if at is None or number is None:

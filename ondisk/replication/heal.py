@@ -31,12 +31,20 @@ from ondisk.index.precedence import FIRST
 from ondisk.index.transaction import Transaction
 from ondisk.replication import source_rows
 from ondisk.replication.compare import Differs, OnRange, compared, situation
-from ondisk.replication.contents import MOST_REMOVED, Entry, errors_at, removed_of, rows_in
 from ondisk.replication.feed import Kind
 from ondisk.replication.mend import Unmended, damaged_segments, mend
 from ondisk.replication.records import Group
 from ondisk.replication.replica import ANSWER_BYTES, Replica
-from ondisk.replication.source import PathSource, fetched, replicate_command
+from ondisk.replication.source import (
+    MOST_REMOVED,
+    Entry,
+    PathSource,
+    errors_at,
+    fetched,
+    removed_of,
+    replicate_command,
+    rows_in,
+)
 from ondisk.replication.source_rows import LOST, Mode
 
 _TOGETHER = 1_000  # data
@@ -46,22 +54,14 @@ _NEITHER = "neither the source nor the replica can read it; restore the file of 
 
 @dataclass(slots=True)
 class Healed:
-    """What has returned to the source, or would.
+    """What has returned to the source, or would."""
 
-    Attributes:
-        source: the UUID of the source's index.
-        lost: data that it had lost.
-        unreadable: data that it could not read.
-        left: data that did not return.
-        bytes: of the data that returned.
-        reasons: number of the datum and reason, of the first 100 that did not return.
-    """
-
-    source: str
-    lost: int = 0
-    unreadable: int = 0
-    left: int = 0
-    bytes: int = 0
+    source: str  # the UUID of the source's index
+    lost: int = 0  # data that it had lost
+    unreadable: int = 0  # data that it could not read
+    left: int = 0  # data that did not return
+    bytes: int = 0  # of the data that returned
+    # number of the datum and reason, of the first 100 that did not return
     reasons: list[tuple[int, str]] = field(default_factory=list)
 
     @property
@@ -80,7 +80,6 @@ def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _l
 
     Args:
         yes: do it; else only return what would be done.
-        on_range: called with how many numbers were compared, and how many are left.
 
     Raises:
         StateError: the source is on a server, or a replica itself.
@@ -139,10 +138,7 @@ class _Proof:
         self._reasons: dict[int, str] = {}  # by the ids of segments
 
     def lacking(self, seqs: Sequence[int]) -> dict[int, str]:
-        """Return the data without proof, and why.
-
-        Cost: reads each segment of a text format once.
-        """
+        """Return the data without proof, and why. Cost: reads each segment of a text format once."""
         found: dict[int, str] = {}
         for snapshot, row in rows_in(self._access, seqs):
             if row[1] not in self._reasons:
@@ -166,11 +162,7 @@ class _Proof:
 
 
 class _Refused(Exception):
-    """Data cannot be stored; nothing was committed.
-
-    Attributes:
-        reasons: number of the datum and reason.
-    """
+    """Data cannot be stored; nothing was committed. `reasons`: number of the datum and reason."""
 
     def __init__(self, reasons: list[tuple[int, str]]) -> None:
         super().__init__(reasons)
@@ -327,7 +319,6 @@ class _Healing:
 
 
 def _check_taken(seqs: Sequence[int], batch: Batch) -> None:
-    """Raise if some data of a batch were refused."""
     if batch.refused:
         raise _Refused([(seqs[place], reason) for place, reason in batch.refused])
 

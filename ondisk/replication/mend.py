@@ -19,8 +19,8 @@ from ondisk.formats import Format
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.successor import Successor, complete
-from ondisk.replication.contents import Entry, rows_in
 from ondisk.replication.records import Group, Records
+from ondisk.replication.source import Entry, rows_in
 from ondisk.segments import quarantine
 from ondisk.segments.facts import checksum_of, facts_of, tail_of
 
@@ -113,11 +113,7 @@ class _Patch:
         self.left = 0
 
     def write(self, rows: dict[int, tuple[int, int, int]], fetch: Callable[[Sequence[int]], Records]) -> None:
-        """Write the copies of some data.
-
-        Args:
-            rows: number → reftime, offset, size.
-        """
+        """Write the copies of some data. `rows`: number → reftime, offset, size."""
         left = {*rows}
         for group in _copies(sorted(rows), fetch):
             if group.format != self._format.name:

@@ -87,11 +87,7 @@ def number_of(name: str, file: str) -> int | None:
 
 
 def open_directory(directory: Directory, name: str) -> Directory:
-    """Open the directory of a segment.
-
-    Raises:
-        SegmentMissing: it does not exist.
-    """
+    """Open the directory of a segment; raise SegmentMissing if it does not exist."""
     try:
         return directory.inside(name)
     except FileNotFoundError:
@@ -249,16 +245,11 @@ def verify(checksum: int, wanted: int) -> None:
 
 
 class MetadataEntry(NamedTuple):
-    """The entry of one file in `.metadata`.
+    """The entry of one file in `.metadata`."""
 
-    Attributes:
-        checksum: CRC-32 of the file.
-        beside: reftime and metadata, as the format wrote them.
-    """
-
-    size: int
-    checksum: int
-    beside: bytes
+    size: int  # bytes of the file
+    checksum: int  # CRC-32 of the file
+    beside: bytes  # reftime and metadata, as the format wrote them
 
 
 def encode_entry(number: int, size: int, checksum: int, beside: bytes) -> bytes:

@@ -57,15 +57,11 @@ SAME_BYTES = (Seen.UNTOUCHED, Seen.SAME_TAIL)
 
 
 class Committed(NamedTuple):
-    """The committed bytes of one generation of a segment, as the index describes them.
+    """The committed bytes of one generation of a segment, as the index describes them."""
 
-    Attributes:
-        mutable: the positions that are rewritten in place.
-    """
-
-    size: int
-    facts: Facts
-    mutable: range
+    size: int  # their number
+    facts: Facts  # what the index recorded about them
+    mutable: range  # the positions that are rewritten in place
 
     def is_untouched(self, found: os.stat_result) -> bool:
         """Return whether the stat of a file shows that nobody else has changed it.
@@ -146,11 +142,7 @@ class CheckedReading:
 
 
 def facts_of(found: os.stat_result, tail: int | None, checksum: int | None, *, is_touched: bool = False) -> Facts:
-    """Return the facts of a file.
-
-    Args:
-        is_touched: somebody else had touched the file before its last change by ondisk.
-    """
+    """Return the facts of a file. `is_touched`: somebody else had touched the file before its last change by ondisk."""
     return Facts(0 if is_touched else found.st_mtime_ns, found.st_ino & INTEGER_MAX, tail, checksum)
 
 
@@ -226,15 +218,11 @@ def located(error: OndiskError, place: object) -> OndiskError:
 
 
 class _Pieces(NamedTuple):
-    """The checksums of the pieces of a file.
+    """The checksums of the pieces of a file."""
 
-    Attributes:
-        each: of each piece; the last one may be shorter.
-    """
-
-    size: int = 0
-    checksum: int = 0
-    each: Sequence[int] = ()
+    size: int = 0  # bytes that were read
+    checksum: int = 0  # of all of them
+    each: Sequence[int] = ()  # of each piece; the last one may be shorter
 
     def upto(self, file: SegmentFile, committed: Committed) -> _Pieces:
         """Return those of all committed bytes, after reading the bytes that these do not cover."""

@@ -50,20 +50,16 @@ class Identity(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A folder below `.archive/`.
+    """A folder below `.archive/`."""
 
-    Attributes:
-        identity: what the file on the dataset's disk says, or else the one in the folder; None without both.
-        why_away: why its segments cannot be read; None if they can.
-        is_ours: the folder has the identity that the dataset's disk says. One that somebody has renamed or copied has
-            hidden files that the index knows by other names: until it has followed, nothing in it is cleaned up.
-        renamed: the place that the folder is now, if somebody has renamed it; readers find its segments there.
-    """
-
-    name: str
+    name: str  # `.archive/NAME/`
+    # what the file on the dataset's disk says, or else the one in the folder; None without both
     identity: Identity | None
-    why_away: str | None
+    why_away: str | None  # why its segments cannot be read; None if they can
+    # the folder has the identity that the dataset's disk says. One that somebody has renamed or copied has hidden files
+    # that the index knows by other names: until it has followed, nothing in it is cleaned up
     is_ours: bool
+    # the place that the folder is now, if somebody has renamed it; readers find its segments there
     renamed: str | None = None
 
     @property
@@ -196,11 +192,7 @@ def new_identity() -> Identity:
 
 
 def write(directory: Directory, name: str, identity: Identity, *, only_outside: bool = False) -> None:
-    """Write both files of a place.
-
-    Args:
-        only_outside: leave the one in the folder, which may not be there.
-    """
+    """Write both files of a place. `only_outside`: leave the one in the folder, which may not be there."""
     text = json.dumps(identity._asdict()).encode() + b"\n"
     if not only_outside:
         with directory.inside(name.removesuffix("/"), make=True) as folder:

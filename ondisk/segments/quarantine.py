@@ -365,11 +365,7 @@ def items(directory: Directory) -> Iterator[Item]:
 
 
 def find(directory: Directory, name: str) -> Item | None:
-    """Return the item with a name; None without one.
-
-    Raises:
-        StorageError: it cannot be read.
-    """
+    """Return the item with a name; None without one; raise StorageError if it cannot be read."""
     folder, _, last = name.rpartition("/")
     try:
         *above, quarantine = components(folder)

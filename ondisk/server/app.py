@@ -39,9 +39,8 @@ from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.json_lines import json_summary, lines_of_data, lines_of_groups, names_of
 from ondisk.dataset.skipped import Skipped, skipped_of
 from ondisk.errors import IntegrityError, InvalidInput, NotFound, OndiskError, StateError, shown
-from ondisk.replication.contents import contents_of, removed_of
 from ondisk.replication.records import Records, encode
-from ondisk.replication.source import described, fetched, numbers, records
+from ondisk.replication.source import contents_of, described, fetched, numbers, records, removed_of
 from ondisk.replication.wire import RECORDS, Structure, digest, to_json
 from ondisk.server.answers import Body, Json, Refused, Requests, Stream, doubts_of, error_as_json
 from ondisk.server.asked import ChangesAsked, DataAsked, FetchAsked, QueryAsked, SeqsAsked, SummaryAsked

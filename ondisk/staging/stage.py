@@ -19,8 +19,8 @@ from typing import Self
 from ondisk.config import DatasetConfig
 from ondisk.filesystem import Directory
 from ondisk.formats import Batch, Format, find
+from ondisk.index.built_for import dump
 from ondisk.index.import_log import Mark
-from ondisk.index.index import dump
 from ondisk.segment import Block, Laid
 from ondisk.segments.concat_writer import SegmentWriter
 from ondisk.staging.jobs import STAGED
@@ -33,16 +33,12 @@ _TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class FinishedStage:
-    """A stage that is ready to be committed.
+    """A stage that is ready to be committed."""
 
-    Attributes:
-        built_for: the parts of the configuration on which the rows depend.
-        mark: the part of a source that the data are, if it must be stored only once; see `ondisk.index.import_log`.
-    """
-
-    name: str
-    count: int
-    built_for: str
+    name: str  # its name
+    count: int  # number of data in it
+    built_for: str  # the parts of the configuration on which the rows depend
+    # the part of a source that the data are, if it must be stored only once; see `ondisk.index.import_log`
     mark: Mark | None = None
 
 

@@ -167,11 +167,7 @@ def imports(path: str, weights: dict[str, int], staging: str, option: str) -> Ge
 
 
 class _Running:
-    """The processes that are running.
-
-    Attributes:
-        is_stopped: whether they were killed, because nobody wants more answers.
-    """
+    """The processes that are running. `is_stopped`: whether they were killed, because nobody wants more answers."""
 
     def __init__(self) -> None:
         self.is_stopped = False

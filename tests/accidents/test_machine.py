@@ -77,8 +77,7 @@ class Machine(RuleBasedStateMachine):
         found = check_query(self.victim).found
         if found:
             chosen = data.draw(st.lists(st.sampled_from(sorted(found)), min_size=1, max_size=4, unique=True))
-            match = " or ".join(f'"VM2,{number}"' for number in chosen)
-            code = self.victim.run("delete", f"area: {match}", "--yes")
+            code = self.victim.run("delete", self.victim.match(*chosen), "--yes")
             if code == EXIT_DONE:
                 self.victim.deleted |= {*chosen}
                 self.reported -= {*chosen}

@@ -183,7 +183,6 @@ class Backend:
         return transaction
 
     def _execute_each(self, transaction: _Transaction, packet: bytes) -> None:
-        """Execute the commands of any packet, up to the first error."""
         for number, (attribute, content) in enumerate(self.layout.attributes(packet, transaction.header)):
             if number == self.limits.commands:
                 raise Refused(errno.E2BIG)

@@ -50,11 +50,7 @@ class Piece(NamedTuple):
 
 
 class Extents:
-    """The extents of an object that are needed to read it.
-
-    Attributes:
-        last: the time of the last write.
-    """
+    """The extents of an object that are needed to read it. `last`: the time of the last write."""
 
     def __init__(self, extents: Sequence[Extent] = ()) -> None:
         self.last = 0

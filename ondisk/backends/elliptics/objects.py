@@ -26,17 +26,11 @@ _NUMBERS = ("flags", "offset", "size", "version")
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one commit changes.
+    """What one commit changes."""
 
-    Attributes:
-        delete: the data that it deletes.
-        store: object and extent, with its data, of each new datum.
-        parents: all objects that it touches.
-    """
-
-    delete: Sequence[Expression]
-    store: Sequence[tuple[bytes, Extent, bytes]]
-    parents: Sequence[bytes]
+    delete: Sequence[Expression]  # the data that it deletes
+    store: Sequence[tuple[bytes, Extent, bytes]]  # object and extent, with its data, of each new datum
+    parents: Sequence[bytes]  # all objects that it touches
 
 
 class Objects:
@@ -59,11 +53,7 @@ class Objects:
         self._listed: tuple[State, bytes, list[bytes]] | None = None
 
     def refresh(self) -> None:
-        """Forget all objects if others have changed the dataset.
-
-        Raises:
-            NeedsCheck: its index may not know all extents.
-        """
+        """Forget all objects if others have changed the dataset; raise NeedsCheck if the index was lost."""
         state = self._dataset.state()
         if state != self._trusted:  # an index that was lost, or put back, has another state
             if self._dataset.needs_check:
@@ -322,11 +312,7 @@ def _extent(datum: Datum) -> Extent:
 
 
 def _checked(datum: Datum, extent: Extent) -> bytes:
-    """Return the data of an extent.
-
-    Raises:
-        SegmentCorrupt: they are not what the index describes.
-    """
+    """Return the data of an extent; raise SegmentCorrupt if they are not what the index describes."""
     if type(datum.data) is not bytes or len(datum.data) != extent.size:
         raise SegmentCorrupt(f"{datum.location} is not the extent that the index describes")
     return datum.data

@@ -134,11 +134,7 @@ class Layout:
         self._read_sizes = (self.attribute.size + self.io.size, self.io.size, _READ)
 
     def check_id(self, id: object) -> None:
-        """Raise unless a value is an id.
-
-        Raises:
-            InvalidInput: it is not bytes, or has another size.
-        """
+        """Raise InvalidInput unless a value is an id: bytes of this size."""
         if not isinstance(id, bytes) or len(id) != self.id_size:
             given = len(id) if isinstance(id, bytes) else shown(id)
             hint = f"The id of a named object is the SHA-512 of its name: its first {self.id_size} bytes."

@@ -23,7 +23,7 @@ from ondisk import items
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, microseconds
 from ondisk.errors import InvalidInput
-from ondisk.formats.described import Content
+from ondisk.formats.described import Content, not_a_time
 from ondisk.formats.grib import edition1, edition2
 from ondisk.formats.messages import Messages, Remembered
 
@@ -84,9 +84,7 @@ class Grib(Messages):
         try:
             reftime = microseconds(datetime(*date, tzinfo=UTC))
         except ValueError:
-            year, month, day, hour, minute, second = date
-            said = f"{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"
-            raise InvalidInput(f"its reference time, {said}, is not a time") from None
+            raise not_a_time(date) from None
         return self._times.keep(time, reftime)
 
     def _kept(self, key: bytes, values: dict[str, Any]) -> Content:
