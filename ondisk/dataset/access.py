@@ -380,12 +380,15 @@ class Access:
         if self.directory.inode(NEXT) is not None:
             with self._lock.hold("open"):
                 self._settle_next()
-        if self._exchanged() is not None or self._is_unusable():
+        index = self.current().index
+        if self._exchanged() is not None or index.missing or not index.is_built_for(self.config):
             with self._lock.hold("open"):
                 self._current_to_write()
         self.finish_moves()
         self._clean_up_all()
-        self._shrink_log()
+        if log.has_long_log(self.directory) is not None:  # a killed process has left it; a running one cuts it itself
+            with self._threads, contextlib.suppress(LockError), self._lock.hold("open", timeout=0):
+                log.shrink_log(self._current_to_write().connections)
 
     def finish_moves(self) -> None:
         """Take their names away from segments that were moved to another folder; after a crash, or to forget them."""
@@ -437,16 +440,6 @@ class Access:
         """
         with contextlib.suppress(LockError), self.locked("repack", timeout=0):
             log.shrink(self._current_to_write().connections)
-
-    def _shrink_log(self) -> None:
-        """Give back the space of an index's log that a killed process has left. A running writer does it itself."""
-        if log.has_long_log(self.directory) is not None:
-            with self._threads, contextlib.suppress(LockError), self._lock.hold("open", timeout=0):
-                log.shrink_log(self._current_to_write().connections)
-
-    def _is_unusable(self) -> bool:
-        index = self.current().index
-        return index.missing or not index.is_built_for(self.config)
 
     def _clean_up_all(self) -> None:
         """Finish what a crash interrupted. Files of a running writer look the same: the next commit cleans up again."""

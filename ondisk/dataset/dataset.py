@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias, TypeVar, Unpack
@@ -455,11 +455,13 @@ class Dataset(Queryable):
         with self._access.current().index.snapshot() as snapshot:
             return count(snapshot, source)
 
+    def _of_key(self, equal: Mapping[str, Any]) -> Generator[Datum, None, None] | None:
+        opened = self._access.current()
+        key = opened.index.whole_key(equal)
+        return None if key is None else data_of_key(opened, key, equal)
+
     def _data(self, query: Query, *, with_data: bool) -> Generator[Datum, None, None]:
         opened = self._access.current()
-        is_by_key = query.match is None and query.sort is None and query.limit is None and query.on_damage is None
-        if query.equal and is_by_key and with_data and (key := opened.index.whole_key(query.equal)) is not None:
-            return data_of_key(opened, key, query.equal)
         query.check(opened.index)
         return data(opened, query, with_data=with_data)
 

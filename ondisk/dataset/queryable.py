@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ondisk.dataset.query import SHOWN, Match, Query, Results
@@ -35,6 +35,10 @@ class Queryable(Closing, ABC):
     @abstractmethod
     def fields(self) -> Fields:
         """The declared fields."""
+
+    def _of_key(self, equal: Mapping[str, Any]) -> Generator[Datum, None, None] | None:
+        """Return the datum that a complete unique key names, if there is one; None if only a query can find it."""
+        return None
 
     @abstractmethod
     def _data(self, query: Query, *, with_data: bool) -> Generator[Datum, None, None]: ...
@@ -88,6 +92,11 @@ class Queryable(Closing, ABC):
             SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: data are not on disk as the index says. Raised
                 while iterating, after the data that precede the damage.
         """
+        # A look-up that takes 17 µs should not take the other way, even if it would end there, too.
+        if equal and match is None and sort is None and limit is None and with_data and damaged == "raise":
+            found = self._of_key(equal)
+            if found is not None:
+                return Results(found)
         skipped = skipped_of(damaged)
         query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
         return Results(self._data(query, with_data=with_data), skipped)

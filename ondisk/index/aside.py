@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeAlias
 
+from ondisk.index.changes import Removal
 from ondisk.index.columns import insert_rows
 from ondisk.index.connection import sqlite_errors
 from ondisk.index.snapshot import Segment
@@ -176,7 +177,7 @@ class Aside:
             transaction.note_lost(missing)
         transaction.note_deletions(missing, ())
         if lost:
-            transaction.note_forgotten(first, count)
+            transaction.note_why(first, count, Removal.LOST)
         return int(count)
 
     def places(self) -> Generator[Place, None, None]:

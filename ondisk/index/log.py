@@ -1,4 +1,7 @@
-"""The write-ahead log of an index: checkpoints, and how the space of rows that were removed is given back."""
+"""The write-ahead log of an index: checkpoints, and how the space of rows that were removed is given back.
+
+The caller must hold the writers' lock.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,6 @@ def checkpoint(connections: Connections) -> bool:
 
     Returns:
         Whether nobody reads an older snapshot any more.
-
-    Locks: the caller must hold the writers' lock.
     """
     with (
         connections.writing() as connection,
@@ -55,7 +56,6 @@ def shrink(connections: Connections) -> None:
     Raises:
         DurabilityLost: a sync failed.
 
-    Locks: the caller must hold the writers' lock.
     Cost: nothing, or writes the rows that are left twice.
     """
     connection = connections.writer()
@@ -83,8 +83,6 @@ def shrink_log(connections: Connections) -> None:
 
     Raises:
         DurabilityLost: a sync failed.
-
-    Locks: the caller must hold the writers' lock.
     """
     connection = connections.writer()
     try:
@@ -110,8 +108,6 @@ def settle_log(connections: Connections) -> None:
 
     Raises:
         DiskFull, DurabilityLost: the commit failed.
-
-    Locks: the caller must hold the writers' lock.
     """
     with connections.writing() as connection, sqlite_errors(connections.directory):
         try:
@@ -138,8 +134,6 @@ def begin_log(connections: Connections) -> None:
 
     Raises:
         DiskFull, DurabilityLost: the commit failed.
-
-    Locks: the caller must hold the writers' lock.
     """
     settle_log(connections)
     checkpoint(connections)

@@ -138,6 +138,7 @@ class Snapshot:
     occur: at the end of the block nobody knows which index an error came from.
 
     Attributes:
+        left_out: the places that queries skip, as bounds of names; see `leave_out`.
         read_metadata: reads the metadata of a row that are not declared; None for that of the index.
     """
 
@@ -146,7 +147,7 @@ class Snapshot:
 
     def __init__(self, index: Index) -> None:
         self.columns = index.columns
-        self._left_out: list[tuple[str, str]] = []
+        self.left_out: list[tuple[str, str]] = []
         self._archived: dict[int, Segment] = {}
         self.index = index
         self._is_apart = False
@@ -441,12 +442,7 @@ class Snapshot:
 
     def leave_out(self, places: Collection[str]) -> None:
         """From now on skip the data of some places of the archive, `.archive/NAME/`, in queries."""
-        self._left_out = [(place, f"{place[:-1]}0") for place in places]
-
-    @property
-    def leaves_out(self) -> bool:
-        """Whether queries skip some data, see `leave_out`."""
-        return bool(self._left_out)
+        self.left_out = [(place, f"{place[:-1]}0") for place in places]
 
     def where(self, tree: Expression) -> Condition:
         """Return a condition as SQL, for this snapshot."""
@@ -456,11 +452,11 @@ class Snapshot:
             where = condition(resolve(tree, self.columns, self.connection), self.columns)
         except SQLITE_ERRORS as error:
             raise translated(error, self.index.directory) from error
-        if not self._left_out:
+        if not self.left_out:
             return where
-        places = " OR ".join(["name > ? AND name < ?"] * len(self._left_out))
+        places = " OR ".join(["name > ? AND name < ?"] * len(self.left_out))
         held = f"datum.segment NOT IN (SELECT id FROM segment WHERE {places})"
-        values = [*chain.from_iterable(self._left_out)]
+        values = [*chain.from_iterable(self.left_out)]
         # First skip what is left out: its bytes may be needed for undeclared metadata.
         return Condition(f"{held} AND ({where.sql})", [*values, *where.values])
 

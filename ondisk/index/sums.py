@@ -308,7 +308,7 @@ def interval_of_sums(snapshot: Snapshot, tree: Expression) -> tuple[int, int] | 
     A condition on something else than the reftime has none, nor an interval that divides the data of a segment and day.
     """
     interval = exact_interval(tree)
-    if interval is None or snapshot.leaves_out:
+    if interval is None or snapshot.left_out:
         return None
     bounds = interval.begin, interval.end
     sql = (

@@ -42,7 +42,11 @@ class Transaction(AtomicChange):
         return super().__enter__()
 
     def _complete(self) -> None:
-        self._save_deleted()
+        if self._deleted:
+            sql = "SELECT id, format FROM segment WHERE id IN (SELECT value FROM json_each(?))"
+            formats = self._rows(sql, (json.dumps([*self._deleted]),))
+            update = "UPDATE segment SET deleted = deleted + ? WHERE id = ?"
+            self._execute_many(update, ((extent(format, *self._deleted[id_]), id_) for id_, format in formats))
         with sqlite_errors(self.directory):
             self.sums.save()
             for segment in self._recounted:
@@ -139,13 +143,6 @@ class Transaction(AtomicChange):
         before = self._deleted.get(segment, (0, 0))
         self._deleted[segment] = before[0] + count, before[1] + size
 
-    def _save_deleted(self) -> None:
-        if self._deleted:
-            sql = "SELECT id, format FROM segment WHERE id IN (SELECT value FROM json_each(?))"
-            formats = self._rows(sql, (json.dumps([*self._deleted]),))
-            update = "UPDATE segment SET deleted = deleted + ? WHERE id = ?"
-            self._execute_many(update, ((extent(format, *self._deleted[id_]), id_) for id_, format in formats))
-
     def sums_of(self, segment: Segment) -> tuple[int, int]:
         """Return the number of a segment's data, and their bytes."""
         sql = f"SELECT count(*), ifnull(sum(datum.size), 0) FROM {self.data_of(segment)} WHERE segment.id = ?"
@@ -214,7 +211,7 @@ class Transaction(AtomicChange):
         """
         sql, first = f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?", self.counters.seq
         removed = self._delete_some(sql, (segment.id,), count, lost=why is Removal.LOST)
-        self._note_why(first, removed, why)
+        self.note_why(first, removed, why)
         return removed
 
     def _delete_some(self, select: str, values: Sequence[Any], count: int, *, lost: bool = False) -> int:
@@ -231,19 +228,17 @@ class Transaction(AtomicChange):
         If they are lost, so are those whose rows another program has removed, as the sums show.
         """
         sql, first = f"SELECT seq FROM {self.data_of(segment)} WHERE segment.id = ?", self.counters.seq
-        missing = self._lose(segment, sql) if why is Removal.LOST else 0
+        missing = 0
+        if why is Removal.LOST:
+            rows = self._rows(f"SELECT ifnull({COUNTED}, 0) FROM segment WHERE id = ?", (segment.id,))
+            missing = rows[0][0] if rows else 0
+            self.note_lost(sql, (segment.id,))
         removed = self._delete(sql, (segment.id,))
-        self._note_why(first, removed, why)
+        self.note_why(first, removed, why)
         missing = max(0, missing - removed)
         self.count_unnamed_lost(missing)
         self.supersede(segment)
         return removed + missing
-
-    def _lose(self, segment: Segment, data: str) -> int:
-        """Note which data of a segment are about to be lost, and return how many it had by its sums."""
-        rows = self._rows(f"SELECT ifnull({COUNTED}, 0) FROM segment WHERE id = ?", (segment.id,))
-        self.note_lost(data, (segment.id,))
-        return rows[0][0] if rows else 0
 
     def note_lost(self, select: str, values: Sequence[Any] = ()) -> None:
         """Note which data of another dataset are about to be lost, so that they are requested again."""
@@ -251,11 +246,7 @@ class Transaction(AtomicChange):
             sql = f"INSERT OR REPLACE INTO difference SELECT seq, 0, ? FROM ({select}) WHERE seq < ?"
             self._execute(sql, (_LOST, *values, OWN))
 
-    def note_forgotten(self, first: int, count: int) -> None:
-        """Turn the deletions noted after the seq `first` into notes of forgotten data, and count these as lost."""
-        self._note_why(first, count, Removal.LOST)
-
-    def _note_why(self, first: int, count: int, why: Removal) -> None:
+    def note_why(self, first: int, count: int, why: Removal) -> None:
         """Note why data are gone whose deletions were noted after the seq `first`; count them if they are lost."""
         if why is not Removal.DELETED:
             self._execute("UPDATE deletion SET forgotten = ? WHERE seq > ?", (why, first))
@@ -611,13 +602,9 @@ class Transaction(AtomicChange):
         if unknown:
             if not self._has_new_ids:
                 self._has_new_ids = True
-                self.at_end(self._forget_new_ids)
+                # SQLite may have rolled them back by itself, too.
+                self.at_end(lambda: None if self.is_committed else self._index.forget_ids())
             ((last,),) = self._rows("SELECT ifnull(max(id), 0) FROM value")
             numbered = list(enumerate(unknown, last + 1))
             self._execute_many("INSERT INTO value VALUES (?, ?)", numbered)
             ids.update((value, id) for id, value in numbered)
-
-    def _forget_new_ids(self) -> None:
-        """Forget the ids of values that were not committed. SQLite may have rolled them back by itself, too."""
-        if not self.is_committed:
-            self._index.forget_ids()

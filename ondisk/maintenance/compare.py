@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import compress
@@ -186,7 +185,8 @@ class Comparison:
     def add_all(self, results: Iterable[ScanResult]) -> End | Refused:
         """Give all that a scan finds its rows, and return where the segment ends."""
         transaction, end = self.subject.transaction, self._segment.end
-        with self._known_offsets() as known_offsets:
+        no_offsets = contextlib.nullcontext(lambda _begin, _end: set[int]())
+        with no_offsets if self.subject.known is None else transaction.known_offsets(self._segment) as known_offsets:
             for found in results:
                 if found.foreign and not (found.in_place and self.subject.access.layout.keeps_foreign):
                     return Refused.FOREIGN
@@ -310,12 +310,6 @@ class Comparison:
         )
         compared.changed = int(not is_same)
         return is_encrypted
-
-    def _known_offsets(self) -> AbstractContextManager[Callable[[int, int], set[int]]]:
-        """Return what `Transaction.known_offsets` returns; for a new segment, a function that returns no offsets."""
-        if self.subject.known is None:
-            return contextlib.nullcontext(lambda _begin, _end: set())
-        return self.subject.transaction.known_offsets(self._segment)
 
 
 def damaged(compared: Compared, format: Format, remedy: str) -> str:

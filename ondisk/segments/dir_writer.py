@@ -211,7 +211,9 @@ class DirWriter:
         Cost: a few files are synced one by one; many with one sync for all, if the filesystem can, which takes a fifth
             of the time on a quiet disk.
         """
-        is_synced = self._sync_together()
+        paths = [append.path for append in self._appends.values()]
+        count = sum(len(append.numbers) for append in self._appends.values())
+        is_synced = count >= _MANY and self._directory.sync_together(paths)
         parents = set()
         for name, append in self._appends.items():
             with self._directory.inside(append.path) as folder:
@@ -225,12 +227,6 @@ class DirWriter:
                 parents |= {name.rpartition("/")[0], ""}
         for parent in parents:
             self._directory.sync(parent)
-
-    def _sync_together(self) -> bool:
-        """Sync the files of all segments with one sync if there are many; return whether that was done."""
-        if sum(len(append.numbers) for append in self._appends.values()) < _MANY:
-            return False
-        return self._directory.sync_together(append.path for append in self._appends.values())
 
     def appended(self, name: str) -> tuple[End, list[Block], Facts]:
         """Return as `ConcatWriter.appended`, after `sync`; files have no blocks."""

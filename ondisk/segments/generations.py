@@ -345,7 +345,8 @@ def recover(
         name may be removed before it is.
     """
     discard_marks(directory, name, generations)
-    generations = [generation for generation in generations if _is_file(directory, hidden(name, generation))]
+    found = {each: directory.stat(hidden(name, each)) for each in generations}
+    generations = [each for each, at in found.items() if at is not None and stat.S_ISREG(at.st_mode)]
     if not generations:
         return []
     directory.sync(parent_of(name))
@@ -369,11 +370,6 @@ def discard_marks(directory: Directory, name: str, generations: Iterable[int]) -
     for alias in (hidden(name, generation) for generation in generations):
         if directory.stat(alias + MOVED) is not None and directory.stat(alias) is None:
             directory.discard(alias + MOVED)
-
-
-def _is_file(directory: Directory, name: str) -> bool:
-    found = directory.stat(name)
-    return found is not None and stat.S_ISREG(found.st_mode)
 
 
 def is_committed(directory: Directory, name: str, committed: Committed) -> bool:
