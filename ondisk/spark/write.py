@@ -45,6 +45,8 @@ from ondisk.index.where import check_declared
 from ondisk.matcher import Expression, Values, matches
 from ondisk.matcher.tree import And, Compare, Everything
 from ondisk.spark.columns import arrow_type, resolved, spark_type
+from ondisk.spark.connector import OPTION as CONNECTOR
+from ondisk.spark.connector import Pushed
 from ondisk.spark.report import LOGGER, WriteReport, print_lines
 from ondisk.spark.source import check_options, flag, path_of, spare_collections
 from ondisk.staging.jobs import remove
@@ -166,8 +168,11 @@ class Writer(_Stager, DataSourceArrowWriter):  # type: ignore[misc]
     """Writes one DataFrame."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
-        super().__init__(options, schema, (*OPTIONS, "match", CHECKED))
+        super().__init__(options, schema, (*OPTIONS, "match", CHECKED, CONNECTOR))
         match = options.get("match")
+        pushed = Pushed.of(options)
+        if pushed.is_present and match is None:  # of a table in a catalog
+            match = "the condition"
         if overwrite and match is None:
             hint = 'Use .option("match", "reftime: =2026-11-20"), for example; "" matches everything.'
             raise InvalidInput("the mode overwrite needs the option match, which selects what to replace", hint=hint)
@@ -175,7 +180,11 @@ class Writer(_Stager, DataSourceArrowWriter):  # type: ignore[misc]
             if not overwrite and name in options:
                 raise InvalidInput(f"the option {name} is for the mode overwrite only", hint="Remove it to append.")
         # Parsed once: `now` is the same in all tasks and in the commit.
-        self._replaced = None if match is None else expression(match, self._config, self._path)
+        self._replaced: Expression | None = None
+        if pushed.is_present:
+            self._replaced = pushed.tree(Everything(), self._config, None)
+        elif match is not None:
+            self._replaced = expression(match, self._config, self._path)
         if self._replaced is not None:
             check_declared(self._replaced)
         if match is not None and self._replaced is not None and flag(options, CHECKED, default="true"):
