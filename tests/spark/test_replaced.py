@@ -331,7 +331,7 @@ def test_a_job_that_was_planned_before_a_night_returns_the_same_rows(spark, crea
     dataset.append(datum(number * 72 / how_many, number % 5, number) for number in range(how_many))
     dataset.delete("station: 2")
     frame = spark.read.format("ondisk").option("data", "true").load(str(dataset.path))
-    wanted = ["segment", "offset", "size", "station", "name", "data"]
+    wanted = ["station", "name", "data"]  # the location is the present one
 
     def collected(frame):
         return sorted(map(repr, frame.select(*wanted).collect()))
