@@ -171,9 +171,7 @@ class Writer(_Stager, DataSourceArrowWriter):  # type: ignore[misc]
         super().__init__(options, schema, (*OPTIONS, "match", CHECKED, CONNECTOR))
         match = options.get("match")
         pushed = Pushed.of(options)
-        if pushed.is_present and match is None:  # of a table in a catalog
-            match = "the condition"
-        if overwrite and match is None:
+        if overwrite and match is None and not pushed.is_present:
             hint = 'Use .option("match", "reftime: =2026-11-20"), for example; "" matches everything.'
             raise InvalidInput("the mode overwrite needs the option match, which selects what to replace", hint=hint)
         for name in ("match", CHECKED):
@@ -181,14 +179,15 @@ class Writer(_Stager, DataSourceArrowWriter):  # type: ignore[misc]
                 raise InvalidInput(f"the option {name} is for the mode overwrite only", hint="Remove it to append.")
         # Parsed once: `now` is the same in all tasks and in the commit.
         self._replaced: Expression | None = None
-        if pushed.is_present:
+        if pushed.is_present:  # of a table in a catalog
             self._replaced = pushed.tree(Everything(), self._config, None)
         elif match is not None:
             self._replaced = expression(match, self._config, self._path)
         if self._replaced is not None:
             check_declared(self._replaced)
-        if match is not None and self._replaced is not None and flag(options, CHECKED, default="true"):
-            self._constraint = Constraint(self._replaced, match, self._config)
+        if self._replaced is not None and flag(options, CHECKED, default="true"):
+            text = "the condition" if match is None else shown(match)
+            self._constraint = Constraint(self._replaced, text, self._config)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Store all that the tasks have staged."""
@@ -288,7 +287,7 @@ class Constraint:
     """Checks, in each task, that the rows of an overwrite match what it replaces, as Delta's `replaceWhere` does.
 
     Args:
-        match: the tree as the user has written it, for messages.
+        match: what messages call the tree.
     """
 
     def __init__(self, tree: Expression, match: str, config: DatasetConfig) -> None:
@@ -329,7 +328,7 @@ class Constraint:
         kinds = {"reftime": FieldType.TIMESTAMP, **self._fields}
         values = {"reftime": reftime, **metadata}
         row = ", ".join(f"{name} {_text(restored(values[name], kinds[name]))}" for name in kinds if name in values)
-        message = f"the row with {row} does not match {shown(self._match)}, which the write overwrites"
+        message = f"the row with {row} does not match {self._match}, which the write overwrites"
         raise InvalidInput(f"{message}; nothing was stored", hint=_HINT)
 
 
