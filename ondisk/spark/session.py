@@ -64,7 +64,7 @@ def session(master: str | None = None, **settings: str) -> SparkSession:
     for name, value in (SETTINGS | {name.replace("__", "."): value for name, value in settings.items()}).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    register(spark)
+    _add_connector(spark)
     return spark
 
 
