@@ -77,8 +77,12 @@ def register(spark: SparkSession) -> None:
     with installed():
         from pyspark_ondisk import DefaultSource
 
+    _add_connector(spark)
+    spark.dataSource.register(DefaultSource)
+
+
+def _add_connector(spark: SparkSession) -> None:
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         spark.addArtifacts(str(CONNECTOR))
     else:
         spark.sql(f"ADD JAR '{CONNECTOR}'")
-    spark.dataSource.register(DefaultSource)
