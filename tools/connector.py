@@ -41,11 +41,13 @@ def build(jar: Path) -> None:
         subprocess.run(["javac", "--release", "17", checks, "-cp", str(jars), "-d", folder, *sources], check=True)
         for root in (Path(folder), SOURCE / "resources"):
             files |= {str(each.relative_to(root)): each.read_bytes() for each in root.rglob("*") if each.is_file()}
-    with zipfile.ZipFile(jar, "w") as packed:
+    new = jar.with_name(f".{jar.name}.new")  # a session of Spark may read the other one
+    with zipfile.ZipFile(new, "w") as packed:
         for name in sorted(files):
             entry = zipfile.ZipInfo(name, _DATE)
             entry.compress_type = zipfile.ZIP_DEFLATED
             packed.writestr(entry, files[name])
+    new.replace(jar)
 
 
 def contents(jar: Path) -> dict[str, bytes]:

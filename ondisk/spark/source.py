@@ -102,7 +102,6 @@ def schema(options: Mapping[str, str]) -> StructType:
     pushed = Pushed.of(options)
     if pushed.ask is not None:
         return _ANSWERS[pushed.ask](options, pushed)
-    _note_that_where_reads_all()
     check_options(options, STREAM_OPTIONS)  # Spark calls this for both
     config, several = _config(options)
     return _schema(options, config, several=several)
@@ -258,6 +257,8 @@ def _check_alone(options: Mapping[str, str]) -> None:
 def reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
     """Return the reader that the options describe."""
     spare_collections()
+    if OPTION not in options:
+        _note_that_where_reads_all()
     check_options(options, (*OPTIONS, OPTION))
     return BatchReader(options, schema)
 
