@@ -12,12 +12,12 @@ A TREE has the form of `match_json`, with names of columns in place of those of 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ondisk.config import DatasetConfig
-from ondisk.matcher import And, Everything, Expression, Not, Or, matches
+from ondisk.matcher import And, Everything, Expression, IsMissing, Not, Or, matches
 from ondisk.matcher.tree import nodes
 from ondisk.spark.match_json import loads
 from ondisk.spark.pinned import Pinned
@@ -80,8 +80,8 @@ class Pushed:
         if not self.where:
             return match
         own = tuple(_of(each, config, dataset) for each in self.where)
-        children = match.children if isinstance(match, And) else () if match == Everything() else (match,)
-        return And((*children, *own))
+        children = match.children if isinstance(match, And) else (match,)
+        return _all((*children, *own))
 
 
 def room_beside(match: Expression) -> int:
@@ -90,20 +90,26 @@ def room_beside(match: Expression) -> int:
     return max(0, MOST_PARTS - len(found)) if max(depth for _, depth in found) < _DEEPEST else 0
 
 
+def _all(trees: Iterable[Expression]) -> Expression:
+    children = tuple(each for each in trees if each != Everything())
+    return children[0] if len(children) == 1 else And(children) if children else Everything()
+
+
 def _of(tree: Expression, config: DatasetConfig, dataset: str | None) -> Expression:
     """Return a condition on columns as one on the fields of a dataset; a field that it lacks is NULL."""
     known = all_columns(config, several=dataset is not None)
 
     def changed(tree: Expression) -> Expression:
         match tree:
-            case Everything():
-                return tree
+            case Everything() | IsMissing("reftime"):
+                return tree if tree == Everything() else NOTHING
             case And(children):
-                return And(tuple(map(changed, children)))
+                return _all(map(changed, children))
             case Or(children):
                 return Or(tuple(map(changed, children)))
             case Not(child):
-                return Not(changed(child))
+                found = changed(child)
+                return Everything() if found == NOTHING else NOTHING if found == Everything() else Not(found)
         label: str = tree.field  # type: ignore[attr-defined]  # each leaf has one
         column = known.get(label.lower())
         same = (None,) if column is None else column.of(config, dataset).same

@@ -19,6 +19,8 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Opened
 from ondisk.datum import FieldType
 from ondisk.index import Snapshot
+from ondisk.index.totals import interval_of_sums, totals
+from ondisk.matcher import Expression
 from ondisk.spark.plan import Partition, condition_of
 from ondisk.spark.read import batches
 from ondisk.tables.index_to_arrow import Column, RowsToArrow, all_columns
@@ -59,12 +61,24 @@ class Groups:
                 arrays += [_value(raw, name, of, found.num_rows) for name, of in functions]
                 yield pc.sum(found.columns[-1]).as_py(), pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
+    def from_sums(self, snapshot: Snapshot, tree: Expression) -> tuple[int | None, ...] | None:
+        """Return the values of the functions from the sums of segments and days; None if these do not suffice."""
+        is_known = not self.keys and all(_is_of_reftime(of) for _, of in self.functions)
+        if not is_known or interval_of_sums(snapshot, tree) is None:
+            return None
+        found = totals(snapshot, tree)
+        values = {"count": found.count, "min": found.begin, "max": found.end}
+        return tuple(values[name] for name, _ in self.functions)
+
+    def answer(self, values: Sequence[int | None]) -> pa.RecordBatch:
+        """Return the values of functions as a result."""
+        arrays = [pa.array([value], kind) for value, kind in zip(values, self.schema.types, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
     def nothing(self) -> Iterator[pa.RecordBatch]:
         """Yield the result without any rows."""
         if not self.keys:
-            values = [0 if name == "count" else None for name, _ in self.functions]
-            arrays = [pa.array([value], kind) for value, kind in zip(values, self.schema.types, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+            yield self.answer([0 if name == "count" else None for name, _ in self.functions])
 
 
 def groups_of(given: Mapping[str, Any], config: DatasetConfig, schema: StructType, *, several: bool) -> Groups:
@@ -80,10 +94,15 @@ def groups_of(given: Mapping[str, Any], config: DatasetConfig, schema: StructTyp
     return Groups([known[name.lower()] for name in given["group"]], functions, to_arrow_schema(schema, timezone="UTC"))
 
 
+def _is_of_reftime(of: Column | None) -> bool:
+    return of is None or (of.field is not None and of.field[0] == "reftime")
+
+
 def _sql(name: str, of: Column | None) -> list[str]:
     """Return the SQL expressions of a function; as those of a `Column`, they are never NULL."""
-    if of is None or (name == "count" and (of.field is None or of.field[0] == "reftime")):
+    if name == "count" and _is_of_reftime(of):
         return ["count(*)"]
+    assert of is not None
     if of.same is not None:
         return ["0"]
     assert of.field is not None

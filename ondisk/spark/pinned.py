@@ -16,7 +16,7 @@ from ondisk.index import Snapshot, replaced_rows
 from ondisk.index.changes import Removal, expired
 from ondisk.segments.generations import ROWS
 from ondisk.segments.replaced import replaced
-from ondisk.spark.plan import IndexState, Partition, changed
+from ondisk.spark.plan import REPLACED, IndexState, Partition, changed
 from ondisk.spark.replaced import DELETED
 
 _GONE = "data were deleted or replaced"
@@ -69,7 +69,10 @@ class Pinned(NamedTuple):
         if added:
             # With a plus: else SQLite scans all rows by number.
             state = replace(state, sql=f"+datum.seq <= {self.last} AND ({state.sql})", last=self.last)
-        return state, [*self._kept(state, opened)] if aged else []
+        kept = [*self._kept(state, opened)] if aged else []
+        if sum(each.estimate for each in kept) != aged:
+            raise changed(state, f"{REPLACED}, and what was kept of them is gone")
+        return state, kept
 
     def _kept(self, state: IndexState, opened: Opened) -> Iterator[Partition]:
         """Yield partitions with the rows of segments that were dropped since; the newest generation has all of them."""

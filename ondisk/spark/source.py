@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -275,7 +276,11 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self._pushed = pushed = Pushed.of(options)
         paths, several = paths_of(options)
         self._paths = paths if pushed.state is None else [*pushed.state]
-        config, self._is_several = _config(options, self._paths)
+        self._is_several = several
+        # Opened once for the columns and the plan, as each query does both.
+        self._open = contextlib.ExitStack()
+        self._access = None if several else self._open.enter_context(opened(paths[0], connect))
+        config = _config(options, self._paths)[0] if self._access is None else self._access.current().index.config
         self._columns: list[Column] = []
         self._groups: Groups | None = None
         if pushed.aggregate is not None:
@@ -286,6 +291,10 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             self._columns = read_columns(options, schema, config, several=several)
         choice(options)
         self._limits = Limits.of(*limits_of(options))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what executors need."""
+        return {name: value for name, value in vars(self).items() if name not in ("_open", "_access")}
 
     def partitions(self) -> list[Partition] | list[Joined]:
         planned = self.planned()
@@ -320,25 +329,29 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def planned(self) -> list[Partition]:
         """Return the partitions of the query, in each dataset."""
-        return [each for path in self._paths for each in self._planned(path)]
+        with self._open:
+            if self._access is not None:
+                return self._planned(self._access, self._paths[0])
+            return [each for path in self._paths for each in self._planned_at(path)]
 
-    def _planned(self, path: str) -> list[Partition]:
+    def _planned_at(self, path: str) -> list[Partition]:
+        """Return the partitions of one of several datasets."""
+        try:
+            with opened(path, connect) as access:
+                found = self._planned(access, path)
+        except OndiskError as error:
+            named(error, path)
+            raise
+        return [replace(each, state=replace(each.state, dataset=path)) for each in found]
+
+    def _planned(self, access: Access, path: str) -> list[Partition]:
         has_data = any(column.name == DATA for column in self._columns)
         pushed = self._pushed
         pinned = None if pushed.state is None else pushed.state[path]
-        try:
-            with opened(path, connect) as access:
-                config = access.current().index.config
-                tree = tree_of(self._options, config, path)
-                tree = pushed.tree(tree, config, path if self._is_several else None)
-                found = plan(access, tree, choice(self._options), data=has_data, limits=self._limits, pinned=pinned)
-        except OndiskError as error:
-            if self._is_several:
-                named(error, path)
-            raise
-        if not self._is_several:
-            return found
-        return [replace(each, state=replace(each.state, dataset=path)) for each in found]
+        config = access.current().index.config
+        tree = pushed.tree(tree_of(self._options, config, path), config, path if self._is_several else None)
+        needed = choice(self._options)
+        return plan(access, tree, needed, data=has_data, limits=self._limits, pinned=pinned, groups=self._groups)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         spare_collections()
@@ -352,7 +365,9 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def _read(self, partition: Partition) -> Iterator[pa.RecordBatch]:
         try:
-            if self._groups is not None:
+            if self._groups is not None and partition.answer is not None:
+                yield self._groups.answer(partition.answer)
+            elif self._groups is not None:
                 yield from later(partition, self._groups.read, connect)
             else:
                 yield from read_later(partition, self._columns, connect, self._pushed.limit)
@@ -376,6 +391,7 @@ def plan(
     data: bool,
     limits: Limits | None = None,
     pinned: Pinned | None = None,
+    groups: Groups | None = None,
 ) -> list[Partition]:
     """Return partitions with all that matches in a dataset, from one snapshot.
 
@@ -383,6 +399,7 @@ def plan(
         needed: whether data that are offline are an error, see `ondisk.spark.plan`.
         limits: of a partition; None for the default.
         pinned: the state whose rows are returned; None for the present.
+        groups: what is returned of them; None for the rows.
 
     Raises:
         NeedsCheck: the index was lost and may not know all data; a worker cannot warn the user.
@@ -396,7 +413,12 @@ def plan(
         state = index_state(opened, snapshot, each)
         kept: list[Partition] = []
         if pinned is not None:
-            state, kept = pinned.restrict(state, opened, snapshot)
+            present = state
+            state, kept = pinned.restrict(present, opened, snapshot)
+            if groups is not None and state is present and not kept:
+                answer = groups.from_sums(snapshot, each)
+                if answer is not None:
+                    return [Partition(state, "0", [], (), count=0, answer=answer)]
         return [*partitions_of(state, snapshot, each, data=data, limits=limits), *kept]
 
 

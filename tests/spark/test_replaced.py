@@ -347,5 +347,8 @@ def test_a_job_that_was_planned_before_a_night_returns_the_same_rows(spark, crea
     again = spark.read.format("ondisk").option("data", "true").load(str(dataset.path))
     assert again.count() == (0 if how == "delete by age" else len(then))
     repack(dataset._access, now=time.time() + 7 * 3600)
+    if how != "delete by age":
+        assert collected(frame) == then
+        return
     with pytest.raises(Exception, match="has changed since this DataFrame was planned: segments were repacked"):
         frame.count()
