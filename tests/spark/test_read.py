@@ -73,7 +73,8 @@ def dataset(create):
 
 
 def load(spark, dataset, **options):
-    return spark.read.format("ondisk").options(**options).load(str(dataset.path))
+    """Load without data, unless the options say otherwise."""
+    return spark.read.format("ondisk").options(**{"data": "false"} | options).load(str(dataset.path))
 
 
 def rows(frame):
@@ -282,7 +283,7 @@ def test_text_matches_by_any_component(spark, create):
         assert load(spark, dataset, match=match).count() == dataset.summary(match).count > 0
 
 
-@pytest.mark.parametrize("step", ["delete", "repack", "archive"])
+@pytest.mark.parametrize("step", ["delete", "repack"])
 def test_what_has_gone_since_is_a_clear_error_and_a_new_load_is_right(spark, dataset, step):
     frame = load(spark, dataset)
     assert frame.count() == 48
@@ -294,8 +295,6 @@ def test_what_has_gone_since_is_a_clear_error_and_a_new_load_is_right(spark, dat
         case "repack":
             dataset.delete("station: 3")
             dataset.repack()
-        case "archive":
-            dataset.archive("2026/11-20.seg")
     with pytest.raises(Exception, match="has changed since this DataFrame was planned") as caught:
         frame.count()
     assert "Load the DataFrame again" in error(caught)

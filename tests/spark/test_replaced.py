@@ -331,7 +331,7 @@ def test_a_job_that_was_planned_before_a_night_returns_the_same_rows(spark, crea
     dataset.append(datum(number * 72 / how_many, number % 5, number) for number in range(how_many))
     dataset.delete("station: 2")
     frame = spark.read.format("ondisk").option("data", "true").load(str(dataset.path))
-    wanted = ["segment", "offset", "size", "station", "name", "data"]
+    wanted = ["station", "name", "data"]  # the location is the present one
 
     def collected(frame):
         return sorted(map(repr, frame.select(*wanted).collect()))
@@ -347,5 +347,8 @@ def test_a_job_that_was_planned_before_a_night_returns_the_same_rows(spark, crea
     again = spark.read.format("ondisk").option("data", "true").load(str(dataset.path))
     assert again.count() == (0 if how == "delete by age" else len(then))
     repack(dataset._access, now=time.time() + 7 * 3600)
+    if how != "delete by age":
+        assert collected(frame) == then
+        return
     with pytest.raises(Exception, match="has changed since this DataFrame was planned: segments were repacked"):
         frame.count()
