@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import same, strategies
@@ -660,7 +661,7 @@ def _created(path: Path, config: DatasetConfig) -> ondisk.Dataset | None:
 
 
 @pytest.mark.check
-@settings(max_examples=60)
+@settings(max_examples=up_to(60))
 @given(changes())
 def test_migrating_does_what_appending_to_a_new_dataset_does(given):
     before, after, data = given
