@@ -296,8 +296,8 @@ def edited(name: str) -> Callable[[Victim], None]:
 def as_edited(name: str, kind: str) -> list[Datum]:
     """Return what a query may make of the edited row until an accurate check has noticed it.
 
-    No query compares the declared fields with the bytes. None of vm2 or grib compares the reftime: it returns their bytes
-    without parsing them, and to look at the times of lines would make it 6 % slower.
+    No query compares the declared fields with the bytes. None of vm2 or grib compares the reftime: it returns
+    their bytes without parsing them, and to look at the times of lines would make it 6 % slower.
     """
     stored = datum(SECOND, kind)
     if name == "fields-of-another":
