@@ -74,12 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the first time that a queue is imported, begin at its oldest event, not at the first that Beats has not"
         " sent yet",
     )
-    parser.add_argument(
-        "--batch-size",
-        metavar="N",
-        type=positive,
-        help="data in a batch, which needs memory; default: 100000, or 64 MiB",
-    )
+    parser.add_argument("--batch-size", metavar="N", type=positive, help="data in a batch; default: 100000, or 64 MiB")
     add_spark(parser, "read the files")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 

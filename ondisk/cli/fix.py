@@ -38,11 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="also remove missing segments from the index if many are missing at once; or forget all of .archive/NAME",
     )
-    parser.add_argument(
-        "--rebuild",
-        action="store_true",
-        help="first, move a damaged index aside, and rebuild it from the segments",
-    )
+    parser.add_argument("--rebuild", action="store_true", help="first rebuild a damaged index from the segments")
     parser.add_argument(
         "--salvage",
         action="append",

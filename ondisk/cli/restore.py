@@ -43,9 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the dataset to make: a folder that is empty or does not exist",
     )
     parser.add_argument("--at", metavar="TIME", help="restore the newest point up to this date or time, in UTC")
-    parser.add_argument(
-        "--verify", action="store_true", help="without PATH: compare all files of the backup with their checksums"
-    )
+    parser.add_argument("--verify", action="store_true", help="without PATH: compare all files with their checksums")
     parser.add_argument("--json", action="store_true", help="print one JSON object; without PATH, one for each point")
 
 
