@@ -199,11 +199,7 @@ class SegmentCopies:
         return copy
 
     def _newest(self, segment: Segment, *, same: bool) -> tuple[str, int, int] | None:
-        """Return name, size and checksum of the newest good copy of a segment: the one with the highest generation.
-
-        Args:
-            same: only of the same generation.
-        """
+        """Return name, size and checksum of the newest good copy of a segment, or of the `same` generation."""
         folder, _, last = segment.name.rpartition("/")
         place = f"{self._root}/{folder}" if folder else self._root
         found: list[tuple[int, int, str, str]] = []

@@ -219,11 +219,7 @@ class _Complaints:
         self._room = _NAMED
 
     def add(self, name: str, result: AppendResult) -> None:
-        """Add what an append of one file refused, skipped or noted.
-
-        Args:
-            name: of the file; "" for many, whose names are in the reasons and the notes.
-        """
+        """Add what an append refused, skipped or noted of a file; with the name "", the reasons name the files."""
         self.damage += [(name, each) for each in result.damage[: _NAMED - len(self.damage)]]
         for listed, remarks in ((self.warnings, result.warnings), (self.notes, result.notes)):
             listed += [_of_file(remark, self._files) if name == "" else (name, remark) for remark in remarks]

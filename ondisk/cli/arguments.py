@@ -56,11 +56,7 @@ def add_fields(parser: argparse.ArgumentParser) -> None:
 
 
 def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
-    """Add the options that say how the rows of a table become data.
-
-    Args:
-        of_others: what `--time` is of other formats, for its help.
-    """
+    """Add the options for the rows of tables. `of_others`: what `--time` is of other formats, for its help."""
     parser.add_argument(
         "--time",
         metavar="T",

@@ -64,11 +64,7 @@ def open_dataset(path: str, *, read_only: bool = False, doubts: list[str] | None
 def open_to_read(
     arguments: argparse.Namespace, doubts: list[str], *, complete: bool = False
 ) -> Iterator[ondisk.Dataset | ondisk.Merged]:
-    """Open the dataset of a command, as one with those of `--also`; warn as `open_dataset`, of each.
-
-    Args:
-        complete: data in an archive that is offline are an error.
-    """
+    """Open the dataset of a command, with those of `--also`; warn as `open_dataset`, or raise if `complete`."""
     if not arguments.also:
         with (
             open_dataset(arguments.dataset, read_only=True, doubts=doubts) as dataset,
@@ -120,11 +116,7 @@ def _no_archives_offline() -> Iterator[None]:
 
 @contextlib.contextmanager
 def executors(master: str | None) -> Iterator[SparkSession | None]:
-    """Start Spark for the block and yield its session, or None if `master` is None.
-
-    Raises:
-        StateError: Spark is not installed, or does not start.
-    """
+    """Start Spark for the block and yield its session, or None without a master; raise StateError if it fails."""
     if master is None:
         yield None
         return

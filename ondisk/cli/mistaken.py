@@ -59,10 +59,7 @@ def _tree(dataset: Dataset | Merged, match: str) -> Expression:
 def note_columns(
     dataset: Dataset | Merged, names: Iterable[str], match: str | None, sort: str | None, limit: int | None
 ) -> None:
-    """Print a note for each column `data.KEY` or `metadata.NAME` that none of the first 1,000 data of a query has.
-
-    Cost: reads data until they have all these columns.
-    """
+    """Print a note for each column of content or metadata that none of the first 1,000 data of a query has."""
     lacking = [name for name in names if name.startswith((CONTENT, METADATA))]
     if not lacking:
         return

@@ -98,11 +98,7 @@ def _point(group: Group, of: str | None) -> tuple[float, float] | None:
 
 
 class _Axis:
-    """The vertical axis: from a round number to a round number, with a line at each step.
-
-    Args:
-        low, high: the numbers that it must contain.
-    """
+    """The vertical axis: from a round number to a round number, with a line at each step; contains two numbers."""
 
     def __init__(self, low: float, high: float) -> None:
         self.step = _round_step(high / _TICKS - low / _TICKS)

@@ -107,11 +107,7 @@ def _line(point: Listed, *, verified: bool) -> str:
 
 
 def _time(text: str) -> datetime:
-    """Return the time that a text names: in RFC 3339, or as in a match expression, where a day or a second is its end.
-
-    Raises:
-        InvalidInput: it names none.
-    """
+    """Return the time that a text names, in RFC 3339 or as a match has it: a day is its end."""
     from ondisk.datum import from_microseconds
     from ondisk.json_shapes import parse_time
     from ondisk.matcher import Compare

@@ -21,10 +21,7 @@ from ondisk.matcher.fields import Fields
 
 
 def by_group(access: Opened, query: Query, by: By) -> Generator[Group, None, None]:
-    """Yield the groups of the data that match, in the order of their keys; data without the field come first.
-
-    Memory: one group; all of them for `data.NAME`.
-    """
+    """Yield the groups of data, in order; without the field first. Memory: one group; for `data.NAME`, all."""
     kinds = kinds_of(access.index.config.fields, by)
     with contextlib.closing(parts_of(access, query, by)) as parts:
         for part in parts:

@@ -47,11 +47,7 @@ class Query(NamedTuple):
     complete: bool = False
 
     def check(self, index: Index) -> None:
-        """Raise unless it can be answered.
-
-        Raises:
-            MatchError, InvalidInput: match, sort or limit is not valid, or names an unknown field.
-        """
+        """Raise MatchError or InvalidInput if match, sort or limit is not valid, or names an unknown field."""
         _check_has_metadata(self.tree(index), index)
         self.order(index)
         check_limit(self.limit)
@@ -151,11 +147,7 @@ def payloads(access: Opened, query: Query) -> Generator[bytes, None, None]:
 
 
 def joined_payloads(found: Iterable[Stored]) -> Generator[bytes, None, None]:
-    """Yield the bytes of data, and a format's file header before its first.
-
-    Raises:
-        InvalidInput: one of several data is a whole file, whose end nobody would find again.
-    """
+    """Yield the bytes of data, first a format's header; raise InvalidInput of several that are whole files."""
     begun, before, alone = set(), None, None
     for _, format, _, content in found:
         is_new = format is not before

@@ -97,11 +97,7 @@ class DatasetReader:
         with_data: bool,
         on_damage: OnDamage = None,
     ) -> Generator[list[Datum], None, None]:
-        """Yield lists of the data that match, in order.
-
-        Args:
-            limit: the highest number of data; with `on_damage` the caller must count, as some may be left out.
-        """
+        """Yield lists of the data that match, in order; with `on_damage` the caller must count up to `limit`."""
         for rows in self._matching(snapshot, tree, sort, limit, on_damage):
             for run in _runs(rows):
                 if with_data:
@@ -299,11 +295,7 @@ class DatasetReader:
         return self._committed(segment).is_whole_in(self.file_of(segment)) is False
 
     def folder_of(self, segment: Segment) -> Directory:
-        """Return the open directory of a dir segment.
-
-        Raises:
-            SegmentMissing, SegmentCorrupt: it is not on disk, or another one is in its place.
-        """
+        """Return the open directory of a dir segment; raise SegmentMissing, or SegmentCorrupt if it is another."""
         return self._directories.folder_of(segment.id, segment.name, partial(self._committed, segment))
 
     def forget(self, generation: int) -> None:
@@ -555,11 +547,7 @@ class DatasetReader:
         return lambda: self._committed(snapshot.fresh(segment))
 
     def _file(self, segment: Segment, known: Callable[[], Committed], row: Row) -> bytes:
-        """Return the bytes of one file of a dir segment.
-
-        Raises:
-            SegmentMissing, SegmentCorrupt, FrameCorrupt: it is not on disk as the index and its entry say.
-        """
+        """Return the bytes of a file of a dir segment; raise unless it is as the index and its entry say."""
         try:
             return self._directories.read(segment.id, segment.name, known, row[2], row[3])
         except FrameCorrupt as error:

@@ -32,11 +32,7 @@ class Roll(Protocol):
     all: list[Destination]
 
     def runs(self, sizes: Sequence[int]) -> list[tuple[Destination, int]]:
-        """Return the segments in their order, each with the number of data that it gets.
-
-        Args:
-            sizes: bytes of each datum, or of data that must not be divided.
-        """
+        """Return the segments in their order, and how many data, of some sizes, each gets."""
 
 
 class Remark(NamedTuple):

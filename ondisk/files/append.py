@@ -240,11 +240,7 @@ class _Reading:
                 self.notes.append(f"{path}: {note}")
 
     def _read(self, found: Found) -> Datum | None:
-        """Return the datum of a file; None if the file itself is stored, under its own or another name.
-
-        Raises:
-            InvalidInput, StorageError: it cannot be stored.
-        """
+        """Return the datum of a file; None if it is stored, by any name; raise InvalidInput or StorageError."""
         if found.reason is not None:
             raise InvalidInput(found.reason)
         try:
@@ -281,11 +277,7 @@ class _Reading:
             self.refusals.append((place[0], f"{place[1]}: {reason}"))
 
     def _sift(self, batch: Batch, places: list[Place]) -> None:
-        """Remove from a batch the files that are too old or stored already, and those that differ from what is stored.
-
-        Args:
-            places: those of its data; loses the same ones.
-        """
+        """Remove from a batch, and `places`, files that are too old, stored, or differ from what is stored."""
         refuse_old(batch, self.dataset.config)
         removed = dict(batch.refused)
         self._remove(batch, places, removed)

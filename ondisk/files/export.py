@@ -54,11 +54,7 @@ _NOT_PERMITTED = f"Only the owner of a file may link it, and some filesystems ha
 
 
 class Links:
-    """Links the files of data. Use it in one thread, in a `with` block.
-
-    Raises:
-        InvalidInput: a dataset stores many data in one file.
-    """
+    """Links the files of data, in one thread and a `with` block; raises InvalidInput if they have none."""
 
     def __init__(self, dataset: Dataset | Merged) -> None:
         self._path = dataset.path if isinstance(dataset, Dataset) else None
@@ -346,11 +342,7 @@ class _Files:
         return found
 
     def _sync_behind(self) -> None:
-        """Start to sync the files so far, if many bytes were written: then `sync` waits less.
-
-        Raises:
-            DurabilityLost: the sync before has failed.
-        """
+        """Start to sync the files if they are many bytes; raise DurabilityLost if the sync before has failed."""
         is_much = self._together and self._links is None and self._result.bytes - self._started >= _SYNCED
         if is_much and (self._syncing is None or self._syncing.done()):
             self._wait()
@@ -402,11 +394,7 @@ def _lost(error: DurabilityLost) -> DurabilityLost:
 
 
 def _with_metadata(data: Iterable[Datum], names: Names) -> Iterator[Datum]:
-    """Yield data; after the last one, raise if none has some metadata that the template names.
-
-    Raises:
-        InvalidInput: none has.
-    """
+    """Yield data; then raise InvalidInput if none has some metadata that the template names."""
     missing, known, is_any = names.used - {"reftime"}, {"reftime"}, False
     for datum in data:
         is_any = True

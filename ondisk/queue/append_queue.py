@@ -222,10 +222,7 @@ class _Source:
         return cast("Seg", self.access.format("seg"))
 
     def begin(self, numbers: list[int], remarks: list[str], at: State | None, *, from_start: bool) -> dict[int, Place]:
-        """Return the places with which the first import begins; everything before them counts as read.
-
-        There is at least one: it says that an import was here.
-        """
+        """Return the places with which the first import begins, at least one; what is before them counts as read."""
         if not numbers:
             return dict([_emptied({-1: Place()}, at)])
         state = None if from_start else self._state(numbers, remarks)
@@ -349,11 +346,7 @@ class _Source:
             yield f"if Beats has begun again since the last import, {_span(0, last)} removed before this one"
 
     def append_segment(self, number: int, known: Place | None, *, growing: bool) -> AppendResult | None:
-        """Store what is new in a segment; return None if that is nothing, and nothing has to be said.
-
-        Args:
-            growing: it is the last one, so Beats may still write to it.
-        """
+        """Store what is new in a segment, which may be `growing`; return None if nothing is to be said of it."""
         try:
             file = self.queue.open_to_read(f"{number}.seg")
         except FileNotFoundError:  # Beats has removed it meanwhile; the next import says what that means

@@ -225,10 +225,7 @@ class Batch(Sequence[Datum]):
         self._ack = ack
 
     def ack(self) -> None:
-        """Acknowledge these data, and all before them: no consumer reads them again.
-
-        Durability, locks: as `acknowledge`.
-        """
+        """Acknowledge these data, and all before them, as `acknowledge`: no consumer reads them again."""
         self._ack()
 
     @overload

@@ -210,10 +210,7 @@ class _Healing:
                     self._healed.unreadable += stored
 
     def _damaged(self, seqs: Sequence[int]) -> set[int]:
-        """Return the data that are damaged; leave those in the place of whose segment is another file, or none.
-
-        That may be put right, or mounted again.
-        """
+        """Return the data that are damaged; leave those whose segment is another file, or none: it may return."""
         errors = errors_at(self._access, seqs)
         damaged = {seq for seq, error in errors.items() if isinstance(error, FrameCorrupt)}
         damaged |= self._changed([seq for seq, error in errors.items() if isinstance(error, SegmentCorrupt)])

@@ -153,10 +153,7 @@ def _pieces(access: Access, transaction: Transaction, segment: Segment) -> Itera
 def _blank_deleted(
     access: Access, transaction: Transaction, segment: Segment, padding: bytes, file: WritableFile
 ) -> None:
-    """Overwrite the bytes between data with blank lines, which a scan skips.
-
-    Nobody has a good copy of them, nor knows which of them have changed.
-    """
+    """Overwrite what is between data, of which nobody has a good copy, with blank lines, which a scan skips."""
     snapshot = Snapshot.inside(access.current().index, transaction.connection)
     end = 0
     for offset, size, _, _ in segment_rows.in_order_of_offset(snapshot, segment, INTEGER_MIN, INTEGER_MAX):

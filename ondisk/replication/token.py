@@ -302,10 +302,7 @@ def update(path: str | os.PathLike[str], entries: Iterable[Entry]) -> str | None
 
 
 def _set_aside(path: str | os.PathLike[str]) -> Path:
-    """Rename a file to the first free name of `NAME.bad`, `NAME.bad.2` …, and return its path.
-
-    Durability: syncs the directory before the old name is removed.
-    """
+    """Rename a file durably to the first free name of `NAME.bad`, `NAME.bad.2` …, and return its path."""
     name = Path(path).name
     with Directory.above(path) as directory:
         for free in chain([f"{name}.bad"], map(f"{name}.bad.{{}}".format, count(2))):

@@ -366,11 +366,7 @@ def _end_of_damaged(data: bytes) -> int:
 
 
 def end_of_entries(folder: Directory, name: str, end: End) -> int:
-    """Return the position in `.metadata` for the next entry; anything after that is a torn entry.
-
-    Raises:
-        SegmentCorrupt: it is damaged in another way.
-    """
+    """Return where the next entry goes in `.metadata`, before a torn one; raise SegmentCorrupt if it is damaged."""
     try:
         file = folder.open_to_read(METADATA)
     except FileNotFoundError:

@@ -173,10 +173,7 @@ def keep_piece(
 
 
 def drop(directory: Directory, name: str) -> None:
-    """Remove an item for good, then its record.
-
-    Durability: syncs the directory. A crash in between leaves the item, or a part of its folder, or its record.
-    """
+    """Remove an item for good, then its record, and sync; a crash leaves a part of it, or its record."""
     _remove(directory, name)
     directory.discard(name + RECORD)
     directory.sync(parent_of(name))
@@ -254,10 +251,7 @@ def _record(segment: str, name: str, verb: str, why: str, size: int, mtime: int)
 
 @contextlib.contextmanager
 def _reserved(directory: Directory, record: dict[str, Any]) -> Iterator[str]:
-    """Write and sync the record of a new item; yield the item's name, which is free.
-
-    Removes the record if the block raises an error before the item exists.
-    """
+    """Write the record of a new item, and yield its name, which is free; remove it if the block raises."""
     folder = below(parent_of(record["segment"]), FOLDER)
     label = _label(record)
     time = datetime.now(UTC)
@@ -407,10 +401,7 @@ def total(directory: Directory) -> Total:
 
 
 def folders(directory: Directory) -> list[str]:
-    """Return the folders of all quarantines, in order of names.
-
-    Skips folders that cannot be listed: check reports them.
-    """
+    """Return the folders of all quarantines, in order, without those that cannot be listed: check has these."""
     found = []
     waiting = ["", *(name.rstrip("/") for name, each in places(directory).items() if each.why_away is None)]
     while waiting:

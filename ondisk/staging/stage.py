@@ -92,10 +92,7 @@ class Stage:
         self._folder.close()
 
     def add(self, batch: Batch, format: Format) -> None:
-        """Stage the data of a batch; the caller reports the data that the format refused.
-
-        Memory: the batch once more.
-        """
+        """Stage the data of a batch; the caller reports what the format refused. Memory: the batch once more."""
         find = _by_size if self._config.is_sequence else _by_segment
         by_segment = find(batch, format, self._config)
         offsets, pieces = [0] * len(batch.payloads), [0] * len(batch.payloads)

@@ -24,11 +24,7 @@ Answer: TypeAlias = dict[str, Any]
 
 
 class WorkLost(Exception):
-    """A process could not work. Its message says why.
-
-    Attributes:
-        name: what it worked on when it was killed; empty if it could not begin.
-    """
+    """A process could not work; its message says why. `name`: what it was killed at; empty before it began."""
 
     def __init__(self, reason: str, name: str = "") -> None:
         super().__init__(reason)
@@ -115,11 +111,7 @@ def process(verb: str, path: str, staged: str, option: str) -> Iterator[subproce
 
 
 def answered(child: subprocess.Popen[bytes], names: Iterable[str]) -> Iterator[Answer]:
-    """Let a process work on segments, and yield an answer for each.
-
-    Raises:
-        WorkLost: the process cannot open the dataset, or was killed.
-    """
+    """Let a process work on segments, and yield an answer for each; raise WorkLost if it cannot, or is killed."""
     assert child.stdin is not None
     assert child.stdout is not None
     for name in names:

@@ -34,11 +34,7 @@ class Commit:
 
 
 class Objects:
-    """The objects of a dataset.
-
-    What is in memory is used only while `Dataset.state` says that nobody else has changed the dataset. Not for several
-    threads.
-    """
+    """The objects of a dataset, for one thread. Those in memory count while nobody else changes the dataset."""
 
     def __init__(self, dataset: Dataset, limits: Limits) -> None:
         self._dataset = dataset
@@ -83,10 +79,7 @@ class Objects:
         return self._know(parent, map(_extent, self._dataset.query(_of(parent), with_data=False)))
 
     def load(self, parents: Iterable[bytes]) -> None:
-        """Read unknown objects into memory, several with each query, up to the first ones that are large or damaged.
-
-        `get` reads the others one by one.
-        """
+        """Read unknown objects, several with each query, up to the first that is large or damaged."""
         for some in self._unknown(parents):
             if not self._load(some):
                 return
@@ -187,10 +180,7 @@ class Objects:
         return b"".join(part for part in parts if part)
 
     def commit(self, change: Commit) -> bool:
-        """Make a change durable, unless somebody else has changed the dataset: then return False.
-
-        Durability: one commit, see `Dataset.exchange`.
-        """
+        """Make a change durable, in one commit; return False if somebody else has changed the dataset."""
         data = [_datum(*each) for each in change.store]
         state = self._dataset.exchange(self._state, change.delete, data)
         if state is None:

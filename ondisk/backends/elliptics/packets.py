@@ -145,10 +145,7 @@ class Layout:
         return Header._make(self.header.unpack_from(packet)) if len(packet) >= self.header.size else None
 
     def read_single_read(self, packet: bytes) -> tuple[Header, IO] | None:
-        """Return the header and the io attribute of a packet that is one read, as most are; None for another packet.
-
-        Cost: a third of reading them one after the other.
-        """
+        """Return header and io attribute of a packet that is one read, in a third of the time; None for another."""
         if len(packet) != self._read.size:
             return None
         values = self._read.unpack(packet)
@@ -174,11 +171,7 @@ class Layout:
             at += attribute.size
 
     def read_io(self, content: memoryview) -> tuple[IO, memoryview]:
-        """Return the io attribute at the beginning of an attribute's bytes, and the bytes after it.
-
-        Raises:
-            Refused: EINVAL: there are too few bytes.
-        """
+        """Return the io attribute at the beginning, and the bytes after it; raise Refused if there are too few."""
         if len(content) < self.io.size:
             raise Refused(errno.EINVAL)
         return IO._make(self.io.unpack_from(content)), content[self.io.size :]
