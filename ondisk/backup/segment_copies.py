@@ -67,11 +67,7 @@ class SegmentCopies:
         self._formats: dict[str, Format] = {}
 
     def copies(self, progress: Callable[[str], None]) -> Iterator[SegmentCopy]:
-        """Copy what the backup does not have yet; yield the copy of each segment, in the order of their names.
-
-        Raises:
-            DiskFull, DurabilityLost, StorageError: the backup cannot be written to.
-        """
+        """Copy what the backup does not have yet; yield the copy of each segment, in the order of their names."""
         for segment, damage, *_ in segment_rows.all_segments(self._snapshot):
             progress(segment.name)
             before, count, problems = self._earlier_of(segment.name), self._counts.bytes, len(self._counts.problems)

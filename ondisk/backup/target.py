@@ -253,10 +253,7 @@ class Target(Closing):
         self._changed.clear()
 
     def remove_points(self, keep: int) -> list[str]:
-        """Remove the oldest points but the newest `keep`, and return their names.
-
-        Durability: a point loses its name before its files go. Copies that no point needs any more stay, see `sweep`.
-        """
+        """Remove all points but the newest `keep`, and return their names; `sweep` removes their copies."""
         removed = self.names()[:-keep]
         for name in removed:
             with self.directory.exclusive_if_free(IDENTITY) as free:

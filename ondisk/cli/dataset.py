@@ -42,11 +42,7 @@ def examined(check: Callable[[], Report]) -> tuple[Report, OndiskError | None]:
 
 @contextlib.contextmanager
 def open_dataset(path: str, *, read_only: bool = False, doubts: list[str] | None = None) -> Iterator[ondisk.Dataset]:
-    """Open a dataset; warn if its index may not know all data, an archive cannot answer, or data were in the way.
-
-    Args:
-        doubts: takes the warnings of lost indices: the answer may be incomplete.
-    """
+    """Open a dataset; warn of a lost index (also in `doubts`), of archives, and of data that were in the way."""
     doubts = [] if doubts is None else doubts
     with ondisk.open(path, read_only) as dataset:
         _warn_of_lost_index(path, dataset, doubts)

@@ -97,14 +97,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def would_mend(report: Report, error: OndiskError | None, verb: str, states: State, output: Output) -> int:
-    """Print what fix or repack would do: what was asked for, and to segments in `states`.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        OndiskError: the check's error.
-    """
+    """Print what fix or repack would do to segments; return the exit code, or raise the error of the check."""
     from ondisk.maintenance.states import Done, State
 
     asked = [each for each in report if each.action and isinstance(each, Done)]

@@ -134,11 +134,7 @@ class TextOutput:
 
 
 def print_table(data: Iterable[Datum], fields: Sequence[str], *, datasets: bool = False) -> None:
-    """Print data as tables, as wide as the terminal (COLUMNS overrides that), or wider if a column needs it.
-
-    Args:
-        datasets: whether the data say which dataset they are from.
-    """
+    """Print data as tables as wide as the terminal, or wider if a column needs it. `datasets`: name theirs."""
     from ondisk.cli.table import table  # here, since it waits for rich
 
     def rows(page: Sequence[Datum]) -> Iterator[list[str]]:
@@ -385,11 +381,7 @@ def _kind_of(head: bytes) -> str | None:
 
 
 def _beginning(value: Any, room: list[int]) -> Any:
-    """Return the beginning of a datum's data, enough for a line of text: all of them may be many megabytes.
-
-    Args:
-        room: how many more values fit, one number, which is lowered.
-    """
+    """Return the beginning of data, which may be megabytes, enough for a line. `room`: how many values fit."""
     room[0] -= 1
     if isinstance(value, str | bytes):
         return value[: _LONGEST + 1]

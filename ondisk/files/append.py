@@ -93,11 +93,7 @@ def _stored(dataset: Dataset, batch: Batch) -> Iterator[tuple[int, bytes | None,
 
 
 def _repeated(dataset: Dataset, batch: Batch, found: dict[int, str]) -> Iterator[tuple[int, int]]:
-    """Yield the position of each datum with the unique fields of one before it in the batch, and that of the first.
-
-    Args:
-        found: the positions of data that do not count; the caller may add to it.
-    """
+    """Yield the position of each datum with the unique fields of one before it, and that of the first."""
     unique = dataset.config.unique
     if not unique:
         return
@@ -297,12 +293,7 @@ class _Reading:
 
 
 def _content(file: ReadableFile, limit: int) -> bytes:
-    """Return the content of a file.
-
-    Raises:
-        InvalidInput: it is larger than `limit` bytes, or it changed meanwhile.
-        StorageError: it cannot be read.
-    """
+    """Return the content of a file; raise InvalidInput if it is too large or changes, or StorageError."""
     before = file.stat()
     if before.st_size > limit:
         raise InvalidInput(f"{before.st_size} bytes are more than max_datum_size, {limit}")

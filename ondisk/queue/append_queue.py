@@ -317,10 +317,7 @@ class _Source:
     def removed(
         self, known: Mapping[int, Place], numbers: list[int], at: State | None, *, begun_again: bool
     ) -> Iterator[str]:
-        """Yield what is known of segments that Beats has removed, and that may have had events that were not imported.
-
-        If `state.dat` has a position after all segments, Beats has sent and removed everything up to it.
-        """
+        """Yield what is known of segments that Beats has removed, and that may have had events not imported."""
         last = max(known)
         read = known[last]
         if numbers and not (begun_again and at is not None and at.segment > numbers[-1]):

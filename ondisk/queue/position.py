@@ -42,10 +42,7 @@ _IV = 16  # bytes of an encrypted segment that do not count in a position
 
 
 def position(directory: Directory) -> State | None:
-    """Return where the consumer of a queue continues; None if the queue has no `state.dat`, and so no consumer yet.
-
-    If the file cannot be read, that is the beginning: there Beats continues, too.
-    """
+    """Return where the consumer continues, the beginning if `state.dat` cannot be read; None without a file."""
     if directory.stat(NAME) is None:
         return None
     with contextlib.suppress(InvalidInput, StorageError):
@@ -206,10 +203,7 @@ def unreadable(directory: Directory) -> str | None:
 
 
 def misplaced(access: Access) -> str | None:
-    """Return why the position cannot be right, if it is in a segment that the index knows; None if it may be.
-
-    Cost: reads the rows of this segment; if data of it were deleted or damaged, also the file.
-    """
+    """Return why the position cannot be right in a segment that the index knows; None if it may be."""
     at = position(access.directory)
     if at is None or not at.offset(0):
         return None

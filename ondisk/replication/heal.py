@@ -222,10 +222,7 @@ class _Healing:
         return damaged
 
     def _changed(self, seqs: Sequence[int]) -> set[int]:
-        """Return those of some data whose segment is the file that ondisk wrote, and whose bytes have changed.
-
-        Only data with checksums of their own count: without these, nothing in such a segment is believed.
-        """
+        """Return the data, with checksums of their own, whose segment ondisk wrote, and whose bytes have changed."""
         found: set[int] = set()
         changed: dict[int, bool] = {}
         for snapshot, row in rows_in(self._access, seqs):

@@ -316,14 +316,7 @@ class _TlsConnections(urllib3.HTTPSConnectionPool):
 
 
 def _client_for(url: Url, **options: Any) -> urllib3.PoolManager:
-    """Return what sends requests to the host of a URL.
-
-    Args:
-        options: of `urllib3.PoolManager`.
-
-    Raises:
-        InvalidInput: the environment names a proxy that cannot be used.
-    """
+    """Return what sends requests to the host of a URL; raise InvalidInput if the environment's proxy is wrong."""
     proxy = _proxy_of(url)
     if proxy is None:
         made = urllib3.PoolManager(1, **options)

@@ -69,20 +69,13 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The token of one source, and where that is.
+    """The token of one source, and where that is."""
 
-    Attributes:
-        token: with the UUID of the source.
-        replica: the UUID of the replica.
-        host, port: of the server of the source; "" and 0 for a path.
-        bytes_read: from the source, so far.
-    """
-
-    token: Token
-    replica: str
-    host: str = ""
+    token: Token  # with the UUID of the source
+    replica: str  # the UUID of the replica
+    host: str = ""  # host, port: of the server of the source; "" and 0 for a path
     port: int = 0
-    bytes_read: int = field(default=0, kw_only=True)
+    bytes_read: int = field(default=0, kw_only=True)  # from the source, so far
 
     @property
     def identity(self) -> tuple[str, str, str, int]:

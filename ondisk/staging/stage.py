@@ -134,10 +134,7 @@ def _by_segment(batch: Batch, format: Format, config: DatasetConfig) -> dict[str
 
 
 def _by_size(batch: Batch, format: Format, config: DatasetConfig) -> dict[str, list[int]]:
-    """Return pieces of a batch, each small enough for a segment of a sequence: name → positions of its data.
-
-    The commit decides which segments they become, and ignores the names.
-    """
+    """Return pieces of a batch, small enough for a segment of a sequence; the commit ignores their names."""
     room = config.roll_size - format.begin().end.length
     found: dict[str, list[int]] = {}
     left = 0

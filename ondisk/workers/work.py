@@ -68,10 +68,7 @@ def spread(
 
 
 def grouped(names: list[str], weights: dict[str, int], count: int) -> Iterator[list[str]]:
-    """Yield the segments, in their order, in about `count` groups of equal weight; a heavier one is a group alone.
-
-    A group has some megabytes at least: for less, to start its process would take longer than the work.
-    """
+    """Yield the segments, in order, in about `count` groups of equal weight, but of some megabytes at least."""
     limit = min(max(sum(weights.values()) // count, _LEAST), _MOST)
     group: list[str] = []
     weight = 0

@@ -66,11 +66,7 @@ class Objects:
         return parent in self._known
 
     def get(self, parent: bytes, *, with_data: bool = False) -> Extents:
-        """Return the extents of an object, empty if it does not exist. The caller has called `refresh`.
-
-        Args:
-            with_data: the caller is going to read the object: the data of a small one are read with its extents.
-        """
+        """Return the extents of an object, empty if it does not exist. `with_data`: also read those of a small one."""
         if (known := self._known.get(parent)) is not None:
             self._known.move_to_end(parent)
             return known
@@ -132,10 +128,7 @@ class Objects:
             self._count -= self._counts.pop(parent, 0)
 
     def parents(self, first: bytes) -> list[bytes]:
-        """Return the ids of objects in ascending order, from `first` on: as many as a LIST returns.
-
-        Cost: reads the rows of all extents, unless nothing has changed since the same was asked.
-        """
+        """Return the ids of objects in ascending order, from `first` on: as many as a LIST returns. Reads all rows."""
         if self._listed is not None and self._listed[:2] == (self._state, first):
             return self._listed[2]
         found: set[bytes] = set()
@@ -231,11 +224,7 @@ class Objects:
 
 
 class Changes:
-    """Collects the writes and deletes of one commit, and what they cover.
-
-    Args:
-        objects: their extents change in memory at once. If the commit fails, the caller calls `objects.forget`.
-    """
+    """Collects the writes and deletes of one commit, already seen in memory; call `forget` if it fails."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects

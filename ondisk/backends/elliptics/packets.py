@@ -117,12 +117,7 @@ class HistoryEntry(NamedTuple):
 
 
 class Layout:
-    """The structures, for ids of one size.
-
-    Attributes:
-        id_size: in bytes.
-        header, attribute, io, history: the structures.
-    """
+    """The structures, for ids of one size, in bytes."""
 
     def __init__(self, id_size: int = ID_SIZE) -> None:
         self.id_size = id_size
@@ -152,11 +147,7 @@ class Layout:
         return (Header._make(values[:7]), IO._make(values[10:])) if values[6:9] == self._read_sizes else None
 
     def attributes(self, packet: bytes, header: Header) -> Iterator[tuple[Attribute, memoryview]]:
-        """Yield the attributes of a whole packet, each with the bytes that belong to it.
-
-        Raises:
-            Refused: EINVAL: a size does not match the packet; after the attributes before it.
-        """
+        """Yield the attributes of a whole packet, each with its bytes; raise Refused if a size is wrong."""
         content, at, end = memoryview(packet), self.header.size, len(packet)
         if header.size != end - at:
             raise Refused(errno.EINVAL)
