@@ -71,14 +71,7 @@ def check_there(snapshot: Snapshot, interval: Interval, *, complete: bool) -> li
 
 
 def check_known(snapshot: Snapshot, interval: Interval, *, complete: bool) -> None:
-    """Raise if a place that is away may have data of an interval that the index does not know, since it was lost.
-
-    Args:
-        complete: as for `check_there`.
-
-    Raises:
-        SegmentMissing: it may.
-    """
+    """Raise SegmentMissing if a place that is away may have data of an interval that the index does not know."""
     found = (each for each in unknown_in(snapshot) if _meets(snapshot, each, interval))
     _left_out(snapshot, found, complete=complete)
 

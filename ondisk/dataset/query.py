@@ -104,11 +104,7 @@ class Results(Closing, Iterator[_T]):
 
 
 def _check_has_metadata(tree: Expression, index: Index) -> None:
-    """Raise if a condition names undeclared metadata, and no format of the dataset stores any.
-
-    Raises:
-        MatchError: it is so; else the condition would silently match nothing.
-    """
+    """Raise MatchError if undeclared metadata are named, and no format stores any: nothing would match."""
     names = undeclared_in(tree)
     if not names:
         return
@@ -183,12 +179,7 @@ def described(stored: Stored) -> Datum:
 
 
 def summary(access: Opened, query: Query, fields: Sequence[str], values: int | None) -> Summary:
-    """Count the data that match, also those that are away: the index knows them.
-
-    Args:
-        fields: whose values to count.
-        values: the highest number of values to list of each; None for all.
-    """
+    """Count the data that match, also those that are away, and the most frequent `values` of some fields."""
     from ondisk.dataset.summaries import Summary
     from ondisk.index import field_values
     from ondisk.index.totals import totals

@@ -284,13 +284,7 @@ class DatasetReader:
         )
 
     def has_changed(self, snapshot: Snapshot, id_: int) -> bool:
-        """Return whether the bytes of a concat segment lack the checksum in the index; False if the index has none.
-
-        Raises:
-            SegmentMissing, SegmentCorrupt: the segment is not on disk as the index says.
-
-        Cost: reads the segment.
-        """
+        """Read a concat segment; return whether it lacks the checksum in the index, False without one."""
         segment = snapshot.fresh(snapshot.segment(id_))
         return self._committed(segment).is_whole_in(self.file_of(segment)) is False
 
@@ -330,12 +324,7 @@ class DatasetReader:
         return self._one(segment, snapshot.metadata(row[4:]), row, payload, self._known(snapshot, segment))
 
     def payload(self, snapshot: Snapshot, location: Location) -> bytes:
-        """Return the bytes of the datum at a location, as in a file that other programs read, without padding.
-
-        Raises:
-            DatumNotFound: no datum is there; a repack may have moved it.
-            FrameCorrupt: it is damaged.
-        """
+        """Return the bytes of the datum at a location, without padding; raise DatumNotFound, or FrameCorrupt."""
         segment, row, payload = self._at(snapshot, location)
         format = self._format(segment.format)
         try:

@@ -118,12 +118,7 @@ class Directory(Closing):
 
     @classmethod
     def above(cls, path: str | os.PathLike[str]) -> Directory:
-        """Open the directory that contains a file, which need not exist.
-
-        Raises:
-            NotFound: the directory does not exist.
-            StorageError: it cannot be opened.
-        """
+        """Open the directory of a file, which need not exist; raise NotFound without it, or StorageError."""
         parent = Path(path).absolute().parent
         try:
             return cls.open(parent)
@@ -251,12 +246,7 @@ class Directory(Closing):
             os.close(descriptor)
 
     def read(self, name: str, limit: int) -> bytes:
-        """Return the content of a small file.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-            InvalidInput: it is larger than `limit` bytes.
-        """
+        """Return the content of a small file; raise FileNotFoundError, or InvalidInput if it is too large."""
         file = self.open_to_read(name)
         content = file.read(0, limit + 1)
         if len(content) > limit:

@@ -359,13 +359,7 @@ def _remove(directory: Directory, name: str) -> None:
 
 
 def items(directory: Directory) -> Iterator[Item]:
-    """Yield all items in quarantine, by folder, the oldest first.
-
-    Raises:
-        StorageError: a quarantine cannot be read.
-
-    Cost: lists the folders of the dataset, and reads one record for each item.
-    """
+    """Yield all items in quarantine, by folder, the oldest first; raise StorageError if one cannot be read."""
     for folder in folders(directory):
         for entry in _found(directory, folder):
             yield _item(directory, folder, entry)
@@ -385,13 +379,7 @@ def find(directory: Directory, name: str) -> Item | None:
 
 
 def total(directory: Directory) -> Total:
-    """Return the number of items in quarantine, and their bytes.
-
-    Raises:
-        StorageError: a quarantine cannot be read.
-
-    Cost: lists the folders of the dataset; reads no record.
-    """
+    """Return how many items are in quarantine, and their bytes; raise StorageError if one cannot be read."""
     sizes = [
         size_of(directory, f"{folder}/{entry.name}")
         for folder in folders(directory)
