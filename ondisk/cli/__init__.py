@@ -86,10 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
-    """Return the parser of a command's arguments.
-
-    The first paragraph of the command's module docstring is the description, the rest are examples.
-    """
+    """Return the parser of a command; its docstring has the description, then the examples."""
     from textwrap import dedent, indent  # here, because the parser of `--version` needs no examples
 
     module = _module(command)

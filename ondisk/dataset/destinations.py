@@ -16,11 +16,7 @@ from ondisk.step import Interval, runs_of
 
 
 class Destinations(ABC):
-    """The segments that a batch appends to.
-
-    Attributes:
-        runs: the segments in the order of the data, each with the number of consecutive data that it gets.
-    """
+    """The segments that a batch appends to. `runs`: segments in the order of the data, each with their number."""
 
     runs: list[tuple[Destination, int]]
 
@@ -46,18 +42,11 @@ class Destinations(ABC):
 
     @abstractmethod
     def keep(self, places: Sequence[int], rows: Sequence[Sequence[int]], transaction: Transaction) -> None:
-        """Drop all data but those at some positions, and lay these one after the other.
-
-        Args:
-            rows: seq, reftime, segment, offset and size of all data, which the index has.
-        """
+        """Drop all data but those at some positions, and lay these one after the other; `rows` has all of them."""
 
 
 class ByTime(Destinations):
-    """Segments of a step of time.
-
-    Refuses the data of the batch whose segment is missing: it may be on a disk that is not mounted.
-    """
+    """Segments of a step of time. Refuses data whose segment is missing: it may be on a disk that is away."""
 
     def __init__(self, batch: Batch, format: Format, config: DatasetConfig, writer: BatchWriter) -> None:
         super().__init__(format)
@@ -83,10 +72,7 @@ class ByTime(Destinations):
         self._refit(batch)
 
     def _refit(self, batch: Batch) -> None:
-        """Turn data into the form of their segments where that is not the configured one; refuse those without it.
-
-        An append continues a segment as it began.
-        """
+        """Turn data into the form in which their segments began; refuse those that do not have it."""
         own, refused, at = self._format.begin().end.kind, dict[int, str](), 0
         for destination, count in self.runs:
             kind = destination.start.laid.end.kind

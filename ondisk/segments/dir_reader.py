@@ -84,12 +84,7 @@ class DirReader:
         return content
 
     def beside(self, generation: int, name: str, known: Known, number: int) -> bytes:
-        """Return reftime and metadata of one file, as the format wrote them.
-
-        Raises:
-            SegmentMissing: the segment is not on disk.
-            SegmentCorrupt: the file's entry is missing or damaged.
-        """
+        """Return reftime and metadata of a file as they are stored; raise SegmentMissing or SegmentCorrupt."""
         try:
             return self._entries_with(generation, name, known, number).get(number).beside
         except FrameCorrupt as error:
