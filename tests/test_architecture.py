@@ -178,7 +178,6 @@ TESTED_ELSEWHERE = {
     "dataset/access.py": "dataset/test_append.py",  # lost indices, the sentinel, failed syncs
     "dataset/away.py": "maintenance/test_archive.py",
     "dataset/batch_writer.py": "dataset/test_append.py",
-    "dataset/destinations.py": "queue/test_roll.py",
     "dataset/input_file.py": "dataset/test_append.py",
     "dataset/json_lines.py": "properties/test_json_lines.py",
     "dataset/merged_paths.py": "dataset/test_merged.py",
@@ -236,7 +235,6 @@ TESTED_ELSEWHERE = {
     "server/pages/render.py": "server/pages/test_routes.py",
     "server/pages/views.py": "server/pages/test_routes.py",
     "segments/concat_reader.py": "segments/test_concat.py",
-    "segments/dir_reader.py": "segments/test_dir.py",
     "segments/dir_writer.py": "segments/test_dir.py",
     "dataset/segment_layout.py": "queue/test_roll.py",
     "queue/__init__.py": "queue/test_consumer.py",

@@ -38,7 +38,7 @@ from ondisk.segments.facts import Committed, WholeFiles, restore_or_salvage
 
 if TYPE_CHECKING:
     from ondisk.matcher.sort import Sort
-    from ondisk.segments.dir_reader import DirReader
+    from ondisk.segments.dir import DirReader
 
 _T = TypeVar("_T")
 _OTHER_BLOCKS = "Restore the segment from a backup. The data in its other blocks can still be read."
@@ -67,7 +67,7 @@ class DatasetReader:
     @cached_property
     def _directories(self) -> DirReader:
         """The reader of dir segments, which most datasets do not have."""
-        from ondisk.segments.dir_reader import DirReader
+        from ondisk.segments.dir import DirReader
 
         return DirReader(self._directory)
 

@@ -435,7 +435,7 @@ def _check_whole(access: Access, name: str) -> None:
         diagnosis, known = Inspection(access).examine(snapshot, name)
     if diagnosis is None or known is None:
         return
-    if State.CORRUPTED in diagnosis.state or (State.MISSING in diagnosis.state and known.count):
+    if State.CORRUPTED in diagnosis.state or (State.MISSING in diagnosis.state and known.rows.count):
         raise _refused(access, name, diagnosis, "merged")
 
 

@@ -164,7 +164,7 @@ class Comparison:
         self.subject = subject
         self._segment = segment
         self._first = subject.transaction.take_seqs(0).start
-        self._puts_off = puts_off and (known is None or not known.count)
+        self._puts_off = puts_off and (known is None or not known.rows.count)
         self._aside: Aside | None = None
         if is_matched and known is not None:
             self._aside = Aside(subject.transaction, known.segment, may_move=may_move)
@@ -259,7 +259,9 @@ class Comparison:
         known = self.subject.known
         # A trusted index with rows of the segment knows all its data: a header that counts more is of a killed append.
         # A second copy, which may be the begin of a move, has none.
-        if self.compared.copied is None and (known is None or not known.count or self.subject.access.needs_check()):
+        if self.compared.copied is None and (
+            known is None or not known.rows.count or self.subject.access.needs_check()
+        ):
             self.compared.missing += found.missing
         unit = self.subject.format.unit
         for damage in found.damage:
@@ -286,7 +288,7 @@ class Comparison:
                 return False
         compared.gone = self._aside.forget()
         compared.without_row = max(0, known.without_row - compared.returned)
-        return 0 < known.count == compared.gone and not compared.returned
+        return 0 < known.rows.count == compared.gone and not compared.returned
 
     def compare_bytes(self, end: End, file: ReadableFile) -> bool:
         """Note if data have other bytes than those that were committed, although all of them were found.
@@ -299,7 +301,7 @@ class Comparison:
         known, compared, subject = self.subject.known, self.compared, self.subject
         if self._aside is None or known is None or known.segment.facts.checksum is None:
             return False
-        if not known.count or known.damage is not None or compared.gone or compared.without_row:
+        if not known.rows.count or known.damage is not None or compared.gone or compared.without_row:
             return False
         is_encrypted = subject.format.sealer(file, subject.name) is not None
         # What a repack encrypts has other bytes, so only the file that it was before can be compared.

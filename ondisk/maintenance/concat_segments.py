@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
@@ -54,7 +55,7 @@ class Observed(NamedTuple):
         start = format.begin().end.length if known is None else format.first_offset(known.segment.end)
         diagnosis = diagnose(name, known, on_disk, at, start)
         is_kept = not (diagnosis.state & ~State.ARCHIVE_AGE or diagnosis.consumed)
-        if at.rewrites and known is not None and known.count and is_kept:
+        if at.rewrites and known is not None and known.rows.count and is_kept:
             why = format.why_rewritten(known.segment.end)
             return diagnosis if why is None else diagnosis.rewritten(why)
         return diagnosis
@@ -79,7 +80,7 @@ class ConcatSegments:
         entry: Entry | None,
         format: Format,
     ) -> Observed:
-        """Look at a segment on disk, and add to `known` what only that tells."""
+        """Look at a segment on disk; the result has what only that tells of the rows, too."""
         if entry is None and known is not None:  # it may not have its name yet
             segment = known.segment
             if (found := waiting(directory, name, segment.id, segment.committed(format.mutable))) is not None:
@@ -87,11 +88,13 @@ class ConcatSegments:
         on_disk = None if entry is None else look_at(directory, name, entry, known, format)
         if known is not None and known.deleted is not None:
             start = format.first_offset(known.segment.end)
-            known.unexplained = known.segment.end.length - start - known.size - known.deleted
-        if known is not None and known.count:
-            known.needed = known.data_end
+            left = known.segment.end.length - start - known.rows.size - known.deleted
+            known = replace(known, unexplained=left)
+        if known is not None and known.rows.count:
+            needed = known.rows.data_end
             if known.segment.end.compressed:
-                known.needed = segment_rows.end_of_block_before(snapshot, known.segment, known.data_end)
+                needed = segment_rows.end_of_block_before(snapshot, known.segment, needed)
+            known = replace(known, needed=needed)
         return Observed(name, known, on_disk, format)
 
     def scan(self, name: str, format: Format, source: ReadableFile | Directory) -> Iterator[ScanResult]:
@@ -204,7 +207,7 @@ def look_at(directory: Directory, name: str, entry: Entry, known: Known | None, 
         and seen not in OTHER_BYTES
         and _has_more(file, known.segment.end, format)
     )
-    if known is None or committed is None or not known.count:
+    if known is None or committed is None or not known.rows.count:
         is_empty = format.is_empty(file)
         is_readable = is_empty or format.is_readable(file)
         all_zeros = not is_readable and is_zeros(file, 0)
@@ -265,14 +268,14 @@ class _Rewriting:
         keep_data_after(directory, self._old.name, self._old.end, format, verb="repack")
         interval = segment_rows.interval_of(snapshot, self._old)
         if self._access.config.is_sequence:
-            interval = Interval.around((self._known.begin, self._known.end))
+            interval = Interval.around((self._known.rows.begin, self._known.rows.end))
         if written is None:
             places = IndexPlaces(transaction, self._old, self._new)
             with self._successor.create() as staged:
                 end, facts = lay(format, snapshot, reader, self._known, staged, places)
         else:
             end, facts = written.end, written.facts
-            written.save(directory, transaction, self._old, self._new, self._known.count)
+            written.save(directory, transaction, self._old, self._new, self._known.rows.count)
             self._successor.adopt(written.file)
         found = directory.stat(self._successor.path)
         assert found is not None

@@ -96,7 +96,7 @@ class DirSegments:
                 files = _compare(folder, name, known, _rows(snapshot, known))
                 files.has_metadata |= isinstance(format, DescribesFiles)
                 if known is not None and known.deleted is not None:
-                    known.unexplained = max(0, files.removed.count - known.deleted)
+                    known = replace(known, unexplained=max(0, files.removed.count - known.deleted))
         return Observed(name, known, entry, files)
 
     def scan(self, name: str, format: Format, source: ReadableFile | Directory) -> Iterator[ScanResult]:
@@ -303,8 +303,8 @@ class Files:
 
 def _rows(snapshot: Snapshot, known: Known | None) -> Iterator[tuple[int, int, int, int]]:
     """Yield number, size, reftime and seq of a segment's data, in the order of their numbers."""
-    if known is not None and known.count:
-        yield from segment_rows.in_order_of_offset(snapshot, known.segment, known.begin, known.end)
+    if known is not None and known.rows.count:
+        yield from segment_rows.in_order_of_offset(snapshot, known.segment, known.rows.begin, known.rows.end)
 
 
 def _compare(folder: Directory, name: str, known: Known | None, rows: Iterable[tuple[int, int, int, int]]) -> Files:
@@ -368,7 +368,7 @@ def diagnose_files(
         return _not_a_directory(name, known, entry, at)
     if known is None and files is not None and files.highest < 0 and files.strangers.count:
         return Diagnosis(name, State.CORRUPTED, (*_strangers(files), "the index does not know it"))
-    if known is None or files is None or not known.count:
+    if known is None or files is None or not known.rows.count:
         on_disk = None if files is None else OnDisk(True, files.size, files.seen, is_empty=_is_empty(files, at))
         found = diagnose(name, known, on_disk, at, 0)
         return found if files is None else replace(found, reasons=(*found.reasons, *_strangers(files)))
@@ -400,7 +400,7 @@ def _not_a_directory(name: str, known: Known | None, entry: Entry, at: Circumsta
         if entry.kind == "file" and not entry.size and at.interval(name) is not None:
             return Diagnosis(name, State.DELETED, ("it is empty, and the index does not know it",))
         return Diagnosis(name, State.CORRUPTED, ("it is not a directory, and the index does not know it",))
-    reason = f"it is not a directory; left untouched; the index has {counted(known.count, 'datum')} of it"
+    reason = f"it is not a directory; left untouched; the index has {counted(known.rows.count, 'datum')} of it"
     return Diagnosis(name, State.UNALIGNED, (reason,))
 
 

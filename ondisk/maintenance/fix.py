@@ -474,10 +474,10 @@ def _checked_again(
         return found
     with access.current().index.snapshot() as snapshot:
         content = read_content(access, snapshot, known.segment)
-    if diagnosis.noted and not known.count and not content.is_read:  # nothing in it can be read, as before
+    if diagnosis.noted and not known.rows.count and not content.is_read:  # nothing in it can be read, as before
         return _left_alone(diagnosis)
     if diagnosis.noted and not content.is_whole and not is_loss(known.damage):
-        if content.wrong is not None and known.count:
+        if content.wrong is not None and known.rows.count:
             return _left_alone(diagnosis)
         transaction.note_check(known.segment, None)
         transaction.commit()

@@ -58,7 +58,7 @@ from ondisk.maintenance.old_archives import Fault, Known
 from ondisk.segment import Facts, ScanResult
 from ondisk.segments import places
 from ondisk.segments.concat_reader import ConcatReader
-from ondisk.segments.dir_reader import DirReader
+from ondisk.segments.dir import DirReader
 from ondisk.segments.facts import Committed
 from ondisk.segments.places import Identity
 from ondisk.step import ARCHIVE, LAST

@@ -263,7 +263,7 @@ def _file_in_place(
     outcome, damage = _outcome(subject, compared), _damage(subject, compared, REMEDY)
     if known is None and subject.access.needs_check() and subject.format.is_empty(file):
         return outcome._replace(is_emptied=True)
-    data_end = known.data_end if known is not None and known.count and not is_matched else None
+    data_end = known.rows.data_end if known is not None and known.rows.count and not is_matched else None
     if data_end is not None and (end.length < data_end or (end.compressed and damage is not None)):
         reason = f"it can be read up to byte {end.length}, but has data up to byte {data_end}; {REMEDY}"
         return Unfound(segment, damage or reason)

@@ -80,7 +80,7 @@ class Written:
         with contextlib.ExitStack() as stack:
             snapshot = stack.enter_context(opened.index.snapshot())
             known = known_of(access, snapshot, name, None)
-            if known is None or not known.count or access.format(known.segment.format).is_dir:
+            if known is None or not known.rows.count or access.format(known.segment.format).is_dir:
                 raise StateError(f"the segment {name} cannot be rewritten")
             staged = stack.enter_context(create_staged(directory, file))
             rows = stack.enter_context(StagedRows(directory, f"{file}.rows", access.config.fields))
@@ -173,7 +173,7 @@ def start_for(format: Format, ends: Sequence[End], data: Iterable[Sequence[bytes
 
 def _pieces(snapshot: Snapshot, known: Known) -> Iterator[tuple[list[int], list[Row]]]:
     """Yield a segment's data in their new order, some MiB at a time: their seqs and their rows."""
-    for rows in segment_rows.in_order_to_write(snapshot, known.segment, known.begin, known.end):
+    for rows in segment_rows.in_order_to_write(snapshot, known.segment, known.rows.begin, known.rows.end):
         ends = [*accumulate(row[3] for row in rows)]
         begin = 0
         while begin < len(rows):
