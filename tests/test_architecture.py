@@ -62,7 +62,7 @@ DOORS = {
 return them, and `pipeline` starts processes."""
 
 GUESTS = re.compile("replica|queue|consumer|spark|elliptics|backup", re.IGNORECASE)
-MOST_LINES = 84
+MOST_LINES = 83
 """How many lines of the core name a guest. Lower it when there are fewer."""
 
 _OS = {
@@ -167,10 +167,11 @@ TESTED_ELSEWHERE = {
     "cli/arguments.py": "cli/test_cli.py",
     "cli/dataset.py": "cli/test_cli.py",
     "cli/output_json.py": "cli/test_docs.py",  # every shape in docs/cli.md
-    "cli/output_text.py": "cli/test_check.py",  # and each command's own
+    "cli/output_text.py": "cli/test_query.py",
     "cli/pipeline.py": "pipeline/test_run.py",  # with and without Spark
     "cli/progress.py": "cli/test_check.py",
     "cli/promote.py": "cli/test_replicate.py",
+    "cli/reports.py": "cli/test_check.py",  # and fix, repack, maintain
     "cli/restore.py": "cli/test_backup.py",  # the way there and back
     "cli/streams.py": "cli/test_append.py",
     "cli/unarchive.py": "cli/test_archive.py",  # the way there and back

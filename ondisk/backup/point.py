@@ -240,11 +240,7 @@ def read_point(folder: Directory, name: str) -> Point:
 
 
 def _is_sound(point: Point) -> bool:
-    """Return whether the values of a point have the types and the names that `encode` writes.
-
-    Raises:
-        ValueError, TypeError, AttributeError: they do not.
-    """
+    """Return whether values have the types and names that `encode` writes; or raise ValueError or TypeError."""
     texts = [point.path, *point.offline]
     numbers = [point.time]
     for part in point.parts:
@@ -289,11 +285,7 @@ def write_lines(file: WritableFile, copies: Iterable[SegmentCopy]) -> tuple[int,
 
 
 def read_lines(file: ReadableFile) -> Iterator[SegmentCopy]:
-    """Yield the copies in `segments.jsonl`, in the order of the names of their segments.
-
-    Raises:
-        IntegrityError: it is damaged.
-    """
+    """Yield the copies in `segments.jsonl`, in order of their segments; raise IntegrityError if it is damaged."""
     at, rest = 0, b""
     try:
         while piece := file.read(at, _PIECE):

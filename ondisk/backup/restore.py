@@ -202,11 +202,7 @@ class _Restore:
                         self._size, self._problems, [*self._point.offline])  # fmt: skip
 
     def _part(self, part: Part, source: Directory, place: Directory) -> None:
-        """Restore the dataset, or one archive.
-
-        Raises:
-            IntegrityError: the copy of its index, its list of segments, or `dataset.toml` is damaged.
-        """
+        """Restore the dataset, or one archive; raise IntegrityError if a file beside its segments is damaged."""
         for name in part.files:
             if (found := whole(source, name, part)) is not None:
                 raise IntegrityError(found, hint="Restore another point: `ondisk restore TARGET` lists them.")
@@ -235,11 +231,7 @@ class _Restore:
         copied.put_in_place(place, NEW)
 
     def _copies(self, part: Part, source: Directory, place: Directory, folders: set[str]) -> Iterator[copied.Placed]:
-        """Restore the segments; yield what the index has to record of each.
-
-        Args:
-            folders: gets the folders that must be synced.
-        """
+        """Restore the segments; yield what the index records of each, and add to `folders` what must be synced."""
         prefix = f"{part.place}/" if part.place else ""
         for copy in read_lines(source.open_to_read(SEGMENTS)):
             self._progress(prefix + copy.segment)

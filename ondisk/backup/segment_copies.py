@@ -67,11 +67,7 @@ class SegmentCopies:
         self._formats: dict[str, Format] = {}
 
     def copies(self, progress: Callable[[str], None]) -> Iterator[SegmentCopy]:
-        """Copy what the backup does not have yet; yield the copy of each segment, in the order of their names.
-
-        Raises:
-            DiskFull, DurabilityLost, StorageError: the backup cannot be written to.
-        """
+        """Copy what the backup does not have yet; yield the copy of each segment, in the order of their names."""
         for segment, damage, *_ in segment_rows.all_segments(self._snapshot):
             progress(segment.name)
             before, count, problems = self._earlier_of(segment.name), self._counts.bytes, len(self._counts.problems)
@@ -199,11 +195,7 @@ class SegmentCopies:
         return copy
 
     def _newest(self, segment: Segment, *, same: bool) -> tuple[str, int, int] | None:
-        """Return name, size and checksum of the newest good copy of a segment: the one with the highest generation.
-
-        Args:
-            same: only of the same generation.
-        """
+        """Return name, size and checksum of the newest good copy of a segment, or of the `same` generation."""
         folder, _, last = segment.name.rpartition("/")
         place = f"{self._root}/{folder}" if folder else self._root
         found: list[tuple[int, int, str, str]] = []

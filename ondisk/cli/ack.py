@@ -24,12 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
     add_keys(parser)
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument(
-        "--through",
-        metavar="LOCATION",
-        type=_location,
-        help="the last datum to acknowledge: segment and offset, such as 3.seg:1260",
-    )
+    which.add_argument("--through", metavar="LOCATION", type=_location, help="up to this datum, such as 3.seg:1260")
     which.add_argument("--count", metavar="N", type=positive, help="how many data to acknowledge")
     parser.add_argument("--yes", action="store_true", help="acknowledge; without it, only print what would be done")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -74,12 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the first time that a queue is imported, begin at its oldest event, not at the first that Beats has not"
         " sent yet",
     )
-    parser.add_argument(
-        "--batch-size",
-        metavar="N",
-        type=positive,
-        help="data in a batch, which needs memory; default: 100000, or 64 MiB",
-    )
+    parser.add_argument("--batch-size", metavar="N", type=positive, help="data in a batch; default: 100000, or 64 MiB")
     add_spark(parser, "read the files")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -224,11 +219,7 @@ class _Complaints:
         self._room = _NAMED
 
     def add(self, name: str, result: AppendResult) -> None:
-        """Add what an append of one file refused, skipped or noted.
-
-        Args:
-            name: of the file; "" for many, whose names are in the reasons and the notes.
-        """
+        """Add what an append refused, skipped or noted of a file; with the name "", the reasons name the files."""
         self.damage += [(name, each) for each in result.damage[: _NAMED - len(self.damage)]]
         for listed, remarks in ((self.warnings, result.warnings), (self.notes, result.notes)):
             listed += [_of_file(remark, self._files) if name == "" else (name, remark) for remark in remarks]

@@ -32,15 +32,8 @@ _KEPT = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
     parser.add_argument("target", metavar="TARGET", type=path, help="the backup: a folder of its own")
-    parser.add_argument(
-        "--create", action="store_true", help="begin the backup, in a folder that is empty or does not exist"
-    )
-    parser.add_argument(
-        "--keep",
-        metavar="N",
-        type=count,
-        help="afterwards keep only the newest N points, and remove what only others need",
-    )
+    parser.add_argument("--create", action="store_true", help="begin the backup, in a folder that is empty or new")
+    parser.add_argument("--keep", metavar="N", type=count, help="afterwards keep only the newest N points")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 

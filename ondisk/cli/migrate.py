@@ -39,9 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="count the data of an archive of an older version that is gone as lost; repeatable",
     )
     parser.add_argument("--yes", action="store_true", help="migrate; without it, only print what would be done")
-    parser.add_argument(
-        "--json", action="store_true", help="print a JSON object for each archive, then one for the dataset"
-    )
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each archive, then the dataset")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:

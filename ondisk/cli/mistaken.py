@@ -33,10 +33,7 @@ def noting(items: Iterable[_T], dataset: Dataset | Merged, match: str | None) ->
 
 
 def note_mistakes(dataset: Dataset | Merged, match: str | None) -> None:
-    """Print why a match may have found nothing, if one of its values looks mistaken.
-
-    Cost: reads the metadata of 1,000 data; for a value that none of them has, also searches all data for it.
-    """
+    """Print why a match may have found nothing, if one of its values looks mistaken. Reads 1,000 data."""
     with contextlib.suppress(MatchError):  # a field has different types in several datasets
         for note in dict.fromkeys(_mistakes(dataset, _tree(dataset, match or ""))):
             complain("note", note)
@@ -59,10 +56,7 @@ def _tree(dataset: Dataset | Merged, match: str) -> Expression:
 def note_columns(
     dataset: Dataset | Merged, names: Iterable[str], match: str | None, sort: str | None, limit: int | None
 ) -> None:
-    """Print a note for each column `data.KEY` or `metadata.NAME` that none of the first 1,000 data of a query has.
-
-    Cost: reads data until they have all these columns.
-    """
+    """Print a note for each column of content or metadata that none of the first 1,000 data of a query has."""
     lacking = [name for name in names if name.startswith((CONTENT, METADATA))]
     if not lacking:
         return
@@ -92,13 +86,7 @@ def _note_column(name: str, known: Iterable[str], dataset: Dataset | Merged, who
 
 
 def check_numbers(groups: Iterable[Group], dataset: Dataset | Merged, match: str | None, of: str) -> Iterator[Group]:
-    """Yield groups of `summary_by`.
-
-    Raises:
-        InvalidInput: after the last group, if no datum has the number `data.NAME`.
-
-    Cost: without such a number, reads 1,000 data.
-    """
+    """Yield groups; then raise InvalidInput if no datum has the number `data.NAME`. Then reads 1,000 data."""
     is_any = is_number = False
     for group in groups:
         is_any, is_number = True, is_number or group.min is not None

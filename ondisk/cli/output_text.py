@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ondisk import json_shapes
-from ondisk.cli.streams import complain, printable, write_stdout
+from ondisk.cli.streams import printable, write_stdout
 from ondisk.dataset.json_lines import json_data, metadata_of, time_text
 from ondisk.datum import Datum, Value
-from ondisk.errors import command, counted
+from ondisk.errors import counted
 from ondisk.formats.foreign import kind_of
-from ondisk.step import place_of
 
 if TYPE_CHECKING:
     from ondisk import FieldSummary, Group, Summary
-    from ondisk.maintenance.maintain import Maintained
-    from ondisk.maintenance.states import Diagnosis, Done, Report
 
 _PAGE = 1000  # data in a table: a table is laid out in memory, so more data are printed as several tables
 _LONGEST = 80  # characters of a datum's data
-_NAMED = 10  # segments that one line names, or that maintain names on standard error
-_LINES = 100  # segments with a line each
 _PERIODS = {"hour": 16, "day": 10, "month": 7, "year": 4}  # and how much of the text of a time names it
 _T = TypeVar("_T")
 _CONTROLS = frozenset(map(chr, {*range(32), 127} - {*b"\t\n\v\f\r\x1b"}))
-_FIXES = ("rescan", "remove from the index", "follow")
 
 
 class TextOutput:
@@ -42,13 +35,6 @@ class TextOutput:
     def info(self, info: Mapping[str, Any]) -> None:
         rows = {key.replace("_", " "): _listed(value) for key, value in info.items()}
         _print_rows((rows | {"path": printable(info["path"])}).items())
-
-    def formats(self, found: Iterable[Mapping[str, Any]]) -> None:
-        rows = []
-        for each in found:
-            needs = f"; needs ondisk[{each['extra']}]" if each["extra"] else ""
-            rows.append((each["format"], f"{' '.join(each['extensions'])}; {each['segments']} segments{needs}"))
-        _print_rows(rows)
 
     def data(self, data: Iterable[Datum], fields: Sequence[str] | None) -> None:
         def line(datum: Datum) -> bytes:
@@ -81,64 +67,9 @@ class TextOutput:
         header += ("lowest", "mean", "highest") if of else ()
         write_stdout(table(header, [*map(cells, page)]).encode() for page in _pages(groups))
 
-    def checked(self, report: Report, shown: Sequence[Diagnosis | Done]) -> None:
-        space = f"a repack frees {counted(report.freed, 'byte')}"
-        is_all = any(not each.state for each in shown)  # --all was given
-        lines = map(_found, shown) if is_all else _first(_found, shown)
-        notes = [
-            *_damaged(report),
-            *_touched(report),
-            *_consumed(report),
-            *_second_copies(report),
-            *_deletions(report),
-            *_untrusted(report),
-            *_quarantine(report),
-            *_replaced(report),
-        ]
-        _print_lines([*lines, f"{_state(report)}; {space}", *notes])
-
-    def would_mend(
-        self, report: Report, verb: str, work: Sequence[Diagnosis | Done], left: Sequence[Diagnosis | Done] = ()
-    ) -> None:
-        how = "; --yes does it" if work or report.needs_check else ""
-        is_place = bool(work) and all(place_of(f"{each.segment}/") == f"{each.segment}/" for each in work)
-        what = f"{counted(len(work), 'archive' if is_place else 'segment')} to {verb}{how}"
-        _print_lines([*_first(_found, [*work, *left]), _state(report), what, *_damaged(report), *_deletions(work)])
-
-    def would_rebuild(self, report: Report) -> None:
-        found = report.segments
-        total = f"{len(found)} {'index' if len(found) == 1 else 'indices'} to rebuild"
-        _print_lines([*map(_done, found), f"{report.dataset}: {total}; --yes does it, and reads the segments"])
-
-    def mended(self, report: Report, left: Report) -> None:
-        state = f"{_state(left)}; {_freed(report.freed)}"
-        _print_lines([*_first(_done, report.segments), state, *_damaged(left), *_untrusted(left), *_quarantine(left)])
-
-    def maintained(self, result: Maintained, *, dry_run: bool) -> None:
-        parts = []
-        if result.error is not None:
-            parts.append(f"failed with {result.exit_code}")
-        if result.left is not None:
-            parts.append(_counts(result.left))
-        done = Counter(each.action for each in (result.findings if dry_run else result.done) if each.action)
-        if done:
-            parts.append("would " * dry_run + ", ".join(f"{action} {count}" for action, count in done.items()))
-        if result.left is not None and result.left.quarantine.items:
-            parts.append(f"{counted(result.left.quarantine.items, 'item')} in quarantine")
-        if not dry_run:
-            parts.append(f"{_freed(result.freed)} in {result.duration:.1f} s")
-        _print(printable(f"{result.dataset}: {'; '.join(parts)}"))
-        for line in () if result.left is None else _untrusted(result.left):
-            complain("warning", printable(f"{result.dataset}: {line}"))
-        _complain_of(result)
-
 
 def print_table(data: Iterable[Datum], fields: Sequence[str], *, datasets: bool = False) -> None:
-    """Print data as tables, as wide as the terminal (COLUMNS overrides that), or wider if a column needs it.
-
-    Args:
-        datasets: whether the data say which dataset they are from.
-    """
+    """Print data as tables as wide as the terminal, or wider if a column needs it. `datasets`: name theirs."""
     from ondisk.cli.table import table  # here, since it waits for rich
 
     def rows(page: Sequence[Datum]) -> Iterator[list[str]]:
@@ -183,134 +114,6 @@ def _pages(data: Iterable[_T]) -> Iterator[list[_T]]:
         yield page
 
 
-def _first(line: Callable[[Diagnosis | Done], str], segments: Sequence[Diagnosis | Done]) -> Iterator[str]:
-    """Yield a line for each of the first segments, and how many more there are."""
-    yield from map(line, segments[:_LINES])
-    if len(segments) > _LINES:
-        yield f"and {len(segments) - _LINES:,} more; --json lists all"
-
-
-def _states(each: Diagnosis | Done) -> str:
-    """Return a segment's name, its states and the reasons."""
-    return ": ".join([each.segment, ", ".join(each.state.names), *filter(None, ["; ".join(each.reasons)])])
-
-
-def _found(each: Diagnosis | Done) -> str:
-    if hasattr(each, "lost"):  # a `Done`: the command was named, for example archive
-        return _done(each)
-    if each.action is None:
-        return f"{_states(each)} -> left alone" if each.state else _states(each)
-    verb = "fix: " if each.action in _FIXES else "" if "repack" in each.action else "repack: "
-    return f"{_states(each)} -> {verb}{each.action}"
-
-
-def _done(each: Diagnosis | Done) -> str:
-    freed = f", {_freed(each.freed)}" if each.freed else ""
-    return f"{_states(each)} -> {each.action}{freed}" if each.action else f"{_states(each)} -> left alone"
-
-
-def _freed(count: int) -> str:
-    """Return how many bytes were freed; or, of a repack that needs more than before, how many more are used."""
-    return f"{counted(count, 'byte')} freed" if count >= 0 else f"{counted(-count, 'byte')} more used"
-
-
-def _state(report: Report) -> str:
-    return f"{report.dataset}: {_counts(report)}"
-
-
-def _counts(report: Report) -> str:
-    (_, ok), *others = report.counts.items()
-    return ", ".join([f"{counted(ok, 'segment')} OK", *(f"{count} {name.upper()}" for name, count in others if count)])
-
-
-def _deletions(found: Iterable[Diagnosis | Done]) -> list[str]:
-    """Return a warning that names the segments a repack will delete for good."""
-    names = [each.segment for each in found if each.action == "delete"]
-    more = f" and {len(names) - _NAMED:,} more; --json lists all" * (len(names) > _NAMED)
-    named = ", ".join(names[:_NAMED]) + more
-    return [f"the next repack DELETES {counted(len(names), 'segment')}: {named}"] if names else []
-
-
-def _untrusted(report: Report) -> list[str]:
-    how = f"run {command('fix', report.dataset, '--yes')}, else nothing is repacked"
-    return [f"the index was lost and may not know all data: {how}"] if report.needs_check else []
-
-
-def _damaged(report: Report) -> list[str]:
-    """Return the remedy for segments whose content is damaged."""
-    names = [each.segment for each in report if getattr(each, "noted", False)]
-    if not names:
-        return []
-    salvage = command("fix", report.dataset, "--salvage", names[0], "--yes")
-    what = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1:,} more"
-    return [f"damaged: {what}: put the file back from a backup; without one, {salvage} keeps what is whole"]
-
-
-def _touched(report: Report) -> list[str]:
-    names = report.touched
-    if not names:
-        return []
-    more = f" and {len(names) - _NAMED:,} more" * (len(names) > _NAMED)
-    how = f"{command('fix', report.dataset, '--yes')} compares their bytes"
-    return [f"touched since they were written: {', '.join(names[:_NAMED])}{more}; {how}"]
-
-
-def _second_copies(report: Report) -> list[str]:
-    from ondisk.maintenance.inspect import SECOND_COPIES  # here, since a query does not need it
-
-    count = sum(SECOND_COPIES in each.reasons for each in report)
-    how = f"{command('repack', report.dataset, '--second-copies', '--yes')} removes them"
-    return [f"second copies of data in other segments: {counted(count, 'segment')}; {how}"] * (count > 0)
-
-
-def _consumed(report: Report) -> list[str]:
-    if not report.consumed:
-        return []
-    how = f"{command('fix', report.dataset, '--yes')} removes them from the index"
-    return [f"{counted(report.consumed, 'segment')} read and removed by the consumer of the queue: {how}"]
-
-
-def _quarantine(report: Report) -> list[str]:
-    items, size = report.quarantine
-    how = f"{command('quarantine', report.dataset)} lists what was in the way"
-    return [f"{counted(items, 'item')} in quarantine, {counted(size, 'byte')}: {how}"] if items else []
-
-
-def _replaced(report: Report) -> list[str]:
-    segments, size, until = report.replaced
-    if until is None:
-        return []
-    time = time_text(datetime.fromtimestamp(until, UTC).replace(microsecond=0))
-    how = "the first repack after that removes them"
-    return [f"{counted(segments, 'replaced segment')} kept for readers, {counted(size, 'byte')}, until {time}: {how}"]
-
-
-def _complain_of(result: Maintained) -> None:
-    """Print on standard error what was lost, was deleted or came back, and the findings that are left."""
-    if result.rebuilt:
-        back = "deleted data that no repack had removed yet are back"
-        complain("note", f"{result.dataset}: the index was lost and was rebuilt: {back}")
-    if result.kept:
-        hint = f"{command('quarantine', result.dataset)} lists it"
-        items = counted(len(result.kept), "item")
-        complain("warning", printable(f"{result.dataset}: {items} moved to quarantine; {hint}"))
-    unknown = [each for each in result.done if each.action == "delete" and "DELETED" in each.state.names]
-    lost = [each for each in result.done if each.lost]
-    returned = [each for each in result.done if each.returned and not each.lost and not result.rebuilt]
-    groups: list[tuple[Literal["note", "damaged", "warning"], Sequence[Diagnosis | Done]]] = [
-        ("note", unknown),
-        ("note", returned),
-        ("damaged", lost),
-        ("warning", result.findings),
-    ]
-    for kind, segments in groups:
-        for each in segments[:_NAMED]:
-            complain(kind, printable(f"{result.dataset}: {_found(each) if kind == 'warning' else _done(each)}"))
-        if len(segments) > _NAMED:
-            how = f"; {command('check', result.dataset, '--json')} lists all" if kind == "warning" else ""
-            complain(kind, printable(f"{result.dataset}: and {len(segments) - _NAMED} more segments{how}"))
-
-
 def _print(text: str) -> None:
     write_stdout([text.encode() + b"\n"])
 
@@ -320,9 +123,14 @@ def _print_lines(lines: Iterable[str]) -> None:
 
 
 def _print_rows(rows: Iterable[tuple[str, str]]) -> None:
+    write_stdout(f"{line}\n".encode() for line in in_columns(rows))
+
+
+def in_columns(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield names and values in two columns."""
     known = [(printable(name), value) for name, value in rows]
     width = max(len(name) for name, _ in known)
-    _print("\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in known))
+    yield from (f"{name:<{width}}  {value}".rstrip() for name, value in known)
 
 
 def _listed(value: Any) -> str:
@@ -385,11 +193,7 @@ def _kind_of(head: bytes) -> str | None:
 
 
 def _beginning(value: Any, room: list[int]) -> Any:
-    """Return the beginning of a datum's data, enough for a line of text: all of them may be many megabytes.
-
-    Args:
-        room: how many more values fit, one number, which is lowered.
-    """
+    """Return the beginning of data, which may be megabytes, enough for a line. `room`: how many values fit."""
     room[0] -= 1
     if isinstance(value, str | bytes):
         return value[: _LONGEST + 1]

@@ -14,15 +14,7 @@ from ondisk.cli.streams import printable, shows_progress
 
 @contextlib.contextmanager
 def _bar(verb: str, size: int | None, *columns: str) -> Iterator[Callable[..., None]]:
-    """Show a bar during the block.
-
-    Args:
-        size: of what is to be done; None if unknown.
-        columns: the classes of rich, or how a text is formatted.
-
-    Yields:
-        A function that takes the named arguments of rich's `Progress.update`.
-    """
+    """Show a bar with columns of rich during the block; yield a function as `Progress.update` of rich."""
     if not shows_progress():
         yield lambda **_values: None
         return

@@ -59,26 +59,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_match(parser)
     add_also(parser)
     add_aliases(parser)
-    parser.add_argument(
-        "--sort", metavar="S", help="[minute|hour|day|month|year:]field,-field...; - before a field: descending"
-    )
+    parser.add_argument("--sort", metavar="S", help="[minute|hour|day|month|year:]field,...; -field is descending")
     parser.add_argument("--limit", metavar="N", type=count, help="print at most N data")
     parser.add_argument(
         "--skip-damaged",
         action="store_true",
         help="leave out data that cannot be read, print which ones on standard error, and end with 8",
     )
-    parser.add_argument(
-        "--complete", action="store_true", help="fail if data in an archive that is offline match, and print none"
-    )
+    parser.add_argument("--complete", action="store_true", help="fail if data in an offline archive match")
     parser.add_argument("--fields", metavar="A,B", type=names, help="print only these metadata fields")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object per line")
     form.add_argument("--table", action="store_true", help="print tables as wide as the terminal, or wider if needed")
     form.add_argument("--data", action="store_true", help="print the stored bytes, which can be appended again")
-    form.add_argument(
-        "--index", action="store_true", help="print where the data are in files: path, offset, length, reftime, items"
-    )
+    form.add_argument("--index", action="store_true", help="print their places: path, offset, length, reftime, items")
     form.add_argument("--csv", action="store_true", help="print CSV, with a header")
     form.add_argument("--parquet", metavar="FILE", type=path, help="write a file of Parquet")
     form.add_argument("--arrow", metavar="FILE", type=path, help="write a file of Arrow, which is Feather, too")

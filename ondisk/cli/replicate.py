@@ -52,16 +52,10 @@ _ELSEWHERE = (IntegrityError, NeedsCheck, StateError)  # a damaged answer, a fix
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "source", metavar="SOURCE", type=path, help="the directory of the dataset to follow, or its URL on a server"
-    )
+    parser.add_argument("source", metavar="SOURCE", type=path, help="the dataset to follow: its directory, or a URL")
     parser.add_argument("replica", metavar="REPLICA", type=path, help="the replica's directory")
     add_keys(parser)
-    parser.add_argument(
-        "--create",
-        action="store_true",
-        help="create the replica first, with the configuration of the source; an error if it exists",
-    )
+    parser.add_argument("--create", action="store_true", help="create the replica first, configured as its source")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--once", action="store_true", help="end when the replica has what the source has now (default)")
     how.add_argument("--follow", action="store_true", help="continue until SIGINT or SIGTERM arrives")
@@ -90,15 +84,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bandwidth", metavar="B", type=_bandwidth, help="bytes of data in a second, on average, such as 500K or 5M"
     )
-    parser.add_argument(
-        "--token-file",
-        metavar="FILE",
-        type=path,
-        help="write the token here, for people: after each pull, and at the end",
-    )
-    parser.add_argument(
-        "--server-token", metavar="FILE", type=path, help="send the token in this file, if SOURCE is on a server"
-    )
+    parser.add_argument("--token-file", metavar="FILE", type=path, help="write the token here after each pull")
+    parser.add_argument("--server-token", metavar="FILE", type=path, help="a file with the token that the server needs")
     parser.add_argument("--json", action="store_true", help="print one JSON object; with --follow one for each pull")
 
 

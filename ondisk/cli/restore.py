@@ -43,9 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the dataset to make: a folder that is empty or does not exist",
     )
     parser.add_argument("--at", metavar="TIME", help="restore the newest point up to this date or time, in UTC")
-    parser.add_argument(
-        "--verify", action="store_true", help="without PATH: compare all files of the backup with their checksums"
-    )
+    parser.add_argument("--verify", action="store_true", help="without PATH: compare all files with their checksums")
     parser.add_argument("--json", action="store_true", help="print one JSON object; without PATH, one for each point")
 
 
@@ -109,11 +107,7 @@ def _line(point: Listed, *, verified: bool) -> str:
 
 
 def _time(text: str) -> datetime:
-    """Return the time that a text names: in RFC 3339, or as in a match expression, where a day or a second is its end.
-
-    Raises:
-        InvalidInput: it names none.
-    """
+    """Return the time that a text names, in RFC 3339 or as a match has it: a day is its end."""
     from ondisk.datum import from_microseconds
     from ondisk.json_shapes import parse_time
     from ondisk.matcher import Compare

@@ -32,9 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="answer HTTP here (default 127.0.0.1:8787); port 0 takes a free one. Others can reach another HOST than"
         " 127.0.0.1, ::1 and localhost, so it needs --token-file",
     )
-    parser.add_argument(
-        "--token-file", metavar="FILE", type=path, help="answer those only who send the token in this file"
-    )
+    parser.add_argument("--token-file", metavar="FILE", type=path, help="answer those who send the token in this file")
     parser.add_argument("--tls-cert", metavar="FILE", type=path, help="use TLS, with this certificate")
     parser.add_argument("--tls-key", metavar="FILE", type=path, help="its key, if it is in another file")
     parser.add_argument(

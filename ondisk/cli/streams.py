@@ -246,10 +246,7 @@ def complain_of_input(
     warnings: Sequence[tuple[str, str]],
     notes: Sequence[tuple[str, str]],
 ) -> None:
-    """Print what was not stored of input files, and why. `refused` and `damaged` are totals, listed or not.
-
-    A name that is empty is in the reason or the note itself.
-    """
+    """Print what was not stored of input files, and why; `refused` and `damaged` are totals, listed or not."""
     # A path or metadata may have a newline: what follows must not look like a message of its own.
     for (name, reason), count in Counter(refusals).items():
         data = f"{count} data: " if count > 1 else ""

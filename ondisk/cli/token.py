@@ -16,9 +16,7 @@ from ondisk.errors import EXIT_DONE, counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "verb", metavar="show|verify", choices=("show", "verify"), help="print each token; only check the file"
-    )
+    parser.add_argument("verb", metavar="show|verify", choices=("show", "verify"), help="print each token; check it")
     parser.add_argument("file", metavar="FILE", type=path, help="a token file")
     parser.add_argument(
         "--layout",

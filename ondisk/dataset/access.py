@@ -265,11 +265,7 @@ class Access:
         return self.current().index.missing or self.has_sentinel() or self._exchanged() is not None
 
     def check_trusted(self) -> None:
-        """Raise unless the index knows all data.
-
-        Raises:
-            NeedsCheck: it was lost or exchanged, or the sentinel exists.
-        """
+        """Raise NeedsCheck unless the index knows all data: it was lost or exchanged, or the sentinel exists."""
         if self.needs_check():
             raise untrusted(self.path)
 
@@ -434,10 +430,7 @@ class Access:
         return False
 
     def shrink_index(self) -> None:
-        """Give back the space of rows that were removed from the index.
-
-        Locks: the writers' lock, without waiting: if somebody else writes, a later repack does it.
-        """
+        """Give back the space of rows that were removed; if somebody else writes, a later repack does it."""
         with contextlib.suppress(LockError), self.locked("repack", timeout=0):
             log.shrink(self._current_to_write().connections)
 

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias, TypeVar, Unpack
 
 from ondisk.config import ConfigDict, DatasetConfig
-from ondisk.dataset.access import Access
+from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.layout import (
     CONFIG,
     check_free,
@@ -461,42 +461,37 @@ class Dataset(Queryable):
         return None if key is None else data_of_key(opened, key, equal)
 
     def _data(self, query: Query, *, with_data: bool) -> Generator[Datum, None, None]:
+        return data(self._checked(query), query, with_data=with_data)
+
+    def _checked(self, query: Query) -> Opened:
+        """Return the index, which can answer a query."""
         opened = self._access.current()
         query.check(opened.index)
-        return data(opened, query, with_data=with_data)
+        return opened
 
     def _count(self, query: Query) -> int:
-        opened = self._access.current()
-        query.check(opened.index)
+        opened = self._checked(query)
         if query.equal:
             query = Query(query.tree(opened.index))
         return summary(opened, query, (), 0).count
 
     def _payloads(self, query: Query) -> Generator[bytes, None, None]:
-        opened = self._access.current()
-        query.check(opened.index)
-        return payloads(opened, query)
+        return payloads(self._checked(query), query)
 
     def _table(self, query: Query, columns: Columns) -> RecordBatchReader | None:
         from ondisk.tables.arrow_output import from_index
 
-        opened = self._access.current()
-        query.check(opened.index)
-        return from_index(opened, query, columns)
+        return from_index(self._checked(query), query, columns)
 
     def _summary(self, query: Query, fields: Sequence[str] | None, values: int | None) -> Summary:
         from ondisk.dataset.summaries import counted_fields
 
-        opened = self._access.current()
-        query.check(opened.index)
-        return summary(opened, query, counted_fields(fields, self.fields), values)
+        return summary(self._checked(query), query, counted_fields(fields, self.fields), values)
 
     def _groups(self, query: Query, by: str, min_max: str | None, tz: str | None) -> Generator[Group, None, None]:
         from ondisk.dataset.groups import by_group, check
 
-        opened = self._access.current()
-        query.check(opened.index)
-        return by_group(opened, query, check(by, min_max, tz, self.fields))
+        return by_group(self._checked(query), query, check(by, min_max, tz, self.fields))
 
     def read(self, location: Location) -> Datum:
         """Return the datum at a location that a query returned.

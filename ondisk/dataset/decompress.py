@@ -110,11 +110,7 @@ class Decompressed:
         self._is_ended = False
 
     def read(self, size: int, /) -> bytes:
-        """Return up to `size` bytes; none only at the end.
-
-        Raises:
-            InvalidInput: the stream is damaged inside of a line that is too long to be held back.
-        """
+        """Return up to `size` bytes; none only at the end; raise InvalidInput at damage in a line that is too long."""
         while not self._ready and not self._is_ended:
             self._fill()
         content, self._ready = self._ready[:size], self._ready[size:]
@@ -177,11 +173,7 @@ class _Gzip:
 
 
 def begin_of(head: bytes, compression: str) -> bytes:
-    """Return the first decompressed bytes of a file, some thousands if its first bytes have them.
-
-    Raises:
-        StateError: the library for zstd is not installed.
-    """
+    """Return the first decompressed bytes of a file, some thousands; raise StateError without zstd's library."""
     new, error = _MAKERS[compression]()
     try:
         return new().decompress(head, _BEGIN)

@@ -22,10 +22,7 @@ _Places: TypeAlias = Mapping[str, Sequence[tuple[int, int]]]
 
 
 def delete(access: Access, what: str | Expression | Iterable[Location]) -> int:
-    """Delete data, and return how many; `Dataset.delete` describes durability and locks.
-
-    Memory: does not grow with the number of data that match.
-    """
+    """Delete data, and return how many, in flat memory; `Dataset.delete` describes durability and locks."""
     chosen = _Matching(access, what) if isinstance(what, str | Expression) else _Located(what)
     try:
         with access.transaction("delete") as transaction:

@@ -29,10 +29,7 @@ _OTHER = (Seen.OTHER, Seen.UNKNOWN)
 
 
 def settle_next(directory: Directory, timeout: float) -> None:
-    """Put the index in place that waits for it, if it is the successor of the present one; else into quarantine.
-
-    Locks: the caller must hold the writers' lock.
-    """
+    """Under the writers' lock, put the waiting index in place, or into quarantine if it is no successor."""
     if directory.inode(NEXT) is None:
         return
     why = why_not_successor(directory)

@@ -41,12 +41,7 @@ def expression(
 
 
 def read_aliases(path: str | os.PathLike[str]) -> Aliases:
-    """Return the aliases in a file, which is read each time: it may change.
-
-    Raises:
-        NotFound, StorageError: it cannot be read.
-        ConfigError: it is not a file of aliases.
-    """
+    """Return the aliases in a file, as it is now; raise NotFound, StorageError, or ConfigError if it has none."""
     from ondisk.dataset.input_file import open_source  # here, as few queries need it
 
     name = os.fspath(path)

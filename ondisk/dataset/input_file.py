@@ -87,11 +87,7 @@ class Begun(NamedTuple):
 
     @classmethod
     def of(cls, opened: BinaryIO, *, may_be_packed: bool = True) -> Self:
-        """Read the beginning of a stream. A regular file ends where it ends now: another program may append to it.
-
-        Raises:
-            StateError: the library that decompresses it is not installed.
-        """
+        """Read the beginning of a stream; a regular file ends where it ends now. Raise StateError without a library."""
         name = getattr(opened, "name", None)
         path = PurePath(name if isinstance(name, str) else "")
         source = _as_it_is(opened)
@@ -129,11 +125,7 @@ def _recognised(access: Access, begun: Begun) -> str:
 
 
 def _check_installed(access: Access) -> None:
-    """Raise if a file that is not recognised may be of a format of the dataset whose package is not installed.
-
-    Raises:
-        ConfigError: it is so; in another format, each line would be refused, or stored as what it is not.
-    """
+    """Raise ConfigError if a file may be of a format of the dataset whose package is not installed."""
     with access.current().index.snapshot() as snapshot:
         for name in segment_rows.formats(snapshot):
             find(name, "the file is not recognised (pass its --format), and the dataset has segments of the ")
@@ -222,12 +214,7 @@ def batches_of(
 def _rows(
     opened: BinaryIO, config: DatasetConfig, chosen: Format, options: TableOptions | None, batch_size: int
 ) -> Iterator[Batch]:
-    """Return the rows of a file of Parquet or Arrow in batches.
-
-    Raises:
-        InvalidInput: it is a pipe.
-        StateError: pyarrow is not installed.
-    """
+    """Return the rows of a file of Parquet or Arrow in batches; raise InvalidInput of a pipe, or StateError."""
     from ondisk.table_options import TableOptions
     from ondisk.tables import installed
 
@@ -315,10 +302,7 @@ class Peeked(Chained):
 
 
 def check_not_own(access: Access, opened: object) -> None:
-    """Raise InvalidInput if an open file is a segment of the dataset, under any name.
-
-    Cost: reads the rows of all segments of the dataset.
-    """
+    """Raise InvalidInput if an open file is a segment of the dataset, by any name. Reads rows of all segments."""
     status = status_of(opened)
     if status is None:
         return

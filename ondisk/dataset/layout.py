@@ -52,13 +52,7 @@ _OWN = (
 
 
 def open_directory(path: str | os.PathLike[str]) -> Directory:
-    """Open the directory of a dataset.
-
-    Raises:
-        DatasetNotFound: the directory does not exist.
-        StateError: it is a folder of the archive of a dataset.
-        StorageError: it cannot be opened.
-    """
+    """Open a dataset's directory; raise DatasetNotFound, StateError if it is in an archive, or StorageError."""
     check_no_archive(path)
     try:
         return Directory.open(path)
@@ -78,12 +72,7 @@ def untrusted(path: str | os.PathLike[str]) -> NeedsCheck:
 
 
 def read_config(directory: Directory) -> DatasetConfig:
-    """Read `dataset.toml`.
-
-    Raises:
-        DatasetNotFound: the file does not exist.
-        ConfigError: it is not valid.
-    """
+    """Read `dataset.toml`; raise DatasetNotFound, or ConfigError if it is not valid."""
     try:
         text = directory.read(CONFIG, _CONFIG_LIMIT).decode()
     except FileNotFoundError:

@@ -287,11 +287,7 @@ def _span(access: Access) -> Interval:
 
 
 def differing_types(configs: Mapping[str, DatasetConfig]) -> dict[str, str]:
-    """Return the fields that two datasets declare with different types: name → such as "integer in a and text in b".
-
-    Args:
-        configs: path → configuration.
-    """
+    """Return the fields that two datasets declare with different types: name → integer in a and text in b."""
     first: dict[str, tuple[FieldType, str]] = {}
     found: dict[str, str] = {}
     for path, config in configs.items():

@@ -116,11 +116,7 @@ class _Stream(Generic[_T]):
         return ((key_of(datum_of(item)), item) for item in found)
 
     def _check_unchanged(self, dataset: Dataset) -> None:
-        """Raise if the dataset has changed since some of its data were returned: others might be missed.
-
-        Raises:
-            StateError: it has.
-        """
+        """Raise StateError if the dataset has changed since some data were returned: others might be missed."""
         if self._state is not None and self._state != dataset.state():
             message = f"{self._candidate.name} was changed while its data were merged with those of many datasets"
             hint = (

@@ -14,11 +14,7 @@ from ondisk.filesystem import Directory, WritableFile
 
 
 def check_outside(path: str | os.PathLike[str]) -> None:
-    """Raise if a file or folder is in a dataset, which would read it as its own, or lose what it replaces.
-
-    Raises:
-        InvalidInput: it is.
-    """
+    """Raise InvalidInput if a path is in a dataset, which would read it as its own, or lose what it replaces."""
     absolute = Path(path).resolve()
     for each in (absolute, *absolute.parents):
         with contextlib.suppress(OSError):  # it cannot be looked at, so no dataset there can be opened either

@@ -47,11 +47,7 @@ class Query(NamedTuple):
     complete: bool = False
 
     def check(self, index: Index) -> None:
-        """Raise unless it can be answered.
-
-        Raises:
-            MatchError, InvalidInput: match, sort or limit is not valid, or names an unknown field.
-        """
+        """Raise MatchError or InvalidInput if match, sort or limit is not valid, or names an unknown field."""
         _check_has_metadata(self.tree(index), index)
         self.order(index)
         check_limit(self.limit)
@@ -108,11 +104,7 @@ class Results(Closing, Iterator[_T]):
 
 
 def _check_has_metadata(tree: Expression, index: Index) -> None:
-    """Raise if a condition names undeclared metadata, and no format of the dataset stores any.
-
-    Raises:
-        MatchError: it is so; else the condition would silently match nothing.
-    """
+    """Raise MatchError if undeclared metadata are named, and no format stores any: nothing would match."""
     names = undeclared_in(tree)
     if not names:
         return
@@ -151,11 +143,7 @@ def payloads(access: Opened, query: Query) -> Generator[bytes, None, None]:
 
 
 def joined_payloads(found: Iterable[Stored]) -> Generator[bytes, None, None]:
-    """Yield the bytes of data, and a format's file header before its first.
-
-    Raises:
-        InvalidInput: one of several data is a whole file, whose end nobody would find again.
-    """
+    """Yield the bytes of data, first a format's header; raise InvalidInput of several that are whole files."""
     begun, before, alone = set(), None, None
     for _, format, _, content in found:
         is_new = format is not before
@@ -191,7 +179,7 @@ def described(stored: Stored) -> Datum:
 
 
 def summary(access: Opened, query: Query, fields: Sequence[str], values: int | None) -> Summary:
-    """Count the data that match, also those that are away: the index knows them."""
+    """Count the data that match, also those that are away, and the most frequent `values` of some fields."""
     from ondisk.dataset.summaries import Summary
     from ondisk.index import field_values
     from ondisk.index.sums import totals

@@ -97,11 +97,7 @@ class DatasetReader:
         with_data: bool,
         on_damage: OnDamage = None,
     ) -> Generator[list[Datum], None, None]:
-        """Yield lists of the data that match, in order.
-
-        Args:
-            limit: the highest number of data; with `on_damage` the caller must count, as some may be left out.
-        """
+        """Yield lists of the data that match, in order; with `on_damage` the caller must count up to `limit`."""
         for rows in self._matching(snapshot, tree, sort, limit, on_damage):
             for run in _runs(rows):
                 if with_data:
@@ -285,22 +281,12 @@ class DatasetReader:
         )
 
     def has_changed(self, snapshot: Snapshot, id_: int) -> bool:
-        """Return whether the bytes of a concat segment lack the checksum in the index; False if the index has none.
-
-        Raises:
-            SegmentMissing, SegmentCorrupt: the segment is not on disk as the index says.
-
-        Cost: reads the segment.
-        """
+        """Read a concat segment; return whether it lacks the checksum in the index, False without one."""
         segment = snapshot.fresh(snapshot.segment(id_))
         return self._committed(segment).is_whole_in(self.file_of(segment)) is False
 
     def folder_of(self, segment: Segment) -> Directory:
-        """Return the open directory of a dir segment.
-
-        Raises:
-            SegmentMissing, SegmentCorrupt: it is not on disk, or another one is in its place.
-        """
+        """Return the open directory of a dir segment; raise SegmentMissing, or SegmentCorrupt if it is another."""
         return self._directories.folder_of(segment.id, segment.name, partial(self._committed, segment))
 
     def forget(self, generation: int) -> None:
@@ -335,12 +321,7 @@ class DatasetReader:
         return self._one(segment, snapshot.metadata(row[4:]), row, payload, self._known(snapshot, segment))
 
     def payload(self, snapshot: Snapshot, location: Location) -> bytes:
-        """Return the bytes of the datum at a location, as in a file that other programs read, without padding.
-
-        Raises:
-            DatumNotFound: no datum is there; a repack may have moved it.
-            FrameCorrupt: it is damaged.
-        """
+        """Return the bytes of the datum at a location, without padding; raise DatumNotFound, or FrameCorrupt."""
         segment, row, payload = self._at(snapshot, location)
         format = self._format(segment.format)
         try:
@@ -550,11 +531,7 @@ class DatasetReader:
         return lambda: self._committed(snapshot.fresh(segment))
 
     def _file(self, segment: Segment, known: Callable[[], Committed], row: Row) -> bytes:
-        """Return the bytes of one file of a dir segment.
-
-        Raises:
-            SegmentMissing, SegmentCorrupt, FrameCorrupt: it is not on disk as the index and its entry say.
-        """
+        """Return the bytes of a file of a dir segment; raise unless it is as the index and its entry say."""
         try:
             return self._directories.read(segment.id, segment.name, known, row[2], row[3])
         except FrameCorrupt as error:

@@ -32,11 +32,7 @@ class Roll(Protocol):
     all: list[Destination]
 
     def runs(self, sizes: Sequence[int]) -> list[tuple[Destination, int]]:
-        """Return the segments in their order, each with the number of data that it gets.
-
-        Args:
-            sizes: bytes of each datum, or of data that must not be divided.
-        """
+        """Return the segments in their order, and how many data, of some sizes, each gets."""
 
 
 class Remark(NamedTuple):
@@ -125,11 +121,7 @@ class Layout:
         yield from ()
 
     def begin_again(self, directory: Directory, name: str, *, is_committed: bool = False) -> None:
-        """Let the other program read a segment from its beginning: its file is gone, or is another one now.
-
-        Args:
-            is_committed: the index has forgotten the old file.
-        """
+        """Let the other program read a segment from its beginning: its file is gone, or is another one now."""
 
     def why_read_again(self, directory: Directory, segment: Segment, offset: int) -> str | None:
         """Return why `begin_again` must be called for a segment with new data from an offset on; None if not."""

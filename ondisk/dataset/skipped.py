@@ -65,11 +65,7 @@ Damaged: TypeAlias = Literal["raise", "skip"] | Skipped
 
 
 def skipped_of(damaged: Damaged) -> Skipped | None:
-    """Return what takes the data that are left out; None if their errors are raised.
-
-    Raises:
-        InvalidInput: `damaged` is something else.
-    """
+    """Return what takes the data that are left out; None to raise; raise InvalidInput if `damaged` is neither."""
     if isinstance(damaged, Skipped):
         return damaged
     if damaged not in ("raise", "skip"):

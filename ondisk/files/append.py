@@ -93,11 +93,7 @@ def _stored(dataset: Dataset, batch: Batch) -> Iterator[tuple[int, bytes | None,
 
 
 def _repeated(dataset: Dataset, batch: Batch, found: dict[int, str]) -> Iterator[tuple[int, int]]:
-    """Yield the position of each datum with the unique fields of one before it in the batch, and that of the first.
-
-    Args:
-        found: the positions of data that do not count; the caller may add to it.
-    """
+    """Yield the position of each datum with the unique fields of one before it, and that of the first."""
     unique = dataset.config.unique
     if not unique:
         return
@@ -240,11 +236,7 @@ class _Reading:
                 self.notes.append(f"{path}: {note}")
 
     def _read(self, found: Found) -> Datum | None:
-        """Return the datum of a file; None if the file itself is stored, under its own or another name.
-
-        Raises:
-            InvalidInput, StorageError: it cannot be stored.
-        """
+        """Return the datum of a file; None if it is stored, by any name; raise InvalidInput or StorageError."""
         if found.reason is not None:
             raise InvalidInput(found.reason)
         try:
@@ -281,11 +273,7 @@ class _Reading:
             self.refusals.append((place[0], f"{place[1]}: {reason}"))
 
     def _sift(self, batch: Batch, places: list[Place]) -> None:
-        """Remove from a batch the files that are too old or stored already, and those that differ from what is stored.
-
-        Args:
-            places: those of its data; loses the same ones.
-        """
+        """Remove from a batch, and `places`, files that are too old, stored, or differ from what is stored."""
         refuse_old(batch, self.dataset.config)
         removed = dict(batch.refused)
         self._remove(batch, places, removed)
@@ -305,12 +293,7 @@ class _Reading:
 
 
 def _content(file: ReadableFile, limit: int) -> bytes:
-    """Return the content of a file.
-
-    Raises:
-        InvalidInput: it is larger than `limit` bytes, or it changed meanwhile.
-        StorageError: it cannot be read.
-    """
+    """Return the content of a file; raise InvalidInput if it is too large or changes, or StorageError."""
     before = file.stat()
     if before.st_size > limit:
         raise InvalidInput(f"{before.st_size} bytes are more than max_datum_size, {limit}")

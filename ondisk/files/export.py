@@ -54,11 +54,7 @@ _NOT_PERMITTED = f"Only the owner of a file may link it, and some filesystems ha
 
 
 class Links:
-    """Links the files of data. Use it in one thread, in a `with` block.
-
-    Raises:
-        InvalidInput: a dataset stores many data in one file.
-    """
+    """Links the files of data, in one thread and a `with` block; raises InvalidInput if they have none."""
 
     def __init__(self, dataset: Dataset | Merged) -> None:
         self._path = dataset.path if isinstance(dataset, Dataset) else None
@@ -232,15 +228,7 @@ def export(
 
 
 class _Files:
-    """Writes files to a folder, and to folders in it.
-
-    Args:
-        top: the folder.
-        names: of the files.
-        links: makes links; None to write files.
-        result: counts what is written.
-        thread: syncs files while others are written.
-    """
+    """Writes files, or makes links, in a folder and folders in it; a thread syncs while others are written."""
 
     def __init__(
         self, top: Directory, names: Names, links: Links | None, result: ExportResult, thread: Executor
@@ -260,12 +248,7 @@ class _Files:
         self._count = 0
 
     def add(self, data: Iterable[Datum]) -> None:
-        """Write the files of data, unless they are there already, and count them.
-
-        Raises:
-            DiskFull, ReadOnly, StorageError: a file cannot be written, for a reason that also concerns the others.
-            DurabilityLost: a sync failed.
-        """
+        """Write the files of data that are not there, and count them; raise StorageError if no more can be written."""
         try:
             for datum in data:
                 try:
@@ -280,11 +263,7 @@ class _Files:
             self._wait()  # also after another error: the kernel reports only once that it could not write
 
     def _add(self, name: str, datum: Datum) -> None:
-        """Write or link a file, unless it is there already.
-
-        Raises:
-            InvalidInput: it cannot have this name, the name is taken by something else, or the content is no bytes.
-        """
+        """Write or link a file, unless it is there; raise InvalidInput if it cannot have this name or content."""
         content = datum.data
         if type(content) is not bytes:
             raise InvalidInput(f"its data are of type {type(content).__name__}, not bytes")
@@ -331,10 +310,7 @@ class _Files:
         self._result.present += 1
 
     def _folder(self, name: str) -> tuple[Directory, bool]:
-        """Return a folder inside the top one, and whether `sync` syncs its files. Create it if it does not exist.
-
-        Another filesystem may be mounted there, which is not synced with that of the top one.
-        """
+        """Return a folder in the top one, made if missing, and whether `sync` syncs it: it is of the same device."""
         if not name:
             return self._top, self._together
         found = self._folders.get(name)
@@ -346,11 +322,7 @@ class _Files:
         return found
 
     def _sync_behind(self) -> None:
-        """Start to sync the files so far, if many bytes were written: then `sync` waits less.
-
-        Raises:
-            DurabilityLost: the sync before has failed.
-        """
+        """Start to sync the files if they are many bytes; raise DurabilityLost if the sync before has failed."""
         is_much = self._together and self._links is None and self._result.bytes - self._started >= _SYNCED
         if is_much and (self._syncing is None or self._syncing.done()):
             self._wait()
@@ -376,13 +348,7 @@ class _Files:
 
 @contextlib.contextmanager
 def _folder(path: str | os.PathLike[str]) -> Iterator[Directory]:
-    """Open a folder to export to, for the length of the block; create it first if it does not exist.
-
-    Raises:
-        AlreadyExists: it is not a folder.
-        InvalidInput: it is in a dataset, which would treat the files as segments.
-        DurabilityLost: it was created, and the sync failed.
-    """
+    """Open, or create, a folder to export to, for the block; raise AlreadyExists or InvalidInput if it is none."""
     if not os.fspath(path):
         raise InvalidInput("the path of the folder is empty", hint='Write "." for the current folder.')
     check_outside(path)
@@ -402,11 +368,7 @@ def _lost(error: DurabilityLost) -> DurabilityLost:
 
 
 def _with_metadata(data: Iterable[Datum], names: Names) -> Iterator[Datum]:
-    """Yield data; after the last one, raise if none has some metadata that the template names.
-
-    Raises:
-        InvalidInput: none has.
-    """
+    """Yield data; then raise InvalidInput if none has some metadata that the template names."""
     missing, known, is_any = names.used - {"reftime"}, {"reftime"}, False
     for datum in data:
         is_any = True
@@ -420,13 +382,7 @@ def _with_metadata(data: Iterable[Datum], names: Names) -> Iterator[Datum]:
 
 
 def _check_distinct(data: Iterable[Datum], names: Names) -> None:
-    """Raise if two data would have the same name.
-
-    Raises:
-        InvalidInput: two would.
-
-    Memory: the names are in a temporary file without a name.
-    """
+    """Raise InvalidInput if two data would have the same name; the names are in a temporary file."""
     with _errors_of_temporary(), contextlib.closing(sqlite3.connect("")) as known:
         known.execute("CREATE TABLE name (name BLOB PRIMARY KEY, reftime) WITHOUT ROWID")
         for datum in data:

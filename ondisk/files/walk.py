@@ -90,12 +90,7 @@ def _named(path: str) -> Found:
 
 
 def _in_folder(top: Directory, named: str, inner: str, waiting: list[str], skipped: Skipped) -> Iterator[Found]:
-    """Yield what is in one folder, and add its subfolders to those that wait, the first one last.
-
-    Args:
-        top: the folder that was named, and `named` its path.
-        inner: the path of the folder in it; "" for itself.
-    """
+    """Yield what is in the folder `inner` of `top`, shown below `named`, and add its subfolders to `waiting`."""
 
     def of(path: str, folder: Directory, name: str, reason: str | None) -> Found:
         return Found(os.path.join(named, path), path, folder, name, reason)  # noqa: PTH118 - Path drops a leading ./

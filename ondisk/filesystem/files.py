@@ -72,11 +72,7 @@ class _OpenFile:
         return os.fstat(self._descriptor)
 
     def sync(self) -> None:
-        """Make the file's bytes and size durable, also those that other processes wrote.
-
-        Raises:
-            DurabilityLost: the sync failed; the caller must not retry it.
-        """
+        """Make the file durable, also what others wrote; raise DurabilityLost: the caller must not retry."""
         sync(self._descriptor, self.path)
 
 
@@ -124,11 +120,7 @@ class WritableFile(Closing, _OpenFile):
         self._start_writeback()
 
     def copy(self, source: ReadableFile, begin: int, size: int, offset: int) -> None:
-        """Copy bytes of another file to `offset`, inside the kernel if the filesystems allow it.
-
-        Raises:
-            EOFError: the other file ends before these bytes.
-        """
+        """Copy bytes of another file to `offset`, in the kernel if it can; raise EOFError if that is shorter."""
         self._written += size
         with errors_of(self.path):
             while size:

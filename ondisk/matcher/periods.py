@@ -71,10 +71,7 @@ class Period(NamedTuple):
 
     @classmethod
     def of(cls, *numbers: int) -> Period:
-        """Return the period of year, month, day …; the number of arguments is its precision.
-        Raises:
-            ValueError: there is no such date.
-        """
+        """Return the period of year, month, day …, as precise as they are; raise ValueError without such a date."""
         return cls(_at(*numbers), Unit(len(numbers) - 1))
 
     @classmethod
@@ -112,11 +109,7 @@ class Period(NamedTuple):
 
 
 def easter(year: int) -> Period:
-    """Return Easter Sunday of the Gregorian calendar ("anonymous" algorithm, Nature, 20 April 1876).
-
-    Raises:
-        ValueError: the year is outside 1 to 9999.
-    """
+    """Return Easter Sunday (Gregorian: Nature, 20 April 1876); raise ValueError outside of 1 to 9999."""
     golden, century, of_century = year % 19, year // 100, year % 100
     moon_correction = (century - (century + 8) // 25 + 1) // 3
     epact = (19 * golden + century - century // 4 - moon_correction + 15) % 30

@@ -105,14 +105,7 @@ def pipeline(
 
 
 class Pipeline:
-    """One run of a pipeline. A context manager; see `pipeline`.
-
-    Attributes:
-        config: the content of its file.
-        waiting: the new files to import, in their order.
-        lacking: datasets that lack known files, which are imported again.
-        report: what was done so far.
-    """
+    """One run of a pipeline; see `pipeline`."""
 
     def __init__(self, config: PipelineConfig, undo: contextlib.ExitStack, *, dry_run: bool) -> None:
         self.config = config
@@ -122,8 +115,8 @@ class Pipeline:
         # Pipelines with the same name and different datasets for errors can run at the same time.
         own = f"{config.name}\0{plain(os.path.realpath(config.resolve(config.error)))}"
         self._own = f"pipeline-{hashlib.sha256(own.encode()).hexdigest()[:16]}-"
-        self.waiting: list[InputFile] = []
-        self.lacking: list[Lacking] = []
+        self.waiting: list[InputFile] = []  # the new files, in their order
+        self.lacking: list[Lacking] = []  # datasets that lack known files
         self._known: list[InputFile] = []
         self._begun: list[InputFile] = []
         self._notes: dict[str, Note] = {}

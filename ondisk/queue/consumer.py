@@ -101,13 +101,7 @@ def acknowledge(
 
 
 def access_to(dataset: Dataset) -> Access:
-    """Return the access to a queue.
-
-    Raises:
-        InvalidInput: the dataset is not a queue.
-        NeedsCheck: its index may not know all data.
-        StateError: the position in `state.dat` cannot be right.
-    """
+    """Return the access to a queue; raise InvalidInput, or NeedsCheck or StateError if its order is not sure."""
     access = dataset._access
     if not access.config.is_sequence:
         hint = 'Only a dataset with step = "sequence" has an order of the queue.'
@@ -225,10 +219,7 @@ class Batch(Sequence[Datum]):
         self._ack = ack
 
     def ack(self) -> None:
-        """Acknowledge these data, and all before them: no consumer reads them again.
-
-        Durability, locks: as `acknowledge`.
-        """
+        """Acknowledge these data, and all before them, as `acknowledge`: no consumer reads them again."""
         self._ack()
 
     @overload

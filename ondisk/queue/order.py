@@ -121,11 +121,7 @@ class Order:
         self._end = at.known(snapshot).end.length
 
     def _advance(self, snapshot: Snapshot, on_disk: Sequence[int]) -> bool:
-        """Go to the next segment; return False if there is none.
-
-        Raises:
-            StateError: the index does not know data of the segments that are passed.
-        """
+        """Go to the next segment; return False without one; raise StateError if it passes data the index lacks."""
         at, least = self._at, self._number if self._at is None else self._number + 1
         known = segment_rows.numbered_segments(snapshot, least)
         start = self._start

@@ -113,11 +113,7 @@ class Situation:
 
 
 def situation(replicated: Replica) -> Situation:
-    """Return the relation between a replica and its source.
-
-    Raises:
-        NeedsCheck: one of the two indices may not know all data.
-    """
+    """Return the relation between a replica and its source; raise NeedsCheck if an index may not know all data."""
     access = replicated.dataset._access
     access.check_trusted()
     source, now = replicated.source, replicated.followed
@@ -222,10 +218,7 @@ class Differences:
         yield from self._pages("SELECT seq, here FROM pair WHERE true")
 
     def not_own(self) -> Iterator[list[int]]:
-        """Yield the numbers here of pairs, and of data that only the replica has, but for its own numbers.
-
-        They ascend, so that each page of the index is written once.
-        """
+        """Yield the numbers here of pairs, and of data that only the replica has, but for its own; ascending."""
         here = f"(SELECT seq FROM mine WHERE kind = {Differs.EXTRA:d} UNION ALL SELECT here FROM pair)"
         for rows in self._pages(f"SELECT seq FROM {here} WHERE seq < {OWN}"):
             yield [seq for (seq,) in rows]
@@ -321,11 +314,7 @@ def _list_ranges(
     found: Differences,
     on_range: OnRange,
 ) -> None:
-    """List the data of both sides in the ranges whose digests differ, and that may differ.
-
-    Args:
-        most: numbers that are requested at once.
-    """
+    """List the data of both sides in the ranges whose digests differ; request `most` numbers at once."""
     while first <= last:
         there = theirs(first, min(last, first + most - 1), listed=False)
         end = there.last

@@ -123,11 +123,7 @@ def read(access: Access, token: Token | None, max_bytes: int) -> Answer:
 
 @contextlib.contextmanager
 def chosen(access: Access, token: Token | None, max_bytes: int, *, whole: bool) -> Iterator[Chosen]:
-    """Find the changes of one answer, for the length of the block; see `Dataset.changes`.
-
-    Args:
-        whole: the rows have the declared fields, too.
-    """
+    """Find the changes of one answer, for the block; see `Dataset.changes`. `whole`: with the declared fields."""
     if type(max_bytes) is not int or max_bytes < 1:
         raise InvalidInput(f"max_bytes must be a whole number of 1 or more, not {shown(max_bytes)}")
     with reading(access) as (opened, snapshot):
@@ -140,11 +136,7 @@ def chosen(access: Access, token: Token | None, max_bytes: int, *, whole: bool) 
 
 @contextlib.contextmanager
 def reading(access: Access) -> Iterator[Part]:
-    """Open the index of a dataset for the length of the block.
-
-    Raises:
-        NeedsCheck: the index was lost and may not know all data.
-    """
+    """Open the index of a dataset for the length of the block; raise NeedsCheck if it may not know all data."""
     access.check_trusted()
     opened = access.current()
     with opened.index.snapshot() as snapshot:

@@ -195,21 +195,14 @@ class _Damaged(Exception):
 
 
 class _Body:
-    """The body of an answer, read within limits.
-
-    The server must send its length. A length is easier to limit than chunks, and the bytes arrive without a copy.
-    """
+    """The body of an answer, read within limits. The server must send its length, which is easier to limit."""
 
     def __init__(self, answer: urllib3.BaseHTTPResponse) -> None:
         self._digest = answer.headers.get("content-digest")
         self._answer = answer
 
     def read(self, size: int) -> bytes:
-        """Return up to `size` bytes; empty at the end.
-
-        Raises:
-            HTTPError: the connection fails, or the answer takes longer than 3,600 seconds.
-        """
+        """Return up to `size` bytes; empty at the end; raise HTTPError if the connection fails, or after an hour."""
         return self._answer.read(size, decode_content=False)  # a few bytes could become gigabytes
 
     def records(self, most: int) -> Records:
@@ -323,14 +316,7 @@ class _TlsConnections(urllib3.HTTPSConnectionPool):
 
 
 def _client_for(url: Url, **options: Any) -> urllib3.PoolManager:
-    """Return what sends requests to the host of a URL.
-
-    Args:
-        options: of `urllib3.PoolManager`.
-
-    Raises:
-        InvalidInput: the environment names a proxy that cannot be used.
-    """
+    """Return what sends requests to the host of a URL; raise InvalidInput if the environment's proxy is wrong."""
     proxy = _proxy_of(url)
     if proxy is None:
         made = urllib3.PoolManager(1, **options)

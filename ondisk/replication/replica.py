@@ -453,12 +453,7 @@ def _token(now: Followed) -> Token | None:
 
 
 def check_follows(records: Records, now: Followed) -> None:
-    """Raise unless changes follow those that a replica has.
-
-    Raises:
-        TokenForeign: they are of another dataset.
-        IntegrityError: the replica has them.
-    """
+    """Raise TokenForeign or IntegrityError unless changes are of the source, and follow those of the replica."""
     if records.token.dataset != now.uuid:
         message = f"the source is {records.token.dataset} now, and the replica follows {now.uuid}"
         raise TokenForeign(message, hint="Check the path or address of the source.")

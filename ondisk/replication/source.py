@@ -40,17 +40,12 @@ _TOGETHER = 1_000  # data
 
 
 class Entry(NamedTuple):
-    """A datum as it is compared.
+    """A datum as it is compared."""
 
-    Attributes:
-        seq: its number.
-        reftime: microseconds since 1970.
-        digest: the begin of SHA-256 of its format, reftime, and bytes as `Format.exported` returns them; empty if it
-            cannot be read.
-    """
-
-    seq: int
-    reftime: int
+    seq: int  # its number
+    reftime: int  # microseconds since 1970
+    # the begin of SHA-256 of its format, reftime, and bytes as `Format.exported` returns them; empty if it cannot be
+    # read
     digest: bytes
 
 
@@ -227,10 +222,7 @@ class Source(Closing, ABC):
 
     @abstractmethod
     def seqs(self, first: int, last: int, *, listed: bool = False) -> Numbers:
-        """Return the numbers of the data that exist, from `first` to `last`: their digest, and all if `listed`.
-
-        If they are listed and more than `MOST_SEQS`, the range of the answer is shorter.
-        """
+        """Return the numbers of data in a range, or less of it if they are many: their digest, and all if `listed`."""
 
     @abstractmethod
     def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
@@ -242,10 +234,7 @@ class Source(Closing, ABC):
 
     @abstractmethod
     def contents(self, first: int, last: int, *, listed: bool = False) -> Contents:
-        """Return the digest of the data from the number `first` to `last`, and those of each if `listed`.
-
-        If they have more than `RANGE_BYTES`, the range of the answer is shorter; it has at least one datum then.
-        """
+        """Return the digest of data in a range, or less of it if they are large; and that of each if `listed`."""
 
     @abstractmethod
     def removed(self, seqs: Sequence[int]) -> Removed:
@@ -292,14 +281,7 @@ class PathSource(Source):
 
 
 def source_of(place: str | os.PathLike[str], token: str | None = None) -> Source:
-    """Return the source at a path, or at the URL that a server prints.
-
-    Args:
-        token: what the server demands.
-
-    Raises:
-        StateError: urllib3 is not installed.
-    """
+    """Return the source at a path, or at the URL of a server; raise StateError if urllib3 is not installed."""
     if not str(place).startswith(("http://", "https://")):
         return PathSource(place)
     try:

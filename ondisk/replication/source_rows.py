@@ -147,10 +147,7 @@ def differences(state: Snapshot, kind: int | None = None, after: int = 0, limit:
 
 
 def reasons(state: Snapshot) -> list[tuple[Difference, int]]:
-    """Return the first difference of each kind and reason, and how many have it, in the order of their numbers.
-
-    Reasons that differ only in what follows the offset of a datum are the same: they are about one segment.
-    """
+    """Return the first difference of each kind and reason, offsets aside, and how many have it, in order."""
     sql = (
         "SELECT min(seq) AS first, kind, reason, count(*) FROM difference"
         " GROUP BY kind, substr(reason, 1, instr(reason || ', offset ', ', offset ')) ORDER BY first"

@@ -64,20 +64,13 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The token of one source, and where that is.
+    """The token of one source, and where that is."""
 
-    Attributes:
-        token: with the UUID of the source.
-        replica: the UUID of the replica.
-        host, port: of the server of the source; "" and 0 for a path.
-        bytes_read: from the source, so far.
-    """
-
-    token: Token
-    replica: str
-    host: str = ""
+    token: Token  # with the UUID of the source
+    replica: str  # the UUID of the replica
+    host: str = ""  # host, port: of the server of the source; "" and 0 for a path
     port: int = 0
-    bytes_read: int = field(default=0, kw_only=True)
+    bytes_read: int = field(default=0, kw_only=True)  # from the source, so far
 
     @property
     def identity(self) -> tuple[str, str, str, int]:
@@ -224,10 +217,7 @@ def update(path: str | os.PathLike[str], entries: Iterable[Entry]) -> str | None
 
 
 def _set_aside(path: str | os.PathLike[str]) -> Path:
-    """Rename a file to the first free name of `NAME.bad`, `NAME.bad.2` …, and return its path.
-
-    Durability: syncs the directory before the old name is removed.
-    """
+    """Rename a file durably to the first free name of `NAME.bad`, `NAME.bad.2` …, and return its path."""
     name = Path(path).name
     with Directory.above(path) as directory:
         for free in chain([f"{name}.bad"], map(f"{name}.bad.{{}}".format, count(2))):

@@ -65,11 +65,7 @@ def to_json(structure: Structure) -> dict[str, Any]:
 
 
 def from_json(kind: type[_S], value: Any) -> _S:
-    """Return the structure of a kind that a JSON object describes.
-
-    Raises:
-        InvalidInput: it has other keys, or a value that is not valid.
-    """
+    """Return the structure that a JSON object describes; raise InvalidInput if keys or values are not valid."""
     what, readers = _NAMES[kind], _READERS[kind]
     known = [*readers, *(_COLUMNS if kind is Contents else ())]
     if not isinstance(value, dict) or value.keys() != {*known}:
@@ -90,11 +86,7 @@ def from_json(kind: type[_S], value: Any) -> _S:
 
 
 def seqs_from_json(value: Any, most: int = MOST_SEQS) -> list[int]:
-    """Return numbers of data, which ascend.
-
-    Raises:
-        InvalidInput: the value is something else, or has more than `most` of them.
-    """
+    """Return numbers of data, which ascend; raise InvalidInput if they do not, or are more than `most`."""
     if not isinstance(value, list) or len(value) > most:
         raise InvalidInput(f"seqs must be a list of up to {most} numbers of data")
     before = 0

@@ -495,7 +495,7 @@ class SegmentWriter:
         return self.end
 
     def facts(self, *, is_touched: bool = False) -> Facts:
-        """Return the facts of the segment so far. The caller has synced the file."""
+        """Return the facts of the synced segment. `is_touched`: another program had changed the file before."""
         tail = tail_of(self._file, self.end.size, self._layout.mutable)
         return facts_of(self._file.stat(), tail, self._checksum, is_touched=is_touched)
 

@@ -344,12 +344,7 @@ class MetadataFile:
         return self._spans[number][2]
 
     def get(self, number: int) -> MetadataEntry:
-        """Return the entry of a file.
-
-        Raises:
-            KeyError: it does not exist.
-            FrameCorrupt: it is damaged.
-        """
+        """Return the entry of a file; raise KeyError without one, or FrameCorrupt if it is damaged."""
         content = bytes(frame.decode(self.frame(number)))
         _, size, checksum = _BEGIN.unpack_from(content)
         return MetadataEntry(size, checksum, content[_BEGIN.size :])
@@ -369,11 +364,7 @@ def _end_of_damaged(data: bytes) -> int:
 
 
 def end_of_entries(folder: Directory, name: str, end: End) -> int:
-    """Return the position in `.metadata` for the next entry; anything after that is a torn entry.
-
-    Raises:
-        SegmentCorrupt: it is damaged in another way.
-    """
+    """Return where the next entry goes in `.metadata`, before a torn one; raise SegmentCorrupt if it is damaged."""
     try:
         file = folder.open_to_read(METADATA)
     except FileNotFoundError:
@@ -453,11 +444,7 @@ def facts_in(folder: Directory, name: str, end: End) -> Facts:
 
 
 def checksum_of_stats(files: Mapping[int, Entry], length: int) -> int:
-    """Return the checksum that shows whether somebody has touched, exchanged, added or removed a file of a segment.
-
-    Args:
-        length: the number after the last one that counts.
-    """
+    """Return the checksum that shows whether somebody touched, exchanged, added or removed one of some files."""
     counted = ((number, files[number]) for number in sorted(files) if number < length)
     return int(extend(0, b"".join(stat_of(number, at.size, at.mtime, at.inode) for number, at in counted)))
 
@@ -489,12 +476,7 @@ def complete_folder(directory: Directory, name: str, generation: int, committed:
 
 
 def hide(directory: Directory, name: str, generation: int, committed: Committed) -> None:
-    """Move the directory of a generation to its hidden name, where readers still find it.
-
-    A directory that is not the generation goes to quarantine.
-
-    Durability: the rename is synced.
-    """
+    """Move a generation's directory to its hidden name, durably; another directory goes to quarantine."""
     if agrees(directory, name, committed):
         directory.rename(name, hidden(name, generation))
     else:
@@ -550,7 +532,7 @@ def recover_folders(
     has_no_older_readers: bool,
     trusted: bool,
 ) -> list[int]:
-    """Finish what a crash interrupted with one segment; see `ondisk.segments.generations.recover`."""
+    """Finish what a crash interrupted with one segment; return its generations that are still needed."""
     discard_marks(directory, name, generations)
     generations = [generation for generation in generations if directory.stat(hidden(name, generation)) is not None]
     known = None if current is None else current[0]

@@ -64,10 +64,7 @@ class _Append:
 
 
 class DirWriter:
-    """Appends one batch to its segments: write all files, then sync them all, or undo everything.
-
-    Used under the writers' lock.
-    """
+    """Appends one batch, under the writers' lock: write all files, then sync them all, or undo everything."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -241,10 +238,7 @@ class DirWriter:
                 complete_folder(self._directory, name, append.generation, committed)
 
     def undo(self) -> None:
-        """Undo all writes as far as the disk allows; nobody reads what stays.
-
-        `.sequence` stays as it is, so that no number is used twice.
-        """
+        """Undo all writes as far as the disk allows; nobody reads what stays, and no number is used twice."""
         for name, append in self._appends.items():
             with contextlib.suppress(OSError, OndiskError), self._directory.inside(append.path) as folder:
                 if append.is_synced and not append.is_new:  # entries first: an entry without a file means a lost file

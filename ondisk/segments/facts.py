@@ -99,10 +99,7 @@ class Committed(NamedTuple):
         return self.facts.tail is None or tail_of(file, self.size, self.mutable) == self.facts.tail
 
     def is_whole_in(self, file: SegmentFile) -> bool | None:
-        """Read all committed bytes, and return whether they have the checksum; None if the index has not recorded it.
-
-        Cost: reads `size` bytes.
-        """
+        """Read all committed bytes; return whether they have the recorded checksum, or None without one."""
         if self.facts.checksum is None:
             return None
         return file.size() >= self.size and checksum_of(file, self.size, self.mutable) == self.facts.checksum
@@ -177,7 +174,7 @@ def tail_of(file: SegmentFile, size: int, mutable: range) -> int:
 
 
 def changed(directory: Directory, name: str, *, is_refused: bool = False) -> SegmentCorrupt:
-    """Return the error for a file that is not the one that the index describes."""
+    """Return the error for a file that the index does not describe. `is_refused`: a fix has found no data in it."""
     path, how = directory.path / name, "another program has changed or replaced it"
     hint = f"{command('fix', directory.path, '--yes')} reads it into the index, or says why not"
     hint += "; or restore the file from a backup."
@@ -240,11 +237,7 @@ class _Pieces(NamedTuple):
         return _Pieces(at, checksum, each)
 
     def has(self, file: SegmentFile, committed: Committed, spans: Iterable[tuple[int, int]]) -> bool:
-        """Return whether the pieces of some bytes still have their checksums.
-
-        Args:
-            spans: offset and end of bytes, all of them before `size`.
-        """
+        """Return whether the pieces of some bytes before `size` still have their checksums."""
         for place in sorted({place for begin, end in spans for place in range(begin // _PIECE, -(-end // _PIECE))}):
             begin = place * _PIECE
             content = file.read(begin, min(_PIECE, self.size - begin))

@@ -282,10 +282,7 @@ def set_aside(directory: Directory, name: str, generation: int, *, verb: str) ->
 
 
 def left_behind(directory: Directory) -> dict[str, list[int]]:
-    """Return the segments that have hidden names on disk, or marks of such: name → generations, ascending.
-
-    Cost: lists every directory that contains segments.
-    """
+    """Return the segments with hidden names, or marks of such: name → generations. Lists all their folders."""
     found: dict[str, list[int]] = {}
     for parent in parents(directory):
         try:

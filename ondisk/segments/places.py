@@ -218,11 +218,7 @@ def forget(directory: Directory, name: str) -> None:
 
 
 def _read(directory: Directory, name: str) -> Identity | None:
-    """Return what a file says; None if it does not exist, or nobody wrote that.
-
-    Raises:
-        StorageError: this user may not read it.
-    """
+    """Return what a file says; None if nobody wrote it; raise StorageError if this user may not read it."""
     try:
         read = json.loads(directory.read(name, _LONGEST))
         found = Identity(**read)

@@ -162,10 +162,7 @@ def keep_piece(
 
 
 def drop(directory: Directory, name: str) -> None:
-    """Remove an item for good, then its record.
-
-    Durability: syncs the directory. A crash in between leaves the item, or a part of its folder, or its record.
-    """
+    """Remove an item for good, then its record, and sync; a crash leaves a part of it, or its record."""
     _remove(directory, name)
     directory.discard(name + RECORD)
     directory.sync(parent_of(name))
@@ -242,10 +239,7 @@ def _record(segment: str, name: str, verb: str, why: str, size: int, mtime: int)
 
 @contextlib.contextmanager
 def _reserved(directory: Directory, record: dict[str, Any]) -> Iterator[str]:
-    """Write and sync the record of a new item; yield the item's name, which is free.
-
-    Removes the record if the block raises an error before the item exists.
-    """
+    """Write the record of a new item, and yield its name, which is free; remove it if the block raises."""
     folder = below(parent_of(record["segment"]), FOLDER)
     label = _label(record)
     time = datetime.now(UTC)
@@ -352,13 +346,7 @@ def _remove(directory: Directory, name: str) -> None:
 
 
 def items(directory: Directory) -> Iterator[Item]:
-    """Yield all items in quarantine, by folder, the oldest first.
-
-    Raises:
-        StorageError: a quarantine cannot be read.
-
-    Cost: lists the folders of the dataset, and reads one record for each item.
-    """
+    """Yield all items in quarantine, by folder, the oldest first; raise StorageError if one cannot be read."""
     for folder in folders(directory):
         for entry in _found(directory, folder):
             yield _item(directory, folder, entry)
@@ -378,13 +366,7 @@ def find(directory: Directory, name: str) -> Item | None:
 
 
 def total(directory: Directory) -> Total:
-    """Return the number of items in quarantine, and their bytes.
-
-    Raises:
-        StorageError: a quarantine cannot be read.
-
-    Cost: lists the folders of the dataset; reads no record.
-    """
+    """Return how many items are in quarantine, and their bytes; raise StorageError if one cannot be read."""
     sizes = [
         size_of(directory, f"{folder}/{entry.name}")
         for folder in folders(directory)
@@ -394,10 +376,7 @@ def total(directory: Directory) -> Total:
 
 
 def folders(directory: Directory) -> list[str]:
-    """Return the folders of all quarantines, in order of names.
-
-    Skips folders that cannot be listed: check reports them.
-    """
+    """Return the folders of all quarantines, in order, without those that cannot be listed: check has these."""
     found = []
     waiting = ["", *(name.rstrip("/") for name, each in places(directory).items() if each.why_away is None)]
     while waiting:

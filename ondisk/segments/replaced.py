@@ -101,11 +101,7 @@ def replaced(directory: Directory) -> Iterator[Replaced]:
 
 
 def total(directory: Directory, seconds: float) -> Kept:
-    """Return how much is kept.
-
-    Raises:
-        StorageError: a folder cannot be read.
-    """
+    """Return how much is kept, for some seconds; raise StorageError if a folder cannot be read."""
     found = Kept()
     for each in replaced(directory):
         size = 0 if each.entry is None else size_of(directory, each.name)

@@ -279,10 +279,7 @@ def merge(directory: Directory, names: Sequence[str], merged: str, kinds: Mappin
 
 
 def damaged(directory: Directory, names: Sequence[str]) -> str | None:
-    """Return the path of a damaged file, such as one that another machine wrote only in part; None if all are whole.
-
-    Cost: reads all files.
-    """
+    """Read all files, and return the path of a damaged one, such as a part of one; None if all are whole."""
     for name in names:
         path = directory.path / name
         try:

@@ -90,10 +90,7 @@ class Stage:
         self._folder.close()
 
     def add(self, batch: Batch, format: Format) -> None:
-        """Stage the data of a batch; the caller reports the data that the format refused.
-
-        Memory: the batch once more.
-        """
+        """Stage the data of a batch; the caller reports what the format refused. Memory: the batch once more."""
         find = _by_size if self._config.is_sequence else _by_segment
         by_segment = find(batch, format, self._config)
         offsets, pieces = [0] * len(batch.payloads), [0] * len(batch.payloads)
@@ -135,10 +132,7 @@ def _by_segment(batch: Batch, format: Format, config: DatasetConfig) -> dict[str
 
 
 def _by_size(batch: Batch, format: Format, config: DatasetConfig) -> dict[str, list[int]]:
-    """Return pieces of a batch, each small enough for a segment of a sequence: name → positions of its data.
-
-    The commit decides which segments they become, and ignores the names.
-    """
+    """Return pieces of a batch, small enough for a segment of a sequence; the commit ignores their names."""
     room = config.roll_size - format.begin().end.length
     found: dict[str, list[int]] = {}
     left = 0

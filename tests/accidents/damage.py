@@ -150,7 +150,13 @@ def _(victim: Victim) -> None:
     cut(victim, lost=False)
 
 
-@accident("13-cut-index-lost", fix=8, repack=31, maintain=8, kinds=FILES)
+@accident("13-cut-index-lost", fix=8, repack=31, maintain=8, kinds=(*LINES, *SEGS))
+def _(victim: Victim) -> None:
+    cut(victim, lost=True)
+
+
+# An append moves what is left of a message to quarantine, and says so: no later command finds a trace.
+@accident("13-cut-index-lost", fix=8, repack=31, maintain=8, kinds=("grib",), orders=("fix", "repack", "maintain"))
 def _(victim: Victim) -> None:
     cut(victim, lost=True)
 
@@ -290,17 +296,18 @@ def edited(name: str) -> Callable[[Victim], None]:
 def as_edited(name: str, kind: str) -> list[Datum]:
     """Return what a query may make of the edited row until an accurate check has noticed it.
 
-    No query compares the declared fields with the bytes. None of vm2 compares the reftime: it returns lines without
-    parsing them, and to look at their times would make it 6 % slower.
+    No query compares the declared fields with the bytes. None of vm2 or grib compares the reftime: it returns
+    their bytes without parsing them, and to look at the times of lines would make it 6 % slower.
     """
     stored = datum(SECOND, kind)
     if name == "fields-of-another":
         return [Datum(stored.reftime, {**stored.metadata, "area": area(OTHER, kind)}, stored.data)]
-    if kind == "vm2" and name == "reftime":
+    if kind in ("vm2", "grib") and name == "reftime":
         return [Datum(stored.reftime + timedelta(minutes=1), stored.metadata, stored.data)]
-    if kind == "vm2" and name == "offset-of-the-next":
+    if kind in ("vm2", "grib") and name == "offset-of-the-next":
         following = min(number for number in numbers_of(A) if number > SECOND)
-        return [Datum(stored.reftime, stored.metadata, datum(following, kind).data)]
+        other = datum(following, kind)
+        return [Datum(stored.reftime, {**other.metadata, "area": area(SECOND, kind)}, other.data)]
     return []
 
 

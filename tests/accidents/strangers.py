@@ -72,6 +72,8 @@ def _(victim: Victim) -> None:
     else:
         os.truncate(victim.file(NEW_DAY), victim.file(NEW_DAY).stat().st_size // 2)
     victim.destroyed = {*STRANGE}
+    if victim.kind == "odimh5":
+        victim.untraceable = victim.destroyed  # nothing says how many files there were
 
 
 @accident("x-folder-of-another-dataset-copied-in", **COPIED)

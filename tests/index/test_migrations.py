@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -155,35 +152,6 @@ def test_an_upgrade_that_fails_leaves_the_index_as_it_was(table):
 
 
 # Forks one upgrade after the other; the n-th is killed as it begins its n-th statement, until one comes through.
-KILLED = """
-import itertools, os, signal, sqlite3, sys
-from ondisk.index import migrations
-migrations.upgrade(sqlite3.connect(":memory:", isolation_level=None))  # imports all there is
-for n in itertools.count(1):
-    child = os.fork()
-    if not child:
-        connection = sqlite3.connect(f"{sys.argv[1]}/{n}.sqlite", isolation_level=None)
-        connection.execute("PRAGMA cache_size=0")  # so that half a transaction is on disk, and must be undone
-        left = itertools.count(n - 1, -1)
-        connection.set_trace_callback(lambda _: next(left) or os.kill(os.getpid(), signal.SIGKILL))
-        migrations.upgrade(connection)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    print(os.waitstatus_to_exitcode(status))
-    if not status:
-        break
-"""
-
-
-@pytest.mark.check
-def test_a_killed_upgrade_leaves_the_old_revision_or_the_new(tmp_path):
-    run = subprocess.run([sys.executable, "-c", KILLED, tmp_path], capture_output=True, text=True, check=True)
-    codes = [int(line) for line in run.stdout.split()]
-    assert len(codes) > 8
-    assert codes == [-signal.SIGKILL] * (len(codes) - 1) + [0]
-    old, new = schema(connect()), schema(upgraded_from_nothing())
-    for n, code in enumerate(codes, 1):
-        assert schema(connect(tmp_path / f"{n}.sqlite")) == (old if code else new)
 
 
 # A dataset that an ondisk of revision 1 made

@@ -53,11 +53,13 @@ class Grib(Messages):
 
     @staticmethod
     def size_of(window: bytes, at: int) -> int:
-        size = int.from_bytes(window[at + 4 : at + 7], "big")
         edition = window[at + 7]
+        if edition == 2:
+            return edition2.size_of(window, at)
+        size = int.from_bytes(window[at + 4 : at + 7], "big")
         if edition == 1:
             return size if _SHORTEST <= size < edition1.LARGE else edition1.size_of(window, at)
-        return edition2.size_of(window, at) if edition == 2 else 0
+        return 0
 
     @staticmethod
     def has_several(message: bytes) -> bool:
