@@ -117,6 +117,14 @@ def test_several_datasets_are_one_table_that_cannot_be_changed(spark, weather):
     assert weather.summary().count == 100
 
 
+def test_a_stream_of_a_table_goes_to_another(spark, weather, tmp_path):
+    other = table(weather, "other")
+    writer = spark.readStream.table(table(weather)).writeStream.option("checkpointLocation", str(tmp_path))
+    writer.trigger(availableNow=True).toTable(other).awaitTermination()
+    assert ask(spark, f"SELECT station, data FROM {other} WHERE reftime = '2026-11-20 07:00:00'") == [(2, '{"wind":7}')]
+    assert spark.table(other).count() == 100
+
+
 def test_a_table_is_created(spark, root, weather):
     name = table(weather, "made")
     spark.sql(f"""
