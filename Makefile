@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SHORT := not slow and not crash and not cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint docs man wheel minimum pythons crash cluster soak mutants nightly bench benchspark clean java
+.PHONY: help demo test check lint docs man jar connector wheel minimum pythons sparks crash cluster soak mutants nightly bench benchspark clean java
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,11 +22,11 @@ help: ## List the targets.
 demo: $(VENV)/installed java ## Install into .venv, and do the main job on a sample dataset.
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh sample_datasets/demo.sh
 
-test: $(VENV)/installed-dev java lint ## Install into .venv, and pass lint, types and the tests that you wait for: five minutes.
+test: $(VENV)/installed-dev java lint ## Install into .venv, and pass lint, types and the tests that you wait for: under five minutes.
 	$(IN_MEMORY) $(PYTEST) -m "$(SHORT) and not check" --hypothesis-profile=few
 
-check: $(VENV)/installed-dev java ## Run the other tests that a change must pass: a quarter of an hour.
-	$(IN_MEMORY) $(PYTEST) -m "$(SHORT) and (check or hypothesis)"
+check: $(VENV)/installed-dev java ## Run the other tests that a change must pass: ten minutes.
+	$(IN_MEMORY) $(PYTEST) -m "$(SHORT) and check"
 
 lint: $(VENV)/installed-dev ## Check style and types.
 	$(BIN)/ruff check
@@ -41,6 +41,12 @@ man: $(VENV)/installed-dev ## Write the manual page docs/ondisk.1 from the parse
 		--prog ondisk --project-name ondisk --version "$$($(BIN)/ondisk --version | cut -d ' ' -f 2)" \
 		--manual-title "Manual of ondisk" --description "datasets on disk: segments of data by time, one SQLite index" \
 		--format single-commands-section --output docs/ondisk.1
+
+jar: $(VENV)/installed-dev ## Build the connector for Spark, which the wheel contains; needs javac 17 or newer.
+	$(BIN)/python tools/connector.py build
+
+connector: $(VENV)/installed-dev ## Compare the connector with one that is built anew.
+	$(BIN)/python tools/connector.py compare
 
 wheel: $(VENV)/installed-dev ## Build the wheel, install it elsewhere, and use it there.
 	$(BIN)/python -m pytest tests/test_wheel.py
@@ -63,13 +69,22 @@ pythons: ## Run the tests without Spark on each Python from 3.11 to 3.13 that is
 crash: $(VENV)/installed-dev ## Kill processes at every write, cut the power (root only): up to an hour.
 	$(PYTEST) -m crash
 
+sparks: ## Run the tests of Spark with each version that the connector may know, in .venv-spark-VERSION: half an hour.
+	@status=0; for version in 4.1 4.2 4.3; do \
+		echo "pyspark $$version"; \
+		$(PYTHON) -m venv --clear .venv-spark-$$version && \
+		.venv-spark-$$version/bin/python -m pip install --quiet --editable '.[test]' "pyspark==$$version.*" \
+			adbc-driver-manager adbc-driver-sqlite && \
+		$(IN_MEMORY) .venv-spark-$$version/bin/python -m pytest -m "$(SHORT)" tests/spark || status=1; \
+	done; exit $$status
+
 cluster: $(VENV)/installed-dev java ## Test on a cluster of Spark's on loopback, and kill its workers: some minutes.
 	$(BIN)/python -m pytest -m cluster tests/spark
 
 soak: $(VENV)/installed-dev ## The slow tests, and those that draw examples, with many more of them: within an hour.
 	$(IN_MEMORY) $(PYTEST) -m "(slow or hypothesis) and not crash and not cluster" --hypothesis-profile=soak
 
-mutants: $(VENV)/installed-dev ## Put faults into copies of the code, and count those that the tests notice: 75 minutes.
+mutants: $(VENV)/installed-dev ## Put faults into copies of the code, and count those that the tests notice: half an hour.
 	$(IN_MEMORY) $(BIN)/python tests/mutants/run.py
 
 nightly: $(VENV)/installed-dev ## Run crash, cluster and soak: all three, each for an hour at most.

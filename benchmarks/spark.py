@@ -102,6 +102,7 @@ class SparkBench:
 
     def run(self) -> None:
         self.planning()
+        self.pushed()
         match = f"reftime: ={DAY}; area: {STATION}"
         where = f"day = '{DAY}' AND area = '{STATION}'"
         self.selective("one day, one station", match, where, ["reftime", "product"], 0.9, 1.2)
@@ -115,6 +116,33 @@ class SparkBench:
         hashed = f"sum(xxhash64({', '.join(columns)}) % 1000)"
         self.whole("all columns", columns, lambda df: df.selectExpr(hashed), 2.2)
         self.append()
+
+    def pushed(self) -> None:
+        """Ask with plain `where` and `select`, as of any table; Parquet is told the day where there is one."""
+        ours, day = self.load(), f"day = '{DAY}'"
+        of_day = "reftime >= '2026-03-15' AND reftime < '2026-03-16'"
+        one = f"area = '{STATION}'"
+        key = f"{one} AND reftime = '{DAY} 00:00:00' AND product = 'VM2,7'"
+        content = ["reftime", "product", "data"]
+
+        def rows(*columns: str, where: str) -> Callable[[Any], Any]:
+            return lambda frame: sorted(map(str, frame.where(where).select(*columns).collect()))
+
+        for name, parquet, ondisk_, goal in (
+            ("one day, one station, with data", rows(*content, where=f"{day} AND {one}"),
+             rows(*content, where=f"{of_day} AND {one}"), 1.2),
+            ("one unique key", rows(*content, where=f"{day} AND {key}"), rows(*content, where=key), 1.3),
+            ("count of one day", lambda df: df.where(day).count(), lambda df: df.where(of_day).count(), 1.1),
+            ("one station, all days", *[rows("reftime", "product", where=one)] * 2, 0.5),
+            ("count(*)", *[lambda df: df.selectExpr("count(*)").collect()] * 2, 0.6),
+            ("max(reftime)", *[lambda df: df.selectExpr("max(reftime)").collect()] * 2, 0.5),
+            ("count by product", *[lambda df: sorted(df.groupBy("product").count().collect())] * 2, 0.7),
+            ("all data", *[lambda df: df.selectExpr("sum(length(data))", "sum(crc32(data))").collect()] * 2, 1.0),
+            ("show(5)", *[lambda df: len(df.select(*content)._show_string(5, True, False))] * 2, 1.3),
+            ("limit(5)", *[lambda df: len(df.select(*content).limit(5).collect())] * 2, 1.3),
+        ):  # fmt: skip
+            times = medians(self.rounds, lambda ask=parquet: ask(self.parquet), lambda ask=ondisk_: ask(ours))
+            self.ratio(f"where: {name}", *times, goal)
 
     def append(self) -> None:
         """Write rows to an empty dataset, and to Parquet with one file a day."""

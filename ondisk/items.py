@@ -61,15 +61,10 @@ _ANY = ("",)
 
 
 class Pattern(NamedTuple):
-    """An expression on an item.
+    """An expression on an item."""
 
-    Attributes:
-        prefixes: a text that matches begins with one of them.
-        test: returns whether a text that begins so matches.
-    """
-
-    prefixes: tuple[str, ...]
-    test: Test
+    prefixes: tuple[str, ...]  # a text that matches begins with one of them
+    test: Test  # returns whether a text that begins so matches
 
 
 class Span(NamedTuple):
@@ -123,11 +118,7 @@ def values_of(field: str, texts: Iterable[str]) -> set[str]:
 
 
 def is_value(field: str, text: str, known: Collection[str]) -> bool:
-    """Return whether a text is an item of a field, in any case: it begins with a style of it.
-
-    Args:
-        known: of a field without styles, its items; see `values_of`.
-    """
+    """Return whether a text is an item of a field, in any case, by its style or one of the `known` items."""
     if styles := _STYLES[field]:
         return re.split("[,:]", text, maxsplit=1)[0].strip().lower() in [style.lower() for style in styles]
     return text.lower() in known
@@ -244,11 +235,7 @@ def _elevations(rest: str) -> Test:
 
 
 def _span(text: str) -> Span:
-    """Return a duration such as `6h`, `+72h` or `0`.
-
-    Raises:
-        InvalidInput: it is not one.
-    """
+    """Return a duration such as `6h`, `+72h` or `0`; raise InvalidInput if it is not one."""
     found = _DURATION.fullmatch(text)
     if found is not None:
         amount, unit = int(found[1]), found[2]

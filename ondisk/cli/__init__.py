@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ondisk import __version__
 from ondisk.cli.arguments import decoded, use_key_file
@@ -51,6 +51,7 @@ COMMANDS = {
     "promote": "make a replica an ordinary dataset; a dry run without --yes",
     "token": "print or verify a file with the tokens of a replica",
     "migrate": "update the index to a new version or configuration; a dry run without --yes",
+    "spark-jar": "print the path of the connector for Spark, for spark-submit --jars",
     "completion": "print a script that makes a shell complete commands, options and paths",
 }
 _DASHED = ("--sort", "--tz", "--null")  # options whose values may begin with a dash
@@ -85,13 +86,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
-    """Return the parser of a command's arguments.
-
-    The first paragraph of the command's module docstring is the description, the rest are examples.
-    """
+    """Return the parser of a command; its docstring has the description, then the examples."""
     from textwrap import dedent, indent  # here, because the parser of `--version` needs no examples
 
-    module = import_module(f"ondisk.cli.{command}")
+    module = _module(command)
     description, _, examples = (module.__doc__ or "").partition("\n\n")
     parser = _Parser(
         prog=f"ondisk {command}", description=description, epilog="examples:\n" + indent(dedent(examples), "  ")
@@ -99,6 +97,10 @@ def parser_of(command: str) -> argparse.ArgumentParser:
     module.add_arguments(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
     return parser
+
+
+def _module(command: str) -> Any:
+    return import_module(f"ondisk.cli.{command.replace('-', '_')}")
 
 
 def whole_parser() -> argparse.ArgumentParser:
@@ -130,7 +132,7 @@ def _run(argv: Sequence[str]) -> int:
         if (key_file := getattr(arguments, "key_file", None)) is not None:
             use_key_file(key_file)
         with quieted(arguments.quiet):
-            code: int = import_module(f"ondisk.cli.{command}").run(arguments, output_for(arguments))
+            code: int = _module(command).run(arguments, output_for(arguments))
     except OndiskError as error:
         complain("error", str(error))
         return error.exit_code
@@ -181,11 +183,7 @@ def _with_values(arguments: Sequence[str]) -> list[str]:
 
 
 def _known(command: str) -> str:
-    """Return the name of a command.
-
-    Raises:
-        ArgumentTypeError: it is none.
-    """
+    """Return the name of a command; raise ArgumentTypeError if it is none."""
     if command not in COMMANDS:
         raise argparse.ArgumentTypeError(f"there is no command {command!r}{_similar(command, COMMANDS)}")
     return command

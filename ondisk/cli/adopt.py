@@ -15,6 +15,7 @@ import ondisk
 from ondisk.cli.arguments import add_fields, add_keys, declared, path
 from ondisk.cli.dataset import examined
 from ondisk.cli.progress import segments_progress
+from ondisk.cli.reports import show_mended, show_would_mend
 from ondisk.cli.streams import Output
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError
 
@@ -35,7 +36,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         report, error = examined(lambda: ondisk.adopt(arguments.folder, config, dry_run=True))
         work = report.mended_by(FIXED)
         told = [each for each in report if each not in work and (each.state or each.action is not None)]
-        output.would_mend(report, "read", work, told)
+        show_would_mend(report, "read", work, told, output)
         if error is not None:
             raise error
         return EXIT_FINDINGS
@@ -49,7 +50,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         report, failed = error.context["report"], error
     with ondisk.open(arguments.folder, read_only=True) as dataset:
         left, denied = examined(dataset.check)
-    output.mended(report, left.after(report))
+    show_mended(report, left.after(report), output)
     if (error_left := failed or denied) is not None:
         raise error_left
     if report.lost:

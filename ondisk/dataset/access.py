@@ -95,7 +95,6 @@ class _Usable:
         self.failed = self.failed or error
 
     def check_not_failed(self) -> None:
-        """Raise after an error of the disk."""
         if self.failed is not None:
             raise DurabilityLost(
                 f"{self._path}: nothing more is written after an error of the disk: {self.failed.message}",
@@ -103,7 +102,6 @@ class _Usable:
             )
 
     def check_open(self) -> None:
-        """Raise if it was closed."""
         if self.is_closed:
             raise InvalidInput(f"{self._path} was closed", hint="Open the dataset again.")
 
@@ -131,15 +129,7 @@ class _Later:
 
 
 class Access:
-    """What `Dataset` and maintenance use to read and write. Threads may share it; a forked child may not use it.
-
-    Attributes:
-        directory: the directory, open.
-        config: the configuration in `dataset.toml`.
-        read_only: True if nothing may be written.
-        connect: connects readers to the index.
-        remembered: by maintenance.
-    """
+    """What `Dataset` and maintenance use to read and write. Threads may share it; a forked child may not use it."""
 
     def __init__(
         self,
@@ -275,11 +265,7 @@ class Access:
         return self.current().index.missing or self.has_sentinel() or self._exchanged() is not None
 
     def check_trusted(self) -> None:
-        """Raise unless the index knows all data.
-
-        Raises:
-            NeedsCheck: it was lost or exchanged, or the sentinel exists.
-        """
+        """Raise NeedsCheck unless the index knows all data: it was lost or exchanged, or the sentinel exists."""
         if self.needs_check():
             raise untrusted(self.path)
 
@@ -410,9 +396,6 @@ class Access:
         """Take their names away from segments that were moved, and forget them with the commit of the transaction.
 
         Not if the data were moved back since, also by hand: then the file with this name may be all that has them.
-
-        Returns:
-            How many they are.
         """
         from ondisk.segments.dir import leave_folder
 
@@ -444,10 +427,7 @@ class Access:
         return False
 
     def shrink_index(self) -> None:
-        """Give back the space of rows that were removed from the index.
-
-        Locks: the writers' lock, without waiting: if somebody else writes, a later repack does it.
-        """
+        """Give back the space of rows that were removed; if somebody else writes, a later repack does it."""
         with contextlib.suppress(LockError), self.locked("repack", timeout=0):
             log.shrink(self._current_to_write().connections)
 

@@ -24,7 +24,6 @@ def expression(
 
     Args:
         text: with aliases of its own, these are used instead of those of the dataset.
-        config: of the dataset.
         folder: of the dataset; the name of its file of aliases is relative to it.
         now: what `today` and `ago` count from; None for the system's time.
 
@@ -42,12 +41,7 @@ def expression(
 
 
 def read_aliases(path: str | os.PathLike[str]) -> Aliases:
-    """Return the aliases in a file, which is read each time: it may change.
-
-    Raises:
-        NotFound, StorageError: it cannot be read.
-        ConfigError: it is not a file of aliases.
-    """
+    """Return the aliases in a file, as it is now; raise NotFound, StorageError, or ConfigError if it has none."""
     from ondisk.dataset.input_file import open_source  # here, as few queries need it
 
     name = os.fspath(path)

@@ -79,11 +79,7 @@ class Names:
         self.needs_data = not self.used <= kinds.keys()
 
     def __call__(self, datum: Datum) -> str:
-        """Return the name of a datum's file, relative to the folder.
-
-        Raises:
-            InvalidInput: the datum lacks metadata, or its name is not safe.
-        """
+        """Return the path of a datum's file in the folder; raise InvalidInput if it lacks metadata, or is not safe."""
         text = ""
         for literal, name, form in self._parts:
             text += literal
@@ -99,11 +95,7 @@ class Names:
 
 
 def safe(name: str) -> str:
-    """Return a name that leads to a file inside a folder.
-
-    Raises:
-        InvalidInput: it is absolute, has `.`, `..`, an empty part or NUL, or is longer than a name can be.
-    """
+    """Return a name that leads to a file inside of a folder; raise InvalidInput if it does not, or is too long."""
     parts = name.split("/")
     if "\0" in name or any(part in ("", ".", "..") for part in parts):
         raise InvalidInput(f"its name would be {shown(name)}, which does not name a file inside the folder")
@@ -117,11 +109,7 @@ def safe(name: str) -> str:
 
 
 def _text(value: Any, form: str) -> str:
-    """Return the text of a value.
-
-    Raises:
-        ValueError: values of its type have no such form.
-    """
+    """Return the text of a value; raise ValueError if values of its type have no such form."""
     if _LONG.search(form) and not isinstance(value, datetime):
         raise ValueError(f"{shown(form)} is too wide")
     match value:

@@ -51,11 +51,8 @@ class Index:
 
     Attributes:
         config, columns: those that the index was built for; `dataset.toml` may differ.
-        missing: the file is lost, and this is an empty index in memory.
-        inode: of the file; None if it is lost.
         ids, metadata, segments: caches of what never changes in one file: interned values, and each generation's
             segment.
-        outside: a result that is kept, see `Transaction`.
         session: of this process as a writer, see `ondisk.index.changes`.
         read_metadata: returns the metadata of a row that are only in its segment; set by who opens the segments.
     """
@@ -155,7 +152,6 @@ class Index:
         tide.save(directory, TideMark(new, seq, generation, (seq, generation)))
 
     def _connection(self, connect: Callable[[Directory], Connection]) -> Connection:
-        """Return a new connection to read."""
         if self.missing:
             return empty(_create_statements(self.config))
         connection = connect(self.directory)
@@ -280,7 +276,6 @@ def _look_up_of(columns: Columns, names: tuple[str, ...]) -> _LookUp | None:
 
 
 def _create_statements(config: DatasetConfig) -> Iterator[str]:
-    """Return the SQL that makes an empty index."""
     from ondisk.index.tables import Tables  # imports SQLAlchemy, which takes as long as a small append
 
     return Tables(config).create_statements()

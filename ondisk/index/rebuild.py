@@ -53,9 +53,6 @@ class Old:
     """The present index, of any revision.
 
     Attributes:
-        revision: Alembic's.
-        config: the configuration that it was built for.
-        connection: reads it.
         other_rules: the formats whose data it has by older rules.
     """
 
@@ -106,9 +103,6 @@ class Old:
 @contextlib.contextmanager
 def old(directory: Directory, config: DatasetConfig) -> Iterator[Old | None]:
     """Open the index for a `with` block; None if it is lost.
-
-    Args:
-        config: of `dataset.toml`.
 
     Raises:
         VersionTooNew: a newer ondisk created the index.
@@ -167,11 +161,7 @@ class Rebuilt:
         return self.directory.inode(NEW) is not None
 
     def upgrade(self, config: DatasetConfig) -> None:
-        """Upgrade the copy to the newest revision.
-
-        Args:
-            config: the configuration that it was built for.
-        """
+        """Upgrade the copy to the newest revision."""
         try:
             upgrade(self.connection)
         except IndexCorrupt as error:
@@ -307,7 +297,6 @@ def in_conflict(
 
 
 def _value(name: str, kind: FieldType) -> str:
-    """Return the SQL for the value of a field, or of reftime."""
     if name == "reftime":
         return "datum.reftime"
     return f"(SELECT value FROM value WHERE id = datum.f_{name})" if kind.interned else f"datum.f_{name}"
@@ -350,7 +339,6 @@ def renew(
     The new file makes every process read it again: their caches are those of the index before the exchange.
 
     Args:
-        timeout: seconds to wait for readers.
         renewed: returns what the copy records of a segment; None if it does not know it any more.
         kept_as: a free name that the old index keeps; None to remove it.
 

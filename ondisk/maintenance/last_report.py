@@ -35,13 +35,9 @@ class LastReport(NamedTuple):
     """A report that was read.
 
     Attributes:
-        command: what made it.
-        time: when.
         counts: state → number of segments, `ok` among them.
         findings: the segments that are not OK, as `ondisk check --json` prints them.
-        done: the segments that were changed.
         left_out: the number of segments that the report has no place for.
-        needs_check: the index may not know all data.
         error: what ended the command; None if it completed.
     """
 
@@ -70,11 +66,8 @@ def save(
     """Write a report, in place of the last one, unless this user may not write to the dataset.
 
     Args:
-        path: the dataset's folder.
-        command: what found it.
         left: what a check found, at the end.
         done: what was changed before that.
-        error: what ended the command.
 
     Durability: none. Readers see the old report or the new one, complete.
     """
@@ -172,11 +165,7 @@ def segment_as_json(each: Diagnosis | Done) -> dict[str, Any]:
 
 
 def state_as_json(report: Report, freed: int) -> dict[str, Any]:
-    """Return what a check found in a dataset as a whole, in a form that JSON can hold.
-
-    Args:
-        freed: bytes that were freed, or would be.
-    """
+    """Return what a check found in a dataset as a whole, in a form that JSON can hold."""
     return {
         "needs_check": report.needs_check,
         "summary": {**report.counts, "touched": len(report.touched), "consumed": report.consumed, "freed": freed},

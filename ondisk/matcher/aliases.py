@@ -55,11 +55,7 @@ class Aliases:
 
     @classmethod
     def parse(cls, text: str, source: str) -> Aliases:
-        """Return the aliases in the text of a file.
-
-        Raises:
-            ConfigError: it is not such a file; names the line or the section.
-        """
+        """Return the aliases in the text of a file; raise ConfigError, with the line or section, if it has none."""
         import configparser  # here, as few datasets have aliases
 
         parser = configparser.ConfigParser(delimiters=("=",), interpolation=None, default_section="\0")
@@ -127,11 +123,7 @@ NO_ALIASES = Aliases({}, "")
 
 
 class WithAliases(str):
-    """The text of a match expression that has other aliases than those of the dataset.
-
-    Attributes:
-        aliases: they are used instead.
-    """
+    """The text of a match expression that has other aliases than those of the dataset."""
 
     aliases: Aliases
 

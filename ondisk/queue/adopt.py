@@ -87,7 +87,6 @@ def adopt(
 
 
 def _built(config: Mapping[str, Any]) -> DatasetConfig:
-    """Return the configuration of an adopted queue; raise unless it is valid."""
     built = DatasetConfig.from_mapping({**SEQUENCE, **config})
     if not built.is_sequence:
         raise InvalidInput("a queue is adopted with the step sequence", hint='Write step = "sequence".')

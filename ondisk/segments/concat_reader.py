@@ -61,9 +61,6 @@ class ConcatReader:
 
     Args:
         sealer: returns what decrypts a segment's file, by the segment's name; None if it is plain.
-
-    Attributes:
-        most: how many files it keeps open.
     """
 
     def __init__(

@@ -120,6 +120,7 @@ class Partition(InputPartition):  # type: ignore[misc]
             noted as deletions, such as those of second copies.
         estimate: else, about how many data it looks at.
         bytes: of its data, if they were counted and are read.
+        answer: the values of the functions that the query asks for, if planning has found them; then nothing is read.
     """
 
     state: IndexState
@@ -130,6 +131,7 @@ class Partition(InputPartition):  # type: ignore[misc]
     deleted: int = 0
     estimate: int = 0
     bytes: int = 0
+    answer: tuple[int | None, ...] | None = None
 
     @classmethod
     def between(

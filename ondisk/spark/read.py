@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -18,6 +18,9 @@ from ondisk.spark.replaced import Gone, snapshot_of
 from ondisk.tables.arrow_values import DataToArrow
 from ondisk.tables.columns import DATA
 from ondisk.tables.index_to_arrow import PLACE, ROWS, Column, RowsToArrow, arrow_schema, is_plain, with_data
+
+Read: TypeAlias = Callable[[Partition, Opened, Snapshot], Iterator[tuple[int, pa.RecordBatch]]]
+"""Yields batches of a partition, each with the number of rows that it is made of."""
 
 
 @contextlib.contextmanager
@@ -35,12 +38,40 @@ def opened(path: str, connect: Any) -> Iterator[Access]:
         yield access
 
 
-def read_later(partition: Partition, columns: Sequence[Column], connect: Any) -> Iterator[pa.RecordBatch]:
+def read_later(
+    partition: Partition, columns: Sequence[Column], connect: Any, limit: int | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a partition, some time after it was planned.
+
+    Args:
+        limit: the most rows to yield; None for all.
 
     Raises:
         StateError: some of its data were removed or moved since, and are not kept.
         SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: data are not on disk as the index says.
+    """
+
+    def rows(partition: Partition, opened: Opened, snapshot: Snapshot) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for batch in read(partition, columns, opened, snapshot, limit):
+            yield batch.num_rows, batch
+
+    if limit is None:
+        yield from later(partition, rows, connect)
+        return
+    left = limit
+    for batch in later(partition, rows, connect, limit):
+        yield batch[:left]
+        left -= batch.num_rows
+        if left <= 0:
+            return
+
+
+def later(partition: Partition, read: Read, connect: Any, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield what `read` yields of a partition, some time after it was planned; see `read_later`.
+
+    Args:
+        read: yields batches, each with the number of rows that it is made of.
+        limit: the most rows that it reads; None for all.
     """
     state = partition.state
     if not Path(state.path).is_dir():
@@ -52,29 +83,32 @@ def read_later(partition: Partition, columns: Sequence[Column], connect: Any) ->
         with current.index.snapshot() as snapshot:
             kept = check_unchanged(partition, current, snapshot)
             count = 0
-            for batch in chain(
-                read(partition, columns, current, snapshot),
-                *(_read_kept(partition, columns, current, rows) for rows in kept),
+            for number, batch in chain(
+                read(partition, current, snapshot), *(_read_kept(partition, read, current, rows) for rows in kept)
             ):
-                count += batch.num_rows
+                count += number
                 yield batch
-            if partition.count is not None and count != partition.count:
+            if partition.count is not None and count != partition.count and (limit is None or count < limit):
                 raise changed(state, "data were deleted or replaced")
 
 
-def _read_kept(partition: Partition, columns: Sequence[Column], opened: Opened, rows: str) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition in a segment that was replaced since, and kept."""
+def _read_kept(partition: Partition, read: Read, opened: Opened, rows: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield what `read` yields of a partition in a segment that was replaced since, and kept."""
     try:
         with snapshot_of(rows, opened) as snapshot:
-            yield from read(partition, columns, opened, snapshot)
+            yield from read(partition, opened, snapshot)
     except Gone:
         raise changed(partition.state, f"{REPLACED}, and what was kept of them is gone or damaged") from None
 
 
 def read(
-    partition: Partition, columns: Sequence[Column], opened: Opened, snapshot: Snapshot
+    partition: Partition, columns: Sequence[Column], opened: Opened, snapshot: Snapshot, limit: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition from a snapshot, in any order."""
+    """Yield the rows of a partition from a snapshot, in any order.
+
+    Args:
+        limit: the most rows to yield; None for all.
+    """
     columns = [column.of(opened.index.config, partition.state.dataset) for column in columns]
     from_index = [column for column in columns if column.name != DATA]
     selected = [each for column in from_index for each in column.sql()]
@@ -91,7 +125,8 @@ def read(
 
     rows_to_arrow = RowsToArrow(from_index, snapshot)
     schema = arrow_schema(columns)
-    for batch in _batches(snapshot.connection, f"SELECT {named} FROM datum WHERE {where}", values):
+    few = "" if limit is None else f" LIMIT {limit}"
+    for batch in batches(snapshot.connection, f"SELECT {named} FROM datum WHERE {where}{few}", values):
         if data is None:
             yield pa.RecordBatch.from_arrays(finished(batch), schema=schema)
             continue
@@ -101,7 +136,8 @@ def read(
             yield pa.RecordBatch.from_arrays([arrays[column.name] for column in columns], schema=schema)
 
 
-def _batches(connection: Any, sql: str, values: list[Any]) -> Iterator[pa.RecordBatch]:
+def batches(connection: Any, sql: str, values: list[Any]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a query; their columns are c0, c1 and so on."""
     if hasattr(connection, "batches"):
         yield from connection.batches(sql, values, ROWS)
         return

@@ -20,7 +20,7 @@ from ondisk.index import import_log
 from ondisk.index.transaction import Transaction
 
 LOGGER = logging.getLogger("ondisk.spark")
-"""A line for each plan and each write.
+"""A line for each write; and one for each plan, which is not printed.
 
 Plans and commits run in Python workers on the driver's machine. Nobody configures logging there, so a worker prints the
 lines to its standard error, which Spark passes on to that of the driver. If `spark.sql.pyspark.worker.logging.enabled`
@@ -34,9 +34,10 @@ _SOURCE = "the last write by Spark"
 def print_lines() -> None:
     """Print the lines of this process. Call it in Spark's workers only: other programs configure logging themselves."""
     handler = logging.StreamHandler(sys.__stderr__)
+    handler.setLevel(logging.INFO)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     LOGGER.addHandler(handler)
-    LOGGER.setLevel(logging.INFO)
+    LOGGER.setLevel(logging.DEBUG)
 
 
 @dataclass(frozen=True, slots=True)

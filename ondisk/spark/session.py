@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ondisk.errors import StateError
@@ -16,12 +17,17 @@ if TYPE_CHECKING:
 SETTINGS = {
     # Workers communicate over Unix sockets: a small query takes a fifth to two fifths less time.
     "spark.python.unix.domain.socket.enabled": "true",
+    # Workers are forked after the imports, which take half a second.
+    "spark.python.daemon.module": "ondisk.spark.daemon",
     # Reftimes are in UTC everywhere else in ondisk.
     "spark.sql.session.timeZone": "UTC",
     # The console shows results only.
     "spark.ui.showConsoleProgress": "false",
 }
 """The settings of `session`; its arguments override them."""
+
+CONNECTOR = Path(__file__).with_name("ondisk-spark.jar")
+"""With it, `where` and `select` reach the index."""
 
 
 @contextlib.contextmanager
@@ -57,15 +63,26 @@ def session(master: str | None = None, **settings: str) -> SparkSession:
         builder = builder.master(master)
     for name, value in (SETTINGS | {name.replace("__", "."): value for name, value in settings.items()}).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    _add_connector(spark)
+    return spark
 
 
 def register(spark: SparkSession) -> None:
-    """Register the data source `ondisk` in a session.
+    """Add the connector to a running session, and the data source `ondisk`; also with Spark Connect.
 
-    Spark finds it without this, unless it fails to import any package with a name that begins with `pyspark_`.
+    Spark finds the data source without this, unless it fails to import any package with a name that begins with
+    `pyspark_`. The connector can also be an option of `spark-submit`: `--jars "$(ondisk spark-jar)"`.
     """
     with installed():
         from pyspark_ondisk import DefaultSource
 
+    _add_connector(spark)
     spark.dataSource.register(DefaultSource)
+
+
+def _add_connector(spark: SparkSession) -> None:
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        spark.addArtifacts(str(CONNECTOR))
+    else:
+        spark.sql(f"ADD JAR '{CONNECTOR}'")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,19 +15,26 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
+import ondisk
 from ondisk.config import DatasetConfig
 from ondisk.dataset import merged_paths
 from ondisk.dataset.access import Access
+from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.expression import expression
 from ondisk.dataset.merged import named
 from ondisk.dataset.query import Query
 from ondisk.errors import InvalidInput, OndiskError, shown
-from ondisk.matcher import Expression
+from ondisk.index.sums import Totals, totals
+from ondisk.json_shapes import format_time
+from ondisk.matcher import Everything, Expression
 from ondisk.spark.adbc import connect
 from ondisk.spark.columns import columns_of, schema_of
+from ondisk.spark.connector import METADATA, MOST_PARTS, OPTION, Pushed, room_beside
+from ondisk.spark.groups import Groups, groups_of
 from ondisk.spark.match_json import loads
+from ondisk.spark.pinned import Pinned
 from ondisk.spark.plan import (
     ALL,
     Joined,
@@ -40,9 +47,10 @@ from ondisk.spark.plan import (
     reading,
     size_of,
 )
-from ondisk.spark.read import opened, read_later
+from ondisk.spark.read import later, opened, read_later
 from ondisk.spark.report import LOGGER, print_lines
-from ondisk.tables.columns import DATA, united
+from ondisk.table_options import REFTIME
+from ondisk.tables.columns import DATA, names_in, united
 from ondisk.tables.index_to_arrow import Column
 
 OPTIONS = (
@@ -68,7 +76,14 @@ _REMOVED = {
         'Use .schema("reftime timestamp, data struct<wind: double, note: string>"), with all columns that you want.',
     ),
 }
-_PLANNER = "pyspark.sql.worker.data_source_pushdown_filters"
+_FIELD_TYPES = {
+    "bigint": "integer",
+    "double": "real",
+    "string": "text",
+    "boolean": "boolean",
+    "timestamp": "timestamp",
+    "binary": "bytes",
+}
 _NEW = 50_000  # new objects before the next garbage collection: as many as a batch creates
 
 
@@ -83,27 +98,130 @@ def spare_collections() -> None:
 
 
 def schema(options: Mapping[str, str]) -> StructType:
-    """Return the schema that the options describe."""
+    """Return the schema that the options describe; or answer a question of the connector."""
     spare_collections()
+    pushed = Pushed.of(options)
+    if pushed.ask is not None:
+        return _ANSWERS[pushed.ask](options, pushed)
     check_options(options, STREAM_OPTIONS)  # Spark calls this for both
     config, several = _config(options)
     return _schema(options, config, several=several)
 
 
-def _config(options: Mapping[str, str]) -> tuple[DatasetConfig, bool]:
+@cache
+def _note_that_where_reads_all() -> None:
+    """Say it once in each of Spark's processes."""
+    print_lines()
+    LOGGER.warning(
+        "where and select read all data, since Spark has no connector of ondisk, or another version of Spark than it"
+        " knows. Start Spark with ondisk.spark.session(), or call ondisk.spark.register(spark)"
+    )
+
+
+def _config(options: Mapping[str, str], paths: Collection[str] | None = None) -> tuple[DatasetConfig, bool]:
     """Return the configuration that the columns come from, and whether several datasets are read."""
-    paths, several = paths_of(options)
+    found, several = paths_of(options)
     configs = {}
-    for path in paths:
+    for path in found if paths is None else paths:
         with opened(path, connect) as access:
             configs[path] = access.current().index.config
-    return (united(configs), True) if several else (configs[paths[0]], False)
+    return (united(configs), True) if several else (configs[found[0]], False)
 
 
-def _schema(options: Mapping[str, str], config: DatasetConfig, *, several: bool) -> StructType:
+def _schema(options: Mapping[str, str], config: DatasetConfig, *, several: bool, data: str = "false") -> StructType:
+    """Return the schema that the options describe.
+
+    Args:
+        data: the default of the option.
+    """
     names = options.get("columns")
     wanted = None if names is None else [name.strip() for name in names.split(",")]
-    return schema_of(config, wanted, data=flag(options, "data"), several=several)
+    return schema_of(config, wanted, data=flag(options, "data", default=data), several=several)
+
+
+def _loaded(options: Mapping[str, str], pushed: Pushed) -> StructType:
+    """Return the schema of a load by the connector, with the state of the index as the answer.
+
+    The column `data` costs nothing unless a query selects it, so it is there unless the options say otherwise.
+    """
+    check_options(options, (*STREAM_OPTIONS, OPTION))
+    if (user := pushed.more.get("schema")) is not None:
+        _check_alone(options)
+        found = StructType.fromJson(user)
+    config, several = _config(options)
+    if user is None:
+        found = _schema(options, config, several=several, data="false" if "columns" in options else "true")
+    columns_of(config, found, several=several)
+    paths, _ = paths_of(options)
+    states, room, answer = {}, MOST_PARTS, {}
+    for path in paths:
+        with opened(path, connect) as access, access.current().index.snapshot() as snapshot:
+            current = access.current()
+            tree = tree_of(options, current.index.config, path)
+            room = min(room, room_beside(tree))
+            states[path] = Pinned.of(index_state(current, snapshot, Everything()), snapshot)
+            if "describe" in pushed.more and not several:
+                answer["properties"] = _properties(current.index.config, totals(snapshot, Everything()))
+    return _answered(found, {"state": states, "room": room, **answer})
+
+
+def _properties(config: DatasetConfig, found: Totals) -> dict[str, str]:
+    """Return what DESCRIBE TABLE EXTENDED shows of a dataset."""
+    described = {"format": config.format, "step": str(config.step), "unique": ", ".join(config.unique)}
+    described |= {"index": ", ".join(config.index), "rows": str(found.count), "bytes": str(found.size)}
+    for name, time in (("first", found.begin), ("last", found.end)):
+        described[name] = "" if time is None else format_time(time)
+    return described
+
+
+def _created(options: Mapping[str, str], pushed: Pushed) -> StructType:
+    """Create a dataset for CREATE TABLE."""
+    given = {name.lower(): value for name, value in pushed.more["properties"].items()}
+    config: Any = {"fields": {}}
+    for name in ("format", "step"):
+        if name not in given:
+            hint = "Add TBLPROPERTIES (format = 'jsonl', step = 'daily'), for example."
+            raise InvalidInput(f"the table property {name} is missing", hint=hint)
+        config[name] = given[name]
+    config |= {name: names_in(given[name]) for name in ("unique", "index") if name in given}
+    for column, kind in pushed.more["columns"].items():
+        name = column.lower()
+        if name == DATA or (name == REFTIME and kind == "timestamp"):
+            continue
+        if kind not in _FIELD_TYPES or name == REFTIME:
+            hint = f"The types are {', '.join(_FIELD_TYPES)}; {REFTIME} is timestamp."
+            raise InvalidInput(f"the column {column} cannot be {kind}", hint=hint)
+        config["fields"][name] = _FIELD_TYPES[kind]
+    ondisk.create(options["path"], config).close()
+    return StructType().add("created", LongType())
+
+
+def _deleted(options: Mapping[str, str], pushed: Pushed) -> StructType:
+    """Delete what DELETE FROM names."""
+    with Dataset.open(options["path"]) as dataset:
+        dataset.delete(pushed.tree(Everything(), dataset.config, None))
+    return StructType().add("deleted", LongType())
+
+
+def _estimated(options: Mapping[str, str], pushed: Pushed) -> StructType:
+    """Return about how many rows a query reads, and how many bytes of data."""
+    reader = BatchReader(options, StructType.fromJson(pushed.more["schema"]))
+    rows, size = reader.estimate()
+    return _answered(StructType().add("rows", LongType()), {"rows": rows, "bytes": size})
+
+
+def _answered(schema: StructType, answer: Mapping[str, Any]) -> StructType:
+    """Return a schema with an answer in the metadata of its first column."""
+    first, *others = schema.fields
+    return StructType([StructField(first.name, first.dataType, True, {METADATA: json.dumps(answer)}), *others])
+
+
+_ANSWERS: dict[str, Callable[[Mapping[str, str], Pushed], StructType]] = {
+    "load": _loaded,
+    "estimate": _estimated,
+    "create": _created,
+    "delete": _deleted,
+}
 
 
 def read_columns(
@@ -118,109 +236,190 @@ def read_columns(
     Raises:
         InvalidInput: there are both; or the schema has a column that cannot be read.
     """
-    given = [name for name in ("columns", "data") if name in options]
-    if given and schema != _schema(options, config, several=several):
-        hint = "Name all columns in the schema, also data; or remove the schema."
-        raise InvalidInput(f"the option {given[0]} is of no use beside a schema", hint=hint)
+    # With the connector, the options describe one with data or without.
+    described = (_schema(options, config, several=several, data=data) for data in ("false", "true"))
+    if schema not in described:
+        _check_alone(options)
     return columns_of(config, schema, several=several)
+
+
+def _check_alone(options: Mapping[str, str]) -> None:
+    """Raise if there are options beside a schema that describe one.
+
+    Raises:
+        InvalidInput: there are.
+    """
+    for name in ("columns", "data"):
+        if name in options:
+            hint = "Name all columns in the schema, also data; or remove the schema."
+            raise InvalidInput(f"the option {name} is of no use beside a schema", hint=hint)
 
 
 def reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
     """Return the reader that the options describe."""
     spare_collections()
-    check_options(options, OPTIONS)
-    made = BatchReader(options, schema)
-    _ignore_filters(made)
-    return made
+    if OPTION not in options:
+        _note_that_where_reads_all()
+    check_options(options, (*OPTIONS, OPTION))
+    return BatchReader(options, schema)
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
-    """Plans once, in a worker on the driver's machine; then reads partitions of the plan, wherever Spark runs them.
+    """Plans in a worker on the driver's machine; then reads partitions of the plan, wherever Spark runs them.
 
-    It has no `pushFilters`: Spark keeps one plan for each load, so the filters of one query would act on all others.
+    It has no `pushFilters`: Spark keeps one plan of Python for each load, so the filters of one query would act on all
+    others. The connector creates a reader for each query, and hands over the filters by an option.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = options
-        config, several = _config(options)
-        self._columns: list[Column] = read_columns(options, schema, config, several=several)
+        self._pushed = pushed = Pushed.of(options)
+        paths, several = paths_of(options)
+        self._paths = paths if pushed.state is None else [*pushed.state]
+        self._is_several = several
+        # Opened once for the columns and the plan, as each query does both.
+        self._open = contextlib.ExitStack()
+        self._access = None if several else self._open.enter_context(opened(paths[0], connect))
+        config = _config(options, self._paths)[0] if self._access is None else self._access.current().index.config
+        self._columns: list[Column] = []
+        self._groups: Groups | None = None
+        if pushed.aggregate is not None:
+            self._groups = groups_of(pushed.aggregate, config, schema, several=several)
+        elif pushed.is_present:
+            self._columns = columns_of(config, schema, several=several)
+        else:
+            self._columns = read_columns(options, schema, config, several=several)
         choice(options)
         self._limits = Limits.of(*limits_of(options))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what executors need."""
+        return {name: value for name, value in vars(self).items() if name not in ("_open", "_access")}
+
     def partitions(self) -> list[Partition] | list[Joined]:
-        paths, several = paths_of(self._options)
-        planned = [each for path in paths for each in self._planned(path, several=several)]
-        tasks = joined(planned, self._limits) if several else planned
+        planned = self.planned()
+        tasks = joined(planned, self._limits) if self._is_several else self._needed(planned)
         print_lines()
         match = self._options.get("match", self._options.get("tree", ""))
-        what = f"{len(paths)} datasets" if several else str(Path(paths[0]).absolute())
-        LOGGER.info("%s: planned a read, match %s: %s", what, shown(match), size_of(planned, len(tasks)))
+        what = f"{len(self._paths)} datasets" if self._is_several else str(Path(self._paths[0]).absolute())
+        LOGGER.debug("%s: planned a read, match %s: %s", what, shown(match), size_of(planned, len(tasks)))
         return tasks
 
-    def _planned(self, path: str, *, several: bool) -> list[Partition]:
-        has_data = any(column.name == DATA for column in self._columns)
+    def _needed(self, planned: list[Partition]) -> list[Partition]:
+        """Return as many partitions as the limit of the query needs."""
+        rows, limit = 0, self._pushed.limit
+        for number, each in enumerate(planned):
+            if limit is not None and rows >= limit:
+                return planned[:number]
+            rows += each.count or 0
+        return planned
+
+    def estimate(self) -> tuple[int, int]:
+        """Return about how many rows there are, and how many bytes of data are read."""
+        planned = self.planned()
+        rows = sum(each.estimate if each.count is None else each.count for each in planned)
+        size = 0.0
+        if any(column.name == DATA for column in self._columns):
+            for path in {each.state.path for each in planned}:
+                with opened(path, connect) as access, access.current().index.snapshot() as snapshot:
+                    found = totals(snapshot, Everything())
+                    here = [each for each in planned if each.state.path == path]
+                    size += found.size / max(1, found.count) * sum(each.count or each.estimate for each in here)
+        return rows, round(size)
+
+    def planned(self) -> list[Partition]:
+        """Return the partitions of the query, in each dataset."""
+        with self._open:
+            if self._access is not None:
+                return self._planned(self._access, self._paths[0])
+            return [each for path in self._paths for each in self._planned_at(path)]
+
+    def _planned_at(self, path: str) -> list[Partition]:
+        """Return the partitions of one of several datasets."""
         try:
             with opened(path, connect) as access:
-                tree = tree_of(self._options, access.current().index.config, path)
-                found = plan(access, tree, choice(self._options), data=has_data, limits=self._limits)
+                found = self._planned(access, path)
         except OndiskError as error:
-            if several:
-                named(error, path)
+            named(error, path)
             raise
-        return [replace(each, state=replace(each.state, dataset=path)) for each in found] if several else found
+        return [replace(each, state=replace(each.state, dataset=path)) for each in found]
+
+    def _planned(self, access: Access, path: str) -> list[Partition]:
+        has_data = any(column.name == DATA for column in self._columns)
+        pushed = self._pushed
+        pinned = None if pushed.state is None else pushed.state[path]
+        config = access.current().index.config
+        tree = pushed.tree(tree_of(self._options, config, path), config, path if self._is_several else None)
+        needed = choice(self._options)
+        return plan(access, tree, needed, data=has_data, limits=self._limits, pinned=pinned, groups=self._groups)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         spare_collections()
-        if isinstance(partition, Joined):
-            for each in partition.partitions:
-                try:
-                    yield from read_later(each, self._columns, connect)
-                except OndiskError as error:
-                    named(error, each.state.dataset or each.state.path)
-                    raise
-        elif isinstance(partition, Partition):  # without any, Spark adds one of its own
-            yield from read_later(partition, self._columns, connect)
+        count = 0
+        for each in _parts(partition):
+            for batch in self._read(each):
+                count += batch.num_rows
+                yield batch
+        if self._groups is not None and not count:
+            yield from self._groups.nothing()
+
+    def _read(self, partition: Partition) -> Iterator[pa.RecordBatch]:
+        try:
+            if self._groups is not None and partition.answer is not None:
+                yield self._groups.answer(partition.answer)
+            elif self._groups is not None:
+                yield from later(partition, self._groups.read, connect)
+            else:
+                yield from read_later(partition, self._columns, connect, self._pushed.limit)
+        except OndiskError as error:
+            if self._is_several:
+                named(error, partition.state.dataset or partition.state.path)
+            raise
 
 
-def _ignore_filters(reader: DataSourceReader) -> None:
-    """Keep PySpark from decoding the filters of a query, which a `BatchReader` does not use.
-
-    With `spark.sql.python.filterPushdown.enabled`, PySpark 4.3 decodes them for every reader, and fails at a time
-    before year 1. Its worker may plan for another data source next, so the function is restored after the query.
-    """
-    worker: Any = next((sys.modules[name] for name in (_PLANNER, "__main__") if name in sys.modules), None)
-    decode = getattr(worker, "deserializeFilter", None)
-    if decode is None:
-        return
-    worker.deserializeFilter = lambda _: object()
-
-    def none_of(filters: list[Any]) -> list[Any]:
-        worker.deserializeFilter = decode
-        del reader.pushFilters  # so that it is not sent to executors
-        return filters
-
-    reader.pushFilters = none_of
+def _parts(partition: InputPartition) -> Sequence[Partition]:
+    if isinstance(partition, Joined):
+        return partition.partitions
+    return [partition] if isinstance(partition, Partition) else []  # without any, Spark adds one of its own
 
 
 def plan(
-    access: Access, tree: Expression, needed: str = ALL, *, data: bool, limits: Limits | None = None
+    access: Access,
+    tree: Expression,
+    needed: str = ALL,
+    *,
+    data: bool,
+    limits: Limits | None = None,
+    pinned: Pinned | None = None,
+    groups: Groups | None = None,
 ) -> list[Partition]:
     """Return partitions with all that matches in a dataset, from one snapshot.
 
     Args:
         needed: whether data that are offline are an error, see `ondisk.spark.plan`.
         limits: of a partition; None for the default.
+        pinned: the state whose rows are returned; None for the present.
+        groups: what is returned of them; None for the rows.
 
     Raises:
         NeedsCheck: the index was lost and may not know all data; a worker cannot warn the user.
         SegmentMissing: data that may match are away, and are read; or the index does not know them, since it was lost.
+        StateError: rows of the pinned state were deleted since.
     """
     access.check_trusted()
     opened, query = access.current(), Query(tree, complete=needed == ALL)
     query.check(opened.index)
     with reading(opened, query, data=data) as (snapshot, each):
         state = index_state(opened, snapshot, each)
-        return partitions_of(state, snapshot, each, data=data, limits=limits)
+        kept: list[Partition] = []
+        if pinned is not None:
+            present = state
+            state, kept = pinned.restrict(present, opened, snapshot)
+            if groups is not None and state is present and not kept:
+                answer = groups.from_sums(snapshot, each)
+                if answer is not None:
+                    return [Partition(state, "0", [], (), count=0, answer=answer)]
+        return [*partitions_of(state, snapshot, each, data=data, limits=limits), *kept]
 
 
 def check_options(options: Mapping[str, str], known: Sequence[str]) -> None:

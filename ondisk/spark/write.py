@@ -45,6 +45,8 @@ from ondisk.index.where import check_declared
 from ondisk.matcher import Expression, Values, matches
 from ondisk.matcher.tree import And, Compare, Everything
 from ondisk.spark.columns import arrow_type, resolved, spark_type
+from ondisk.spark.connector import OPTION as CONNECTOR
+from ondisk.spark.connector import Pushed
 from ondisk.spark.report import LOGGER, WriteReport, print_lines
 from ondisk.spark.source import check_options, flag, path_of, spare_collections
 from ondisk.staging.jobs import remove
@@ -166,20 +168,26 @@ class Writer(_Stager, DataSourceArrowWriter):  # type: ignore[misc]
     """Writes one DataFrame."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
-        super().__init__(options, schema, (*OPTIONS, "match", CHECKED))
+        super().__init__(options, schema, (*OPTIONS, "match", CHECKED, CONNECTOR))
         match = options.get("match")
-        if overwrite and match is None:
+        pushed = Pushed.of(options)
+        if overwrite and match is None and not pushed.is_present:
             hint = 'Use .option("match", "reftime: =2026-11-20"), for example; "" matches everything.'
             raise InvalidInput("the mode overwrite needs the option match, which selects what to replace", hint=hint)
         for name in ("match", CHECKED):
             if not overwrite and name in options:
                 raise InvalidInput(f"the option {name} is for the mode overwrite only", hint="Remove it to append.")
         # Parsed once: `now` is the same in all tasks and in the commit.
-        self._replaced = None if match is None else expression(match, self._config, self._path)
+        self._replaced: Expression | None = None
+        if pushed.is_present:  # of a table in a catalog
+            self._replaced = pushed.tree(Everything(), self._config, None)
+        elif match is not None:
+            self._replaced = expression(match, self._config, self._path)
         if self._replaced is not None:
             check_declared(self._replaced)
-        if match is not None and self._replaced is not None and flag(options, CHECKED, default="true"):
-            self._constraint = Constraint(self._replaced, match, self._config)
+        if self._replaced is not None and flag(options, CHECKED, default="true"):
+            text = "the condition" if match is None else shown(match)
+            self._constraint = Constraint(self._replaced, text, self._config)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Store all that the tasks have staged."""
@@ -279,7 +287,7 @@ class Constraint:
     """Checks, in each task, that the rows of an overwrite match what it replaces, as Delta's `replaceWhere` does.
 
     Args:
-        match: the tree as the user has written it, for messages.
+        match: what messages call the tree.
     """
 
     def __init__(self, tree: Expression, match: str, config: DatasetConfig) -> None:
@@ -320,7 +328,7 @@ class Constraint:
         kinds = {"reftime": FieldType.TIMESTAMP, **self._fields}
         values = {"reftime": reftime, **metadata}
         row = ", ".join(f"{name} {_text(restored(values[name], kinds[name]))}" for name in kinds if name in values)
-        message = f"the row with {row} does not match {shown(self._match)}, which the write overwrites"
+        message = f"the row with {row} does not match {self._match}, which the write overwrites"
         raise InvalidInput(f"{message}; nothing was stored", hint=_HINT)
 
 

@@ -25,13 +25,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import astuple, dataclass, replace
 from itertools import repeat
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 from zlib_ng.zlib_ng import crc32
 
 from ondisk.datum import FieldType
-from ondisk.filesystem import Directory
+from ondisk.filesystem import Closing, Directory
 from ondisk.formats import Batch
 from ondisk.index.columns import insert_rows, stored_columns
 from ondisk.index.connection import SQLITE_ERRORS, sqlite_errors
@@ -56,46 +56,27 @@ MERGED = 8
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Consecutive data in a staged file, which will be consecutive in a segment, too.
+    """Consecutive data in a staged file, which will be consecutive in a segment, too."""
 
-    Attributes:
-        id: its number.
-        part: the file with their bytes.
-        name: of the segment.
-        format: of the data.
-        position: of their first byte in the file.
-        size: their bytes in the file.
-        length: their decompressed bytes.
-        count: how many data.
-        data_size: the bytes of the data, without padding.
-        compressed: whether they are stored in blocks.
-        kind: as `End.kind`.
-    """
-
-    id: int
-    part: str
-    name: str
-    format: str
-    position: int
-    size: int
-    length: int
-    count: int
-    data_size: int
-    compressed: bool
-    kind: int
+    id: int  # its number
+    part: str  # the file with their bytes
+    name: str  # of the segment
+    format: str  # of the data
+    position: int  # of their first byte in the file
+    size: int  # their bytes in the file
+    length: int  # their decompressed bytes
+    count: int  # how many data
+    data_size: int  # the bytes of the data, without padding
+    compressed: bool  # whether they are stored in blocks
+    kind: int  # as `End.kind`
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A file of rows that another process wrote.
+    """A file of rows that another process wrote."""
 
-    Attributes:
-        name: in the dataset's directory.
-        checksum: CRC-32 of all its bytes.
-    """
-
-    name: str
-    checksum: int
+    name: str  # in the dataset's directory
+    checksum: int  # CRC-32 of all its bytes
 
     @classmethod
     def of(cls, directory: Directory, name: str) -> StagedFile:
@@ -124,7 +105,7 @@ def _checksum(directory: Directory, name: str) -> int:
     return checksum
 
 
-class StagedRows:
+class StagedRows(Closing):
     """A file of rows that is being written. A context manager: closes the file."""
 
     def __init__(self, directory: Directory, name: str, kinds: Mapping[str, FieldType]) -> None:
@@ -213,12 +194,6 @@ class StagedRows:
         """Close the file. Without `finish` it is useless. A second call does nothing."""
         self._connection.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 class _ValueIds(dict[Any, int]):
     """Value → id, in the order of the look-ups."""
@@ -304,10 +279,7 @@ def merge(directory: Directory, names: Sequence[str], merged: str, kinds: Mappin
 
 
 def damaged(directory: Directory, names: Sequence[str]) -> str | None:
-    """Return the path of a damaged file, such as one that another machine wrote only in part; None if all are whole.
-
-    Cost: reads all files.
-    """
+    """Read all files, and return the path of a damaged one, such as a part of one; None if all are whole."""
     for name in names:
         path = directory.path / name
         try:

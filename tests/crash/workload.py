@@ -67,7 +67,7 @@ from ondisk.segments import quarantine
 from ondisk.segments.generations import REPLACED, hidden
 from ondisk.staging.stage import FinishedStage, Stage
 
-ondisk.index.migrations.head()  # imports Alembic, too
+ondisk.index.migrations.config()  # imports Alembic, too
 
 CONFIG: dict[str, Any] = {
     "format": "vm2",

@@ -69,6 +69,7 @@ def test_a_command_does_not_depend_on_its_report(filled):
     assert [each.name for each in filled.glob(".report.json*")] == [".report.json"]
 
 
+@pytest.mark.check
 def test_a_report_has_a_limited_size(filled):
     many = Report(str(filled))
     many.segments = [Diagnosis(f"2026/{n}.vm2", State.DIRTY, ("x" * 100,)) for n in range(20_000)]

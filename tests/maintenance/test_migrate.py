@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drawn import up_to
 from formats.grib.build import grib1
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -662,7 +663,7 @@ def _created(path: Path, config: DatasetConfig) -> ondisk.Dataset | None:
 
 
 @pytest.mark.check
-@settings(max_examples=60)
+@settings(max_examples=up_to(60))
 @given(changes())
 def test_migrating_does_what_appending_to_a_new_dataset_does(given):
     before, after, data = given

@@ -20,6 +20,7 @@ from pyspark.sql.functions import md5
 import ondisk
 from ondisk.pipeline import pipeline
 from ondisk.spark import executors, session
+from ondisk.spark.session import CONNECTOR
 from ondisk.spark.write import StreamWriter
 from ondisk.workers import work
 from pyspark_ondisk import DefaultSource
@@ -38,6 +39,23 @@ def doors(spark: Any, path: str, match: str) -> dict[str, dict[str, int]]:
             "format with data": rows(load(spark, dataset, data="true")),
             "format with match": rows(load(spark, dataset, match=match)),
         }
+
+
+def pushed(spark: Any, path: str, copy: str) -> dict[str, Any]:
+    """Ask what the index answers, and copy some rows."""
+    loaded = spark.read.format("ondisk").load(path)
+    three = loaded.where("station = 3")
+    few = spark.createDataFrame([(3, "x"), (99, "y")], "station bigint, name string").where("name = 'x'")
+    three.select("reftime", "station", "data").write.format("ondisk").mode("append").save(copy)
+    return {
+        "plan": three.select("reftime")._jdf.queryExecution().executedPlan().toString(),
+        "all": loaded.count(),
+        "three": three.count(),
+        "joined": loaded.join(few, "station").count(),
+        "limited": len(loaded.limit(5).select("data").collect()),
+        "groups": {str(row.station): row["count"] for row in loaded.groupBy("station").count().collect()},
+        "copied": spark.read.format("ondisk").load(copy).count(),
+    }
 
 
 def read_past(spark: Any, path: str, gate: str) -> list[list[Any]]:
@@ -189,12 +207,15 @@ SETTINGS = {
         "spark__speculation": "true",
         "spark__speculation__quantile": "0.5",
         "spark__speculation__interval": "100ms",
-    }
+    },
+    "pushed": {"spark__jars": str(CONNECTOR)},
 }
 """What functions need of a session, beside what all have."""
 
 
 def main(master: str, name: str, arguments: str) -> None:
+    if name == "pushed":  # the jar is given by spark.jars only
+        sys.modules["ondisk.spark.session"].__dict__["_add_connector"] = lambda _: None
     spark = session(
         master,
         **SETTINGS.get(name, {}),

@@ -97,6 +97,18 @@ def test_every_door_returns_what_a_query_returns(cluster, create):
         assert Counter(rows) == wanted, door
 
 
+def test_the_index_answers_where_the_connector_is_given_by_spark_jars(cluster, create):
+    dataset, copy = create(**CONFIG), create("copy", **CONFIG)
+    dataset.append(various())
+    found = cluster.run("pushed", path=str(dataset.path), copy=str(copy.path))
+    assert "ondisk pushed [station IS NOT NULL, station = 3]" in found.pop("plan")
+    groups = Counter(str(each.metadata["station"]) for each in dataset.query())
+    three = groups["3"]
+    assert found == {
+        "all": 48, "three": three, "joined": three, "limited": 5, "groups": groups, "copied": three
+    }  # fmt: skip
+
+
 def test_a_worker_killed_in_the_middle_of_a_read_changes_nothing(cluster, large, gate):
     driver = cluster.start("read_past", path=str(large.path), gate=str(gate.folder))
     cluster.kill_worker_of(gate.wait(driver))

@@ -37,5 +37,5 @@ def test_a_batch_passes_if_all_of_its_data_match(given_data):
     if all(matches(tree, {"reftime": time, **metadata}.get) for time, metadata in pairs):
         constraint.check(batch)
     else:
-        with pytest.raises(InvalidInput, match="does not match 'the match', which the write overwrites"):
+        with pytest.raises(InvalidInput, match="does not match the match, which the write overwrites"):
             constraint.check(batch)

@@ -35,6 +35,6 @@ def test_the_examples_print_what_the_page_says_and_need_no_other_page(page, spar
 
 
 def test_the_reference_has_every_setting_and_option():
-    assert dict(re.findall(r"^\| `(spark\.[\w.]+)` \| `(\w+)`", REFERENCE, re.MULTILINE)) == SETTINGS
+    assert dict(re.findall(r"^\| `(spark\.[\w.]+)` \| `([\w.]+)`", REFERENCE, re.MULTILINE)) == SETTINGS
     options = {*STREAM_OPTIONS, *WRITE_OPTIONS, CONSTRAINT} - {"tree"}
     assert [name for name in sorted(options) if f"\n| `{name}` | " not in REFERENCE] == []

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -112,6 +113,7 @@ def test_a_plan_of_an_archive_is_read_whole_after_maintenance(create, how, many)
     assert same(rows(planned(dataset), dataset.config), expected(dataset))
 
 
+@pytest.mark.check
 def test_several_changes_one_after_the_other(create, many):
     dataset = make(create)
     plans = []
@@ -282,7 +284,7 @@ NIGHT = st.sampled_from(["append", "replace", "delete one", "delete day", "repac
     st.lists(NIGHT, max_size=4),
     st.lists(NIGHT, min_size=1, max_size=4),
 )
-@settings(max_examples=25)
+@settings(max_examples=up_to(25))
 def test_a_partition_returns_the_planned_rows_or_fails_for_a_reason(kind, is_large, before, after):
     """It fails only if data of the plan were deleted or replaced by somebody, or merged with an archived folder."""
     with in_many_partitions(kind, is_large, keep_replaced="1h") as dataset:
@@ -331,7 +333,7 @@ def test_a_job_that_was_planned_before_a_night_returns_the_same_rows(spark, crea
     dataset.append(datum(number * 72 / how_many, number % 5, number) for number in range(how_many))
     dataset.delete("station: 2")
     frame = spark.read.format("ondisk").option("data", "true").load(str(dataset.path))
-    wanted = ["segment", "offset", "size", "station", "name", "data"]
+    wanted = ["station", "name", "data"]  # the location is the present one
 
     def collected(frame):
         return sorted(map(repr, frame.select(*wanted).collect()))
@@ -347,5 +349,8 @@ def test_a_job_that_was_planned_before_a_night_returns_the_same_rows(spark, crea
     again = spark.read.format("ondisk").option("data", "true").load(str(dataset.path))
     assert again.count() == (0 if how == "delete by age" else len(then))
     repack(dataset._access, now=time.time() + 7 * 3600)
+    if how != "delete by age":
+        assert collected(frame) == then
+        return
     with pytest.raises(Exception, match="has changed since this DataFrame was planned: segments were repacked"):
         frame.count()

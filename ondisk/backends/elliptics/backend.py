@@ -183,7 +183,6 @@ class Backend:
         return transaction
 
     def _execute_each(self, transaction: _Transaction, packet: bytes) -> None:
-        """Execute the commands of any packet, up to the first error."""
         for number, (attribute, content) in enumerate(self.layout.attributes(packet, transaction.header)):
             if number == self.limits.commands:
                 raise Refused(errno.E2BIG)
@@ -423,10 +422,7 @@ class _Transaction:
             self._replies.append((command, io, data))
 
     def packets(self, size: int) -> list[bytes]:
-        """Return the packets of the reply: data, at most `size` bytes in each, then an acknowledgement if one is due.
-
-        All but the last one have the flag MORE.
-        """
+        """Return the packets of the reply, each with at most `size` bytes of data; all but the last have MORE."""
         header, layout, packets = self.header, self._layout, []
         left = len(self._replies)
         is_acknowledged = bool(header.flags & NEED_ACK or self.status or (self._is_asked and not left))

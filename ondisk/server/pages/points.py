@@ -86,8 +86,12 @@ def points(dataset: Dataset, wanted: Wanted) -> dict[str, Any]:
     if wanted.by in ("reftime", wanted.y):
         raise InvalidInput(f"{shown(wanted.by)} cannot be both an axis and the group", hint="Choose another field.")
     table = dataset.to_arrow(condition, columns=columns)
-    read = arrow_points.reduced if is_reduced else arrow_points.exact
-    found = read(table, wanted.y, wanted.by, microseconds(begin), pixel, _MOST_PARTS)
+    batches = arrow_points.columns(table, wanted.y, wanted.by)
+    found: arrow_points.Series | None = (
+        arrow_points.reduced(batches, microseconds(begin), pixel, _MOST_PARTS)
+        if is_reduced
+        else arrow_points.exact(batches)
+    )
     if found is None:
         hint = "Choose another field, or select fewer data."
         raise LimitExceeded(f"{shown(wanted.by)} has too many values to draw a line for each", hint=hint)

@@ -335,9 +335,9 @@ LARGEST = BOMBS[10]
 
 
 def seconds(work) -> float:
-    """Return the least CPU time of three runs: what else a core does makes each of them longer."""
+    """Return the least CPU time of two runs: what else a core does makes each of them longer."""
     times = []
-    for _ in range(3):
+    for _ in range(2):
         begin = time.process_time()
         work()
         times.append(time.process_time() - begin)

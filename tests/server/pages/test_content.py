@@ -21,6 +21,7 @@ def test_any_value_is_shown(value):
     assert nodes(shown(value)) < 300
 
 
+@pytest.mark.check
 def test_a_large_value_is_cut():
     deep: list = []
     for _ in range(10_000):

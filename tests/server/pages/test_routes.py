@@ -139,6 +139,7 @@ def until(page, condition: str) -> None:
         page.wait_for_timeout(50)
 
 
+@pytest.mark.check
 @in_a_browser
 def test_a_person_finds_a_day_refines_mends_pages_plots_and_downloads(open_page, serving, folder, capfdbinary):
     page = open_page("/")
