@@ -105,15 +105,12 @@ class Reader:
     Args:
         name: of the file, for messages.
 
-    Attributes:
-        position: of the next byte.
-
     Raises, in every method:
         IntegrityError: the bytes end before the field does, or its length is negative.
     """
 
     def __init__(self, content: bytes, name: str) -> None:
-        self.position = 0
+        self.position = 0  # of the next byte
         self._content = content
         self._name = name
 
