@@ -17,7 +17,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 
-import ondisk
 from ondisk.config import DatasetConfig
 from ondisk.dataset import merged_paths
 from ondisk.dataset.access import Access
@@ -192,7 +191,7 @@ def _created(options: Mapping[str, str], pushed: Pushed) -> StructType:
             hint = f"The types are {', '.join(_FIELD_TYPES)}; {REFTIME} is timestamp."
             raise InvalidInput(f"the column {column} cannot be {kind}", hint=hint)
         config["fields"][name] = _FIELD_TYPES[kind]
-    ondisk.create(options["path"], config).close()
+    Dataset.create(options["path"], config).close()
     return StructType().add("created", LongType())
 
 
