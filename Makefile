@@ -22,11 +22,11 @@ help: ## List the targets.
 demo: $(VENV)/installed java ## Install into .venv, and do the main job on a sample dataset.
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh sample_datasets/demo.sh
 
-test: $(VENV)/installed-dev java lint ## Install into .venv, and pass lint, types and the tests that you wait for: five minutes.
+test: $(VENV)/installed-dev java lint ## Install into .venv, and pass lint, types and the tests that you wait for: under five minutes.
 	$(IN_MEMORY) $(PYTEST) -m "$(SHORT) and not check" --hypothesis-profile=few
 
-check: $(VENV)/installed-dev java ## Run the other tests that a change must pass: a quarter of an hour.
-	$(IN_MEMORY) $(PYTEST) -m "$(SHORT) and (check or hypothesis)"
+check: $(VENV)/installed-dev java ## Run the other tests that a change must pass: ten minutes.
+	$(IN_MEMORY) $(PYTEST) -m "$(SHORT) and check"
 
 lint: $(VENV)/installed-dev ## Check style and types.
 	$(BIN)/ruff check
@@ -84,7 +84,7 @@ cluster: $(VENV)/installed-dev java ## Test on a cluster of Spark's on loopback,
 soak: $(VENV)/installed-dev ## The slow tests, and those that draw examples, with many more of them: within an hour.
 	$(IN_MEMORY) $(PYTEST) -m "(slow or hypothesis) and not crash and not cluster" --hypothesis-profile=soak
 
-mutants: $(VENV)/installed-dev ## Put faults into copies of the code, and count those that the tests notice: 75 minutes.
+mutants: $(VENV)/installed-dev ## Put faults into copies of the code, and count those that the tests notice: half an hour.
 	$(IN_MEMORY) $(BIN)/python tests/mutants/run.py
 
 nightly: $(VENV)/installed-dev ## Run crash, cluster and soak: all three, each for an hour at most.

@@ -29,6 +29,7 @@ from floor import EPOCH, Floor
 from hostile import HostileBench
 from maintenance import MaintenanceBench
 from measure import Bench, Report, best, digest, peak_memory, seconds, silent
+from messages import MessagesBench
 from peers import PeersBench
 from replicate import ReplicateBench
 from seg import SegBench
@@ -218,6 +219,7 @@ BENCHES = {
     "seg": SegBench,
     "variants": VariantsBench,
     "encrypted": EncryptedBench,
+    "messages": MessagesBench,
     "maintenance": MaintenanceBench,
     "queue": QueueBench,
     "hostile": HostileBench,

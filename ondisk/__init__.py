@@ -16,9 +16,8 @@ from ondisk.errors import OndiskError
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping
-    from datetime import datetime
 
-    from ondisk.backup import Restored
+    from ondisk.backup.restore import restore
     from ondisk.config import ConfigDict, DatasetConfig
     from ondisk.dataset.append import AppendResult, Outcome
     from ondisk.dataset.dataset import Dataset
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
     from ondisk.datum import Datum, FieldType, Location
     from ondisk.index.field_values import FieldSummary
     from ondisk.index.groups import Group
-    from ondisk.maintenance.migrate import Migration
+    from ondisk.maintenance.migrate import migrate
+    from ondisk.maintenance.rebuild import rebuild
     from ondisk.maintenance.states import Report
     from ondisk.step import Step
 
@@ -71,6 +71,9 @@ _MODULES = {
     "Outcome": "ondisk.dataset.append",
     "Step": "ondisk.step",
     "Summary": "ondisk.dataset.summaries",
+    "migrate": "ondisk.maintenance.migrate",
+    "rebuild": "ondisk.maintenance.rebuild",
+    "restore": "ondisk.backup.restore",
 }
 
 
@@ -111,39 +114,15 @@ def adopt(
     dry_run: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Make a disk queue of Beats a dataset, in place; see `ondisk.queue.adopt`."""
+    """Make a disk queue of Beats, or a dataset of arkimet, a dataset of ondisk, in place.
+
+    What is there decides: see `ondisk.queue.adopt.adopt` and `ondisk.arkimet.adopt`.
+    """
+    from ondisk import arkimet
     from ondisk.queue.adopt import adopt
 
-    return adopt(path, config, dry_run=dry_run, progress=progress)
-
-
-def migrate(
-    path: str | os.PathLike[str], *, leave_out: Iterable[str] = (), forget: Iterable[str] = (), dry_run: bool = False
-) -> Migration:
-    """Update a dataset's index to this version of ondisk and to `dataset.toml`; see `maintenance.migrate`."""
-    from ondisk.maintenance.migrate import migrate
-
-    return migrate(path, leave_out=leave_out, forget=forget, dry_run=dry_run)
-
-
-def rebuild(path: str | os.PathLike[str], *, dry_run: bool = False) -> Report:
-    """Put a new index in the place of a damaged one, for `Dataset.fix` to fill; see `maintenance.rebuild`."""
-    from ondisk.maintenance.rebuild import rebuild
-
-    return rebuild(path, dry_run=dry_run)
-
-
-def restore(
-    target: str | os.PathLike[str],
-    path: str | os.PathLike[str],
-    at: datetime | None = None,
-    *,
-    progress: Callable[[str], None] = lambda _: None,
-) -> Restored:
-    """Make a dataset from a point of a backup; see `backup.restore`."""
-    from ondisk.backup import restore
-
-    return restore(target, path, at, progress=progress)
+    adopt_it = arkimet.adopt if arkimet.is_dataset(path) else adopt
+    return adopt_it(path, config, dry_run=dry_run, progress=progress)
 
 
 def __getattr__(name: str) -> Any:

@@ -208,11 +208,7 @@ class DatasetConfig(_Values):
 
     @classmethod
     def from_toml(cls, text: str, name: str = "dataset.toml") -> DatasetConfig:
-        """Return the configuration in the text of a `dataset.toml`.
-
-        Raises:
-            ConfigError: as `from_mapping`, or the text is not TOML; names the line.
-        """
+        """Return the configuration in the text of a `dataset.toml`; raise ConfigError, with the line."""
         return _parse(read_toml(text, name), Source(name, text))
 
     def to_toml(self) -> str:
@@ -269,11 +265,7 @@ def seconds_of(duration: str) -> int | None:
 
 
 def read_toml(text: str, name: str) -> dict[str, Any]:
-    """Return the content of a TOML text that may be hostile.
-
-    Raises:
-        ConfigError: it is not TOML; names the line.
-    """
+    """Return the content of a TOML text that may be hostile; raise ConfigError, with the line, if it is not TOML."""
     for number, line in enumerate(text.split("\n"), 1):
         if line.count(".") > _MAX_DOTS:
             raise ConfigError(f"{name}, line {number}: too many dots", hint="Shorten the line.", line=number)

@@ -39,13 +39,9 @@ _LARGE = 8 * 1024  # from this many bytes on, a frame is not copied to compute i
 
 @dataclass(frozen=True, slots=True)
 class FirstKey:
-    """What follows the first byte of every payload, to find where frames begin after damage.
+    """What follows the first byte of every payload, to find where frames begin after damage."""
 
-    Attributes:
-        content: bytes, or a pattern for at least one byte; it may look back at the first byte.
-    """
-
-    content: bytes | re.Pattern[bytes]
+    content: bytes | re.Pattern[bytes]  # bytes, or a pattern for at least one byte; it may look back at the first byte
 
     def find(self, data: bytes, begin: int = 0, end: int = sys.maxsize) -> int:
         """Return where it is in `data`, from an index on and before another; -1 if it is nowhere."""
@@ -62,35 +58,23 @@ class FirstKey:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Where and why the reading of frames stopped.
+    """Where and why the reading of frames stopped."""
 
-    Attributes:
-        offset: logical offset of the first byte after the last whole frame.
-        reason: what is wrong there, one line.
-        torn: the bytes end inside a frame, as after a crash or when only part of them was read yet.
-    """
-
-    offset: int
-    reason: str
-    torn: bool
+    offset: int  # logical offset of the first byte after the last whole frame
+    reason: str  # what is wrong there, one line
+    torn: bool  # the bytes end inside a frame, as after a crash or when only part of them was read yet
 
 
 @dataclass(slots=True)
 class Scan:
-    """The frames found in a run of bytes.
+    """The frames found in a run of bytes."""
 
-    Attributes:
-        payloads: the content of each frame; for large frames a view, not a copy.
-        offsets: logical offset of each frame.
-        end: logical offset of the end of the last frame.
-        damage: what is wrong after it; None if the bytes end there.
-        decrypted: the payloads were decrypted, and are not those of the frames any more.
-    """
-
-    end: int
+    end: int  # logical offset of the end of the last frame
+    # the content of each frame; for large frames a view, not a copy
     payloads: list[bytes | memoryview] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-    damage: Fault | None = None
+    offsets: list[int] = field(default_factory=list)  # logical offset of each frame
+    damage: Fault | None = None  # what is wrong after it; None if the bytes end there
+    # the payloads were decrypted, and are not those of the frames any more
     decrypted: bool = field(default=False, init=False)
     _data: bytes | memoryview = b""
     _base: int = 0
@@ -102,11 +86,7 @@ class Scan:
 
 
 def encode(payloads: Sequence[bytes]) -> list[bytes]:
-    """Return a frame for each payload.
-
-    Raises:
-        InvalidInput: a payload is empty, which Beats treats as damage, or too large for a frame.
-    """
+    """Return a frame for each payload; raise InvalidInput if one is empty, which Beats takes for damage, or large."""
     if not payloads:
         return []
     sizes = [size + OVERHEAD for size in map(len, payloads)]
@@ -130,11 +110,7 @@ def _encode(payload: bytes, size: int) -> bytes:
 
 
 def decode(frame: bytes) -> bytes | memoryview:
-    """Return the payload of one whole frame; a large one is not copied.
-
-    Raises:
-        FrameCorrupt: a length or the checksum is wrong.
-    """
+    """Return the payload of one whole frame, uncopied if it is large; raise FrameCorrupt if it is damaged."""
     size = len(frame)
     checked = (frame if size < _LARGE else memoryview(frame))[:-_FOOTER_SIZE]
     if size > OVERHEAD and frame[:4] == _LENGTH.pack(size) and frame[size - 8 :] == _FOOTER.pack(crc32(checked), size):

@@ -20,7 +20,7 @@ it answers; types of levels and time ranges of GRIB 1 are those of WMO's code ta
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -61,15 +61,10 @@ _ANY = ("",)
 
 
 class Pattern(NamedTuple):
-    """An expression on an item.
+    """An expression on an item."""
 
-    Attributes:
-        prefixes: a text that matches begins with one of them.
-        test: returns whether a text that begins so matches.
-    """
-
-    prefixes: tuple[str, ...]
-    test: Test
+    prefixes: tuple[str, ...]  # a text that matches begins with one of them
+    test: Test  # returns whether a text that begins so matches
 
 
 class Span(NamedTuple):
@@ -117,15 +112,16 @@ def pattern(field: str, text: str) -> Pattern:
     return Pattern((style,), lambda item: _has(item, style, wanted, pairs, omitted))
 
 
-def is_value(field: str, text: str, others: Sequence[str]) -> bool:
-    """Return whether a text is an item of a field, in any case: it begins with a style of it.
+def values_of(field: str, texts: Iterable[str]) -> set[str]:
+    """Return the items that expressions name, in lower case; only in `quantity` and `task`, which have no styles."""
+    return set() if _STYLES[field] else {name.lower() for text in texts for name in _names(text)}
 
-    Args:
-        others: expressions; in `quantity` and `task`, which have no styles, a text is an item if one of them names it.
-    """
+
+def is_value(field: str, text: str, known: Collection[str]) -> bool:
+    """Return whether a text is an item of a field, in any case, by its style or one of the `known` items."""
     if styles := _STYLES[field]:
         return re.split("[,:]", text, maxsplit=1)[0].strip().lower() in [style.lower() for style in styles]
-    return any(text.lower() in map(str.lower, _names(other)) for other in others)
+    return text.lower() in known
 
 
 def matches(field: str, text: str, item: str) -> bool:
@@ -239,11 +235,7 @@ def _elevations(rest: str) -> Test:
 
 
 def _span(text: str) -> Span:
-    """Return a duration such as `6h`, `+72h` or `0`.
-
-    Raises:
-        InvalidInput: it is not one.
-    """
+    """Return a duration such as `6h`, `+72h` or `0`; raise InvalidInput if it is not one."""
     found = _DURATION.fullmatch(text)
     if found is not None:
         amount, unit = int(found[1]), found[2]

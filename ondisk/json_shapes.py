@@ -31,11 +31,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=F
 
 
 def dump(value: Any) -> bytes:
-    """Return JSON-ready values (see `to_json`) as one line of UTF-8.
-
-    Raises:
-        InvalidInput: an integer has more digits than Python writes, 4300 by default.
-    """
+    """Return JSON-ready values as one line of UTF-8; raise InvalidInput if an integer has over 4300 digits."""
     try:
         return _encode(value).encode()
     except ValueError:

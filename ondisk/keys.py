@@ -89,19 +89,11 @@ class KeyRing:
 
     @classmethod
     def parse(cls, text: str, source: str) -> KeyRing:
-        """Return the keys in lines of `ID HEX`.
-
-        Raises:
-            ConfigError: a line is not of this form; names the line, but does not show it.
-        """
+        """Return the keys in lines of `ID HEX`; raise ConfigError with a wrong line's number, not its text."""
         return cls(_parsed(text, source), source)
 
     def secret(self, id_: int, size: int) -> bytes:
-        """Return the secret of a key that encrypted data name.
-
-        Raises:
-            KeyMissing: there is no key of this number and length.
-        """
+        """Return the secret of a key that encrypted data name; raise KeyMissing if there is none."""
         key = self._keys.get(id_)
         if key is None or len(key.secret) != size:
             what = f"is not in {self.source}" if key is None else f"of {self.source} has another length"
@@ -110,22 +102,14 @@ class KeyRing:
         return key.secret
 
     def newest(self, size: int) -> Key:
-        """Return the key that encrypts new data: the last of this length.
-
-        Raises:
-            KeyMissing: there is none.
-        """
+        """Return the key that encrypts new data: the last of this length; raise KeyMissing if there is none."""
         for key in reversed(self._keys.values()):
             if len(key.secret) == size:
                 return key
         raise KeyMissing(f"there is no key of {size} bytes in {self.source}", hint=_GIVE)
 
     def of_size(self, size: int) -> list[bytes]:
-        """Return the secrets of a length, the newest first, for data that name no key.
-
-        Raises:
-            KeyMissing: there is none.
-        """
+        """Return the secrets of a length, the newest first, for data that name no key; or raise KeyMissing."""
         found = [key.secret for key in reversed(self._keys.values()) if len(key.secret) == size]
         if not found:
             raise KeyMissing(f"there is no key of {size} bytes in {self.source}", hint=_GIVE)

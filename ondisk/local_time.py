@@ -55,11 +55,7 @@ def to_utc(local: datetime, zone: tzinfo) -> datetime:
 
 
 def moments_of(local: datetime, zone: tzinfo) -> list[datetime]:
-    """Return the UTC times when clocks of a zone show a local time: none, one, or two in their order.
-
-    Raises:
-        InvalidInput: it is outside the years 1 to 9999 in UTC.
-    """
+    """Return the UTC times when a zone's clocks show a local time: none, one or two; or raise InvalidInput."""
     try:
         first, second = (local.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
     except OverflowError:

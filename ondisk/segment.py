@@ -75,96 +75,58 @@ class End(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What the index records about the committed bytes of a segment's file; see `ondisk.segments.facts`.
+    """What the index records about the committed bytes of a segment's file; see `ondisk.segments.facts`."""
 
-    Attributes:
-        mtime: of the file after its last durable change, nanoseconds since 1970; 0 if somebody else had touched the
-            file before that change, so that only the tail can show that the bytes are the same. Negative: of another
-            file at its name, in which a fix has found none of its data, so that nobody reads that file again.
-        inode: of the file; None if unknown.
-        tail: CRC-32C of the last committed bytes; None if unknown.
-        checksum: CRC-32C of all committed bytes; None if unknown.
-    """
-
+    # of the file after its last durable change, nanoseconds since 1970; 0 if somebody else had touched the file before
+    # that change, so that only the tail can show that the bytes are the same. Negative: of another file at its name, in
+    # which a fix has found none of its data, so that nobody reads that file again
     mtime: int = 0
-    inode: int | None = None
-    tail: int | None = None
-    checksum: int | None = None
+    inode: int | None = None  # of the file; None if unknown
+    tail: int | None = None  # CRC-32C of the last committed bytes; None if unknown
+    checksum: int | None = None  # CRC-32C of all committed bytes; None if unknown
 
 
 class Block(NamedTuple):
-    """A block of a compressed segment.
+    """A block of a compressed segment."""
 
-    Attributes:
-        offset: of its first decompressed byte.
-        position: of its first byte in the file.
-        stored: bytes that it occupies in the file.
-    """
-
-    offset: int
-    position: int
-    stored: int
+    offset: int  # of its first decompressed byte
+    position: int  # of its first byte in the file
+    stored: int  # bytes that it occupies in the file
 
 
 class Patch(NamedTuple):
-    """Bytes near the beginning of a segment that change as it grows.
+    """Bytes near the beginning of a segment that change as it grows."""
 
-    Attributes:
-        position: of the first of them in the file.
-        content: the bytes.
-    """
-
-    position: int
-    content: bytes
+    position: int  # of the first of them in the file
+    content: bytes  # the bytes
 
 
 class Laid(NamedTuple):
-    """Bytes to write at the end of a segment.
+    """Bytes to write at the end of a segment."""
 
-    Attributes:
-        content: the bytes.
-        end: where the segment ends after they are written.
-        blocks: the blocks in `content`, if the segment is compressed.
-    """
-
-    content: bytes
-    end: End
-    blocks: Sequence[Block] = ()
+    content: bytes  # the bytes
+    end: End  # where the segment ends after they are written
+    blocks: Sequence[Block] = ()  # the blocks in `content`, if the segment is compressed
 
 
 class Start(NamedTuple):
-    """Where a batch continues a segment.
+    """Where a batch continues a segment."""
 
-    Attributes:
-        laid: its end, and what to write before new data.
-        is_new: nothing is at its name, so its file is made under a hidden name.
-        is_touched: somebody else has touched the file since the index recorded its facts.
-        has_unknown: the file has data before this end that the index may not know.
-        is_found: the end is that of the last whole datum in the file; the index, which may have lost some, did not say
-            it.
-        checksum: of the bytes before the end, as in `Facts`; None if unknown.
-    """
-
-    laid: Laid
-    is_new: bool = False
-    is_touched: bool = False
-    has_unknown: bool = False
+    laid: Laid  # its end, and what to write before new data
+    is_new: bool = False  # nothing is at its name, so its file is made under a hidden name
+    is_touched: bool = False  # somebody else has touched the file since the index recorded its facts
+    has_unknown: bool = False  # the file has data before this end that the index may not know
+    # the end is that of the last whole datum in the file; the index, which may have lost some, did not say it
     is_found: bool = False
-    checksum: int | None = None
+    checksum: int | None = None  # of the bytes before the end, as in `Facts`; None if unknown
 
 
 class Damage(NamedTuple):
-    """Damaged bytes in an input file or a segment, which were skipped.
+    """Damaged bytes in an input file or a segment, which were skipped."""
 
-    Attributes:
-        offset: of the first of them, in the file's decompressed bytes.
-        size: number of bytes skipped; decompressed bytes if they could be decompressed.
-        reason: what is wrong there.
-    """
-
-    offset: int
-    size: int
-    reason: str
+    offset: int  # of the first of them, in the file's decompressed bytes
+    size: int  # number of bytes skipped; decompressed bytes if they could be decompressed
+    reason: str  # what is wrong there
 
 
 class ScanResult:

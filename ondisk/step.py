@@ -73,11 +73,7 @@ NOTHING = Interval(ALWAYS.end, ALWAYS.begin)
 
 
 def runs_of(unit: int, reftimes: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the runs of consecutive reftimes of one unit of time: its number since 1970, and how many they are.
-
-    Args:
-        unit: microseconds, such as `DAY`.
-    """
+    """Return the runs of consecutive reftimes of one unit, in µs: its number since 1970, and how many they are."""
     if sorted(reftimes) != [*reftimes]:
         return [(number, len([*run])) for number, run in groupby(reftimes, unit.__rfloordiv__)]
     runs, begin = [], 0
@@ -225,11 +221,7 @@ def interval_of(segment: str, step: Step) -> Interval | None:
 
 
 def days_ago(days: int, now: float | None = None) -> int:
-    """Return the begin of the day that is `days` days before today, in UTC, as microseconds.
-
-    Args:
-        now: seconds since 1970; None for the present.
-    """
+    """Return the begin of the day `days` before today, or before `now` in seconds, in UTC, as microseconds."""
     return (int(time.time() if now is None else now) * 1_000_000 // DAY - days) * DAY
 
 

@@ -135,11 +135,7 @@ class TableOptions(_Values):
             raise InvalidInput(problem, hint="For numbers such as 1.013,25 pass decimal (--decimal ,), too.")
 
     def refuse_those_of_csv(self, what: str) -> None:
-        """Raise if options are given that only CSV has.
-
-        Args:
-            what: what the input is instead.
-        """
+        """Raise if options are given that only CSV has, and the input is something else."""
         for name in CSV_ONLY:
             if name in self.given:
                 raise InvalidInput(f"{name} is for CSV only, and the input is {what}", hint="Omit it.")

@@ -1,7 +1,7 @@
 """Create the input files of this folder, always with the same bytes: `python3 sample_datasets/make.py`.
 
 Six invented stations report temperature, humidity and wind every hour of four days. As in practice, one part of the
-files is late, and one is delivered twice.
+files is late, and one is delivered twice. An invented model forecasts the temperature twice a day.
 """
 
 from __future__ import annotations
@@ -140,6 +140,38 @@ def bufr(each: Observation, update: int = 0) -> bytes:
     return b"BUFR" + (len(body) + 12).to_bytes(3, "big") + b"\4" + body + b"7777"
 
 
+def grib(run: datetime, step: int, surface: tuple[int, int]) -> bytes:
+    """Write a forecast of the temperature as a GRIB message of edition 2: 12 by 8 points, one octet for each.
+
+    Source: WMO no. 306, FM 92-XIV GRIB, version 29 of the tables.
+
+    Args:
+        step: hours from the run.
+        surface: code of the type of level, and its value in Pa or m.
+    """
+    columns, rows, (south, west) = 12, 8, STATIONS[0].position
+    corners = [(south + 50 * (rows - 1), west), (south, west + 50 * (columns - 1))]  # hundredths of a degree
+    (first, last), missing = [(10_000 * y, 10_000 * (x % 36_000)) for y, x in corners], 0xFFFFFFFF
+    pressure = surface[1] if surface[0] == 100 else 101_325
+    warmth = 288 * (pressure / 101_325) ** 0.19 + 3 * math.sin(((run.hour + step) % 24 - 9) * math.pi / 12)
+    field = [warmth + 8 * row / rows + math.sin(column) for row in range(rows) for column in range(columns)]
+    packed = bytes(round(4 * (each - min(field))) for each in field)  # in quarters of a kelvin
+    time, sign = (run.year, run.month, run.day, run.hour, run.minute, run.second), 1 << 31
+    sections = [  # of an unknown centre: a forecast of a test model
+        (1, struct.pack(">HHBBBHBBBBBBB", 255, 0, 29, 0, 1, *time, 2, 1)),
+        (3, struct.pack(">BIBBHBBIBIBI", 0, columns * rows, 0, 0, 0, 6, 255, missing, 255, missing, 255, missing)
+         + struct.pack(">IIIIiIBiIIIB", columns, rows, 0, missing, -first[0] | -sign, first[1], 48, -last[0] | -sign,
+                       last[1], 500_000, 500_000, 0)),
+        (4, struct.pack(">HHBBBBBHBBIBBIBBI", 0, 0, 0, 0, 2, 255, 255, 0, 0, 1, step, surface[0], 0, surface[1],
+                        255, 255, missing)),
+        (5, struct.pack(">IHfHHBB", len(field), 0, min(field), sign >> 16 | 2, 0, 8, 0)),
+        (6, b"\xff"),
+        (7, packed),
+    ]  # fmt: skip
+    body = b"".join(struct.pack(">IB", len(content) + 5, number) + content for number, content in sections)
+    return b"GRIB\0\0\0\2" + struct.pack(">Q", len(body) + 20) + body + b"7777"
+
+
 def files() -> dict[str, bytes]:
     """Return the name and content of every input file."""
     data = observations()
@@ -147,7 +179,10 @@ def files() -> dict[str, bytes]:
     twice = [each for each in data if 66 <= each.hour < 72]
     synoptic = [each for each in data if each.hour % 6 == 0]
     corrected = replace(synoptic[8], temperature=synoptic[8].temperature + 1)
+    runs = [BEGIN + timedelta(days=3, hours=hour) for hour in (0, 12)]
+    surfaces = [(100, 50_000), (100, 85_000), (103, 2)]
     return {
+        "forecast.grib": b"".join(grib(run, step, each) for run in runs for step in (0, 6, 12) for each in surfaces),
         "reports.bufr": b"".join(map(bufr, synoptic)) + bufr(corrected, update=1),
         "observations-1.vm2": vm2(each for each in data if each.hour < 72 and not each.is_late),
         "observations-2.vm2": vm2([*twice, *late, *(each for each in data if each.hour >= 72)]),

@@ -36,6 +36,7 @@ GUIDES = [
         "choosing",
         "csv",
         "files",
+        "formats",
         "maintenance",
         "python",
         "queue",

@@ -22,6 +22,7 @@ CONFIGS = {
     "observations.toml": ["observations-1.vm2", "observations-2.vm2"],
     "stations.toml": ["observations.jsonl"],
     "reports.toml": ["reports.bufr"],
+    "forecast.toml": ["forecast.grib"],
 }
 
 

@@ -8,6 +8,7 @@ A. The file of C holds 20 and 21; the dataset does not have it yet.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 import time
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from formats.grib.build import grib1, grid1
 
 import ondisk
 from ondisk import Datum
@@ -161,12 +163,15 @@ class Kind:
             "delete_age": DELETE_AGE,
         } | self.values
 
-    def datum(self, number: int) -> Datum:
-        """Make a datum: of A, of B from 10 on, of C from 20 on."""
+    def datum(self, number: int, reftime: datetime | None = None) -> Datum:
+        """Make a datum: of A, of B from 10 on, of C from 20 on; of another time if one is given."""
         days = {0: 0, 1: 365, 2: 2}[number // 10]
-        reftime = START + timedelta(days=days, hours=6 * (number % 10))
+        reftime = reftime or START + timedelta(days=days, hours=6 * (number % 10))
         if self.extension == "vm2":
             return Datum(reftime, data=f"{reftime:%Y%m%d%H%M},{number},227,{number},,,000000000".encode())
+        if self.extension == "grib":
+            grid = grid1(points=(_POINTS + number, 1))
+            return Datum(reftime, data=grib1(time=reftime.timetuple()[:5], grid=grid, data=b"some text " * 5))
         return Datum(reftime, {"area": f"VM2,{number}"}, {"n": number, "text": "some text " * 5})
 
 
@@ -176,10 +181,13 @@ KINDS = [
     Kind("vm2", {"format": "vm2"}),
     Kind("jsonl", {"format": "jsonl"}),
 ]
+GRIB = Kind("grib", {"format": "grib", "fields": {"area": "item"}})
+_POINTS = 1000  # of the grid of datum 0
 
 
 def number_of(datum: Datum) -> int:
-    return int(datum.metadata["area"].split(",")[1])
+    (number,) = re.findall(r"VM2,([0-9]+)|Ni=1([0-9]+)", datum.metadata["area"])
+    return int("".join(number))
 
 
 class World:
@@ -269,7 +277,8 @@ class World:
         self.opened(lambda dataset: dataset.append(map(self.kind.datum, numbers)))
 
     def delete(self, *numbers: int) -> None:
-        match = " or ".join(f'"VM2,{number}"' for number in numbers)
+        is_grib = self.kind is GRIB
+        match = " or ".join(f"GRIB:Ni={_POINTS + number}" if is_grib else f'"VM2,{number}"' for number in numbers)
         assert self.opened(lambda dataset: dataset.delete(f"area: {match}")) == len(numbers)
 
     def check(self, *, accurate: bool = False) -> Report:

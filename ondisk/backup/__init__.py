@@ -22,7 +22,6 @@ same file.
 
 from ondisk.backup.copy import Backup, backup
 from ondisk.backup.point import Problem
-from ondisk.backup.restore import Restored, restore
-from ondisk.backup.verify import Listed, points
+from ondisk.backup.restore import Listed, Restored, points, restore
 
 __all__ = ["Backup", "Listed", "Problem", "Restored", "backup", "points", "restore"]

@@ -141,11 +141,7 @@ def _added(access: Access, target: Target, keep: int | None, progress: Callable[
 
 @contextlib.contextmanager
 def _snapshot(access: Access) -> Iterator[tuple[Snapshot, dict[str, bytes]]]:
-    """Take a snapshot of the dataset for the length of the block; yield it with the other files.
-
-    Raises:
-        LockError: the configuration, or the position of a queue, changes faster than it can be read.
-    """
+    """Take a snapshot for the block, and yield it with the other files; raise LockError if these change too fast."""
     for _ in range(_TRIES):
         with contextlib.ExitStack() as stack:
             before = _beside(access.directory)
@@ -167,11 +163,7 @@ def _beside(directory: Directory) -> dict[str, bytes]:
 
 
 def _earlier(target: Target, latest: Point | None) -> Iterator[SegmentCopy]:
-    """Return the copies of the dataset's segments in the last point.
-
-    Raises:
-        IntegrityError: their list is damaged.
-    """
+    """Return the copies of the dataset's segments in the last point; raise IntegrityError if their list is damaged."""
     parts = [] if latest is None else [part for part in latest.parts if part.name == DATASET]
     return target.copies(latest, parts[0]) if latest is not None and parts else iter(())
 
@@ -195,13 +187,7 @@ def _part(
 
 
 def _copy_index(folder: Directory, source: Directory, snapshot: Snapshot) -> None:
-    """Copy the index as the snapshot sees it.
-
-    Raises:
-        IndexCorrupt: it is damaged.
-
-    Durability: synced.
-    """
+    """Copy the index as the snapshot sees it, durably; raise IndexCorrupt if it is damaged."""
     with sqlite_errors(folder), contextlib.closing(copied.copy(folder, snapshot.connection, INDEX)) as connection:
         ((found,),) = connection.execute("PRAGMA quick_check(1)").fetchall()
         if found != "ok":

@@ -66,45 +66,27 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class SegmentCopy:
-    """The copy of one segment.
+    """The copy of one segment."""
 
-    Attributes:
-        segment: its name.
-        generation: of the segment in the index.
-        size: bytes that the index has committed; of a dir segment, of its `.metadata`.
-        kept: what the copy is.
-        file: the path of the copy below `segments/PART/`; of a dir segment that of its `.metadata`; empty if it is
-            missing.
-        stored: bytes of this file.
-        checksum: CRC-32C of this file, with zeros at `zeros`.
-        zeros: begin and end of bytes that are rewritten in place.
-        tail, recorded: the checksums in the index; see `ondisk.segment.Facts`.
-        mark: what follows the last datum of the segment, in hexadecimal digits.
-        once: no append may continue it: other bytes at the same place would have the same keystream.
-        length: of a dir segment, the number after the last file; else 0.
-        numbers: of a dir segment, first and last number of each run of files; else None.
-        total: bytes of the copy, those of the files of a dir segment included.
-        count: how many data the index has of the segment.
-        problem: why it is not whole.
-    """
-
-    segment: str
-    generation: int
-    size: int
-    kept: Kept
+    segment: str  # its name
+    generation: int  # of the segment in the index
+    size: int  # bytes that the index has committed; of a dir segment, of its `.metadata`
+    kept: Kept  # what the copy is
+    # the path of the copy below `segments/PART/`; of a dir segment that of its `.metadata`; empty if it is missing
     file: str = ""
-    stored: int = 0
-    checksum: int = 0
-    zeros: tuple[int, int] = (0, 0)
-    tail: int | None = None
+    stored: int = 0  # bytes of this file
+    checksum: int = 0  # CRC-32C of this file, with zeros at `zeros`
+    zeros: tuple[int, int] = (0, 0)  # begin and end of bytes that are rewritten in place
+    tail: int | None = None  # tail, recorded: the checksums in the index; see `ondisk.segment.Facts`
     recorded: int | None = None
-    mark: str = ""
-    once: bool = False
-    length: int = 0
+    mark: str = ""  # what follows the last datum of the segment, in hexadecimal digits
+    once: bool = False  # no append may continue it: other bytes at the same place would have the same keystream
+    length: int = 0  # of a dir segment, the number after the last file; else 0
+    # of a dir segment, first and last number of each run of files; else None
     numbers: tuple[tuple[int, int], ...] | None = None
-    total: int = 0
-    count: int = 0
-    problem: str = ""
+    total: int = 0  # bytes of the copy, those of the files of a dir segment included
+    count: int = 0  # how many data the index has of the segment
+    problem: str = ""  # why it is not whole
 
     @property
     def is_dir(self) -> bool:
@@ -159,44 +141,28 @@ def name_of_part(place: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The dataset, or one of its archives, in a point.
+    """The dataset, or one of its archives, in a point."""
 
-    Attributes:
-        name: of its folder: `dataset` or `archive/NAME`.
-        place: where it is in the dataset: empty, or `.archive/NAME`.
-        uuid: of its index.
-        segments: how many it has.
-        incomplete: how many of them it does not have whole.
-        count: how many data those have that it has whole.
-        total: bytes of the copies.
-        files: path in the part's folder → size and CRC-32C. Those besides the index and `segments.jsonl` have the same
-            paths in the dataset.
-    """
-
-    name: str
-    place: str
-    uuid: str
-    segments: int
-    incomplete: int
-    count: int
-    total: int
+    name: str  # of its folder: `dataset` or `archive/NAME`
+    place: str  # where it is in the dataset: empty, or `.archive/NAME`
+    uuid: str  # of its index
+    segments: int  # how many it has
+    incomplete: int  # how many of them it does not have whole
+    count: int  # how many data those have that it has whole
+    total: int  # bytes of the copies
+    # path in the part's folder → size and CRC-32C. Those besides the index and `segments.jsonl` have the same paths in
+    # the dataset
     files: Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The state of a dataset at one time.
+    """The state of a dataset at one time."""
 
-    Attributes:
-        time: microseconds since 1970.
-        path: of the dataset.
-        parts: the archives, then the dataset itself.
-        offline: the names of the archives that were away: the point has what earlier ones have of them.
-    """
-
-    time: int
-    path: str
-    parts: Sequence[Part]
+    time: int  # microseconds since 1970
+    path: str  # of the dataset
+    parts: Sequence[Part]  # the archives, then the dataset itself
+    # the names of the archives that were away: the point has what earlier ones have of them
     offline: Sequence[str] = field(default=())
 
     @property
@@ -274,11 +240,7 @@ def read_point(folder: Directory, name: str) -> Point:
 
 
 def _is_sound(point: Point) -> bool:
-    """Return whether the values of a point have the types and the names that `encode` writes.
-
-    Raises:
-        ValueError, TypeError, AttributeError: they do not.
-    """
+    """Return whether values have the types and names that `encode` writes; or raise ValueError or TypeError."""
     texts = [point.path, *point.offline]
     numbers = [point.time]
     for part in point.parts:
@@ -323,11 +285,7 @@ def write_lines(file: WritableFile, copies: Iterable[SegmentCopy]) -> tuple[int,
 
 
 def read_lines(file: ReadableFile) -> Iterator[SegmentCopy]:
-    """Yield the copies in `segments.jsonl`, in the order of the names of their segments.
-
-    Raises:
-        IntegrityError: it is damaged.
-    """
+    """Yield the copies in `segments.jsonl`, in order of their segments; raise IntegrityError if it is damaged."""
     at, rest = 0, b""
     try:
         while piece := file.read(at, _PIECE):

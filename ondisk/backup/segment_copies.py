@@ -28,17 +28,11 @@ _NAME = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9a-f]{8})")
 
 @dataclass(slots=True)
 class Counts:
-    """What a backup has done so far.
+    """What a backup has done so far."""
 
-    Attributes:
-        copied: how many segments had something to copy.
-        bytes: that were copied.
-        problems: the segments that are damaged or missing.
-    """
-
-    copied: int = 0
-    bytes: int = 0
-    problems: list[Problem] = field(default_factory=list)
+    copied: int = 0  # how many segments had something to copy
+    bytes: int = 0  # that were copied
+    problems: list[Problem] = field(default_factory=list)  # the segments that are damaged or missing
 
 
 class SegmentCopies:
@@ -73,11 +67,7 @@ class SegmentCopies:
         self._formats: dict[str, Format] = {}
 
     def copies(self, progress: Callable[[str], None]) -> Iterator[SegmentCopy]:
-        """Copy what the backup does not have yet; yield the copy of each segment, in the order of their names.
-
-        Raises:
-            DiskFull, DurabilityLost, StorageError: the backup cannot be written to.
-        """
+        """Copy what the backup does not have yet; yield the copy of each segment, in the order of their names."""
         for segment, damage, *_ in segment_rows.all_segments(self._snapshot):
             progress(segment.name)
             before, count, problems = self._earlier_of(segment.name), self._counts.bytes, len(self._counts.problems)
@@ -205,11 +195,7 @@ class SegmentCopies:
         return copy
 
     def _newest(self, segment: Segment, *, same: bool) -> tuple[str, int, int] | None:
-        """Return name, size and checksum of the newest good copy of a segment: the one with the highest generation.
-
-        Args:
-            same: only of the same generation.
-        """
+        """Return name, size and checksum of the newest good copy of a segment, or of the `same` generation."""
         folder, _, last = segment.name.rpartition("/")
         place = f"{self._root}/{folder}" if folder else self._root
         found: list[tuple[int, int, str, str]] = []

@@ -22,7 +22,7 @@ from ondisk.errors import (
     VersionTooNew,
     command,
 )
-from ondisk.filesystem import LOCK, Directory, WritableFile, WritersLock
+from ondisk.filesystem import LOCK, Closing, Directory, WritableFile, WritersLock
 
 IDENTITY = "backup.json"
 _NEW = "points/.new"
@@ -41,12 +41,8 @@ class BackupLock(WritersLock):
     _hint = "Another backup to it, or restore to it, is running: try again when that has ended."
 
 
-class Target:
-    """A backup, open.
-
-    Attributes:
-        directory: its folder.
-    """
+class Target(Closing):
+    """A backup, open. `directory`: its folder."""
 
     def __init__(self, directory: Directory) -> None:
         self.directory = directory
@@ -115,10 +111,7 @@ class Target:
                     target.directory.replace(IDENTITY, json.dumps(identity).encode() + b"\n")
                 yield target
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self.directory.close()
 
     @property
@@ -176,20 +169,12 @@ class Target:
         return sorted(filter(_is_name, self.directory.folders("points")))
 
     def point(self, name: str) -> Point:
-        """Return a point.
-
-        Raises:
-            IntegrityError: it is damaged.
-        """
+        """Return a point; raise IntegrityError if it is damaged."""
         with self.directory.inside(f"points/{name}") as folder:
             return read_point(folder, name)
 
     def copies(self, point: Point, part: Part) -> Iterator[SegmentCopy]:
-        """Yield the copies of a part of a point.
-
-        Raises:
-            IntegrityError: their list is missing or damaged. A list that was cut would look like one of fewer segments.
-        """
+        """Yield the copies of a part of a point; raise IntegrityError if their list is missing or damaged."""
         path = f"points/{point.name}"
         try:
             with self.directory.inside(f"{path}/{part.name}") as folder:
@@ -202,10 +187,7 @@ class Target:
         return read_lines(file)
 
     def has(self, path: str, size: int) -> bool:
-        """Return whether a file is there, with a size, and not known to be damaged.
-
-        None gets its name before all of it is durable.
-        """
+        """Return whether a file is there, with a size: durable, and not known to be damaged."""
         found = self.directory.stat(path)
         return found is not None and found.st_size == size and self.directory.stat(_rotten(path)) is None
 
@@ -225,11 +207,7 @@ class Target:
         return self.directory.create_file(_hidden(path))
 
     def keep(self, path: str, name: str | None = None) -> None:
-        """Let a staged file get its name soon; `flush` does it at last.
-
-        Args:
-            name: another name in the same folder.
-        """
+        """Let a staged file get its name soon; `flush` does it at last. `name`: another name in the same folder."""
         self._waiting.append((_hidden(path), name or path))
         if len(self._waiting) >= _TOGETHER:
             self.flush()
@@ -239,10 +217,7 @@ class Target:
         self.directory.discard(_hidden(path))
 
     def flush(self) -> None:
-        """Rename the staged files to their names.
-
-        Durability: syncs the files first. The names are durable after `commit`.
-        """
+        """Sync the staged files, then rename them to their names, which are durable after `commit`."""
         folders = {_folder(name) for _, name in self._waiting}
         if self._waiting and not self.directory.sync_together(folders):
             for staged, _ in self._waiting:
@@ -267,10 +242,7 @@ class Target:
             yield folder
 
     def commit(self, point: Point) -> None:
-        """Let the point that was begun appear.
-
-        Durability: syncs the names of all copies and of everything in the point, then renames the point, and syncs.
-        """
+        """Let the point that was begun appear: sync all that it needs, then rename it, and sync that."""
         self.flush()
         with self.directory.inside(_NEW) as folder:
             folder.replace(POINT, point.encode())
@@ -281,10 +253,7 @@ class Target:
         self._changed.clear()
 
     def remove_points(self, keep: int) -> list[str]:
-        """Remove the oldest points but the newest `keep`, and return their names.
-
-        Durability: a point loses its name before its files go. Copies that no point needs any more stay, see `sweep`.
-        """
+        """Remove all points but the newest `keep`, and return their names; `sweep` removes their copies."""
         removed = self.names()[:-keep]
         for name in removed:
             with self.directory.exclusive_if_free(IDENTITY) as free:

@@ -27,7 +27,7 @@ from ondisk.errors import EXIT_INTERRUPTED, EXIT_OUT_OF_MEMORY, EXIT_TERMINATED,
 _SIMILAR = 0.7  # more than select and delete are
 COMMANDS = {
     "init": "create an empty dataset",
-    "adopt": "make a disk queue of Beats a dataset, in place; a dry run without --yes",
+    "adopt": "make a disk queue of Beats, or a dataset of arkimet, a dataset, in place; a dry run without --yes",
     "append": "store the data of files",
     "query": "print the data that match",
     "summary": "count the data that match",
@@ -86,10 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
-    """Return the parser of a command's arguments.
-
-    The first paragraph of the command's module docstring is the description, the rest are examples.
-    """
+    """Return the parser of a command; its docstring has the description, then the examples."""
     from textwrap import dedent, indent  # here, because the parser of `--version` needs no examples
 
     module = _module(command)
@@ -186,11 +183,7 @@ def _with_values(arguments: Sequence[str]) -> list[str]:
 
 
 def _known(command: str) -> str:
-    """Return the name of a command.
-
-    Raises:
-        ArgumentTypeError: it is none.
-    """
+    """Return the name of a command; raise ArgumentTypeError if it is none."""
     if command not in COMMANDS:
         raise argparse.ArgumentTypeError(f"there is no command {command!r}{_similar(command, COMMANDS)}")
     return command

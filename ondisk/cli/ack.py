@@ -13,22 +13,18 @@ from typing import TYPE_CHECKING
 from ondisk.cli.arguments import add_dataset, add_keys, positive
 from ondisk.cli.dataset import open_dataset
 from ondisk.cli.streams import Output
-from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, counted
 
 if TYPE_CHECKING:
     from ondisk import Location
+    from ondisk.queue import Acknowledged
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
     add_keys(parser)
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument(
-        "--through",
-        metavar="LOCATION",
-        type=_location,
-        help="the last datum to acknowledge: segment and offset, such as 3.seg:1260",
-    )
+    which.add_argument("--through", metavar="LOCATION", type=_location, help="up to this datum, such as 3.seg:1260")
     which.add_argument("--count", metavar="N", type=positive, help="how many data to acknowledge")
     parser.add_argument("--yes", action="store_true", help="acknowledge; without it, only print what would be done")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -39,9 +35,20 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     with open_dataset(arguments.dataset, read_only=not arguments.yes) as dataset:
         done = acknowledge(dataset, through=arguments.through, count=arguments.count, dry_run=not arguments.yes)
-        output.acknowledged(done, dry_run=not arguments.yes)
+        _show(done, output, dry_run=not arguments.yes)
         remains = bool(dataset.quarantine.kept) if arguments.yes else bool(done.count or done.removed)
     return EXIT_FINDINGS if remains else EXIT_DONE
+
+
+def _show(done: Acknowledged, output: Output, *, dry_run: bool) -> None:
+    at, removed = done.position, done.removed
+    values = {"would_acknowledge" if dry_run else "acknowledged": done.count, "segment": at.segment}
+    values |= {"byte_index": at.byte_index, "frame_index": at.frame_index}
+    data = f"{counted(done.count, 'datum')} {'would be ' if dry_run else ''}acknowledged"
+    segments = f"{counted(len(removed), 'segment')} {'to remove' if dry_run else 'removed'}"
+    how = "; --yes does it" * (dry_run and bool(done.count or removed))
+    line = f"{data}: the consumer continues at byte {at.byte_index} of {at.segment}.seg; {segments}{how}"
+    output.show([values | {"removed": removed}], [line])
 
 
 def _location(text: str) -> Location:

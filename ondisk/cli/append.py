@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ondisk.cli.arguments import add_dataset, add_keys, add_spark, add_table, path, positive, table_options
 from ondisk.cli.dataset import executors, open_dataset
 from ondisk.cli.progress import files_progress
-from ondisk.cli.streams import Input, Output, complain_of_input
+from ondisk.cli.streams import Input, Output, complain_of_input, damage_and_notes, values_of
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
     EXIT_DONE,
@@ -74,12 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the first time that a queue is imported, begin at its oldest event, not at the first that Beats has not"
         " sent yet",
     )
-    parser.add_argument(
-        "--batch-size",
-        metavar="N",
-        type=positive,
-        help="data in a batch, which needs memory; default: 100000, or 64 MiB",
-    )
+    parser.add_argument("--batch-size", metavar="N", type=positive, help="data in a batch; default: 100000, or 64 MiB")
     add_spark(parser, "read the files")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -195,7 +190,6 @@ def _append_files(
 
 
 def _field(text: str) -> tuple[str, str]:
-    """Return the name of a field, and where its value is."""
     name, equals, part = text.partition("=")
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PART, such as site=path:1")
@@ -203,33 +197,20 @@ def _field(text: str) -> tuple[str, str]:
 
 
 class _Complaints:
-    """What to print about input files on standard error.
-
-    Attributes:
-        refusals: file and reason, of the first 100 refused data.
-        refused: how many lines `refusals` would have with all refused data.
-        damage: file and place, the first 100.
-        warnings: file and warning.
-        notes: file and note.
-        printed: how many of the notes were printed before the end.
-    """
+    """What to print about input files on standard error."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self._files = files
-        self.refusals: list[tuple[str, str]] = []
-        self.refused = 0
-        self.damage: list[tuple[str, Damage]] = []
-        self.warnings: list[tuple[str, str]] = []
-        self.notes: list[tuple[str, str]] = []
-        self.printed = 0
+        self.refusals: list[tuple[str, str]] = []  # file and reason, of the first 100 refused data
+        self.refused = 0  # how many lines `refusals` would have with all refused data
+        self.damage: list[tuple[str, Damage]] = []  # file and place, the first 100
+        self.warnings: list[tuple[str, str]] = []  # file and warning
+        self.notes: list[tuple[str, str]] = []  # file and note
+        self.printed = 0  # how many of the notes were printed before the end
         self._room = _NAMED
 
     def add(self, name: str, result: AppendResult) -> None:
-        """Add what an append of one file refused, skipped or noted.
-
-        Args:
-            name: of the file; "" for many, whose names are in the reasons and the notes.
-        """
+        """Add what an append refused, skipped or noted of a file; with the name "", the reasons name the files."""
         self.damage += [(name, each) for each in result.damage[: _NAMED - len(self.damage)]]
         for listed, remarks in ((self.warnings, result.warnings), (self.notes, result.notes)):
             listed += [_of_file(remark, self._files) if name == "" else (name, remark) for remark in remarks]
@@ -257,6 +238,12 @@ def _of_file(remark: str, files: Sequence[str]) -> tuple[str, str]:
 
 def _report(total: AppendResult, complaints: _Complaints, output: Output) -> None:
     damage, warnings = complaints.damage, complaints.warnings
-    output.appended(total, damage, warnings, complaints.notes)
+    values = values_of(total, "imported", "duplicates", "replaced", "refused", "segments", "bytes")
+    values["warnings"] = [{"file": name, "warning": warning} for name, warning in warnings]
+    values |= damage_and_notes(damage, complaints.notes)
+    line = f"{total.imported} imported, {counted(total.duplicates, 'duplicate')}, "
+    line += f"{total.replaced} replaced, " * bool(total.replaced) + f"{total.refused} refused"
+    line += f"; {counted(total.bytes, 'byte')} in {counted(total.segments, 'segment')}"
+    output.show([values | {"kept": total.kept}], [line])
     notes = complaints.notes[complaints.printed :]
     complain_of_input(complaints.refusals, complaints.refused, damage, len(damage), warnings, notes)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import add_dataset, add_keys
 from ondisk.cli.dataset import examined, open_dataset
+from ondisk.cli.reports import show_mended, show_would_mend
 from ondisk.cli.streams import Output
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput, OndiskError
 
@@ -81,6 +82,6 @@ def _show(dataset: Dataset, output: Output, found: Sequence[Diagnosis | Done], v
 
     left = examined(dataset.check)[0]
     if done:
-        output.mended(Report(str(dataset.path), segments=[*found]), left)
+        show_mended(Report(str(dataset.path), segments=[*found]), left, output)
     else:
-        output.would_mend(left, verb, found)
+        show_would_mend(left, verb, found, (), output)

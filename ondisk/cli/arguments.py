@@ -29,9 +29,7 @@ def add_also(parser: argparse.ArgumentParser) -> None:
 
 
 def add_keys(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--key-file", metavar="FILE", type=path, help="the keys of encrypted segments, a line `ID HEX` for each"
-    )
+    parser.add_argument("--key-file", metavar="FILE", type=path, help="the keys of encrypted segments, lines `ID HEX`")
 
 
 def use_key_file(path: str) -> None:
@@ -58,11 +56,7 @@ def add_fields(parser: argparse.ArgumentParser) -> None:
 
 
 def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
-    """Add the options that say how the rows of a table become data.
-
-    Args:
-        of_others: what `--time` is of other formats, for its help.
-    """
+    """Add the options for the rows of tables. `of_others`: what `--time` is of other formats, for its help."""
     parser.add_argument(
         "--time",
         metavar="T",
@@ -73,9 +67,7 @@ def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
         metavar="F",
         help="how times in a table are written, such as '%%d.%%m.%%Y %%H:%%M', unix or unix-ms; default: ISO 8601",
     )
-    parser.add_argument(
-        "--tz", metavar="ZONE", help="the zone of times without an offset: Europe/Rome, UTC, +01:00; tables need it"
-    )
+    parser.add_argument("--tz", metavar="ZONE", help="zone of times without offset; tables need it: UTC, Europe/Rome")
     parser.add_argument(
         "--ambiguous",
         metavar="HOW",
@@ -95,24 +87,14 @@ def add_table(parser: argparse.ArgumentParser, of_others: str = "") -> None:
         metavar="C",
         help="the character between cells, or blanks for aligned columns; default: a comma, or a tab in a .tsv",
     )
-    parser.add_argument(
-        "--decimal", metavar="C", help="the decimal mark of numbers in CSV: a point (default) or a comma"
-    )
+    parser.add_argument("--decimal", metavar="C", help="the decimal mark in CSV: a point (default) or a comma")
     parser.add_argument(
         "--thousands",
         metavar="C",
         help="the sign between each three digits of numbers in CSV: a point, a comma, ', _ or blank; default: none",
     )
-    parser.add_argument(
-        "--header",
-        metavar="NAME,NAME",
-        type=names,
-        default=[],
-        help="the columns of a CSV file without a line of names",
-    )
-    parser.add_argument(
-        "--skip-lines", metavar="N", type=count, help="the number of lines of CSV before the names of the columns"
-    )
+    parser.add_argument("--header", metavar="NAME,NAME", type=names, help="the columns of CSV without a line of names")
+    parser.add_argument("--skip-lines", metavar="N", type=count, help="lines of CSV before the names of the columns")
     parser.add_argument("--comment", metavar="TEXT", help="ignore lines of CSV that begin with this text, such as #")
     parser.add_argument("--encoding", metavar="E", help="the encoding of CSV, such as windows-1252; default: UTF-8")
 
@@ -138,11 +120,7 @@ def declared(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_spark(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the option `--spark`.
-
-    Args:
-        what: the work of the executors, for the help.
-    """
+    """Add the option `--spark`. `what`: the work of the executors, for the help."""
     parser.add_argument(
         "--spark",
         metavar="MASTER",
@@ -175,7 +153,7 @@ def add_aliases(parser: argparse.ArgumentParser) -> None:
 
 
 def use_aliases(arguments: argparse.Namespace) -> None:
-    """Give the match expression of a command the aliases of its option."""
+    """Let the match expression of a command use the aliases of its option."""
     if arguments.aliases is not None:
         from ondisk.dataset.expression import read_aliases
         from ondisk.matcher.aliases import WithAliases
@@ -253,7 +231,6 @@ def column_types(text: str) -> dict[str, str | None]:
 
 
 def _field(text: str) -> tuple[str, str]:
-    """Return the name and the type of a declared field."""
     name, equals, kind = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=TYPE, such as station=integer")

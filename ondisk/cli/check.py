@@ -15,6 +15,7 @@ import ondisk
 from ondisk.cli.arguments import add_dataset, add_keys, add_spark, duration
 from ondisk.cli.dataset import examined, executors
 from ondisk.cli.progress import segments_progress
+from ondisk.cli.reports import show_checked
 from ondisk.cli.streams import Output, complain
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput, OndiskError
 
@@ -54,7 +55,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if arguments.accurate:
         _record(arguments.dataset, report)
     last_report.save(arguments.dataset, "check", report, error=error)
-    output.checked(report, report.segments if arguments.all else report.findings)
+    show_checked(report, report.segments if arguments.all else report.findings, output)
     if error is not None:
         raise error
     return EXIT_DONE if report.is_clean else EXIT_FINDINGS

@@ -42,11 +42,7 @@ def examined(check: Callable[[], Report]) -> tuple[Report, OndiskError | None]:
 
 @contextlib.contextmanager
 def open_dataset(path: str, *, read_only: bool = False, doubts: list[str] | None = None) -> Iterator[ondisk.Dataset]:
-    """Open a dataset; warn if its index may not know all data, an archive cannot answer, or data were in the way.
-
-    Args:
-        doubts: takes the warnings of lost indices: the answer may be incomplete.
-    """
+    """Open a dataset; warn of a lost index (also in `doubts`), of archives, and of data that were in the way."""
     doubts = [] if doubts is None else doubts
     with ondisk.open(path, read_only) as dataset:
         _warn_of_lost_index(path, dataset, doubts)
@@ -64,11 +60,7 @@ def open_dataset(path: str, *, read_only: bool = False, doubts: list[str] | None
 def open_to_read(
     arguments: argparse.Namespace, doubts: list[str], *, complete: bool = False
 ) -> Iterator[ondisk.Dataset | ondisk.Merged]:
-    """Open the dataset of a command, as one with those of `--also`; warn as `open_dataset`, of each.
-
-    Args:
-        complete: data in an archive that is offline are an error.
-    """
+    """Open the dataset of a command, with those of `--also`; warn as `open_dataset`, or raise if `complete`."""
     if not arguments.also:
         with (
             open_dataset(arguments.dataset, read_only=True, doubts=doubts) as dataset,
@@ -120,11 +112,7 @@ def _no_archives_offline() -> Iterator[None]:
 
 @contextlib.contextmanager
 def executors(master: str | None) -> Iterator[SparkSession | None]:
-    """Start Spark for the block and yield its session, or None if `master` is None.
-
-    Raises:
-        StateError: Spark is not installed, or does not start.
-    """
+    """Start Spark for the block and yield its session, or None without a master; raise StateError if it fails."""
     if master is None:
         yield None
         return

@@ -12,7 +12,7 @@ from ondisk.cli.arguments import add_aliases, add_dataset, add_keys, use_aliases
 from ondisk.cli.dataset import open_dataset
 from ondisk.cli.mistaken import note_mistakes
 from ondisk.cli.streams import Output
-from ondisk.errors import EXIT_DONE, EXIT_FINDINGS
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,13 +30,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     with open_dataset(arguments.dataset, read_only=not arguments.yes, doubts=doubts) as dataset:
         if arguments.yes:
             count = dataset.delete(arguments.match)
-            output.deleted(count)
+            output.show([{"deleted": count}], [f"{counted(count, 'datum')} deleted"])
             remains = bool(dataset.quarantine.kept)
         else:
             found = dataset.summary(arguments.match, fields=[])
-            output.would_delete(found)
             count = found.count
             remains = count > 0
+            line = f"{counted(count, 'datum')} of {counted(found.size, 'byte')} would be deleted"
+            output.show([{"would_delete": count, "size": found.size}], [line + "; --yes deletes them" * remains])
         if not count:
             note_mistakes(dataset, arguments.match)
     return EXIT_FINDINGS if remains or doubts else EXIT_DONE

@@ -17,6 +17,7 @@ import ondisk
 from ondisk.cli.arguments import add_dataset, add_keys, add_spark
 from ondisk.cli.dataset import examined, executors
 from ondisk.cli.progress import segments_progress
+from ondisk.cli.reports import show_mended, show_would_mend, show_would_rebuild
 from ondisk.cli.streams import Output, complain
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError, counted
 
@@ -38,11 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="also remove missing segments from the index if many are missing at once; or forget all of .archive/NAME",
     )
-    parser.add_argument(
-        "--rebuild",
-        action="store_true",
-        help="first, move a damaged index aside, and rebuild it from the segments",
-    )
+    parser.add_argument("--rebuild", action="store_true", help="first rebuild a damaged index from the segments")
     parser.add_argument(
         "--salvage",
         action="append",
@@ -64,7 +61,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if arguments.rebuild:
         found = ondisk.rebuild(arguments.dataset, dry_run=not arguments.yes)
         if not arguments.yes:
-            output.would_rebuild(found)
+            show_would_rebuild(found, output)
             complain("note", "deleted data that no repack has removed yet would come back")
             return EXIT_FINDINGS
         rebuilt = found.segments
@@ -101,21 +98,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def would_mend(report: Report, error: OndiskError | None, verb: str, states: State, output: Output) -> int:
-    """Print what fix or repack would do: what was asked for, and to segments in `states`.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        OndiskError: the check's error.
-    """
+    """Print what fix or repack would do to segments; return the exit code, or raise the error of the check."""
     from ondisk.maintenance.states import Done, State
 
     asked = [each for each in report if each.action and isinstance(each, Done)]
     work = [*asked, *(each for each in report.mended_by(states) if each not in asked)]
     left = [each for each in report.held if each.state & states]
     left += [each for each in report if State.CORRUPTED in each.state and each not in asked]
-    output.would_mend(report, verb, work, left)
+    show_would_mend(report, verb, work, left, output)
     if error is not None:
         raise error
     return EXIT_DONE if report.is_clean and not work else EXIT_FINDINGS
@@ -132,11 +122,11 @@ def mend(dataset: Dataset, name: str, verb: Callable[[Progress], Report], output
         if "report" in error.context:
             left, _ = examined(dataset.check)
             report = error.context["report"]  # the segments before the error, or all others, were mended
-            output.mended(report, left.after(report))
+            show_mended(report, left.after(report), output)
             last_report.save(dataset.path, name, left.after(report), report.segments, error)
         raise
     left, denied = examined(dataset.check)
-    output.mended(report, left)
+    show_mended(report, left, output)
     last_report.save(dataset.path, name, left, report.segments, denied)
     if denied is not None:
         raise denied

@@ -17,7 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.cli.output_text import in_columns
     from ondisk.formats import listed  # here, so that --help does not wait for it
 
-    output.formats(listed())
+    found, rows = [*listed()], []
+    for each in found:
+        needs = f"; needs ondisk[{each['extra']}]" if each["extra"] else ""
+        rows.append((each["format"], f"{' '.join(each['extensions'])}; {each['segments']} segments{needs}"))
+    output.show(found, in_columns(rows))
     return EXIT_DONE

@@ -15,7 +15,7 @@ from typing import Any
 
 import ondisk
 from ondisk.cli.arguments import add_fields, add_table, count, declared, path, table_options
-from ondisk.cli.streams import Input, Output
+from ondisk.cli.streams import Input, Output, complain
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, ConfigError, InvalidInput
 
 _IN_FILE = {
@@ -26,9 +26,7 @@ _IN_FILE = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", type=path, help="a directory that is empty or does not exist")
-    parser.add_argument(
-        "--config", metavar="FILE", type=path, help="read the configuration from a dataset.toml, or - for stdin"
-    )
+    parser.add_argument("--config", metavar="FILE", type=path, help="take the configuration of a file, or - for stdin")
     parser.add_argument(
         "--from",
         dest="source",
@@ -39,11 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="with --from: create the dataset that is proposed")
     add_table(parser)
     parser.add_argument("--backend", choices=("elliptics",), help="write the configuration that this backend needs")
-    parser.add_argument(
-        "--format",
-        metavar="F",
-        help="format of appended data: seg (default), vm2, jsonl, grib, bufr, odimh5, netcdf, blob",
-    )
+    parser.add_argument("--format", metavar="F", help="format of appended data, see `ondisk formats`; default: seg")
     parser.add_argument(
         "--step",
         metavar="STEP",
@@ -53,9 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--replace", choices=("no", "yes", "newer"), help="whether duplicates replace (default no)")
     parser.add_argument("--compression", choices=("lz4", "none"), help="compression of seg segments (default lz4)")
     parser.add_argument("--version-field", metavar="F", help="with --replace newer: the field that orders the versions")
-    parser.add_argument(
-        "--archive-age", metavar="DAYS", type=count, help="days after which repack moves a segment to the archive"
-    )
+    parser.add_argument("--archive-age", metavar="DAYS", type=count, help="days after which repack archives a segment")
     parser.add_argument("--delete-age", metavar="DAYS", type=count, help="days after which repack deletes a segment")
     parser.add_argument("--extension", metavar="E", help="extension of the files of blob, such as h5; default: blob")
     parser.add_argument("--json", action="store_true", help="print what `ondisk info --json` prints")
@@ -64,10 +56,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, output: Output) -> int:
     config, text = _config(arguments)
     if arguments.source is not None and not arguments.yes:
-        output.proposed(arguments.path, text or "")
+        output.show([{"path": arguments.path, "toml": text}], (text or "").removesuffix("\n").split("\n"))
+        if not arguments.json:
+            complain("note", f"{arguments.path} was not created; --yes creates it with this configuration")
         return EXIT_FINDINGS
     with ondisk.create(arguments.path, config, text=text) as dataset:
-        output.created(dataset.info())
+        info = dataset.info()
+        if arguments.json:
+            output.info(info)
+        else:
+            output.show([], [f"made the dataset {info['path']}"])
     return EXIT_DONE
 
 
@@ -116,7 +114,6 @@ def _proposal(name: str, table: dict[str, Any]) -> str:
 
 
 def _of_backend(given: dict[str, Any]) -> ondisk.DatasetConfig:
-    """Return the configuration for elliptics."""
     from ondisk.backends.elliptics import configuration
 
     if others := given.keys() - {"step", "compression"}:

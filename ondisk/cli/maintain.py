@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import add_keys, duration, path
 from ondisk.cli.progress import segments_progress
+from ondisk.cli.reports import show_maintained
 from ondisk.cli.streams import Output, complain
 from ondisk.errors import OndiskError
 
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def show(result: Maintained, output: Output, *, dry_run: bool) -> None:
     """Print what was done to one dataset, and the error that stopped it."""
-    output.maintained(result, dry_run=dry_run)
+    show_maintained(result, output, dry_run=dry_run)
     if result.error is not None:
         complain("error", _error_text(result))
 

@@ -13,9 +13,7 @@ from ondisk.datum import CONTENT, METADATA
 from ondisk.errors import InvalidInput, MatchError, OndiskError, shown
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from ondisk import Dataset, Datum, Group, Merged
+    from ondisk import Dataset, Group, Merged
     from ondisk.matcher import Expression
 
 _T = TypeVar("_T")
@@ -35,10 +33,7 @@ def noting(items: Iterable[_T], dataset: Dataset | Merged, match: str | None) ->
 
 
 def note_mistakes(dataset: Dataset | Merged, match: str | None) -> None:
-    """Print why a match may have found nothing, if one of its values looks mistaken.
-
-    Cost: reads the metadata of 1,000 data; for a value that none of them has, also searches all data for it.
-    """
+    """Print why a match may have found nothing, if one of its values looks mistaken. Reads 1,000 data."""
     with contextlib.suppress(MatchError):  # a field has different types in several datasets
         for note in dict.fromkeys(_mistakes(dataset, _tree(dataset, match or ""))):
             complain("note", note)
@@ -58,107 +53,40 @@ def _tree(dataset: Dataset | Merged, match: str) -> Expression:
     return parse(match, fields, aliases=getattr(match, "aliases", NO_ALIASES))
 
 
-def noting_columns(data: Iterable[Datum], names: Iterable[str], declared: Iterable[str]) -> Iterator[Datum]:
-    """Yield data that match; then print a note for each column `data.KEY` or `metadata.NAME` that none of them has.
-
-    Args:
-        declared: the fields of the data, which have columns of other names.
-    """
-    lacking = _columns_outside_index(names)
+def note_columns(
+    dataset: Dataset | Merged, names: Iterable[str], match: str | None, sort: str | None, limit: int | None
+) -> None:
+    """Print a note for each column of content or metadata that none of the first 1,000 data of a query has."""
+    lacking = [name for name in names if name.startswith((CONTENT, METADATA))]
+    if not lacking:
+        return
     known: dict[str, None] = {}
-    count, found = 0, iter(data)
-    for datum in found if lacking else ():
-        for name in [*lacking]:
-            if _has(datum, name):
-                del lacking[name]
-        if count < _SAMPLE:
-            known.update(_columns_of(datum))
-        count += 1
-        yield datum
-        if not lacking:
-            break
-    yield from found
-    for name in lacking if count else ():
-        _note_column(name, known, declared)
+    count = 0
+    with contextlib.suppress(OndiskError):  # what was printed is complete: a note does not fail
+        for datum in dataset.query(match, sort=sort, limit=min(_SAMPLE, limit or _SAMPLE)):
+            keys = datum.data if isinstance(datum.data, Mapping) else ()
+            known.update(
+                dict.fromkeys([*(f"{CONTENT}{each}" for each in keys), *map(METADATA.__add__, datum.metadata)])
+            )
+            lacking = [name for name in lacking if name not in known]
+            count += 1
+            if not lacking:
+                return
+        for name in lacking if count else ():
+            _note_column(name, known, dataset, f"none of the first {count} data" if count == _SAMPLE else "no datum")
 
 
-class EmptyColumns:
-    """Finds the columns of a table without a value.
-
-    Args:
-        names: of the columns that the caller chose.
-    """
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self._names = _columns_outside_index(names)
-
-    def watch(self, table: pa.RecordBatchReader) -> pa.RecordBatchReader:
-        """Return a table; reading it counts the values of its columns."""
-        import pyarrow as pa  # here, because it is an extra
-
-        return pa.RecordBatchReader.from_batches(table.schema, self._watched(table))
-
-    def _watched(self, table: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        for batch in table:
-            for name in [*self._names]:
-                if batch.column(name).null_count < batch.num_rows:
-                    del self._names[name]
-            yield batch
-
-    def note(self, dataset: Dataset | Merged, match: str | None, sort: str | None, limit: int | None) -> None:
-        """Print a note for each column without a value, unless the first data of the table have it.
-
-        Args:
-            match, sort, limit: those of the table.
-
-        Cost: if a column is empty, reads 1,000 data.
-        """
-        if not self._names:
-            return
-        known: dict[str, None] = {}
-        with contextlib.suppress(OndiskError):  # the table is complete: a note does not fail
-            for datum in dataset.query(match, sort=sort, limit=min(_SAMPLE, limit or _SAMPLE)):
-                known.update(_columns_of(datum))
-        for name in self._names:
-            if name not in known:
-                _note_column(name, known, dataset.fields)
-
-
-def _columns_outside_index(names: Iterable[str]) -> dict[str, None]:
-    return dict.fromkeys(name for name in names if name.startswith((CONTENT, METADATA)))
-
-
-def _has(datum: Datum, column: str) -> bool:
-    """Return whether a datum has a column `data.KEY` or `metadata.NAME`."""
-    if column.startswith(METADATA):
-        return column.removeprefix(METADATA) in datum.metadata
-    return isinstance(datum.data, Mapping) and column.removeprefix(CONTENT) in datum.data
-
-
-def _columns_of(datum: Datum) -> dict[str, None]:
-    """Return the columns `data.KEY` and `metadata.NAME` of a datum."""
-    keys = datum.data if isinstance(datum.data, Mapping) else ()
-    return dict.fromkeys([*(f"{CONTENT}{each}" for each in keys), *(METADATA + each for each in datum.metadata)])
-
-
-def _note_column(name: str, known: Iterable[str], declared: Iterable[str]) -> None:
-    """Print a note about a column that no datum has."""
+def _note_column(name: str, known: Iterable[str], dataset: Dataset | Merged, whose: str) -> None:
     prefix = CONTENT if name.startswith(CONTENT) else METADATA
-    hidden = {f"{METADATA}{each}" for each in declared}
+    hidden = {f"{METADATA}{each}" for each in dataset.fields}
     keys = [each.removeprefix(prefix) for each in known if each.startswith(prefix) and each not in hidden]
     others = [prefix + each for each in _similar(name.removeprefix(prefix), keys) or keys]
     there_is = f": there is {', '.join(others[:_SHOWN])}{', …' * (len(others) > _SHOWN)}" if others else ""
-    complain("note", f"no datum that matches has {shown(name)}{there_is}")
+    complain("note", f"{whose} that {'matches' if whose == 'no datum' else 'match'} has {shown(name)}{there_is}")
 
 
 def check_numbers(groups: Iterable[Group], dataset: Dataset | Merged, match: str | None, of: str) -> Iterator[Group]:
-    """Yield groups of `summary_by`.
-
-    Raises:
-        InvalidInput: after the last group, if no datum has the number `data.NAME`.
-
-    Cost: without such a number, reads 1,000 data.
-    """
+    """Yield groups; then raise InvalidInput if no datum has the number `data.NAME`. Then reads 1,000 data."""
     is_any = is_number = False
     for group in groups:
         is_any, is_number = True, is_number or group.min is not None

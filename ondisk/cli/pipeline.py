@@ -16,7 +16,8 @@ from ondisk.cli.arguments import add_keys, add_spark, path
 from ondisk.cli.dataset import executors
 from ondisk.cli.maintain import show
 from ondisk.cli.progress import bytes_progress, segments_progress
-from ondisk.cli.streams import Output, complain, complain_of_input, printable
+from ondisk.cli.streams import Output, complain, complain_of_input, damage_and_notes, printable, values_of
+from ondisk.errors import counted
 
 if TYPE_CHECKING:
     from ondisk.pipeline.report import PipelineReport
@@ -28,9 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_keys(parser)
     parser.add_argument("--dry-run", action="store_true", help="change nothing, only print what would be done")
     add_spark(parser, "read the files")
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object, and one for each dataset maintained"
-    )
+    parser.add_argument("--json", action="store_true", help="print a JSON object, and one for each dataset maintained")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
@@ -42,7 +41,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             if pipeline.to_read:  # starting Spark takes seconds
                 _import(pipeline, pipeline.config.master if arguments.spark is None else arguments.spark)
         finally:
-            output.imported(report)  # also after an error: the files before it are stored
+            _show(report, output)  # also after an error: the files before it are stored
             _complain_of(report)
         try:
             with segments_progress("maintain") as progress:
@@ -51,6 +50,34 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             for result in report.maintained:
                 show(result, output, dry_run=False)
     return report.exit_code
+
+
+def _show(report: PipelineReport, output: Output) -> None:
+    keys = ("imported", "duplicates", "replaced", "refused")
+    datasets = [
+        {"dataset": name} | values_of(result, *keys)
+        | {"again": report.again.get(name, 0), "lacking": report.lacking.get(name, 0)}
+        for name, result in report.datasets.items()
+    ]  # fmt: skip
+    values = {
+        "pipeline": report.name,
+        "dry_run": report.dry_run,
+        "files": values_of(report, "found", "known", "imported"),
+        "changed": report.changed,
+        "failed": [{"file": name, "reason": reason} for name, reason in report.failed],
+        "datasets": datasets,
+        "refused": [{"file": name, "reason": reason} for name, reason in report.refusals],
+    }
+    parts = [f"{counted(report.imported, 'file')} {'to import' if report.dry_run else 'imported'}"]
+    parts.append(f"{report.known} known")
+    parts += [
+        f"{len(files)} {what}" for files, what in ((report.changed, "changed"), (report.failed, "failed")) if files
+    ]
+    lines = [f"{report.name}: {', '.join(parts)}"]
+    for name, result in report.datasets.items():
+        counts = [f"{getattr(result, key)} {key}" for key in keys if key == "imported" or getattr(result, key)]
+        lines.append(f"  {name}: {', '.join(counts)}")
+    output.show([values | damage_and_notes(report.damage, report.notes)], lines)
 
 
 def _import(pipeline: Pipeline, master: str | None) -> None:

@@ -45,16 +45,7 @@ _LEGEND = 20  # height of a line of the legend
 
 
 def plot(groups: Sequence[Group], by: Sequence[str], of: str | None, zone: str) -> str:
-    """Return a picture of groups as SVG.
-
-    Args:
-        groups: in order.
-        by, of: what they are groups by, and their other field, as in `Dataset.summary_by`.
-        zone: the name of the zone of periods.
-
-    Raises:
-        InvalidInput: the values of the other field are no numbers; or there are more lines than colours.
-    """
+    """Return a picture of groups, in order, as SVG; raise InvalidInput without numbers, or with too many lines."""
     along = next((name for name in by if name in PERIODS), by[0])
     series = _series(groups, by, along)
     if len(by) > 1 and len(series) > len(_LINES):
@@ -98,11 +89,7 @@ def _point(group: Group, of: str | None) -> tuple[float, float] | None:
 
 
 class _Axis:
-    """The vertical axis: from a round number to a round number, with a line at each step.
-
-    Args:
-        low, high: the numbers that it must contain.
-    """
+    """The vertical axis: from a round number to a round number, with a line at each step; contains two numbers."""
 
     def __init__(self, low: float, high: float) -> None:
         self.step = _round_step(high / _TICKS - low / _TICKS)

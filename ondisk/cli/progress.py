@@ -6,9 +6,25 @@ import contextlib
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 from ondisk.cli.streams import printable, shows_progress
+
+
+@contextlib.contextmanager
+def _bar(verb: str, size: int | None, *columns: str) -> Iterator[Callable[..., None]]:
+    """Show a bar with columns of rich during the block; yield a function as `Progress.update` of rich."""
+    if not shows_progress():
+        yield lambda **_values: None
+        return
+    from rich import progress
+    from rich.console import Console
+
+    shown = [progress.TextColumn(each, markup=False) if "{" in each else getattr(progress, each)() for each in columns]
+    # rich must not redirect standard output: results go there, and it may be a file.
+    with progress.Progress(*shown, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
+        yield partial(bar.update, bar.add_task(verb, total=size))
 
 
 def files_progress(files: Sequence[str]) -> AbstractContextManager[Callable[[int], None]]:
@@ -18,70 +34,30 @@ def files_progress(files: Sequence[str]) -> AbstractContextManager[Callable[[int
 
 @contextlib.contextmanager
 def bytes_progress(verb: str, size: int | None) -> Iterator[Callable[[int], None]]:
-    """Show how much has been read, during the block.
-
-    Args:
-        size: bytes to read in all; None if unknown.
-
-    Yields:
-        A function to call with the number of bytes of each read.
-    """
-    if not shows_progress():
-        yield lambda count: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    # rich must not redirect standard output: results go there, and it may be a file.
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
-        task = bar.add_task(verb, total=size)
-        yield lambda count: bar.advance(task, count)
+    """Show how much has been read, during the block; yield a function that takes the number of bytes of each read."""
+    with _bar(verb, size, "BarColumn", "DownloadColumn", "TransferSpeedColumn", "TimeRemainingColumn") as update:
+        yield lambda count: update(advance=count)
 
 
 @contextlib.contextmanager
 def segments_progress(verb: str) -> Iterator[Callable[[str], None]]:
-    """Show the current segment, and how many have been started, during the block.
-
-    Yields:
-        A function to call with the name of each segment.
-    """
-    if not shows_progress():
-        yield lambda name: None
-        return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.completed:.0f} {task.description}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
-        task = bar.add_task(escape(verb), total=None)
-        yield lambda name: bar.update(task, advance=1, description=escape(printable(name)))
+    """Show the current segment, and how many have been started; yield a function that takes the name of each."""
+    columns = "SpinnerColumn", "TimeElapsedColumn", "{task.completed:.0f} {task.description}"
+    with _bar(verb, None, *columns) as update:
+        yield lambda name: update(advance=1, description=printable(name))
 
 
 @contextlib.contextmanager
 def changes_progress(verb: str) -> Iterator[Callable[[int, int], None]]:
-    """Show how many changes have been applied, and how many are left, during the block.
-
-    Yields:
-        A function to call with the number of changes of each answer, and of those that are left.
-    """
-    if not shows_progress():
-        yield lambda count, left: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    """Show how many changes have been applied, and how many are left; yield a function that takes both numbers."""
     done = 0
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
-        task = bar.add_task(verb, total=None)
 
-        def show(count: int, left: int) -> None:
-            nonlocal done
-            done += count
-            bar.update(task, completed=done, total=done + left)
+    def show(count: int, left: int) -> None:
+        nonlocal done
+        done += count
+        update(completed=done, total=done + left)
 
+    with _bar(verb, None, "BarColumn", "MofNCompleteColumn", "TimeRemainingColumn") as update:
         yield show
 
 

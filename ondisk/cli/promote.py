@@ -7,6 +7,7 @@ ondisk promote /backup/weather --yes
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from ondisk.cli.arguments import path
 from ondisk.cli.dataset import open_dataset
@@ -25,9 +26,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     if arguments.yes:
         with promote(arguments.replica) as dataset:
-            output.promoted(dataset.info(), dry_run=False)
+            _show(dataset.info(), "is an ordinary dataset now, with the UUID {uuid}", arguments, output)
         return EXIT_DONE
     with open_dataset(arguments.replica, read_only=True) as dataset:
         check_replica(dataset)
-        output.promoted(dataset.info(), dry_run=True)
+        _show(dataset.info(), "would become an ordinary dataset; --yes does it", arguments, output)
     return EXIT_FINDINGS
+
+
+def _show(info: dict[str, Any], what: str, arguments: argparse.Namespace, output: Output) -> None:
+    values = {"dataset": info["path"], "uuid": info["uuid"], "dry_run": not arguments.yes}
+    output.show([values], [f"{info['path']} {what.format(**info)}"])

@@ -30,8 +30,8 @@ from ondisk.cli.arguments import (
     use_aliases,
 )
 from ondisk.cli.dataset import open_to_read
-from ondisk.cli.mistaken import EmptyColumns, note_mistakes, noting, noting_columns
-from ondisk.cli.streams import Output, complain, complain_of_input, printable, write_stdout
+from ondisk.cli.mistaken import note_columns, note_mistakes, noting
+from ondisk.cli.streams import Output, complain, complain_of_input, printable, values_of, write_stdout
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
     EXIT_DONE,
@@ -42,6 +42,7 @@ from ondisk.errors import (
     OndiskError,
     SegmentCorrupt,
     SegmentMissing,
+    counted,
 )
 
 if TYPE_CHECKING:
@@ -58,26 +59,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_match(parser)
     add_also(parser)
     add_aliases(parser)
-    parser.add_argument(
-        "--sort", metavar="S", help="[minute|hour|day|month|year:]field,-field...; - before a field: descending"
-    )
+    parser.add_argument("--sort", metavar="S", help="[minute|hour|day|month|year:]field,...; -field is descending")
     parser.add_argument("--limit", metavar="N", type=count, help="print at most N data")
     parser.add_argument(
         "--skip-damaged",
         action="store_true",
         help="leave out data that cannot be read, print which ones on standard error, and end with 8",
     )
-    parser.add_argument(
-        "--complete", action="store_true", help="fail if data in an archive that is offline match, and print none"
-    )
+    parser.add_argument("--complete", action="store_true", help="fail if data in an offline archive match")
     parser.add_argument("--fields", metavar="A,B", type=names, help="print only these metadata fields")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object per line")
     form.add_argument("--table", action="store_true", help="print tables as wide as the terminal, or wider if needed")
     form.add_argument("--data", action="store_true", help="print the stored bytes, which can be appended again")
-    form.add_argument(
-        "--index", action="store_true", help="print where the data are in files: path, offset, length, reftime, items"
-    )
+    form.add_argument("--index", action="store_true", help="print their places: path, offset, length, reftime, items")
     form.add_argument("--csv", action="store_true", help="print CSV, with a header")
     form.add_argument("--parquet", metavar="FILE", type=path, help="write a file of Parquet")
     form.add_argument("--arrow", metavar="FILE", type=path, help="write a file of Arrow, which is Feather, too")
@@ -153,16 +148,8 @@ def _complain_of(skipped: Skipped) -> None:
     if skipped.count > len(skipped.listed):
         complain("damaged", f"and {skipped.count - len(skipped.listed)} more")
     if skipped.count:
-        complain(
-            "warning",
-            "\n".join(
-                [f"{skipped.count} {'datum was' if skipped.count == 1 else 'data were'} left out", *_hints(skipped)]
-            ),
-        )
-
-
-def _hints(skipped: Skipped) -> list[str]:
-    return [*dict.fromkeys(each.hint for each in skipped.listed if each.hint)][:_HINTS]
+        hints = [*dict.fromkeys(each.hint for each in skipped.listed if each.hint)][:_HINTS]
+        complain("warning", "\n".join([f"{counted(skipped.count, 'datum', 'was')} left out", *hints]))
 
 
 def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any], output: Output) -> None:
@@ -175,9 +162,9 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
         from ondisk.tables.csv_output import csv_of
 
         columns = untyped(arguments.columns)
-        _note_columns(columns or (), dataset)
-        found = noting_columns(found, columns or (), dataset.fields)
+        _note_labels(columns or (), dataset)
         write_stdout(csv_of(dataset, found, columns))
+        note_columns(dataset, columns or (), arguments.match, arguments.sort, arguments.limit)
     elif arguments.table:
         from ondisk.cli.output_text import print_table
 
@@ -187,7 +174,7 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
         output.data(found, fields)
 
 
-def _note_columns(names: Iterable[str], dataset: Dataset | Merged) -> None:
+def _note_labels(names: Iterable[str], dataset: Dataset | Merged) -> None:
     """Print a note for each column that is not the field with its name."""
     from ondisk.tables.columns import config_of, index_columns
 
@@ -234,12 +221,11 @@ def _write(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
     form: Literal["parquet", "arrow"] = "arrow" if arguments.parquet is None else "parquet"
     file = getattr(arguments, form)
     check_free(file, overwrite=arguments.overwrite)
-    _note_columns(arguments.columns or (), dataset)
+    _note_labels(arguments.columns or (), dataset)
     table = dataset.to_arrow(arguments.match, columns=arguments.columns, **choice)
-    empty = EmptyColumns(arguments.columns or ())
-    rows = write(empty.watch(table), file, form, overwrite=arguments.overwrite)
+    rows = write(table, file, form, overwrite=arguments.overwrite)
     if rows:
-        empty.note(dataset, arguments.match, arguments.sort, arguments.limit)
+        note_columns(dataset, arguments.columns or (), arguments.match, arguments.sort, arguments.limit)
     else:
         note_mistakes(dataset, arguments.match)
     write_stdout([f"{rows} row{'s' * (rows != 1)} written to {printable(file)}\n".encode(errors="replace")])
@@ -250,7 +236,10 @@ def _export(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: di
     from ondisk import files
 
     def report(result: ExportResult) -> int:
-        output.files_exported(result, arguments.to, linked=arguments.link)
+        counts = f"{counted(result.exported, 'file')} {'linked' if arguments.link else 'written'}"
+        counts += f", {result.present} already there, {result.refused} refused"
+        values = {"to": arguments.to, **values_of(result, "exported", "present", "refused", "bytes")}
+        output.show([values], [f"{arguments.to}: {counts}; {counted(result.bytes, 'byte')}"])
         if not (result.exported or result.present or result.refused):
             note_mistakes(dataset, arguments.match)
         complain_of_input([("", reason) for _, reason in result.refusals], result.refused, [], 0, [], [])

@@ -27,15 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
     add_keys(parser)
     parser.add_argument("--yes", action="store_true", help="repack; without it, only print what would be done")
-    parser.add_argument(
-        "--by-age", action="store_true", help="also delete by age if the clock looks wrong or half of all would go"
-    )
-    parser.add_argument(
-        "--rewrite", action="store_true", help="also rewrite segments that are not stored as dataset.toml says"
-    )
-    parser.add_argument(
-        "--second-copies", action="store_true", help="also remove copies of segments that people have made"
-    )
+    parser.add_argument("--by-age", action="store_true", help="delete by age even if the clock or amount looks wrong")
+    parser.add_argument("--rewrite", action="store_true", help="also rewrite segments not stored as dataset.toml says")
+    parser.add_argument("--second-copies", action="store_true", help="also remove copies of segments that people made")
     add_spark(parser, "write the segments")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 import argparse
 import re
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import add_keys, duration, path
 from ondisk.cli.progress import changes_progress
-from ondisk.cli.streams import Output, complain, printable
+from ondisk.cli.streams import Output, complain, printable, values_of
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
     EXIT_DONE,
@@ -35,9 +36,13 @@ from ondisk.errors import (
     TokenExpired,
     TokenForeign,
     command,
+    counted,
 )
 
 if TYPE_CHECKING:
+    from ondisk.replication.compare import Verified
+    from ondisk.replication.heal import Healed
+    from ondisk.replication.reconcile import Reconciled
     from ondisk.replication.replica import Pulled, Replica
 
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
@@ -47,16 +52,10 @@ _ELSEWHERE = (IntegrityError, NeedsCheck, StateError)  # a damaged answer, a fix
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "source", metavar="SOURCE", type=path, help="the directory of the dataset to follow, or its URL on a server"
-    )
+    parser.add_argument("source", metavar="SOURCE", type=path, help="the dataset to follow: its directory, or a URL")
     parser.add_argument("replica", metavar="REPLICA", type=path, help="the replica's directory")
     add_keys(parser)
-    parser.add_argument(
-        "--create",
-        action="store_true",
-        help="create the replica first, with the configuration of the source; an error if it exists",
-    )
+    parser.add_argument("--create", action="store_true", help="create the replica first, configured as its source")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--once", action="store_true", help="end when the replica has what the source has now (default)")
     how.add_argument("--follow", action="store_true", help="continue until SIGINT or SIGTERM arrives")
@@ -85,15 +84,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bandwidth", metavar="B", type=_bandwidth, help="bytes of data in a second, on average, such as 500K or 5M"
     )
-    parser.add_argument(
-        "--token-file",
-        metavar="FILE",
-        type=path,
-        help="write the token here, for people: after each pull, and at the end",
-    )
-    parser.add_argument(
-        "--server-token", metavar="FILE", type=path, help="send the token in this file, if SOURCE is on a server"
-    )
+    parser.add_argument("--token-file", metavar="FILE", type=path, help="write the token here after each pull")
+    parser.add_argument("--server-token", metavar="FILE", type=path, help="a file with the token that the server needs")
     parser.add_argument("--json", action="store_true", help="print one JSON object; with --follow one for each pull")
 
 
@@ -154,23 +146,24 @@ def _may_pass(error: OndiskError) -> bool:
 
 
 def _compare(replica: Replica, arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.replication.compare import verify
     from ondisk.replication.heal import heal
     from ondisk.replication.reconcile import reconcile
-    from ondisk.replication.verify import verify
 
+    path = str(replica.dataset.path)
     with changes_progress("compare") as progress:
         if arguments.verify:
             found = verify(replica, on_range=progress)
-            output.compared(str(replica.dataset.path), found)
+            _show_compared(path, found, output)
             return EXIT_FINDINGS if found.count else EXIT_DONE
         if arguments.heal:
             healed = heal(replica, yes=arguments.yes, on_range=progress)
-            output.healed(str(replica.dataset.path), healed, dry_run=not arguments.yes)
+            _show_healed(path, healed, output, dry_run=not arguments.yes)
             if arguments.yes:
                 return EXIT_DATA_SKIPPED if healed.left else EXIT_DONE
             return EXIT_FINDINGS if healed.has_work or healed.left else EXIT_DONE
         done = reconcile(replica, yes=arguments.yes, delete_extra=arguments.delete_extra, on_range=progress)
-    output.reconciled(str(replica.dataset.path), done, dry_run=not arguments.yes)
+    _show_reconciled(path, done, output, dry_run=not arguments.yes)
     if not arguments.yes and done.mode == "foreign" and done.fetched and replica.dataset.config.unique:
         note = "data that are fetched replace those with the same unique fields that only the replica has"
         complain("note", f"{note}. The files of these are linked into quarantine first. Is it the right source?")
@@ -186,14 +179,10 @@ def _pull(replica: Replica, arguments: argparse.Namespace) -> Pulled:
 
 
 def _report(replica: Replica, pulled: Pulled, output: Output, reported: set[str]) -> None:
-    """Print what a pull did.
-
-    Args:
-        reported: the items in quarantine that were named before; the new ones are added.
-    """
+    """Print what a pull did. `reported`: the items in quarantine that were named before; the new ones are added."""
     from ondisk.replication.source import replicate_command
 
-    output.pulled(str(replica.dataset.path), pulled)
+    _show_pulled(str(replica.dataset.path), pulled, output)
     for item in replica.dataset.quarantine.kept:
         if item not in reported:
             reported.add(item)
@@ -210,6 +199,83 @@ def _report(replica: Replica, pulled: Pulled, output: Output, reported: set[str]
             found = command("check", replica.source)
             how = f"if {found} finds it there, mend it there, and the next pull fetches it"
             complain("warning", f"{data} missing{first}: {reason}; {how}")
+
+
+def _nonzero(*counts: tuple[int, str]) -> list[str]:
+    return [f"{count} {what}" for count, what in counts if count]
+
+
+def _show_pulled(path: str, pulled: Pulled, output: Output) -> None:
+    keys = ("source", "offset", "stored", "deleted", "present", "old", "lost", "unreadable", "bytes", "missing", "kept")
+    lag = pulled.lag
+    differences = [{"seq": each.seq, "lost": each.is_lost, "reason": each.reason} for each in pulled.differences]
+    values = {"replica": path, **values_of(pulled, *keys), "lag": lag._asdict(), "differences": differences}
+    parts = [f"{pulled.stored} stored", f"{pulled.deleted} deleted"]
+    parts += _nonzero((pulled.present, "already here"), (pulled.old, "too old"), (pulled.missing, "missing"),
+                      (pulled.kept, "kept that the source has lost"))  # fmt: skip
+    left = f"{counted(lag.changes, 'change')} left" if lag.changes else "nothing left"
+    line = f"{path}: {', '.join(parts)}; {counted(pulled.bytes, 'byte')}; change {pulled.offset}, {left}"
+    output.show([values], [line])
+
+
+def _show_compared(path: str, found: Verified, output: Output) -> None:
+    from ondisk.json_shapes import format_time
+
+    keys = ("source", "offset", "left", "missing", "extra", "differs", "damaged", "unreadable", "lost", "aged")
+    findings = [{"seq": each.seq, "kind": each.kind, "reftime": format_time(each.reftime)} for each in found.findings]
+    lines = []
+    for each in found.segments:
+        more = f" and {each.count - 1} more" * (each.count > 1)
+        time = format_time(each.first.reftime)
+        lines.append(f"{each.kind}: datum {each.first.seq} of {time}{more}, in {each.segment}")
+    parts = _nonzero((found.missing, "missing"), (found.extra, "only in the replica"), (found.differs, "differ"),
+                     (found.damaged, "damaged in the replica"), (found.unreadable, "unreadable at the source"),
+                     (found.lost, "lost at the source")) or ["nothing differs"]  # fmt: skip
+    parts += _nonzero((found.aged, "removed by age on one side"))
+    left = f"; {counted(found.left, 'later change')} not compared" if found.left else ""
+    lines.append(f"{path}: {', '.join(parts)}; up to change {found.offset}{left}")
+    output.show([{"replica": path, **values_of(found, *keys), "findings": findings}], lines)
+
+
+def _show_reconciled(path: str, done: Reconciled, output: Output, *, dry_run: bool) -> None:
+    from ondisk.json_shapes import format_time
+
+    keys = ("source", "mode", "offset", "fetched", "renumbered", "deleted", "replaced", "kept", "extra", "missing",
+            "bytes", "unmended")  # fmt: skip
+    listed = {name: [seq for seq, _ in getattr(done, name)] for name in ("deletions", "extras")}
+
+    def lines() -> Iterator[str]:
+        both = ("deleted", done.deletions, done.deleted), ("only in the replica", done.extras, done.extra)
+        for what, some, count in both:
+            yield from (f"{what}: datum {seq} of {format_time(reftime)}" for seq, reftime in some)
+            if count > len(some) > 0:
+                yield f"{what}: and {count - len(some)} more"
+        for name in done.unmended:
+            problem = f"data of {name} are damaged, and the source does not have all that it needs to mend it"
+            complain("warning", f"{problem}: run {command('fix', path, '--salvage', name, '--yes')}, then this again")
+        parts = [f"{done.fetched} fetched", f"{done.deleted} deleted"]
+        parts += _nonzero((done.renumbered, "renumbered"), (done.replaced, "replaced"),
+                          (done.kept, "kept for the source"),
+                          (done.extra, "only in the replica, kept without --delete-extra"),
+                          (done.missing, "missing"))  # fmt: skip
+        how = "; --yes does it" * (dry_run and done.has_work)
+        yield f"{path}: {'would be ' * dry_run}{', '.join(parts)}; change {done.offset}{how}"
+
+    output.show([{"replica": path, "dry_run": dry_run, **values_of(done, *keys), **listed}], lines())
+
+
+def _show_healed(path: str, healed: Healed, output: Output, *, dry_run: bool) -> None:
+    values = {"replica": path, "dry_run": dry_run, **values_of(healed, "source", "lost", "unreadable", "left", "bytes")}
+    remaining = [{"seq": seq, "reason": reason} for seq, reason in healed.reasons]
+
+    def lines() -> Iterator[str]:
+        for seq, reason in healed.reasons:
+            complain("warning", f"the datum {seq} did not return: {reason}")
+        parts = [f"{healed.lost} lost", f"{healed.unreadable} unreadable", *_nonzero((healed.left, "left"))]
+        how = "; --yes does it" * (dry_run and healed.has_work)
+        yield f"{path}: {'would return' if dry_run else 'returned'} to the source: {', '.join(parts)}{how}"
+
+    output.show([values | {"remaining": remaining}], lines())
 
 
 def _export(replica: Replica, arguments: argparse.Namespace) -> None:

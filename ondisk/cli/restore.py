@@ -11,13 +11,25 @@ from __future__ import annotations
 import argparse
 import contextlib
 from datetime import datetime
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import ondisk
 from ondisk.cli.arguments import path
+from ondisk.cli.backup import amount, problems_of, told
 from ondisk.cli.progress import segments_progress
-from ondisk.cli.streams import Output, complain
-from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, MatchError, shown
+from ondisk.cli.streams import Output, complain, values_of
+from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, MatchError, command, counted, shown
 
+if TYPE_CHECKING:
+    from ondisk.backup import Listed
+
+_RESTORED = {
+    "older": "an older copy was restored",
+    "damaged": "it was restored as it is",
+    "partly": "its other files were restored",
+    "missing": "nothing of it was restored",
+}
 _REST = 999_999  # microseconds
 
 
@@ -31,13 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the dataset to make: a folder that is empty or does not exist",
     )
     parser.add_argument("--at", metavar="TIME", help="restore the newest point up to this date or time, in UTC")
-    parser.add_argument(
-        "--verify", action="store_true", help="without PATH: compare all files of the backup with their checksums"
-    )
+    parser.add_argument("--verify", action="store_true", help="without PATH: compare all files with their checksums")
     parser.add_argument("--json", action="store_true", help="print one JSON object; without PATH, one for each point")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.dataset.json_lines import time_text  # here, so that --help does not wait for it
+
     if arguments.path is None:
         if arguments.at is not None:
             raise InvalidInput("--at needs a PATH to restore to", hint="Run `ondisk restore --help` for its arguments.")
@@ -48,7 +60,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     at = None if arguments.at is None else _time(arguments.at)
     with segments_progress("restore") as progress:
         done = ondisk.restore(arguments.target, arguments.path, at, progress=progress)
-    output.restored_dataset(done)
+    not_whole = f", {len(done.problems)} not whole" * bool(done.problems)
+    line = f"{done.dataset}: restored from the point {time_text(done.point)}: {amount(done)}{not_whole}"
+    values = values_of(done, "dataset", "target", "point", "segments", "count", "size") | problems_of(done)
+    output.show([values], told(done.problems, _RESTORED, [line]))
+    if done.problems and not arguments.json:
+        points = f"{command('restore', done.target, '--verify')} shows whether another point is whole"
+        fix = f"{command('fix', done.dataset, '--yes')} reads what this one has"
+        complain("note", f"{points}; {fix}, and with --salvage SEGMENT keeps what is whole of a damaged one")
     for name in done.offline:
         complain("warning", f"the archive {name!r} was away: the point has what earlier points have of it")
     return EXIT_DATA_SKIPPED if done.problems else EXIT_DONE
@@ -59,7 +78,14 @@ def _list(target: str, output: Output, *, verify: bool) -> int:
 
     with segments_progress("verify") as progress:
         found = [*points(target, verify=verify, progress=progress)]
-    output.points(target, found, verified=verify)
+    names = ("segments", "count", "size", "incomplete", "offline")
+    values = (
+        {"point": each.time, **values_of(each, *names)}
+        | {"damage": [values_of(problem, "segment", "reason", "kept") for problem in each.damage]}
+        for each in found
+    )
+    lines = chain.from_iterable(told(each.damage, {}, [_line(each, verified=verify)]) for each in found)
+    output.show(values, chain(lines, [f"{target}: {counted(len(found), 'point')}"]))
     if verify and any(each.damage for each in found):
         again = "the next `ondisk backup` copies again what is damaged here and unchanged in the dataset"
         complain("note", f"{again}; run it, then verify again")
@@ -67,12 +93,21 @@ def _list(target: str, output: Output, *, verify: bool) -> int:
     return EXIT_FINDINGS if has_findings else EXIT_DONE
 
 
-def _time(text: str) -> datetime:
-    """Return the time that a text names: in RFC 3339, or as in a match expression, where a day or a second is its end.
+def _line(point: Listed, *, verified: bool) -> str:
+    from ondisk.dataset.json_lines import time_text
 
-    Raises:
-        InvalidInput: it names none.
-    """
+    parts = [amount(point)]
+    parts += [f"{point.incomplete} not whole"] * (point.incomplete > 0)
+    parts += [f"{counted(len(point.offline), 'archive')} away"] * bool(point.offline)
+    if point.damage:
+        parts.append(f"{len(point.damage)} damaged")
+    elif verified and not point.incomplete:
+        parts.append("verified")
+    return f"{time_text(point.time)}  {', '.join(parts)}"
+
+
+def _time(text: str) -> datetime:
+    """Return the time that a text names, in RFC 3339 or as a match has it: a day is its end."""
     from ondisk.datum import from_microseconds
     from ondisk.json_shapes import parse_time
     from ondisk.matcher import Compare

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import warnings
-from functools import partial
 from urllib.parse import quote
 
 from ondisk.cli.arguments import add_keys, path, positive
@@ -33,9 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="answer HTTP here (default 127.0.0.1:8787); port 0 takes a free one. Others can reach another HOST than"
         " 127.0.0.1, ::1 and localhost, so it needs --token-file",
     )
-    parser.add_argument(
-        "--token-file", metavar="FILE", type=path, help="answer those only who send the token in this file"
-    )
+    parser.add_argument("--token-file", metavar="FILE", type=path, help="answer those who send the token in this file")
     parser.add_argument("--tls-cert", metavar="FILE", type=path, help="use TLS, with this certificate")
     parser.add_argument("--tls-key", metavar="FILE", type=path, help="its key, if it is in another file")
     parser.add_argument(
@@ -78,7 +75,9 @@ def _serve_http(arguments: argparse.Namespace, output: Output) -> None:
 
     def started(server: Server) -> None:
         base = f"{'http' if tls is None else 'https'}://{host}:{server.port}/dataset/"
-        output.serving_http({name: base + quote(name, safe="") for name in server.names}, host, server.port)
+        urls = {name: base + quote(name, safe="") for name in server.names}
+        lines = (f"serving {name} on {url}" for name, url in urls.items())
+        output.show([{"datasets": urls, "host": host, "port": server.port}], lines)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ArchiveOffline)  # each answer says it to its client
@@ -96,8 +95,11 @@ def _serve_elliptics(arguments: argparse.Namespace, output: Output) -> None:
     with open_dataset(name, read_only=bool(arguments.read_only)) as dataset:
         backend = Backend(dataset, id_size=arguments.id_size or 64)
 
+        def started(port: int) -> None:
+            output.show([{"dataset": name, "host": host, "port": port}], [f"serving {name} on {host}:{port}"])
+
         try:
-            asyncio.run(serve(backend, host.strip("[]"), port, partial(output.serving, name, host)))
+            asyncio.run(serve(backend, host.strip("[]"), port, started))
         except OSError as error:
             if isinstance(error, StorageError):
                 raise

@@ -16,7 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ondisk.errors import DiskFull, NotFound, OndiskError, StorageError
 
@@ -129,16 +129,13 @@ class Input(io.RawIOBase):
         name: the file's path.
         advance: called with the number of bytes of each read.
 
-    Attributes:
-        name: the file's path; `append_file` reads the extension from it.
-
     Raises:
         NotFound: the file does not exist.
         StorageError: the file cannot be opened or read.
     """
 
     def __init__(self, name: str, advance: Callable[[int], None] = lambda count: None) -> None:
-        self.name = name
+        self.name = name  # the file's path; `append_file` reads the extension from it
         self._advance = advance
         self._stream: io.FileIO | None = None  # `close` is also called if opening fails
         self._stream = io.FileIO(sys.stdin.fileno(), closefd=False) if name == STDIN else _open(name)
@@ -225,6 +222,19 @@ def output_for(arguments: argparse.Namespace) -> Output | None:
     return TextOutput()
 
 
+def values_of(result: Any, *names: str) -> dict[str, Any]:
+    """Return some attributes of a result, for JSON."""
+    return {name: getattr(result, name) for name in names}
+
+
+def damage_and_notes(damage: Sequence[tuple[str, Damage]], notes: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return what is to be said of input files, for JSON."""
+    return {
+        "damage": [{"file": name} | values_of(each, "offset", "size", "reason") for name, each in damage],
+        "notes": [{"file": name, "note": note} for name, note in notes],
+    }
+
+
 def complain_of_input(
     refusals: Sequence[tuple[str, str]],
     refused: int,
@@ -233,10 +243,7 @@ def complain_of_input(
     warnings: Sequence[tuple[str, str]],
     notes: Sequence[tuple[str, str]],
 ) -> None:
-    """Print what was not stored of input files, and why. `refused` and `damaged` are totals, listed or not.
-
-    A name that is empty is in the reason or the note itself.
-    """
+    """Print what was not stored of input files, and why; `refused` and `damaged` are totals, listed or not."""
     # A path or metadata may have a newline: what follows must not look like a message of its own.
     for (name, reason), count in Counter(refusals).items():
         data = f"{count} data: " if count > 1 else ""

@@ -21,7 +21,7 @@ from ondisk.cli.arguments import add_aliases, add_also, add_dataset, add_keys, a
 from ondisk.cli.dataset import open_to_read
 from ondisk.cli.mistaken import check_numbers, note_mistakes, noting
 from ondisk.cli.streams import Output, complain
-from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput
+from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, InvalidInput, counted
 
 if TYPE_CHECKING:
     from ondisk import Dataset, Merged
@@ -37,20 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_aliases(parser)
     parser.add_argument("--fields", metavar="A,B", type=names, help="count only the values of these fields")
     parser.add_argument("--all-values", action="store_true", help="list all values, not only the 20 most frequent")
-    parser.add_argument(
-        "--by",
-        metavar="G,H",
-        help="count by group: hour, day, month or year, or the values of a declared field, or several of these",
-    )
+    parser.add_argument("--by", metavar="G,H", help="count by hour, day, month, year or declared field, or by several")
     parser.add_argument("--tz", metavar="ZONE", help="with --by: the zone of days and hours, Europe/Rome; default: UTC")
     parser.add_argument(
         "--min-max",
         metavar="FIELD",
         help="with --by: also the lowest, mean and highest value of a declared field, or of data.NAME in the data",
     )
-    parser.add_argument(
-        "--plot", metavar="FILE.svg", type=path, help="with --by: draw the groups to a file, and print only its name"
-    )
+    parser.add_argument("--plot", metavar="FILE.svg", type=path, help="with --by: draw the groups to a file")
     parser.add_argument("--overwrite", action="store_true", help="replace the file of --plot")
     parser.add_argument("--json", action="store_true", help="print one JSON object; with --by, one for each group")
 
@@ -113,4 +107,5 @@ def _groups(dataset: Dataset | Merged, arguments: argparse.Namespace, output: Ou
     drawing = plot(drawn, by, of, "UTC" if arguments.tz is None else arguments.tz).encode()
     with output_file(arguments.plot, overwrite=arguments.overwrite) as file:
         file.write(0, drawing)
-    output.plotted(arguments.plot, len(drawn))
+    line = f"{arguments.plot}: {counted(len(drawn), 'group')}"
+    output.show([{"plot": arguments.plot, "groups": len(drawn)}], [line])

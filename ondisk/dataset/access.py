@@ -60,30 +60,22 @@ class Opened:
 
 
 class Remembered:
-    """What maintenance remembers for as long as a dataset is open.
-
-    Attributes:
-        keeps_replaced: what is replaced or dropped stays readable for `keep_replaced`.
-        last_commit: when maintenance read the time of the last commit (monotonic seconds), and what it was.
-    """
+    """What maintenance remembers for as long as a dataset is open."""
 
     def __init__(self, *, keeps_replaced: bool) -> None:
-        self.keeps_replaced = keeps_replaced
+        self.keeps_replaced = keeps_replaced  # what is replaced or dropped stays readable for `keep_replaced`
+        # when maintenance read the time of the last commit (monotonic seconds), and what it was
         self.last_commit: tuple[float, int] | None = None
 
 
 class _Usable:
-    """Whether a dataset that is open can be used: not closed, in the process that opened it, without a failed disk.
-
-    Attributes:
-        failed: the error of the disk after which nothing is written.
-    """
+    """Whether a dataset that is open can be used: not closed, in the process that opened it, without a failed disk."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._process = os.getpid()
         self.is_closed = False
-        self.failed: OndiskError | None = None
+        self.failed: OndiskError | None = None  # the error of the disk after which nothing is written
 
     @property
     def is_writable(self) -> bool:
@@ -95,7 +87,6 @@ class _Usable:
         self.failed = self.failed or error
 
     def check_not_failed(self) -> None:
-        """Raise after an error of the disk."""
         if self.failed is not None:
             raise DurabilityLost(
                 f"{self._path}: nothing more is written after an error of the disk: {self.failed.message}",
@@ -103,7 +94,6 @@ class _Usable:
             )
 
     def check_open(self) -> None:
-        """Raise if it was closed."""
         if self.is_closed:
             raise InvalidInput(f"{self._path} was closed", hint="Open the dataset again.")
 
@@ -118,28 +108,15 @@ class _Usable:
 
 
 class _Later:
-    """What is left for a later commit.
-
-    Attributes:
-        unclean: segments with other generations on disk.
-        waiting: data in the index's log and not yet in its main file; None: no commit yet.
-    """
+    """What is left for a later commit."""
 
     def __init__(self) -> None:
-        self.unclean: set[str] = set()
-        self.waiting: int | None = None
+        self.unclean: set[str] = set()  # segments with other generations on disk
+        self.waiting: int | None = None  # data in the index's log and not yet in its main file; None: no commit yet
 
 
 class Access:
-    """What `Dataset` and maintenance use to read and write. Threads may share it; a forked child may not use it.
-
-    Attributes:
-        directory: the directory, open.
-        config: the configuration in `dataset.toml`.
-        read_only: True if nothing may be written.
-        connect: connects readers to the index.
-        remembered: by maintenance.
-    """
+    """What `Dataset` and maintenance use to read and write. Threads may share it; a forked child may not use it."""
 
     def __init__(
         self,
@@ -149,11 +126,11 @@ class Access:
         read_only: bool,
         connect: Callable[[Directory], Connection] = connect_to_read,
     ) -> None:
-        self.directory = directory
-        self.config = config
-        self.read_only = read_only
-        self.connect = connect
-        self.remembered = Remembered(keeps_replaced=config.keep_seconds > 0)
+        self.directory = directory  # the directory, open
+        self.config = config  # the configuration in `dataset.toml`
+        self.read_only = read_only  # True if nothing may be written
+        self.connect = connect  # connects readers to the index
+        self.remembered = Remembered(keeps_replaced=config.keep_seconds > 0)  # by maintenance
         self._lock = WritersLock(directory, config.lock_timeout)
         self._tide = Tide(directory)
         self._threads = threading.RLock()
@@ -275,11 +252,7 @@ class Access:
         return self.current().index.missing or self.has_sentinel() or self._exchanged() is not None
 
     def check_trusted(self) -> None:
-        """Raise unless the index knows all data.
-
-        Raises:
-            NeedsCheck: it was lost or exchanged, or the sentinel exists.
-        """
+        """Raise NeedsCheck unless the index knows all data: it was lost or exchanged, or the sentinel exists."""
         if self.needs_check():
             raise untrusted(self.path)
 
@@ -410,9 +383,6 @@ class Access:
         """Take their names away from segments that were moved, and forget them with the commit of the transaction.
 
         Not if the data were moved back since, also by hand: then the file with this name may be all that has them.
-
-        Returns:
-            How many they are.
         """
         from ondisk.segments.dir import leave_folder
 
@@ -444,10 +414,7 @@ class Access:
         return False
 
     def shrink_index(self) -> None:
-        """Give back the space of rows that were removed from the index.
-
-        Locks: the writers' lock, without waiting: if somebody else writes, a later repack does it.
-        """
+        """Give back the space of rows that were removed; if somebody else writes, a later repack does it."""
         with contextlib.suppress(LockError), self.locked("repack", timeout=0):
             log.shrink(self._current_to_write().connections)
 

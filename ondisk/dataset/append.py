@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset.batch_writer import BatchWriter, DataWriter, Destination
-from ondisk.dataset.destinations import ByTime, Destinations, InSequence
+from ondisk.dataset.batch_writer import BatchWriter, ByTime, DataWriter, Destination, Destinations, InSequence
 from ondisk.dataset.segment_layout import layout_of
 from ondisk.datum import Datum
 from ondisk.errors import InvalidInput, shown

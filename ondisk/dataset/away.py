@@ -27,10 +27,7 @@ def maintained(config: DatasetConfig) -> list[str]:
 
 
 def away_in(snapshot: Snapshot) -> Iterator[Place]:
-    """Yield the places with segments that are away or offline.
-
-    Cost: a look-up; and for each place of the archive a look-up, and two files of a few bytes.
-    """
+    """Yield the places with segments that are away or offline. Cost: look-ups, and two small files for each."""
     directory = snapshot.index.directory
     for name in segment_rows.places(snapshot):
         found = place(directory, name)
@@ -39,10 +36,7 @@ def away_in(snapshot: Snapshot) -> Iterator[Place]:
 
 
 def unknown_in(snapshot: Snapshot) -> Iterator[Place]:
-    """Yield the places that are away or offline, and whose data the index does not know, since it was lost.
-
-    Cost: that of `away_in`, and a list of the archive.
-    """
+    """Yield the places that are away or offline, and that the index does not know, since it was lost."""
     directory = snapshot.index.directory
     known = {*segment_rows.places(snapshot)}
     for name in sorted(named(directory) - known):
@@ -77,14 +71,7 @@ def check_there(snapshot: Snapshot, interval: Interval, *, complete: bool) -> li
 
 
 def check_known(snapshot: Snapshot, interval: Interval, *, complete: bool) -> None:
-    """Raise if a place that is away may have data of an interval that the index does not know, since it was lost.
-
-    Args:
-        complete: as for `check_there`.
-
-    Raises:
-        SegmentMissing: it may.
-    """
+    """Raise SegmentMissing if a place that is away may have data of an interval that the index does not know."""
     found = (each for each in unknown_in(snapshot) if _meets(snapshot, each, interval))
     _left_out(snapshot, found, complete=complete)
 
@@ -93,10 +80,6 @@ def check_data(snapshot: Snapshot, sql: str, values: Sequence[Any], *, complete:
     """Raise unless the data of a condition are there; return the places that must be left out.
 
     Data that the index does not know, since it was lost, are not looked for: when they are found, they get new numbers.
-
-    Args:
-        sql, values: the condition.
-        complete: as for `check_there`.
 
     Raises:
         SegmentMissing: some are in a place that is away.
@@ -143,11 +126,7 @@ def missing(directory: Directory, found: Place) -> SegmentMissing:
 
 
 def doubts(snapshot: Snapshot, *, offline: bool) -> Iterator[str]:
-    """Yield why answers may lack data: a place has data that the index does not know, since it was lost; or is offline.
-
-    Args:
-        offline: whether to report places that are offline.
-    """
+    """Yield why answers may lack data: a place has data that the index has lost; or it is offline."""
     path = snapshot.index.directory.path
     for found in unknown_in(snapshot):
         assert found.identity is not None

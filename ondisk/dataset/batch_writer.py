@@ -1,19 +1,23 @@
-"""Write the data that a transaction inserts to the ends of segments: for appends, and for commits of staged data."""
+"""Write data that a transaction inserts to the ends of segments: of appends, which choose them here, and of commits."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from itertools import accumulate, chain, islice, repeat
 from typing import TYPE_CHECKING, TypeAlias
 
+from ondisk.config import DatasetConfig
+from ondisk.dataset.segment_layout import Roll
 from ondisk.errors import SegmentMissing, command
 from ondisk.filesystem import Directory
-from ondisk.formats import Format
+from ondisk.formats import Batch, Format
 from ondisk.index import Segment
 from ondisk.index.transaction import Transaction
 from ondisk.segment import Start
 from ondisk.segments.concat_writer import ConcatWriter, SegmentWriter
-from ondisk.step import Interval
+from ondisk.step import Interval, runs_of
 
 if TYPE_CHECKING:
     from ondisk.segments.dir_writer import DirWriter, FileWriter
@@ -23,24 +27,15 @@ DataWriter: TypeAlias = "SegmentWriter | FileWriter"
 
 
 class Destination:
-    """A segment to which new data are written.
-
-    Attributes:
-        segment: its row in the index, or that of a new segment.
-        interval: the interval of its name; in a sequence, that of the data to write.
-        format: the format of its data.
-        start: where it continues.
-        known: whether the index knows it.
-        payloads: the data that are written to it first, if they are in memory.
-    """
+    """A segment to which new data are written."""
 
     def __init__(self, segment: Segment, interval: Interval, format: Format, start: Start, *, known: bool) -> None:
-        self.segment = segment
-        self.interval = interval
-        self.format = format
-        self.start = start
-        self.known = known
-        self.payloads: Sequence[bytes] = ()
+        self.segment = segment  # its row in the index, or that of a new segment
+        self.interval = interval  # the interval of its name; in a sequence, that of the data to write
+        self.format = format  # the format of its data
+        self.start = start  # where it continues
+        self.known = known  # whether the index knows it
+        self.payloads: Sequence[bytes] = ()  # the data that are written to it first, if they are in memory
 
 
 class BatchWriter:
@@ -82,9 +77,6 @@ class BatchWriter:
 
     def destination(self, segment: Segment | None, name: str, interval: Interval, format: Format) -> Destination:
         """Return where a segment continues.
-
-        Args:
-            segment: its row in the index; None if the index does not know it.
 
         Raises:
             SegmentMissing: the index knows data of it, but it is not on disk; or it is new, and the folder where it
@@ -132,7 +124,6 @@ class BatchWriter:
         """Write to segments, sync them, and save their new ends in the index.
 
         Args:
-            fill: writes a destination's data.
             renumber: called when a dir segment's `start` has changed; corrects the offsets in the index.
         """
         # Dir segments first: if their numbers change, all offsets are computed again, from the old ends of segments.
@@ -164,3 +155,125 @@ class BatchWriter:
             if destination.format.is_dir and destination.known:  # files that an interrupted append has left
                 skipped = destination.start.laid.end.length - destination.segment.end.length
                 self.transaction.add_deleted(segment.id, skipped, 0)
+
+
+class Destinations(ABC):
+    """The segments that a batch appends to.
+
+    Attributes:
+        runs: the segments in the order of the data, each with the number of consecutive data that it gets.
+    """
+
+    runs: list[tuple[Destination, int]]
+
+    def __init__(self, format: Format) -> None:
+        self._format = format
+
+    def ids(self) -> list[int]:
+        """Return the segment id of each datum."""
+        return [*chain.from_iterable(repeat(destination.segment.id, count) for destination, count in self.runs)]
+
+    def offsets(self, sizes: Sequence[int]) -> list[int]:
+        """Return the offsets that the data get at the ends of their segments."""
+        ends = {destination: destination.start.laid.end.length for destination in self._all()}
+        extents = iter(self._format.extents(sizes))
+        offsets: list[int] = []
+        for destination, count in self.runs:
+            offsets += accumulate(islice(extents, count), initial=ends[destination])
+            ends[destination] = offsets.pop()
+        return offsets
+
+    @abstractmethod
+    def _all(self) -> Sequence[Destination]: ...
+
+    @abstractmethod
+    def keep(self, places: Sequence[int], rows: Sequence[Sequence[int]], transaction: Transaction) -> None:
+        """Drop all data but those at some positions, and lay these one after the other.
+
+        Args:
+            rows: seq, reftime, segment, offset and size of all data, which the index has.
+        """
+
+
+class ByTime(Destinations):
+    """Segments of a step of time.
+
+    Refuses the data of the batch whose segment is missing: it may be on a disk that is not mounted.
+    """
+
+    def __init__(self, batch: Batch, format: Format, config: DatasetConfig, writer: BatchWriter) -> None:
+        super().__init__(format)
+        step = config.step
+        self._unit = step.unit
+        runs = runs_of(step.unit, batch.reftimes)
+        stems = {unit: step.stem_of(unit) for unit in sorted({unit for unit, _ in runs})}
+        names = {stem: f"{stem}.{format.extension}" for stem in stems.values()}
+        known = writer.transaction.segments(names.values())
+        by_stem, missing = {}, {}
+        for stem, name in names.items():
+            interval = step.interval(stem)
+            assert interval is not None
+            try:
+                by_stem[stem] = writer.destination(known.get(name), name, interval, format)
+            except SegmentMissing as error:
+                missing[stem] = f"{error.message}. {error.hint}"
+        if missing:
+            reasons = [missing.get(stems[unit]) for unit, count in runs for _ in range(count)]
+            batch.refuse({place: reason for place, reason in enumerate(reasons) if reason is not None})
+        self._by_unit = {unit: by_stem[stem] for unit, stem in stems.items() if stem in by_stem}
+        self.runs = self._find_runs(batch.reftimes)
+        self._refit(batch)
+
+    def _refit(self, batch: Batch) -> None:
+        """Turn data into the form of their segments where that is not the configured one; refuse those without it.
+
+        An append continues a segment as it began.
+        """
+        own, refused, at = self._format.begin().end.kind, dict[int, str](), 0
+        for destination, count in self.runs:
+            kind = destination.start.laid.end.kind
+            if kind != own and not self._format.is_dir:
+                fitted, reasons = self._format.refit(batch.payloads[at : at + count], kind)
+                batch.payloads[at : at + count] = fitted
+                refused.update((at + place, reason) for place, reason in reasons.items())
+            at += count
+        if refused:
+            batch.refuse(refused)
+            self.runs = self._find_runs(batch.reftimes)
+
+    def _all(self) -> Sequence[Destination]:
+        return [*self._by_unit.values()]
+
+    def keep(self, places: Sequence[int], rows: Sequence[Sequence[int]], transaction: Transaction) -> None:
+        kept = [rows[place] for place in places]
+        self.runs = self._find_runs([row[1] for row in kept])
+        moved = self.offsets([row[4] for row in kept])
+        transaction.set_offsets((offset, row[0]) for row, offset in zip(kept, moved, strict=True) if offset != row[3])
+
+    def _find_runs(self, reftimes: Sequence[int]) -> list[tuple[Destination, int]]:
+        return [(self._by_unit[unit], count) for unit, count in runs_of(self._unit, reftimes)]
+
+
+class InSequence(Destinations):
+    """The last segment of a sequence, and new ones."""
+
+    def __init__(self, batch: Batch, format: Format, roll: Roll) -> None:
+        super().__init__(format)
+        self._roll = roll
+        self._divide(batch.reftimes, [*map(len, batch.payloads)])
+
+    def _all(self) -> Sequence[Destination]:
+        return self._roll.all
+
+    def keep(self, places: Sequence[int], rows: Sequence[Sequence[int]], transaction: Transaction) -> None:
+        kept = [rows[place] for place in places]
+        sizes = [row[4] for row in kept]
+        self._divide([row[1] for row in kept], sizes)
+        transaction.set_places(zip(self.ids(), self.offsets(sizes), [row[0] for row in kept], strict=True))
+
+    def _divide(self, reftimes: Sequence[int], sizes: Sequence[int]) -> None:
+        self.runs = self._roll.runs(sizes)
+        begin = 0
+        for destination, count in self.runs:
+            destination.interval = Interval.around(reftimes[begin : begin + count])
+            begin += count

@@ -114,11 +114,7 @@ def commit(
 
 
 def _merged_rows(access: Access, job: str, staged: Sequence[FinishedStage], numbers: Iterator[int]) -> list[str]:
-    """Return the paths of the files with the rows of all stages, merged until they are few.
-
-    Args:
-        numbers: the numbers in the names of merged files.
-    """
+    """Return the files with the rows of all stages, merged until they are few, with some numbers as names."""
     names = _rows(job, staged)
     for name in names:
         if access.directory.regular_file(name) is None:
@@ -241,11 +237,7 @@ class _Commit:
             self._segments[name] = _Segment(destination, mine)
 
     def _divide(self, roll: Roll, pieces: Sequence[Piece], staged: Mapping[int, int] | None = None) -> None:
-        """Divide the pieces among segments by their size.
-
-        Args:
-            staged: piece → number of data that were staged, if some of them were duplicates.
-        """
+        """Divide pieces among segments by size. `staged`: piece → data that were staged, if some are duplicates."""
         if not pieces:
             return
         begin, self._segments = 0, {}
@@ -321,17 +313,12 @@ class _Commit:
 
 
 class _Segment:
-    """A segment, and the pieces that are stored in it.
-
-    Attributes:
-        destination: where it continues.
-        pieces: those with data to store; their `count`, `length` and `data_size` exclude duplicates.
-        staged: piece → number of its data, with duplicates.
-    """
+    """A segment, and the pieces that are stored in it."""
 
     def __init__(self, destination: Destination, pieces: list[Piece], staged: Mapping[int, int] | None = None) -> None:
-        self.destination = destination
-        self.pieces = pieces
+        self.destination = destination  # where it continues
+        self.pieces = pieces  # those with data to store; their `count`, `length` and `data_size` exclude duplicates
+        # piece → number of its data, with duplicates
         self.staged = {piece.id: piece.count if staged is None else staged[piece.id] for piece in pieces}
 
     @property
@@ -340,11 +327,7 @@ class _Segment:
         return sum(piece.data_size for piece in self.pieces)
 
     def keep(self, kept: Mapping[int, tuple[int, int]]) -> None:
-        """Drop all duplicates.
-
-        Args:
-            kept: piece → number and bytes of the data to store.
-        """
+        """Drop all duplicates. `kept`: piece → number and bytes of the data to store."""
         pieces = []
         for piece in self.pieces:
             count, size = kept.get(piece.id, (0, 0))
@@ -363,11 +346,7 @@ class _Segment:
         )
 
     def write(self, writer: DataWriter, incoming: Incoming, opened: _Opened) -> None:
-        """Add the data to the segment.
-
-        Args:
-            writer: a `SegmentWriter` or a `FileWriter`.
-        """
+        """Add the data to the segment. `writer`: a `SegmentWriter` or a `FileWriter`."""
         for piece in self.pieces:
             if isinstance(writer, SegmentWriter) and self.is_copied(piece):
                 blocks = incoming.blocks(piece) if piece.compressed else ()

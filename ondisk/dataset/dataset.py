@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias, TypeVar, Unpack
 
 from ondisk.config import ConfigDict, DatasetConfig
-from ondisk.dataset.access import Access
+from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.layout import (
     CONFIG,
     check_free,
@@ -22,10 +22,8 @@ from ondisk.dataset.layout import (
     open_directory,
     read_config,
 )
-from ondisk.dataset.query import SHOWN, Match, Query, Results, data, data_of_key, payloads, summary
+from ondisk.dataset.query import Match, Query, data, data_of_key, payloads, summary
 from ondisk.dataset.queryable import Queryable
-from ondisk.dataset.read import check_limit
-from ondisk.dataset.skipped import Damaged, skipped_of
 from ondisk.datum import Datum, Location
 from ondisk.errors import AlreadyExists, InvalidInput, OndiskError, StateError, counted, shown
 from ondisk.filesystem import Directory, WritersLock
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     from ondisk.backup import Backup
     from ondisk.dataset.append import AppendResult, OnCommit, Stored
     from ondisk.dataset.commit_staged import Duplicates, OnDuplicate, Record
-    from ondisk.dataset.exchange import State
+    from ondisk.dataset.delete import State
     from ondisk.dataset.segment_bytes import SegmentBytes
     from ondisk.dataset.summaries import Summary
     from ondisk.index.groups import Group
@@ -70,7 +68,6 @@ def _unseen(name: str) -> None:
 
 
 def _executors() -> ModuleType:
-    """Return what runs the work of a method in Spark's executors."""
     from ondisk.spark import executors
 
     return executors
@@ -428,7 +425,7 @@ class Dataset(Queryable):
         Durability, Locks: as `append`.
         """
         from ondisk.dataset.append import refuse_old
-        from ondisk.dataset.exchange import exchange
+        from ondisk.dataset.delete import exchange
 
         format = self._access.format(self.config.format)
         batch = format.encode(data)
@@ -458,139 +455,42 @@ class Dataset(Queryable):
         with self._access.current().index.snapshot() as snapshot:
             return count(snapshot, source)
 
-    def query(
-        self,
-        match: Match = None,
-        *,
-        sort: str | None = None,
-        limit: int | None = None,
-        with_data: bool = True,
-        damaged: Damaged = "raise",
-        **equal: Any,
-    ) -> Results[Datum]:
-        """Return the data that match, in order of reftime, then in the order in which they were appended.
-
-        Args:
-            match: a match expression, or a condition over `fields`; None matches all.
-            sort: `[minute|hour|day|month|year:]field,-field…`
-            limit: the highest number of data to return.
-            with_data: False reads no segments: `data` is None, and `metadata` has the declared fields only.
-            damaged: "skip" leaves out data that cannot be read, and lists them in `Results.skipped`; or pass a
-                `Skipped`, which takes them.
-            equal: field=value, in addition to `match`.
-
-        Returns:
-            An iterator over one snapshot, which begins when the first datum is requested. Later appends, deletions and
-            repacks do not affect it. Exhaust or close it, or use it in `with`: while it is open, no disk space is
-            freed.
-
-        Raises:
-            MatchError: `match` or `sort` is not valid, or names an unknown field.
-            SegmentMissing: before the first datum, if a folder of the archive with matching data is away. Of one that
-                is offline, an `ArchiveOffline` warning says that its data are left out.
-            SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: data are not on disk as the index says. Raised
-                while iterating, after the data that precede the damage.
-        """
+    def _data(self, query: Query, *, with_data: bool) -> Generator[Datum, None, None]:
         opened = self._access.current()
-        skipped = skipped_of(damaged)
-        if equal and match is None and sort is None and limit is None and with_data and skipped is None:
-            key = opened.index.whole_key(equal)
-            if key is not None:
-                return Results(data_of_key(opened, key, equal))
-        query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
-        query.check(opened.index)
-        return Results(data(opened, query, with_data=with_data), skipped)
+        is_by_key = query.match is None and query.sort is None and query.limit is None and query.on_damage is None
+        if query.equal and is_by_key and with_data and (key := opened.index.whole_key(query.equal)) is not None:
+            return data_of_key(opened, key, query.equal)
+        return data(self._checked(query), query, with_data=with_data)
 
-    def count(self, match: Match = None, **equal: Any) -> int:
-        """Return how many data match, also of those that are away.
-
-        Args, Raises: as `query`.
-
-        Cost: reads the index only; and data only if `match` has metadata that are not declared.
-        """
+    def _checked(self, query: Query) -> Opened:
+        """Return the index, which can answer a query."""
         opened = self._access.current()
-        query = Query(match, equal=equal)
         query.check(opened.index)
-        if equal:
+        return opened
+
+    def _count(self, query: Query) -> int:
+        opened = self._checked(query)
+        if query.equal:
             query = Query(query.tree(opened.index))
         return summary(opened, query, (), 0).count
 
-    def payloads(
-        self,
-        match: Match = None,
-        *,
-        sort: str | None = None,
-        limit: int | None = None,
-        damaged: Damaged = "raise",
-        **equal: Any,
-    ) -> Results[bytes]:
-        """Return the bytes of the data as they are in their segments, padding included, in the order of `query`.
+    def _payloads(self, query: Query) -> Generator[bytes, None, None]:
+        return payloads(self._checked(query), query)
 
-        Joined, they are a file that can be appended again. Data of several formats are mixed.
+    def _table(self, query: Query, columns: Columns) -> RecordBatchReader | None:
+        from ondisk.tables.arrow_output import from_index
 
-        Args:
-            match, sort, limit, damaged, equal: as in `query`.
+        return from_index(self._checked(query), query, columns)
 
-        Returns:
-            An iterator over one snapshot, as that of `query`: one item for each datum, and one more before the first
-            datum of `seg`, the header of a file.
+    def _summary(self, query: Query, fields: Sequence[str] | None, values: int | None) -> Summary:
+        from ondisk.dataset.summaries import counted_fields
 
-        Raises:
-            MatchError, SegmentMissing, SegmentCorrupt, IndexCorrupt: as `query`. The content of a datum is not checked.
-        """
-        opened = self._access.current()
-        skipped = skipped_of(damaged)
-        query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
-        query.check(opened.index)
-        return Results(payloads(opened, query), skipped)
+        return summary(self._checked(query), query, counted_fields(fields, self.fields), values)
 
-    def to_arrow(
-        self,
-        match: Match = None,
-        *,
-        columns: Columns = None,
-        sort: str | None = None,
-        limit: int | None = None,
-        damaged: Damaged = "raise",
-        **equal: Any,
-    ) -> RecordBatchReader:
-        """Return the data that match as a table of Arrow, in the order of `query`; see docs/tables.md.
+    def _groups(self, query: Query, by: str, min_max: str | None, tz: str | None) -> Generator[Group, None, None]:
+        from ondisk.dataset.groups import by_group, check
 
-        Args:
-            match, sort, limit, equal: as in `query`.
-            columns: names, such as `["reftime", "area", "data.temperature"]`; or names with types, as a mapping or a
-                `pyarrow.Schema`: `{"reftime": None, "data.temperature": "real"}`. None for reftime, the declared
-                fields, metadata that are not declared, and the content: each key of mappings, else `data`, the bytes.
-                Columns and types that are not given are those of the first 16,384 data, or of fewer if these exceed
-                16 MiB, and of some at both ends of the dataset.
-            damaged: as in `query`; with "skip", a `DataSkipped` warning at the end says how many were left out.
-
-        Returns:
-            A `pyarrow.RecordBatchReader` over one snapshot, taken now. Read it to its end, or delete it: while it
-            exists, no disk space is freed.
-
-        Raises:
-            InvalidInput: a column or a type does not exist. While reading: a datum has a value of another type, or
-                one for which the first data had no column.
-            StateError: pyarrow is not installed.
-            MatchError, SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: as `query`.
-
-        Cost: half of that of a query, if all data are bytes in segments of one file, as those of vm2 are. Data of other
-            formats are decoded.
-        """
-        from ondisk.tables import installed
-
-        with installed():
-            from ondisk.tables.arrow_output import from_data, from_index
-
-        def found(with_data: bool) -> Results[Datum]:
-            return self.query(match, sort=sort, limit=limit, with_data=with_data, damaged=damaged, **equal)
-
-        opened = self._access.current()
-        query = Query(match, sort, limit, equal)
-        query.check(opened.index)
-        table = from_index(opened, query, columns) if damaged == "raise" else None
-        return table or from_data(self, found, columns, damaged)
+        return by_group(self._checked(query), query, check(by, min_max, tz, self.fields))
 
     def read(self, location: Location) -> Datum:
         """Return the datum at a location that a query returned.
@@ -624,65 +524,6 @@ class Dataset(Queryable):
         from ondisk.dataset.segment_bytes import segment_bytes
 
         return segment_bytes(self._access, name)
-
-    def summary(
-        self, match: Match = None, *, fields: Sequence[str] | None = None, values: int | None = SHOWN
-    ) -> Summary:
-        """Count the data that match: their number, bytes, span of reftimes, and the values of fields. Exact.
-
-        Data that are away or offline are counted: the index knows them.
-
-        Args:
-            match: a match expression, or a condition over `fields`; None matches all.
-            fields: names of the fields whose values are counted; None for all declared ones.
-            values: the highest number of values to list of each, the most frequent first; None for all.
-
-        Raises:
-            MatchError, InvalidInput: an argument is not valid, or names an unknown field.
-
-        Cost: reads the index only: all data that match, once for each field. Memory grows with the number of values
-            that are listed, not with their number in the dataset.
-        """
-        from ondisk.dataset.summaries import counted_fields
-        from ondisk.matcher.fields import Fields
-
-        opened = self._access.current()
-        query = Query(match)
-        query.check(opened.index)
-        check_limit(values, "values", "Pass None to list all.")
-        names = counted_fields(fields, Fields(opened.index.config.fields))
-        return summary(opened, query, names, values)
-
-    def summary_by(
-        self, by: str, match: Match = None, *, min_max: str | None = None, tz: str | None = None
-    ) -> Results[Group]:
-        """Count the data that match by period or by the values of a field, in order. Exact.
-
-        Args:
-            by: `hour`, `day`, `month` or `year` of reftime; or a declared field; or several of them, such as
-                `day,station`.
-            match: a match expression, or a condition over `fields`; None matches all.
-            min_max: a declared field of numbers or times, whose lowest, mean and highest value each group has; or
-                `data.NAME`, a number in data that are mappings.
-            tz: the zone of the periods, such as Europe/Rome or +01:00; None for UTC.
-
-        Returns:
-            An iterator over one snapshot, as that of `query`. Periods without data have no group.
-
-        Raises:
-            MatchError: an argument is not valid, or names an unknown field.
-            InvalidInput: there is no such zone, or a zone is given and no period.
-
-        Cost: reads the index only: all data that match, once. With `data.NAME` it reads the data.
-        """
-        from ondisk.dataset.groups import by_group, check
-        from ondisk.matcher.fields import Fields
-
-        opened = self._access.current()
-        query = Query(match)
-        query.check(opened.index)
-        checked = check(by, min_max, tz, Fields(opened.index.config.fields))
-        return Results(by_group(opened, query, checked))
 
     def index_frame(
         self,
@@ -979,7 +820,7 @@ class Dataset(Queryable):
         Raises:
             StateError: that was done before, and did not help.
         """
-        from ondisk.maintenance.renew import renew
+        from ondisk.maintenance.repack import renew
 
         if name in renewed:
             hint = "Does another program write to the file? Append again."

@@ -42,11 +42,7 @@ class _Decompressor(Protocol):
 
 
 class _Members:
-    """The members or frames of a compressed stream, one after the other.
-
-    Attributes:
-        error: what a damaged one raises.
-    """
+    """The members or frames of a compressed stream, one after the other. `error`: what a damaged one raises."""
 
     def __init__(self, stream: Readable, compression: str) -> None:
         self._stream = stream
@@ -100,15 +96,12 @@ class Decompressed:
         stream: compressed bytes.
         compression: gzip, zstd, bzip2 or xz.
 
-    Attributes:
-        damage: what was wrong with it; None until that is known.
-
     Raises:
         StateError: the library for zstd is not installed.
     """
 
     def __init__(self, stream: Readable, compression: str) -> None:
-        self.damage: Damage | None = None
+        self.damage: Damage | None = None  # what was wrong with it; None until that is known
         self._members = _Members(stream, compression)
         self._compression = compression
         self._ready = b""
@@ -118,11 +111,7 @@ class Decompressed:
         self._is_ended = False
 
     def read(self, size: int, /) -> bytes:
-        """Return up to `size` bytes; none only at the end.
-
-        Raises:
-            InvalidInput: the stream is damaged inside of a line that is too long to be held back.
-        """
+        """Return up to `size` bytes; none only at the end; raise InvalidInput at damage in a line that is too long."""
         while not self._ready and not self._is_ended:
             self._fill()
         content, self._ready = self._ready[:size], self._ready[size:]
@@ -162,8 +151,6 @@ class Decompressed:
 
 
 class _Gzip:
-    """One member of gzip."""
-
     def __init__(self) -> None:
         self._object = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
         self._is_full = False
@@ -187,11 +174,7 @@ class _Gzip:
 
 
 def begin_of(head: bytes, compression: str) -> bytes:
-    """Return the first decompressed bytes of a file, some thousands if its first bytes have them.
-
-    Raises:
-        StateError: the library for zstd is not installed.
-    """
+    """Return the first decompressed bytes of a file, some thousands; raise StateError without zstd's library."""
     new, error = _MAKERS[compression]()
     try:
         return new().decompress(head, _BEGIN)

@@ -1,4 +1,4 @@
-"""Deleting data: removes rows from the index. The bytes stay until a repack, also in segments that are away."""
+"""Deleting data, and exchanging them for others: removes rows. The bytes stay until a repack, also what is away."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from ondisk.dataset.access import Access
-from ondisk.dataset.append import iterated
+from ondisk.dataset.append import insert, iterated
 from ondisk.dataset.query import Query
 from ondisk.datum import INTEGER_MAX, Location
 from ondisk.errors import DiskFull, InvalidInput
+from ondisk.formats import Batch, Format
 from ondisk.index.transaction import Transaction
 from ondisk.matcher import Expression
 
@@ -21,10 +22,7 @@ _Places: TypeAlias = Mapping[str, Sequence[tuple[int, int]]]
 
 
 def delete(access: Access, what: str | Expression | Iterable[Location]) -> int:
-    """Delete data, and return how many; `Dataset.delete` describes durability and locks.
-
-    Memory: does not grow with the number of data that match.
-    """
+    """Delete data, and return how many, in flat memory; `Dataset.delete` describes durability and locks."""
     chosen = _Matching(access, what) if isinstance(what, str | Expression) else _Located(what)
     try:
         with access.transaction("delete") as transaction:
@@ -61,8 +59,6 @@ def _delete_in_steps(access: Access, chosen: _Matching | _Located) -> int:
 
 
 class _Matching:
-    """The data that match."""
-
     def __init__(self, access: Access, match: str | Expression) -> None:
         self._query = Query(match)
         self._query.check(access.current().index)
@@ -72,8 +68,6 @@ class _Matching:
 
 
 class _Located:
-    """The data at locations."""
-
     def __init__(self, locations: Iterable[object]) -> None:
         self._places = _by_segment(locations)
 
@@ -93,3 +87,25 @@ def _by_segment(locations: Iterable[object]) -> _Places:
         if 0 <= each.offset <= INTEGER_MAX and 0 <= each.size <= INTEGER_MAX:  # no datum is elsewhere
             places.setdefault(each.segment, []).append((each.offset, each.size))
     return places
+
+
+State: TypeAlias = tuple[str, int]
+"""What data a dataset has: every append and every delete changes it. A repack does not."""
+
+
+def exchange(access: Access, state: State, deleted: Sequence[Expression], batch: Batch, format: Format) -> State | None:
+    """Delete data and store others; `Dataset.exchange` describes it."""
+    with access.transaction("append", adds=len(batch)) as transaction:
+        if access.current().index.state() != state:
+            return None
+        for each in deleted:
+            delete_in(access, transaction, each)
+        stored = insert(batch, format, access.config, access.directory, transaction, trusted=not access.has_sentinel())
+        if batch.refused:
+            raise InvalidInput(f"nothing was changed, because a datum cannot be stored: {batch.refused[0][1]}")
+        if stored.duplicates:
+            raise InvalidInput("nothing was changed, because a datum is a duplicate")
+        if stored.imported:
+            transaction.check_space()
+        transaction.commit()
+        return access.current().index.state()

@@ -29,10 +29,7 @@ _OTHER = (Seen.OTHER, Seen.UNKNOWN)
 
 
 def settle_next(directory: Directory, timeout: float) -> None:
-    """Put the index in place that waits for it, if it is the successor of the present one; else into quarantine.
-
-    Locks: the caller must hold the writers' lock.
-    """
+    """Under the writers' lock, put the waiting index in place, or into quarantine if it is no successor."""
     if directory.inode(NEXT) is None:
         return
     why = why_not_successor(directory)
@@ -50,9 +47,6 @@ def take_over(directory: Directory, exchanged: Exchanged, timeout: float) -> Non
     their files, so that data which are still there keep their `seq`. The index of another dataset knows nothing of
     these segments: it is moved to quarantine, and counts as lost. In all cases, a fix reads the segments that the index
     does not know.
-
-    Args:
-        timeout: seconds to wait for readers.
     """
     if directory.inode(SENTINEL) is None:
         directory.write_new(SENTINEL, EXCHANGED_TEXT)

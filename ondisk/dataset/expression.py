@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ondisk.config import DatasetConfig
-from ondisk.errors import ConfigError
+from ondisk.errors import ConfigError, StorageError
 from ondisk.formats import find
 from ondisk.matcher import Expression
 from ondisk.matcher.aliases import NO_ALIASES, Aliases, WithAliases
@@ -24,7 +24,6 @@ def expression(
 
     Args:
         text: with aliases of its own, these are used instead of those of the dataset.
-        config: of the dataset.
         folder: of the dataset; the name of its file of aliases is relative to it.
         now: what `today` and `ago` count from; None for the system's time.
 
@@ -42,17 +41,15 @@ def expression(
 
 
 def read_aliases(path: str | os.PathLike[str]) -> Aliases:
-    """Return the aliases in a file, which is read each time: it may change.
-
-    Raises:
-        NotFound, StorageError: it cannot be read.
-        ConfigError: it is not a file of aliases.
-    """
+    """Return the aliases in a file, as it is now; raise NotFound, StorageError, or ConfigError if it has none."""
     from ondisk.dataset.input_file import open_source  # here, as few queries need it
 
     name = os.fspath(path)
     with open_source(name) as file:
-        content = file.read(_LIMIT + 1)
+        try:
+            content = file.read(_LIMIT + 1)
+        except OSError as error:
+            raise StorageError(f"{name}: {error.strerror}", hint="Check the disk.") from error
     if len(content) > _LIMIT:
         raise ConfigError(f"{name} is larger than {_LIMIT} bytes", hint="Is it the right file?")
     return _parsed(name, content)
@@ -61,6 +58,6 @@ def read_aliases(path: str | os.PathLike[str]) -> Aliases:
 @lru_cache(maxsize=16)
 def _parsed(path: str, content: bytes) -> Aliases:
     try:
-        return Aliases.parse(content.decode(), path)
+        return Aliases.parse(content.decode("utf-8-sig"), path)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8: {error}", hint="Save it as UTF-8.") from None

@@ -21,10 +21,7 @@ from ondisk.matcher.fields import Fields
 
 
 def by_group(access: Opened, query: Query, by: By) -> Generator[Group, None, None]:
-    """Yield the groups of the data that match, in the order of their keys; data without the field come first.
-
-    Memory: one group; all of them for `data.NAME`.
-    """
+    """Yield the groups of data, in order; without the field first. Memory: one group; for `data.NAME`, all."""
     kinds = kinds_of(access.index.config.fields, by)
     with contextlib.closing(parts_of(access, query, by)) as parts:
         for part in parts:
@@ -49,12 +46,7 @@ def parts_of(access: Opened, query: Query, by: By) -> Generator[Part, None, None
 
 
 def check(by: str, of: str | None, tz: str | None, known: Fields) -> By:
-    """Return what to group by, and the other field, by their names in the configuration.
-
-    Raises:
-        MatchError: there is no such field, or the other one has neither numbers nor times.
-        InvalidInput: a name is not a text, or there is no such zone; or a zone is given and no period.
-    """
+    """Return what to group by, and the other field; raise MatchError or InvalidInput if one is not valid."""
     texts: dict[str, Any] = {"by": by, "min_max": of, "tz": tz}
     for what, given in texts.items():
         if given is None and what != "by":
@@ -86,7 +78,6 @@ def check(by: str, of: str | None, tz: str | None, known: Fields) -> By:
 
 
 def _group(name: str, known: Fields) -> str:
-    """Return the declared field to group by."""
     try:
         known[name]
     except MatchError:
@@ -118,7 +109,6 @@ def _sort_key(part: Part) -> list[tuple[bool, Any]]:
 
 
 def _number(value: Any) -> float | None:
-    """Return a value as a number; None if it is not a number."""
     with contextlib.suppress(OverflowError):
         return float(value) if type(value) in (int, float) and not isnan(value) else None
     return None

@@ -14,7 +14,7 @@ from ondisk.datum import from_microseconds
 from ondisk.errors import ConfigError
 from ondisk.formats import find
 from ondisk.index import INDEX, Snapshot, segment_rows
-from ondisk.index.totals import totals
+from ondisk.index.sums import totals
 from ondisk.matcher import Everything
 from ondisk.segments.places import places
 from ondisk.step import DAY
@@ -66,11 +66,7 @@ def info(dataset: Access) -> dict[str, Any]:
 
 
 def _next(dataset: Access, age: int | None, places: Sequence[str]) -> dict[str, Any] | None:
-    """Return which segments are the first to reach an age, of days, and when; the next repack after that moves them.
-
-    Args:
-        places: "" for the dataset's own folders, or places of the archive.
-    """
+    """Return which segments are the first to reach an age, of days, and when; the next repack after that moves them."""
     if age is None:
         return None
     with dataset.current().index.snapshot() as snapshot:
@@ -96,7 +92,6 @@ def _source(snapshot: Snapshot) -> dict[str, Any] | None:
 
 
 def _new(dataset: Access) -> dict[str, int | str | None]:
-    """Return how new segments of the default format are stored."""
     found: dict[str, int | str] = {}
     with contextlib.suppress(ConfigError):  # a package is not installed
         format = dataset.format(dataset.config.format)
@@ -105,7 +100,6 @@ def _new(dataset: Access) -> dict[str, int | str | None]:
 
 
 def _stored(snapshot: Snapshot) -> list[dict[str, int | str]]:
-    """Return how many segments are stored in which way."""
     counts: dict[tuple[tuple[str, int | str], ...], int] = {}
     for name, end, count in segment_rows.ways(snapshot):
         found: dict[str, int | str] = {}

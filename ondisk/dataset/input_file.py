@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Self
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.decompress import COMPRESSIONS, EXTENSIONS, Decompressed, begin_of
-from ondisk.dataset.own_file import check_not_own, status_of
-from ondisk.errors import ConfigError, InvalidInput, NotFound, StorageError, shown
+from ondisk.errors import ConfigError, InvalidInput, NotFound, OndiskError, StorageError, shown
 from ondisk.formats import Batch, Format, find, recognised
 from ondisk.formats.base import Chained, Readable, compression_of
 from ondisk.formats.foreign import foreign
 from ondisk.index import segment_rows
+from ondisk.segments.generations import hidden
 
 if TYPE_CHECKING:
     from ondisk.table_options import TableOptions
@@ -78,27 +78,16 @@ def parsed(
 
 
 class Begun(NamedTuple):
-    """A stream whose first bytes were read.
+    """A stream whose first bytes were read."""
 
-    Attributes:
-        stream: all of it.
-        path: of its file, without the extension that says how it is compressed.
-        head: the first bytes, decompressed.
-        compression: how it is compressed; None if it is not.
-    """
-
-    stream: Readable
-    path: PurePath
-    head: bytes
-    compression: str | None = None
+    stream: Readable  # all of it
+    path: PurePath  # of its file, without the extension that says how it is compressed
+    head: bytes  # the first bytes, decompressed
+    compression: str | None = None  # how it is compressed; None if it is not
 
     @classmethod
     def of(cls, opened: BinaryIO, *, may_be_packed: bool = True) -> Self:
-        """Read the beginning of a stream. A regular file ends where it ends now: another program may append to it.
-
-        Raises:
-            StateError: the library that decompresses it is not installed.
-        """
+        """Read the beginning of a stream; a regular file ends where it ends now. Raise StateError without a library."""
         name = getattr(opened, "name", None)
         path = PurePath(name if isinstance(name, str) else "")
         source = _as_it_is(opened)
@@ -136,11 +125,7 @@ def _recognised(access: Access, begun: Begun) -> str:
 
 
 def _check_installed(access: Access) -> None:
-    """Raise if a file that is not recognised may be of a format of the dataset whose package is not installed.
-
-    Raises:
-        ConfigError: it is so; in another format, each line would be refused, or stored as what it is not.
-    """
+    """Raise ConfigError if a file may be of a format of the dataset whose package is not installed."""
     with access.current().index.snapshot() as snapshot:
         for name in segment_rows.formats(snapshot):
             find(name, "the file is not recognised (pass its --format), and the dataset has segments of the ")
@@ -173,7 +158,6 @@ def _check_known(format: str) -> None:
 
 
 def _is_text(format: str) -> bool:
-    """Return whether files of a format are text, which may be compressed."""
     return format == CSV or find(format).is_text
 
 
@@ -201,8 +185,6 @@ def batches_of(
     """Return the data of a stream in batches.
 
     Args:
-        chosen: encodes them.
-        format: of the stream.
         options: precede those of the configuration.
 
     Raises:
@@ -232,12 +214,7 @@ def batches_of(
 def _rows(
     opened: BinaryIO, config: DatasetConfig, chosen: Format, options: TableOptions | None, batch_size: int
 ) -> Iterator[Batch]:
-    """Return the rows of a file of Parquet or Arrow in batches.
-
-    Raises:
-        InvalidInput: it is a pipe.
-        StateError: pyarrow is not installed.
-    """
+    """Return the rows of a file of Parquet or Arrow in batches; raise InvalidInput of a pipe, or StateError."""
     from ondisk.table_options import TableOptions
     from ondisk.tables import installed
 
@@ -314,11 +291,52 @@ class Peeked(Chained):
     Args:
         size: of the bytes to read ahead.
         before: bytes of the stream that were read before.
-
-    Attributes:
-        head: the first bytes; fewer if one read of the stream returned fewer, none at its end.
     """
 
     def __init__(self, stream: Readable, size: int = _HEAD, before: bytes = b"") -> None:
+        # the first bytes; fewer if one read of the stream returned fewer, none at its end
         self.head = before + stream.read(size)
         super().__init__(self.head, stream)
+
+
+def check_not_own(access: Access, opened: object) -> None:
+    """Raise InvalidInput if an open file is a segment of the dataset, by any name. Reads rows of all segments."""
+    status = status_of(opened)
+    if status is None:
+        return
+    name = getattr(opened, "name", None)
+    place = Path(os.fsdecode(name)).resolve() if isinstance(name, str | bytes) else None
+    if own := _own(access, status, place):
+        problem = f"{place or 'the input'} is the segment {own} of this dataset"
+        hint = "Its data are stored already. If the index does not know them, `ondisk fix` reads them."
+        raise InvalidInput(problem, hint=hint, segment=own)
+
+
+def status_of(opened: object) -> os.stat_result | None:
+    """Return the status of the file behind a stream; None if it has none."""
+    try:
+        return os.fstat(opened.fileno())  # type: ignore[attr-defined]  # a stream without a file lacks it
+    except (AttributeError, OSError, ValueError):  # io.UnsupportedOperation is both
+        return None
+
+
+def _own(access: Access, status: os.stat_result, place: Path | None) -> str | None:
+    """Return the name of the segment that a file is; None if it is none.
+
+    The index knows the inode of each segment, except of those that another program has replaced: these have their name.
+    """
+    names = {""}
+    if place is not None and place.is_relative_to(folder := access.path.resolve()):
+        names.add(place.relative_to(folder).as_posix())
+    try:
+        with access.current().index.snapshot() as snapshot:
+            sql = f"SELECT id, name FROM segment WHERE inode = ? OR name IN ({', '.join('?' * len(names))})"
+            rows = snapshot.fetch(sql, (status.st_ino, *names))
+        for id_, name in rows:
+            for path in (name, hidden(name, id_)):
+                found = access.directory.stat(path)
+                if found is not None and os.path.samestat(found, status):
+                    return str(name)
+    except OndiskError:  # an index that cannot be read ends the append by itself
+        pass
+    return None

@@ -40,11 +40,7 @@ def json_data(data: Any) -> Any:
 
 
 def names_of(fields: Sequence[str] | None, known: Fields) -> list[str] | None:
-    """Return the names of the metadata to print for fields; None for all.
-
-    Raises:
-        MatchError: there is no such field.
-    """
+    """Return the names of the metadata to print; None for all; raise MatchError if there is no such field."""
     return None if fields is None else [known[name].name.removeprefix(METADATA) for name in fields]
 
 

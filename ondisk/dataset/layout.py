@@ -52,13 +52,7 @@ _OWN = (
 
 
 def open_directory(path: str | os.PathLike[str]) -> Directory:
-    """Open the directory of a dataset.
-
-    Raises:
-        DatasetNotFound: the directory does not exist.
-        StateError: it is a folder of the archive of a dataset.
-        StorageError: it cannot be opened.
-    """
+    """Open a dataset's directory; raise DatasetNotFound, StateError if it is in an archive, or StorageError."""
     check_no_archive(path)
     try:
         return Directory.open(path)
@@ -78,12 +72,7 @@ def untrusted(path: str | os.PathLike[str]) -> NeedsCheck:
 
 
 def read_config(directory: Directory) -> DatasetConfig:
-    """Read `dataset.toml`.
-
-    Raises:
-        DatasetNotFound: the file does not exist.
-        ConfigError: it is not valid.
-    """
+    """Read `dataset.toml`; raise DatasetNotFound, or ConfigError if it is not valid."""
     try:
         text = directory.read(CONFIG, _CONFIG_LIMIT).decode()
     except FileNotFoundError:
@@ -98,10 +87,6 @@ def read_config(directory: Directory) -> DatasetConfig:
 
 def filter_of(config: DatasetConfig, now: datetime | None = None, *, source: Source | None = None) -> Expression | None:
     """Return the match expression in `filter`, or None if it is not set.
-
-    Args:
-        now: what `today` and `ago` count from; None for the system's time.
-        source: where the configuration comes from.
 
     Raises:
         ConfigError: `filter` is not a match expression over the declared fields; names the line.
@@ -132,11 +117,7 @@ def check_no_archive(path: str | os.PathLike[str]) -> None:
 
 
 def check_takes_data(path: str | os.PathLike[str], config: DatasetConfig) -> None:
-    """Raise unless users may append and delete data of a dataset.
-
-    Raises:
-        StateError: it is a replica.
-    """
+    """Raise StateError if users may not append and delete data of a dataset: it is a replica."""
     if config.replica:
         hint = (
             "Write to its source. To make it an ordinary dataset, which no longer follows its source:"
@@ -211,9 +192,6 @@ def configuration_text(config: DatasetConfig, text: str | None) -> bytes:
 
 def create_files(directory: Directory, config: DatasetConfig, text: str | None = None) -> None:
     """Create the files of an empty dataset. The caller must hold the writers' lock.
-
-    Args:
-        text: of `dataset.toml`; see `configuration_text`.
 
     Durability: first the index, then `dataset.toml`, each complete or not at all. What a crash leaves has no
         configuration, so it is not yet a dataset.

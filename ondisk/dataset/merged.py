@@ -28,10 +28,9 @@ from ondisk.dataset.groups import kinds_of, parts_of
 from ondisk.dataset.layout import open_directory, read_config
 from ondisk.dataset.merged_paths import paths_of
 from ondisk.dataset.merged_streams import Candidate, Kind, merged, most_open
-from ondisk.dataset.query import SHOWN, Match, Query, Results, Stored, data, described, joined_payloads, stored
+from ondisk.dataset.query import Query, Stored, data, described, joined_payloads, stored
 from ondisk.dataset.queryable import Queryable
 from ondisk.dataset.read import check_limit
-from ondisk.dataset.skipped import Damaged, skipped_of
 from ondisk.dataset.summaries import FieldCounts, Summary, counted_fields, joined
 from ondisk.datum import Datum, FieldType
 from ondisk.errors import InvalidInput, LimitExceeded, MatchError, OndiskError, StateError, shown
@@ -44,8 +43,6 @@ from ondisk.matcher.sort import Sort, parse_sort
 from ondisk.step import ALWAYS, NOTHING, Interval
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatchReader
-
     from ondisk.tables.arrow_output import Columns
 
 _T = TypeVar("_T")
@@ -56,7 +53,25 @@ _FILES = 4  # of segments, of each dataset: it is read in order of time, so most
 class Merged(Queryable):
     """Several datasets that are read as one. No file is open unless a query runs.
 
+    Its methods are those of `Dataset`. Data of one reftime are in the order of the datasets. `Datum.dataset` is the
+    path of the dataset that a datum is from, and `Datum.location` is its location there; a table has the column
+    `dataset`. Each dataset must declare the fields that a match expression, an order or a group names; MatchError names
+    the one that does not. Otherwise, data of a dataset that does not declare a field lack it. Each dataset is read from
+    one snapshot, which begins when the order reaches the span of its data.
+
     Threads may share it; a forked child must open its own.
+
+    Raises:
+        LimitExceeded: by a query whose `sort` does not begin with reftime, if more datasets match than can be open at
+            once.
+        StateError: the index of a dataset was lost or exchanged after the query began; or the spans of more datasets
+            overlap than can be open at once, and one of those that were opened again was changed meanwhile. Raised
+            while iterating.
+        InvalidInput, MatchError: two datasets declare a field with different types, and a table has it, or it is
+            counted or sorted by.
+
+    Cost: opens each dataset to look at its span of time. Memory does not grow with the data, except with those of one
+        reftime in datasets that are not kept open; that of summaries grows with the number of values or groups.
 
     Attributes:
         paths: of the datasets, in the order in which they were given: `Datum.dataset` is one of them.
@@ -105,45 +120,7 @@ class Merged(Queryable):
         """Return why answers may lack data, of all datasets; see `Dataset.doubts`."""
         return [each for dataset in self._each() for each in dataset.doubts(offline=offline)]
 
-    def query(
-        self,
-        match: Match = None,
-        *,
-        sort: str | None = None,
-        limit: int | None = None,
-        with_data: bool = True,
-        damaged: Damaged = "raise",
-        **equal: Any,
-    ) -> Results[Datum]:
-        """Return the data that match, in order of reftime; data of one reftime in the order of the datasets.
-
-        `Datum.dataset` is the path of the dataset that a datum is from, and `Datum.location` is its location there.
-
-        Args:
-            match, with_data, damaged, equal: as in `Dataset.query`. Each dataset must declare the fields that they
-                name.
-            sort: as in `Dataset.query`. Data that are equal in it are in order of reftime, then of the datasets. Each
-                dataset must declare its fields, with the same types.
-            limit: the highest number of data to return, of all datasets together.
-
-        Returns:
-            An iterator. Each dataset is read from one snapshot, which begins when the order reaches the span of its
-            data. Exhaust or close it, or use it in `with`.
-
-        Raises:
-            MatchError: `match` or `sort` is not valid for a dataset, or names a field that it does not declare; the
-                message names the dataset.
-            LimitExceeded: `sort` does not begin with reftime, and more datasets match than can be open at once.
-            StateError: the index of a dataset was lost or exchanged after the query began; or the spans of more
-                datasets overlap than can be open at once, and one of those that were opened again was changed
-                meanwhile. Raised while iterating.
-            SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: data are not on disk as the index says. Raised
-                while iterating, after the data of the same dataset that precede the damage.
-
-        Cost: opens each dataset to look at its span of time. Memory does not grow with the data, except with those of
-            one reftime in datasets that are not kept open.
-        """
-
+    def _data(self, query: Query, *, with_data: bool) -> Generator[Datum, None, None]:
         def read(name: str, dataset: Dataset, query: Query) -> Generator[Datum, None, None]:
             access = dataset._access
             found = data(access.current(), _naming(query, name), with_data=with_data)
@@ -151,135 +128,44 @@ class Merged(Queryable):
                 for datum in found:
                     yield datum.read_from(name)
 
-        skipped = skipped_of(damaged)
-        query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
-        return Results(self._found(query, Kind(read, _same, _size if with_data else _none)), skipped)
+        return self._found(query, Kind(read, _same, _size if with_data else _none))
 
-    def payloads(
-        self,
-        match: Match = None,
-        *,
-        sort: str | None = None,
-        limit: int | None = None,
-        damaged: Damaged = "raise",
-        **equal: Any,
-    ) -> Results[bytes]:
-        """Return the bytes of the data as they are in their segments, padding included, in the order of `query`.
-
-        Joined, they are a file that can be appended to a dataset, if the datasets have one format.
-
-        Args, Raises: as `query`.
-        """
-
+    def _payloads(self, query: Query) -> Generator[bytes, None, None]:
         def read(name: str, dataset: Dataset, query: Query) -> Generator[Stored, None, None]:
-            access = dataset._access
-            return stored(access.current(), _naming(query, name))
+            return stored(dataset._access.current(), _naming(query, name))
 
-        skipped = skipped_of(damaged)
-        query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
-        found = self._found(query, Kind(read, described, lambda each: len(each[3])))
-        return Results(joined_payloads(found), skipped)
+        return joined_payloads(self._found(query, Kind(read, described, lambda each: len(each[3]))))
 
-    def to_arrow(
-        self,
-        match: Match = None,
-        *,
-        columns: Columns = None,
-        sort: str | None = None,
-        limit: int | None = None,
-        damaged: Damaged = "raise",
-        **equal: Any,
-    ) -> RecordBatchReader:
-        """Return the data that match as a table of Arrow, in the order of `query`; see docs/tables.md.
+    def _table(self, query: Query, columns: Columns) -> None:
+        return None
 
-        Args:
-            match, sort, limit, equal: as in `query`.
-            damaged: as in `Dataset.to_arrow`.
-            columns: as in `Dataset.to_arrow`; `dataset` is the path of the dataset. A field that a dataset does not
-                declare is NULL in its rows.
+    def _count(self, query: Query) -> int:
+        return sum(dataset.count(query.match, **query.equal) for dataset in self._matching(query))
 
-        Returns:
-            A `pyarrow.RecordBatchReader`. Read it to its end, or delete it.
-
-        Raises:
-            InvalidInput: two datasets declare a field with different types. Also the errors of `Dataset.to_arrow` and
-                `query`.
-
-        Cost: that of `query`, and some 3 µs for each datum.
-        """
-        from ondisk.tables import installed
-
-        with installed():
-            from ondisk.tables.arrow_output import from_data
-
-        def found(with_data: bool) -> Results[Datum]:
-            return self.query(match, sort=sort, limit=limit, with_data=with_data, damaged=damaged, **equal)
-
-        return from_data(self, found, columns, damaged)
-
-    def count(self, match: Match = None, **equal: Any) -> int:
-        """Return how many data match, also those of archives that are offline.
-
-        Args, Raises: as `query`.
-        """
-        return sum(dataset.count(match, **equal) for dataset in self._matching(Query(match, equal=equal)))
-
-    def summary(
-        self, match: Match = None, *, fields: Sequence[str] | None = None, values: int | None = SHOWN
-    ) -> Summary:
-        """Count the data that match, in all datasets together, as `Dataset.summary` does in one.
-
-        Args:
-            match: as in `query`.
-            fields: names of the fields whose values are counted; None for all in `fields`. All data of a dataset that
-                does not declare a field count as missing there.
-            values: the highest number of values to list of each, the most frequent first; None for all.
-
-        Raises:
-            MatchError, InvalidInput: an argument is not valid, or names an unknown field.
-
-        Cost: as `Dataset.summary`, one dataset after the other. Memory grows with the number of different values.
-        """
-        check_limit(values, "values", "Pass None to list all.")
+    def _summary(self, query: Query, fields: Sequence[str] | None, values: int | None) -> Summary:
         known = self.fields
         self._check_types(fields or ())
         names = counted_fields(fields, known)
         parts: list[Summary] = []
         counted = {name: FieldCounts() for name in names}
-        for dataset in self._matching(Query(match)):
+        for dataset in self._matching(query):
             declared = [name for name in names if name == _ORDER or name in dataset.config.fields]
-            found = dataset.summary(match, fields=declared, values=None)
+            found = dataset.summary(query.match, fields=declared, values=None)
             for name, each in counted.items():
                 each.add(found.fields.get(name, FieldSummary([], missing=found.count)))
             parts.append(found._replace(fields={}))
         return joined(parts, {name: each.summary(values) for name, each in counted.items()}, None)
 
-    def summary_by(
-        self, by: str, match: Match = None, *, min_max: str | None = None, tz: str | None = None
-    ) -> Results[Group]:
-        """Count the data that match by period or by the values of a field, as `Dataset.summary_by` does in one.
-
-        Args:
-            by, min_max, tz: as in `Dataset.summary_by`. Each dataset must declare the fields that they name.
-            match: as in `query`.
-
-        Raises:
-            MatchError: an argument is not valid for a dataset, which the message names; or two datasets declare a field
-                with different types.
-
-        Cost: as `Dataset.summary_by`, one dataset after the other, when the first group is requested. Memory grows with
-            the number of groups.
-        """
+    def _groups(self, query: Query, by: str, min_max: str | None, tz: str | None) -> Generator[Group, None, None]:
         self._check_types(name.strip() for each in (by, min_max) if isinstance(each, str) for name in each.split(","))
         for name, config in self.configs.items():
             try:
                 check_groups(by, min_max, tz, Fields(config.fields))
             except MatchError as error:
                 raise named(error, name) from None
-        checked = check_groups(by, min_max, tz, self.fields)
-        return Results(self._groups(Query(match), self._candidates(Query(match)), checked))
+        return self._each_group(query, self._candidates(query), check_groups(by, min_max, tz, self.fields))
 
-    def _groups(self, query: Query, candidates: list[Candidate], by: By) -> Generator[Group, None, None]:
+    def _each_group(self, query: Query, candidates: list[Candidate], by: By) -> Generator[Group, None, None]:
         found: list[Part] = []
         for candidate in candidates:
             with self._opened_again(candidate) as dataset:
@@ -402,11 +288,7 @@ def _span(access: Access) -> Interval:
 
 
 def differing_types(configs: Mapping[str, DatasetConfig]) -> dict[str, str]:
-    """Return the fields that two datasets declare with different types: name → such as "integer in a and text in b".
-
-    Args:
-        configs: path → configuration.
-    """
+    """Return the fields that two datasets declare with different types: name → integer in a and text in b."""
     first: dict[str, tuple[FieldType, str]] = {}
     found: dict[str, str] = {}
     for path, config in configs.items():

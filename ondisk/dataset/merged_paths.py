@@ -39,12 +39,7 @@ def paths_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -
 
 
 def _datasets_at(path: str) -> list[str]:
-    """Return the datasets at a path, or those that a pattern matches.
-
-    Raises:
-        DatasetNotFound: the path contains no dataset, or the pattern matches none.
-        StorageError: one cannot be looked at.
-    """
+    """Return the datasets at a path, or that match a pattern; raise DatasetNotFound without, or StorageError."""
     found = [path] if not is_pattern(path) else sorted(glob.glob(path, recursive=True))  # noqa: PTH207
     datasets = [name for name in found if _is_dataset(name)]
     if not datasets:
@@ -53,11 +48,7 @@ def _datasets_at(path: str) -> list[str]:
 
 
 def _is_dataset(path: str) -> bool:
-    """Return whether a path is that of a dataset.
-
-    Raises:
-        StorageError: it cannot be looked at.
-    """
+    """Return whether a path is that of a dataset; raise StorageError if it cannot be looked at."""
     try:
         return Path(path, CONFIG).exists()
     except OSError as error:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from operator import itemgetter
+from threading import Semaphore
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.exchange import State
+from ondisk.dataset.delete import State
 from ondisk.dataset.query import Query
 from ondisk.datum import Datum, microseconds
 from ondisk.errors import StateError
@@ -29,15 +30,11 @@ _SOME, _BYTES = 200, 1024 * 1024  # data and bytes of a dataset that is not kept
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A dataset that may have matching data, and the times that these may have.
-
-    Attributes:
-        uuid: of its index when the times were looked at; None if it may not know all data.
-    """
+    """A dataset that may have matching data, and the times that these may have."""
 
     name: str
     times: Interval
-    uuid: str | None
+    uuid: str | None  # of its index when the times were looked at; None if it may not know all data
 
 
 Opener: TypeAlias = Callable[[Candidate], contextlib.AbstractContextManager[Dataset]]
@@ -45,17 +42,11 @@ Opener: TypeAlias = Callable[[Candidate], contextlib.AbstractContextManager[Data
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[_T]):
-    """What a query returns of each datum.
+    """What a query returns of each datum."""
 
-    Attributes:
-        read: yields it, from a dataset of a name.
-        datum: returns a datum with its reftime and its declared fields.
-        size: returns its bytes in memory.
-    """
-
-    read: Callable[[str, Dataset, Query], Generator[_T, None, None]]
-    datum: Callable[[_T], Datum]
-    size: Callable[[_T], int]
+    read: Callable[[str, Dataset, Query], Generator[_T, None, None]]  # yields it, from a dataset of a name
+    datum: Callable[[_T], Datum]  # returns a datum with its reftime and its declared fields
+    size: Callable[[_T], int]  # returns its bytes in memory
 
 
 def most_open() -> int:
@@ -71,29 +62,12 @@ def merged(
     Args:
         opened: opens a dataset for reading, for the length of a block.
     """
-    room = _Room(most_open())
+    room = Semaphore(most_open())
     streams = [_Stream(opened, each, query, order, kind, room) for each in candidates]
     with contextlib.ExitStack() as stack:
         running = [stack.enter_context(contextlib.closing(stream.read())) for stream in streams]
         found = (item for _, item in heapq.merge(*running, key=itemgetter(0)) if item is not None)
         yield from islice(found, query.limit)
-
-
-class _Room:
-    """Counts the datasets that stay open."""
-
-    def __init__(self, most: int) -> None:
-        self._left = most
-
-    def take(self) -> bool:
-        """Return whether one more dataset may stay open; `give_back` ends this."""
-        if not self._left:
-            return False
-        self._left -= 1
-        return True
-
-    def give_back(self) -> None:
-        self._left += 1
 
 
 class _Stream(Generic[_T]):
@@ -106,7 +80,7 @@ class _Stream(Generic[_T]):
         query: Query,
         order: Sort,
         kind: Kind[_T],
-        room: _Room,
+        room: Semaphore,
     ) -> None:
         self._opened = opened
         self._candidate = candidate
@@ -126,12 +100,12 @@ class _Stream(Generic[_T]):
         while not is_complete:
             with self._opened(self._candidate) as dataset:
                 self._check_unchanged(dataset)
-                if self._room.take():
+                if self._room.acquire(blocking=False):
                     try:
                         with contextlib.closing(self._rest(dataset, self._left)) as found:
                             yield from self._keyed(found)
                     finally:
-                        self._room.give_back()
+                        self._room.release()
                     return
                 self._state = dataset.state()
                 some, is_complete = self._some(dataset)
@@ -142,11 +116,7 @@ class _Stream(Generic[_T]):
         return ((key_of(datum_of(item)), item) for item in found)
 
     def _check_unchanged(self, dataset: Dataset) -> None:
-        """Raise if the dataset has changed since some of its data were returned: others might be missed.
-
-        Raises:
-            StateError: it has.
-        """
+        """Raise StateError if the dataset has changed since some data were returned: others might be missed."""
         if self._state is not None and self._state != dataset.state():
             message = f"{self._candidate.name} was changed while its data were merged with those of many datasets"
             hint = (
@@ -178,11 +148,7 @@ class _Stream(Generic[_T]):
         return some, is_complete or self._left == 0
 
     def _rest(self, dataset: Dataset, most: int | None) -> Generator[_T, None, None]:
-        """Yield the data that were not returned yet.
-
-        Args:
-            most: the highest number of them; None for all.
-        """
+        """Yield the data that were not returned yet. `most`: the highest number of them; None for all."""
         tree = self._query.tree(dataset._access.current().index)
         if self._order.is_by_time:
             # Data that were stored since the query looked at the span may precede it, and so what was returned already.

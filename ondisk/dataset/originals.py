@@ -33,9 +33,7 @@ def write_back(
 
     Args:
         segment: the append continues it, so its file has its own name.
-        damage: what the index has noted about it.
         rows: as inserted by the append; those of duplicates were skipped.
-        payloads: the bytes of these rows.
 
     Returns:
         The positions of the data that were damaged; empty if nothing was written.

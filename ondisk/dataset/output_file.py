@@ -14,11 +14,7 @@ from ondisk.filesystem import Directory, WritableFile
 
 
 def check_outside(path: str | os.PathLike[str]) -> None:
-    """Raise if a file or folder is in a dataset, which would read it as its own, or lose what it replaces.
-
-    Raises:
-        InvalidInput: it is.
-    """
+    """Raise InvalidInput if a path is in a dataset, which would read it as its own, or lose what it replaces."""
     absolute = Path(path).resolve()
     for each in (absolute, *absolute.parents):
         with contextlib.suppress(OSError):  # it cannot be looked at, so no dataset there can be opened either
@@ -56,9 +52,6 @@ def check_free(path: str | os.PathLike[str], *, overwrite: bool) -> None:
 def output_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[WritableFile]:
     """Return a file to write to. When the block ends, it gets its name; after an error there is no new file.
 
-    Args:
-        overwrite: replace the file if it exists.
-
     Raises:
         AlreadyExists, InvalidInput, NotFound: as `check_free`.
         DiskFull, StorageError: the file cannot be written.
@@ -86,11 +79,7 @@ def output_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Wr
 
 
 def _name(directory: Directory, staged: str, path: Path) -> None:
-    """Rename a file to a path, unless something is there.
-
-    Raises:
-        AlreadyExists: something is.
-    """
+    """Rename a file to a path, unless something is there; raise AlreadyExists if something is."""
     try:
         try:
             directory.link(staged, path.name)

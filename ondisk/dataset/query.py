@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from ondisk.dataset.access import Opened
 from ondisk.dataset.away import check_there
@@ -14,14 +14,16 @@ from ondisk.dataset.read import DatasetReader, check_limit
 from ondisk.dataset.skipped import OnDamage, Skipped
 from ondisk.datum import METADATA, Datum, from_microseconds
 from ondisk.errors import InvalidInput, MatchError, shown
+from ondisk.filesystem import Closing
 from ondisk.formats import Format, find
+from ondisk.formats.base import DescribesFiles
 from ondisk.index import Index, Key, Row, Snapshot, segment_rows
 from ondisk.matcher import Everything, Expression, reftime_interval, undeclared_in
 from ondisk.matcher.tree import And
 
 if TYPE_CHECKING:
     from ondisk.dataset.summaries import Summary
-    from ondisk.index.totals import Totals
+    from ondisk.index.sums import Totals
     from ondisk.matcher.sort import Sort
 
 SHOWN = 20
@@ -34,31 +36,18 @@ _T = TypeVar("_T")
 
 
 class Query(NamedTuple):
-    """What a caller wants to read.
+    """What a caller wants to read."""
 
-    Attributes:
-        match: a match expression or a condition; None matches all.
-        sort: a sort order; None for the order of reftime, then of appending.
-        limit: the highest number of data to return.
-        equal: field=value, in addition to `match`.
-        on_damage: called with each datum that cannot be read, which is left out; None raises the error.
-        complete: data in a place of the archive that is offline are an error; otherwise a warning says that they are
-            left out.
-    """
-
-    match: Match = None
-    sort: str | None = None
-    limit: int | None = None
-    equal: Mapping[str, Any] = MappingProxyType({})
-    on_damage: OnDamage = None
+    match: Match = None  # a match expression or a condition; None matches all
+    sort: str | None = None  # a sort order; None for the order of reftime, then of appending
+    limit: int | None = None  # the highest number of data to return
+    equal: Mapping[str, Any] = MappingProxyType({})  # field=value, in addition to `match`
+    on_damage: OnDamage = None  # called with each datum that cannot be read, which is left out; None raises the error
+    # data in a place of the archive that is offline are an error; otherwise a warning says that they are left out
     complete: bool = False
 
     def check(self, index: Index) -> None:
-        """Raise unless it can be answered.
-
-        Raises:
-            MatchError, InvalidInput: match, sort or limit is not valid, or names an unknown field.
-        """
+        """Raise MatchError or InvalidInput if match, sort or limit is not valid, or names an unknown field."""
         _check_has_metadata(self.tree(index), index)
         self.order(index)
         check_limit(self.limit)
@@ -92,7 +81,7 @@ class Query(NamedTuple):
         return parse_sort(self.sort, index.config.fields)
 
 
-class Results(Iterator[_T]):
+class Results(Closing, Iterator[_T]):
     """What a query returns: an iterator, which can be closed, and is closed at the end of a `with` block.
 
     Attributes:
@@ -109,23 +98,13 @@ class Results(Iterator[_T]):
     def __next__(self) -> _T:
         return next(self._items)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """End the query: nothing more is returned, and its snapshot and its files are released."""
         self._items.close()
 
 
 def _check_has_metadata(tree: Expression, index: Index) -> None:
-    """Raise if a condition names undeclared metadata, and no format of the dataset stores any.
-
-    Raises:
-        MatchError: it is so; else the condition would silently match nothing.
-    """
+    """Raise MatchError if undeclared metadata are named, and no format stores any: nothing would match."""
     names = undeclared_in(tree)
     if not names:
         return
@@ -152,11 +131,7 @@ def data(access: Opened, query: Query, *, with_data: bool) -> Generator[Datum, N
 
 
 def data_of_key(access: Opened, key: Key, equal: Mapping[str, Any]) -> Generator[Datum, None, None]:
-    """Yield the datum that a complete unique key names, if there is one.
-
-    Args:
-        equal: the key as field=value.
-    """
+    """Yield the datum that a complete unique key names, if there is one. `equal`: the key as field=value."""
     found = access.reader.look_up(access.index, key)
     yield from data(access, Query(equal=equal), with_data=True) if found is None else found
 
@@ -168,13 +143,25 @@ def payloads(access: Opened, query: Query) -> Generator[bytes, None, None]:
 
 
 def joined_payloads(found: Iterable[Stored]) -> Generator[bytes, None, None]:
-    """Yield the bytes of data, and a format's file header before its first."""
-    begun = set()
+    """Yield the bytes of data, first a format's header; raise InvalidInput of several that are whole files."""
+    begun, before, alone = set(), None, None
     for _, format, _, content in found:
-        if format.preamble and format.name not in begun:
-            begun.add(format.name)
-            yield format.preamble
+        is_new = format is not before
+        is_whole = is_new and isinstance(format, DescribesFiles)
+        if alone is not None or (is_whole and before is not None):
+            hint = "Write each to a file of its own: --to DIR --name TEMPLATE, or `ondisk.files.export` in Python."
+            raise InvalidInput(f"files of {format.name} cannot be joined with other data", hint=hint)
+        if is_whole:
+            alone = content
+            continue
+        if is_new:
+            if format.preamble and format.name not in begun:
+                begun.add(format.name)
+                yield format.preamble
+            before = format
         yield content
+    if alone is not None:
+        yield alone
 
 
 def stored(access: Opened, query: Query) -> Generator[Stored, None, None]:
@@ -192,15 +179,10 @@ def described(stored: Stored) -> Datum:
 
 
 def summary(access: Opened, query: Query, fields: Sequence[str], values: int | None) -> Summary:
-    """Count the data that match, also those that are away: the index knows them.
-
-    Args:
-        fields: whose values to count.
-        values: the highest number of values to list of each; None for all.
-    """
+    """Count the data that match, also those that are away, and the most frequent `values` of some fields."""
     from ondisk.dataset.summaries import Summary
     from ondisk.index import field_values
-    from ondisk.index.totals import totals
+    from ondisk.index.sums import totals
 
     tree = query.tree(access.index)
     with access.index.snapshot() as snapshot:

@@ -38,7 +38,7 @@ from ondisk.segments.facts import Committed, WholeFiles, restore_or_salvage
 
 if TYPE_CHECKING:
     from ondisk.matcher.sort import Sort
-    from ondisk.segments.dir_reader import DirReader
+    from ondisk.segments.dir import DirReader
 
 _T = TypeVar("_T")
 _OTHER_BLOCKS = "Restore the segment from a backup. The data in its other blocks can still be read."
@@ -67,7 +67,7 @@ class DatasetReader:
     @cached_property
     def _directories(self) -> DirReader:
         """The reader of dir segments, which most datasets do not have."""
-        from ondisk.segments.dir_reader import DirReader
+        from ondisk.segments.dir import DirReader
 
         return DirReader(self._directory)
 
@@ -97,11 +97,7 @@ class DatasetReader:
         with_data: bool,
         on_damage: OnDamage = None,
     ) -> Generator[list[Datum], None, None]:
-        """Yield lists of the data that match, in order.
-
-        Args:
-            limit: the highest number of data; with `on_damage` the caller must count, as some may be left out.
-        """
+        """Yield lists of the data that match, in order; with `on_damage` the caller must count up to `limit`."""
         for rows in self._matching(snapshot, tree, sort, limit, on_damage):
             for run in _runs(rows):
                 if with_data:
@@ -144,9 +140,6 @@ class DatasetReader:
         on_damage: OnDamage = None,
     ) -> Iterator[tuple[Format, Row, bytes]]:
         """Yield format, row and bytes, with padding, of each datum that matches, in order.
-
-        Args:
-            limit: as in `query`.
 
         Raises:
             FrameCorrupt, SegmentCorrupt: a datum is damaged; those before it were yielded.
@@ -245,11 +238,7 @@ class DatasetReader:
             yield [*self._loaded(segment, part, format, payloads).data]
 
     def file_of(self, segment: Segment) -> ReadableFile:
-        """Return the open file of a segment.
-
-        Raises:
-            SegmentMissing: it is not on disk.
-        """
+        """Return the open file of a segment; raise SegmentMissing if it is not on disk."""
         return self._files.file_of(segment.id, segment.name, self._committed(segment))
 
     def check_whole(self, snapshot: Snapshot, id_: int, rows: Sequence[Row] | None = None) -> None:
@@ -292,22 +281,12 @@ class DatasetReader:
         )
 
     def has_changed(self, snapshot: Snapshot, id_: int) -> bool:
-        """Return whether the bytes of a concat segment lack the checksum in the index; False if the index has none.
-
-        Raises:
-            SegmentMissing, SegmentCorrupt: the segment is not on disk as the index says.
-
-        Cost: reads the segment.
-        """
+        """Read a concat segment; return whether it lacks the checksum in the index, False without one."""
         segment = snapshot.fresh(snapshot.segment(id_))
         return self._committed(segment).is_whole_in(self.file_of(segment)) is False
 
     def folder_of(self, segment: Segment) -> Directory:
-        """Return the open directory of a dir segment.
-
-        Raises:
-            SegmentMissing, SegmentCorrupt: it is not on disk, or another one is in its place.
-        """
+        """Return the open directory of a dir segment; raise SegmentMissing, or SegmentCorrupt if it is another."""
         return self._directories.folder_of(segment.id, segment.name, partial(self._committed, segment))
 
     def forget(self, generation: int) -> None:
@@ -337,21 +316,12 @@ class DatasetReader:
         return data
 
     def read(self, snapshot: Snapshot, location: Location) -> Datum:
-        """Return the datum at a location.
-
-        Raises:
-            DatumNotFound: no datum is there; a repack may have moved it.
-        """
+        """Return the datum at a location; raise DatumNotFound if no datum is there; a repack may have moved it."""
         segment, row, payload = self._at(snapshot, location)
         return self._one(segment, snapshot.metadata(row[4:]), row, payload, self._known(snapshot, segment))
 
     def payload(self, snapshot: Snapshot, location: Location) -> bytes:
-        """Return the bytes of the datum at a location, as in a file that other programs read, without padding.
-
-        Raises:
-            DatumNotFound: no datum is there; a repack may have moved it.
-            FrameCorrupt: it is damaged.
-        """
+        """Return the bytes of the datum at a location, without padding; raise DatumNotFound, or FrameCorrupt."""
         segment, row, payload = self._at(snapshot, location)
         format = self._format(segment.format)
         try:
@@ -454,7 +424,6 @@ class DatasetReader:
     def _one(
         self, segment: Segment, metadata: Mapping[str, Any], row: Row, payload: bytes, known: Callable[[], Committed]
     ) -> Datum:
-        """Return the datum of one row and its bytes."""
         format = self._format(segment.format)
         datum = Datum.stored(from_microseconds(row[0]), metadata, payload, segment.name, row)
         if format.undeclared or not format.raw:
@@ -491,7 +460,6 @@ class DatasetReader:
         return loaded
 
     def _located(self, error: FrameCorrupt, segment: Segment, row: Row) -> FrameCorrupt:
-        """Return the error with the location of the damaged datum."""
         location = Location(segment.name, row[2], row[3])
         hint = restore_or_salvage(self._directory, segment.name)
         return FrameCorrupt(f"{location}: {error.message}", hint=hint, location=location)
@@ -563,11 +531,7 @@ class DatasetReader:
         return lambda: self._committed(snapshot.fresh(segment))
 
     def _file(self, segment: Segment, known: Callable[[], Committed], row: Row) -> bytes:
-        """Return the bytes of one file of a dir segment.
-
-        Raises:
-            SegmentMissing, SegmentCorrupt, FrameCorrupt: it is not on disk as the index and its entry say.
-        """
+        """Return the bytes of a file of a dir segment; raise unless it is as the index and its entry say."""
         try:
             return self._directories.read(segment.id, segment.name, known, row[2], row[3])
         except FrameCorrupt as error:
@@ -632,8 +596,6 @@ class DatasetReader:
     def _read(
         self, snapshot: Snapshot, segment: Segment, position: int, size: int, places: Sequence[tuple[int, int]] = ()
     ) -> bytes:
-        """Read bytes of a segment's file."""
-
         def known() -> tuple[str, Committed]:
             now = snapshot.fresh(segment)
             return now.name, self._committed(now)
@@ -641,7 +603,6 @@ class DatasetReader:
         return self._files.read(segment.id, known, position, size, places)
 
     def _sealer(self, file: SegmentFile, name: str) -> Sealer | None:
-        """Return what decrypts a segment's file."""
         format = of_extension(name.rpartition(".")[2], self._config)
         return None if format is None else self._format(format).sealer(file, name)
 
@@ -667,7 +628,6 @@ def _is_damage(error: OndiskError) -> bool:
 
 
 def _unpacked(format: Format, segment: Segment, block: Block, stored: memoryview) -> bytes:
-    """Decompress one block, or raise an error with its position."""
     try:
         return format.unpack(stored)
     except SegmentCorrupt as error:
@@ -702,7 +662,6 @@ def _runs(rows: Sequence[Row]) -> Iterator[list[Row]]:
 
 
 def _without_data(snapshot: Snapshot, rows: list[Row]) -> list[Datum]:
-    """Return the data of rows of one segment, from the index only."""
     segment = snapshot.segment(rows[0][1]).name
     metadata = snapshot.metadata_of_rows(rows)
     return [
@@ -733,10 +692,6 @@ def _made(snapshot: Snapshot, rows: list[Row], content: bytes, base: int) -> lis
 
 
 def check_limit(limit: int | None, name: str = "limit", hint: str = "Pass no limit to get all data.") -> None:
-    """Raise unless a limit is None or a whole number of 0 or more.
-
-    Raises:
-        InvalidInput: it is not.
-    """
+    """Raise InvalidInput unless a limit is None or a whole number of 0 or more."""
     if limit is not None and (type(limit) is not int or not 0 <= limit <= INTEGER_MAX):
         raise InvalidInput(f"{name} must be a whole number of 0 or more, not {shown(limit)}", hint=hint)

@@ -76,11 +76,7 @@ def _whole(format: Format, file: SegmentFile, damage: list[Damage]) -> Iterator[
 
 
 def headers(segment: str, content: Any) -> Mapping[str, Any] | None:
-    """Return what a message of GRIB or BUFR says of itself; None of data of other formats.
-
-    Raises:
-        FrameCorrupt: it is damaged.
-    """
+    """Return what GRIB or BUFR says of itself; None of other formats; raise FrameCorrupt if it is damaged."""
     name = of_segments(segment.rpartition(".")[2])
     is_message = name is not None and issubclass(find(name), Messages)
     return _format(str(name)).describe(content)[1] if is_message else None

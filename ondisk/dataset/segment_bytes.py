@@ -16,18 +16,12 @@ class SegmentBytes:
     """The committed bytes of a segment's file. They do not change, whatever is appended, repacked or deleted later.
 
     Data that were deleted and not yet repacked are among them.
-
-    Attributes:
-        size: their number.
-        version: the same for the same bytes only.
-        file: open, and compared with the index.
-        head: the first of them. The file may have others there, since an append changes them in place.
     """
 
-    size: int
-    version: str
-    file: ReadableFile
-    head: bytes
+    size: int  # their number
+    version: str  # the same for the same bytes only
+    file: ReadableFile  # open, and compared with the index
+    head: bytes  # the first of them. The file may have others there, since an append changes them in place
 
     def read(self, offset: int, size: int) -> bytes:
         """Return `size` bytes, or fewer at the end."""

@@ -32,29 +32,17 @@ class Roll(Protocol):
     all: list[Destination]
 
     def runs(self, sizes: Sequence[int]) -> list[tuple[Destination, int]]:
-        """Return the segments in their order, each with the number of data that it gets.
-
-        Args:
-            sizes: bytes of each datum, or of data that must not be divided.
-        """
+        """Return the segments in their order, and how many data, of some sizes, each gets."""
 
 
 class Remark(NamedTuple):
-    """What a report says about a file that is no segment.
+    """What a report says about a file that is no segment."""
 
-    Attributes:
-        name: of the file.
-        reasons: what is wrong with it, or why something is done.
-        is_wrong: something is wrong.
-        held: only a person can mend it.
-        action: what was done, or would be; None if nothing.
-    """
-
-    name: str
-    reasons: tuple[str, ...]
-    is_wrong: bool = True
-    held: bool = False
-    action: str | None = None
+    name: str  # of the file
+    reasons: tuple[str, ...]  # what is wrong with it, or why something is done
+    is_wrong: bool = True  # something is wrong
+    held: bool = False  # only a person can mend it
+    action: str | None = None  # what was done, or would be; None if nothing
 
 
 class Usage:
@@ -133,11 +121,7 @@ class Layout:
         yield from ()
 
     def begin_again(self, directory: Directory, name: str, *, is_committed: bool = False) -> None:
-        """Let the other program read a segment from its beginning: its file is gone, or is another one now.
-
-        Args:
-            is_committed: the index has forgotten the old file.
-        """
+        """Let the other program read a segment from its beginning: its file is gone, or is another one now."""
 
     def why_read_again(self, directory: Directory, segment: Segment, offset: int) -> str | None:
         """Return why `begin_again` must be called for a segment with new data from an offset on; None if not."""

@@ -16,19 +16,12 @@ OnDamage: TypeAlias = Callable[..., None] | None
 
 
 class SkippedDatum(NamedTuple):
-    """A datum that was left out.
+    """A datum that was left out."""
 
-    Attributes:
-        location: in its dataset.
-        reason: the message of the error.
-        hint: what to do about it.
-        dataset: its path, if several are read as one.
-    """
-
-    location: Location
-    reason: str
-    hint: str
-    dataset: str | None = None
+    location: Location  # in its dataset
+    reason: str  # the message of the error
+    hint: str  # what to do about it
+    dataset: str | None = None  # its path, if several are read as one
 
     def __str__(self) -> str:
         place = str(self.location)
@@ -39,14 +32,11 @@ class SkippedDatum(NamedTuple):
 class Skipped:
     """The data that a query has left out so far, each once.
 
-    Attributes:
-        listed: the first 100 of them.
-
     Memory: some 200 bytes for each.
     """
 
     def __init__(self) -> None:
-        self.listed: list[SkippedDatum] = []
+        self.listed: list[SkippedDatum] = []  # the first 100 of them
         self._places: set[tuple[str | None, Location]] = set()
 
     @property
@@ -72,11 +62,7 @@ Damaged: TypeAlias = Literal["raise", "skip"] | Skipped
 
 
 def skipped_of(damaged: Damaged) -> Skipped | None:
-    """Return what takes the data that are left out; None if their errors are raised.
-
-    Raises:
-        InvalidInput: `damaged` is something else.
-    """
+    """Return what takes the data that are left out; None to raise; raise InvalidInput if `damaged` is neither."""
     if isinstance(damaged, Skipped):
         return damaged
     if damaged not in ("raise", "skip"):

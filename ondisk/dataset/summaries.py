@@ -40,11 +40,7 @@ class Summary(NamedTuple):
 
 
 def counted_fields(chosen: Sequence[str] | None, known: Fields) -> list[str]:
-    """Return the names of the fields to summarise: those that were chosen, each once, or all declared ones.
-
-    Raises:
-        MatchError: there is no such field.
-    """
+    """Return the fields to summarise: the chosen ones, each once, or all declared; raise MatchError if unknown."""
     if chosen is None:
         return [name for name in known if name != "reftime"]
     if isinstance(chosen, str):

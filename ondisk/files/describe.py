@@ -76,15 +76,7 @@ class Describe:
             self._fields[PATH] = _field(PATH, PATH, fields.get(PATH))
 
     def __call__(self, path: str, mtime: int) -> tuple[datetime, dict[str, Any]]:
-        """Return reftime and metadata of a file.
-
-        Args:
-            path: relative to the folder that was named.
-            mtime: when it changed last, nanoseconds since 1970.
-
-        Raises:
-            InvalidInput: the path has no such time or part, or is not UTF-8.
-        """
+        """Return reftime and metadata of a file that changed at `mtime`, in ns since 1970; or raise InvalidInput."""
         try:
             path = os.fsencode(path).decode()
         except UnicodeDecodeError:
@@ -132,11 +124,7 @@ class TimeInText:
         self._pattern = re.compile(f"{before}(?=({pattern}){after})")  # looks ahead, since forms may overlap
 
     def __call__(self, path: str) -> datetime:
-        """Return the time in a path.
-
-        Raises:
-            InvalidInput: it has none, an impossible one, or several.
-        """
+        """Return the time in a path; raise InvalidInput if it has none, an impossible one, or several."""
         text = path.rpartition("/")[2] if self._kind == "name" else path
         texts = [*dict.fromkeys(self._pattern.findall(text))]
         times: dict[datetime, str] = {}

@@ -11,16 +11,21 @@ import contextlib
 import errno
 import os
 import sqlite3
+import stat
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
+from ondisk.config import DatasetConfig
+from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.json_lines import time_text
 from ondisk.dataset.layout import CONFIG
+from ondisk.dataset.merged import Merged
 from ondisk.dataset.output_file import check_outside
 from ondisk.dataset.skipped import Skipped, skipped_of
 from ondisk.datum import Datum
@@ -34,15 +39,105 @@ from ondisk.errors import (
     StorageError,
     shown,
 )
-from ondisk.files.links import Links
 from ondisk.files.names import DEFAULT, Names
 from ondisk.filesystem import Directory
+from ondisk.formats import is_dir
+from ondisk.segments.dir import file_name
+from ondisk.segments.generations import hidden, kept
 
 if TYPE_CHECKING:
-    from ondisk.dataset.dataset import Dataset
-    from ondisk.dataset.merged import Merged
     from ondisk.dataset.query import Match
     from ondisk.dataset.skipped import Damaged
+
+_COPY = "Omit --link (in Python link=False): then the files are copies."
+_NOT_PERMITTED = f"Only the owner of a file may link it, and some filesystems have no links. {_COPY}"
+
+
+class Links:
+    """Links the files of data, in one thread and a `with` block; raises InvalidInput if they have none."""
+
+    def __init__(self, dataset: Dataset | Merged) -> None:
+        self._path = dataset.path if isinstance(dataset, Dataset) else None
+        configs = {str(dataset.path): dataset.config} if isinstance(dataset, Dataset) else dataset.configs
+        for path, config in configs.items():
+            _check(path, config)
+        self._open = contextlib.ExitStack()
+        self._datasets: dict[Path, Directory] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._open.close()
+
+    def add(self, datum: Datum, folder: Directory, name: str, staged: str) -> None:
+        """Link the file of a datum to a name in a folder, if the file has the datum's bytes.
+
+        Args:
+            staged: the name of a hidden file in the folder, which is linked first.
+
+        Durability: none; the caller syncs the folder. A crash may leave the hidden file.
+
+        Raises:
+            FileExistsError: the name is taken.
+            FileNotFoundError: the folder was removed.
+            InvalidInput: the datum has no file of its own, or that was moved or changed since the datum was read.
+            StorageError: the folder is on another filesystem, or the file cannot be linked for another reason.
+            ReadOnly, DiskFull: the folder cannot be written.
+        """
+        assert datum.location is not None
+        segment, generation = datum.location.segment, datum._place[1]
+        # As readers look for a generation.
+        places = hidden(segment, generation), segment, kept(segment, generation)
+        try:
+            if not any(self._link(datum, place, folder, staged) for place in places):
+                if folder.is_removed:
+                    raise FileNotFoundError(folder.path)
+                raise InvalidInput("its file was moved or changed after it was read; export again")
+            folder.link(staged, name)
+        finally:
+            folder.discard(staged)
+
+    def _link(self, datum: Datum, place: str, folder: Directory, staged: str) -> bool:
+        """Link the file of a datum, if it is in the directory `place` of its dataset; return whether it is."""
+        assert datum.location is not None
+        dataset = self._dataset(datum)
+        file = f"{place}/{file_name(datum.location.segment, datum.location.offset)}"
+        folder.discard(staged)
+        try:
+            if not dataset.link(file, staged, folder):
+                source = dataset.at(file)
+                problem = f"{folder.path} is on another filesystem than {source}, so {source} cannot be linked there"
+                raise StorageError(problem, hint=_COPY, errno=errno.EXDEV)
+        except FileNotFoundError:
+            return False
+        except ReadOnly as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EPERM:
+                problem = f"{dataset.at(file)} cannot be linked to {folder.path}: {error.__cause__.strerror}"
+                raise StorageError(problem, hint=_NOT_PERMITTED, errno=errno.EPERM) from error
+            raise
+        except StorageError as error:
+            found = dataset.stat(place)
+            if found is not None and stat.S_ISREG(found.st_mode):
+                raise InvalidInput("it is in one file with other data, so it cannot be linked") from None
+            error.hint = error.hint or _COPY
+            raise
+        found_file, size = folder.open_to_read(staged), len(datum.data)
+        return found_file.size() == size and found_file.read(0, size) == datum.data
+
+    def _dataset(self, datum: Datum) -> Directory:
+        path = self._path or Path(datum.dataset or "")
+        found = self._datasets.get(path)
+        if found is None:
+            found = self._datasets[path] = self._open.enter_context(Directory.open(path))
+        return found
+
+
+def _check(path: str, config: DatasetConfig) -> None:
+    if not is_dir(config.format):
+        message = f"the data of {path} cannot be linked: {config.format} stores many of them in one file"
+        raise InvalidInput(message, hint=_COPY)
+
 
 _REFUSALS = 100
 _KNOWN = 20  # names of metadata that an error lists
@@ -133,15 +228,7 @@ def export(
 
 
 class _Files:
-    """Writes files to a folder, and to folders in it.
-
-    Args:
-        top: the folder.
-        names: of the files.
-        links: makes links; None to write files.
-        result: counts what is written.
-        thread: syncs files while others are written.
-    """
+    """Writes files, or makes links, in a folder and folders in it; a thread syncs while others are written."""
 
     def __init__(
         self, top: Directory, names: Names, links: Links | None, result: ExportResult, thread: Executor
@@ -161,12 +248,7 @@ class _Files:
         self._count = 0
 
     def add(self, data: Iterable[Datum]) -> None:
-        """Write the files of data, unless they are there already, and count them.
-
-        Raises:
-            DiskFull, ReadOnly, StorageError: a file cannot be written, for a reason that also concerns the others.
-            DurabilityLost: a sync failed.
-        """
+        """Write the files of data that are not there, and count them; raise StorageError if no more can be written."""
         try:
             for datum in data:
                 try:
@@ -181,11 +263,7 @@ class _Files:
             self._wait()  # also after another error: the kernel reports only once that it could not write
 
     def _add(self, name: str, datum: Datum) -> None:
-        """Write or link a file, unless it is there already.
-
-        Raises:
-            InvalidInput: it cannot have this name, the name is taken by something else, or the content is no bytes.
-        """
+        """Write or link a file, unless it is there; raise InvalidInput if it cannot have this name or content."""
         content = datum.data
         if type(content) is not bytes:
             raise InvalidInput(f"its data are of type {type(content).__name__}, not bytes")
@@ -226,17 +304,13 @@ class _Files:
             folder.write_new(name, datum.data, staged=self._staged)
 
     def _compare(self, folder: Directory, name: str, content: bytes) -> None:
-        """Raise InvalidInput unless the file contains exactly `content`."""
         there = folder.open_to_read(name)
         if there.size() != len(content) or there.read(0, len(content)) != content:
             raise InvalidInput(f"{there.path} exists with other bytes, and is not overwritten")
         self._result.present += 1
 
     def _folder(self, name: str) -> tuple[Directory, bool]:
-        """Return a folder inside the top one, and whether `sync` syncs its files. Create it if it does not exist.
-
-        Another filesystem may be mounted there, which is not synced with that of the top one.
-        """
+        """Return a folder in the top one, made if missing, and whether `sync` syncs it: it is of the same device."""
         if not name:
             return self._top, self._together
         found = self._folders.get(name)
@@ -248,11 +322,7 @@ class _Files:
         return found
 
     def _sync_behind(self) -> None:
-        """Start to sync the files so far, if many bytes were written: then `sync` waits less.
-
-        Raises:
-            DurabilityLost: the sync before has failed.
-        """
+        """Start to sync the files if they are many bytes; raise DurabilityLost if the sync before has failed."""
         is_much = self._together and self._links is None and self._result.bytes - self._started >= _SYNCED
         if is_much and (self._syncing is None or self._syncing.done()):
             self._wait()
@@ -260,21 +330,13 @@ class _Files:
             self._started = self._result.bytes
 
     def _wait(self) -> None:
-        """Wait for the sync that was started.
-
-        Raises:
-            DurabilityLost: it failed.
-        """
+        """Wait for the sync that was started; raise DurabilityLost if it failed."""
         syncing, self._syncing = self._syncing, None
         if syncing is not None:
             syncing.result()
 
     def sync(self) -> None:
-        """Make all files durable, if they are not.
-
-        Raises:
-            DurabilityLost: the sync failed.
-        """
+        """Make all files durable, if they are not; raise DurabilityLost if the sync failed."""
         if not self._together:
             return
         try:
@@ -286,13 +348,7 @@ class _Files:
 
 @contextlib.contextmanager
 def _folder(path: str | os.PathLike[str]) -> Iterator[Directory]:
-    """Open a folder to export to, for the length of the block; create it first if it does not exist.
-
-    Raises:
-        AlreadyExists: it is not a folder.
-        InvalidInput: it is in a dataset, which would treat the files as segments.
-        DurabilityLost: it was created, and the sync failed.
-    """
+    """Open, or create, a folder to export to, for the block; raise AlreadyExists or InvalidInput if it is none."""
     if not os.fspath(path):
         raise InvalidInput("the path of the folder is empty", hint='Write "." for the current folder.')
     check_outside(path)
@@ -312,11 +368,7 @@ def _lost(error: DurabilityLost) -> DurabilityLost:
 
 
 def _with_metadata(data: Iterable[Datum], names: Names) -> Iterator[Datum]:
-    """Yield data; after the last one, raise if none has some metadata that the template names.
-
-    Raises:
-        InvalidInput: none has.
-    """
+    """Yield data; then raise InvalidInput if none has some metadata that the template names."""
     missing, known, is_any = names.used - {"reftime"}, {"reftime"}, False
     for datum in data:
         is_any = True
@@ -330,13 +382,7 @@ def _with_metadata(data: Iterable[Datum], names: Names) -> Iterator[Datum]:
 
 
 def _check_distinct(data: Iterable[Datum], names: Names) -> None:
-    """Raise if two data would have the same name.
-
-    Raises:
-        InvalidInput: two would.
-
-    Memory: the names are in a temporary file without a name.
-    """
+    """Raise InvalidInput if two data would have the same name; the names are in a temporary file."""
     with _errors_of_temporary(), contextlib.closing(sqlite3.connect("")) as known:
         known.execute("CREATE TABLE name (name BLOB PRIMARY KEY, reftime) WITHOUT ROWID")
         for datum in data:

@@ -45,10 +45,6 @@ class Names:
             times, otherwise one of Python's `format`. `{{` is a brace.
         fields: the declared fields.
 
-    Attributes:
-        used: the names in the template: reftime, and those of metadata.
-        needs_data: metadata are named that are not declared: only reading the data finds them.
-
     Raises:
         InvalidInput: the template is not valid.
     """
@@ -69,6 +65,7 @@ class Names:
                 except ValueError as error:
                     raise _invalid(template, f"{name} has the type {kinds[name]}: {error}") from None
             self._parts.append((literal, name, form or ""))
+        # the names in the template: reftime, and those of metadata
         self.used = {name for _, name, _ in self._parts if name is not None}
         if not self.used:
             raise _invalid(template, "all files would have one name")
@@ -76,14 +73,11 @@ class Names:
             safe("".join(literal + ("" if name is None else "x") for literal, name, _ in self._parts))
         except InvalidInput as error:  # no value makes it safe
             raise _invalid(template, error.message) from None
+        # metadata are named that are not declared: only reading the data finds them
         self.needs_data = not self.used <= kinds.keys()
 
     def __call__(self, datum: Datum) -> str:
-        """Return the name of a datum's file, relative to the folder.
-
-        Raises:
-            InvalidInput: the datum lacks metadata, or its name is not safe.
-        """
+        """Return the path of a datum's file in the folder; raise InvalidInput if it lacks metadata, or is not safe."""
         text = ""
         for literal, name, form in self._parts:
             text += literal
@@ -99,11 +93,7 @@ class Names:
 
 
 def safe(name: str) -> str:
-    """Return a name that leads to a file inside a folder.
-
-    Raises:
-        InvalidInput: it is absolute, has `.`, `..`, an empty part or NUL, or is longer than a name can be.
-    """
+    """Return a name that leads to a file inside of a folder; raise InvalidInput if it does not, or is too long."""
     parts = name.split("/")
     if "\0" in name or any(part in ("", ".", "..") for part in parts):
         raise InvalidInput(f"its name would be {shown(name)}, which does not name a file inside the folder")
@@ -117,11 +107,7 @@ def safe(name: str) -> str:
 
 
 def _text(value: Any, form: str) -> str:
-    """Return the text of a value.
-
-    Raises:
-        ValueError: values of its type have no such form.
-    """
+    """Return the text of a value; raise ValueError if values of its type have no such form."""
     if _LONG.search(form) and not isinstance(value, datetime):
         raise ValueError(f"{shown(form)} is too wide")
     match value:

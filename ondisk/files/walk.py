@@ -27,21 +27,13 @@ LONGEST = 4096
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Something in a folder, or a file that was named.
+    """Something in a folder, or a file that was named."""
 
-    Attributes:
-        shown: the path for messages: that of the folder that was named, and the path in it.
-        path: relative to the folder that was named; of a file that was named itself only its name.
-        folder: the folder that contains it, open until the next one is found.
-        name: its name in there.
-        reason: why it cannot be stored; None for a regular file.
-    """
-
-    shown: str
-    path: str
-    folder: Directory
-    name: str
-    reason: str | None = None
+    shown: str  # the path for messages: that of the folder that was named, and the path in it
+    path: str  # relative to the folder that was named; of a file that was named itself only its name
+    folder: Directory  # the folder that contains it, open until the next one is found
+    name: str  # its name in there
+    reason: str | None = None  # why it cannot be stored; None for a regular file
 
 
 @dataclass(slots=True)
@@ -98,12 +90,7 @@ def _named(path: str) -> Found:
 
 
 def _in_folder(top: Directory, named: str, inner: str, waiting: list[str], skipped: Skipped) -> Iterator[Found]:
-    """Yield what is in one folder, and add its subfolders to those that wait, the first one last.
-
-    Args:
-        top: the folder that was named, and `named` its path.
-        inner: the path of the folder in it; "" for itself.
-    """
+    """Yield what is in the folder `inner` of `top`, shown below `named`, and add its subfolders to `waiting`."""
 
     def of(path: str, folder: Directory, name: str, reason: str | None) -> Found:
         return Found(os.path.join(named, path), path, folder, name, reason)  # noqa: PTH118 - Path drops a leading ./

@@ -6,12 +6,13 @@ symbolic links: neither a name in a damaged index nor a planted link can lead ou
 """
 
 from ondisk.filesystem.directory import Directory, Entry, components
-from ondisk.filesystem.files import ReadableFile, WritableFile
+from ondisk.filesystem.files import Closing, ReadableFile, WritableFile
 from ondisk.filesystem.lock import LOCK, MaintainLock, PipelineLock, SharedLock, WritersLock, is_locked
 from ondisk.filesystem.os_errors import denied, is_denied, removed, space_hint
 
 __all__ = [
     "LOCK",
+    "Closing",
     "Directory",
     "Entry",
     "MaintainLock",

@@ -10,11 +10,11 @@ import stat
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple, NoReturn, Self, TypeAlias
+from typing import Literal, NamedTuple, NoReturn, TypeAlias
 
 from ondisk.errors import InvalidInput, NotFound, ReadOnly, StorageError
 from ondisk.filesystem import files
-from ondisk.filesystem.files import ReadableFile, WritableFile
+from ondisk.filesystem.files import Closing, ReadableFile, WritableFile
 from ondisk.filesystem.lock import SharedLock
 from ondisk.filesystem.os_errors import denied, errors_of, not_regular, raise_as_ours
 
@@ -61,7 +61,7 @@ class Entry(NamedTuple):
         return cls(name, kind, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, is_readable)
 
 
-class Directory:
+class Directory(Closing):
     """A dataset's directory, held open.
 
     Attributes:
@@ -118,12 +118,7 @@ class Directory:
 
     @classmethod
     def above(cls, path: str | os.PathLike[str]) -> Directory:
-        """Open the directory that contains a file, which need not exist.
-
-        Raises:
-            NotFound: the directory does not exist.
-            StorageError: it cannot be opened.
-        """
+        """Open the directory of a file, which need not exist; raise NotFound without it, or StorageError."""
         parent = Path(path).absolute().parent
         try:
             return cls.open(parent)
@@ -160,12 +155,6 @@ class Directory:
     def __del__(self) -> None:
         self.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def stat(self, name: str) -> os.stat_result | None:
         """Return the stat of a file, without following links, or None if it does not exist."""
         if "/" not in name:  # no directory to open: every query looks at the index like this
@@ -196,11 +185,7 @@ class Directory:
         return None if found is None else found.st_ino
 
     def regular_file(self, name: str) -> os.stat_result | None:
-        """Return the stat of a regular file, or None if it does not exist.
-
-        Raises:
-            StorageError: the name is a symbolic link, a directory or a device.
-        """
+        """Return the stat of a regular file, or None without one; raise StorageError if it is anything else."""
         found = self.stat(name)
         if found is not None and not stat.S_ISREG(found.st_mode):
             raise not_regular(self.at(name))
@@ -219,10 +204,7 @@ class Directory:
             os.close(descriptor)
 
     def folders(self, name: str = "") -> list[str]:
-        """Return the names of the directories in a directory; none if it does not exist.
-
-        Cost: one listing; reads nothing about each file.
-        """
+        """Return the names of the directories in a directory, from one listing; none if it does not exist."""
         try:
             descriptor = self._open_directory(name)
         except FileNotFoundError:
@@ -234,10 +216,7 @@ class Directory:
             os.close(descriptor)
 
     def entries(self, name: str = "") -> list[Entry]:
-        """Return all entries of a directory, hidden ones too, in order of names; none if it does not exist.
-
-        Skips files that are removed meanwhile.
-        """
+        """Return all entries of a directory that stay, hidden ones too, in order of names; none without it."""
         try:
             descriptor = self._open_directory(name)
         except FileNotFoundError:
@@ -253,19 +232,11 @@ class Directory:
         return found
 
     def open_to_read(self, name: str) -> ReadableFile:
-        """Open a regular file for reading.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-        """
+        """Open a regular file for reading; raise FileNotFoundError if it does not exist."""
         return ReadableFile(self._open_file(name, os.O_RDONLY), self.at(name))
 
     def check_readable(self, name: str) -> None:
-        """Raise unless this user may read a file, or list and enter a directory, and it is not a link.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-        """
+        """Raise unless this user may read or list a path that is no link; FileNotFoundError if nothing is there."""
         descriptor = self._open(name, os.O_RDONLY | os.O_NONBLOCK)
         try:
             is_directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
@@ -275,12 +246,7 @@ class Directory:
             os.close(descriptor)
 
     def read(self, name: str, limit: int) -> bytes:
-        """Return the content of a small file.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-            InvalidInput: it is larger than `limit` bytes.
-        """
+        """Return the content of a small file; raise FileNotFoundError, or InvalidInput if it is too large."""
         file = self.open_to_read(name)
         content = file.read(0, limit + 1)
         if len(content) > limit:
@@ -288,11 +254,7 @@ class Directory:
         return content
 
     def open_to_write(self, name: str) -> WritableFile:
-        """Open an existing regular file for writing.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-        """
+        """Open an existing regular file for writing; raise FileNotFoundError if it does not exist."""
         return WritableFile(self._open_file(name, os.O_RDWR), self.at(name))
 
     def separate(self, name: str, staged: str) -> bool:
@@ -453,11 +415,7 @@ class Directory:
         return True
 
     def unlink(self, name: str) -> None:
-        """Remove a file.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-        """
+        """Remove a file; raise FileNotFoundError if it does not exist."""
         with self._parent_of(name) as (parent, last), errors_of(self.at(name)):
             if parent is None:
                 raise FileNotFoundError(name)
@@ -490,11 +448,7 @@ class Directory:
         self.remove_directory(name)
 
     def sync(self, name: str = "") -> None:
-        """Make the entries of a directory durable.
-
-        Raises:
-            DurabilityLost: the sync failed; the caller must not retry it.
-        """
+        """Make the entries of a directory durable; raise DurabilityLost if that failed: the caller must not retry."""
         descriptor = self._open_directory(name)
         try:
             files.sync(descriptor, self.at(name))

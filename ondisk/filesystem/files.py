@@ -22,9 +22,23 @@ _SYNC_FILE_RANGE_WRITE = 2
 _NO_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 
 
-class ReadableFile:
-    """A file open for reading. The last reference closes it, so that no thread reads a closed one."""
+class Closing:
+    """What a `with` block closes at its end."""
 
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Free what it holds; a second call does nothing."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class _OpenFile:
     __slots__ = ("_descriptor", "path")
 
     def __init__(self, descriptor: int, path: str) -> None:
@@ -33,20 +47,42 @@ class ReadableFile:
 
     def read(self, offset: int, size: int) -> bytes:
         """Return `size` bytes, or fewer at the end of the file."""
-        return _read(self._descriptor, self.path, offset, size)
+        try:
+            content = os.pread(self._descriptor, size, offset)
+            while len(content) < size:
+                more = os.pread(self._descriptor, size - len(content), offset + len(content))
+                if not more:
+                    break
+                content += more
+        except OSError as error:
+            raise_as_ours(error, self.path, writing=False)
+        return content
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
         """Read bytes into a buffer. Return their number; 0 only at the end of the file."""
-        return _read_into(self._descriptor, self.path, offset, buffer)
-
-    def fileno(self) -> int:
-        return self._descriptor
+        try:
+            return os.preadv(self._descriptor, [buffer], offset)
+        except OSError as error:
+            raise_as_ours(error, self.path, writing=False)
 
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 
     def stat(self) -> os.stat_result:
         return os.fstat(self._descriptor)
+
+    def sync(self) -> None:
+        """Make the file durable, also what others wrote; raise DurabilityLost: the caller must not retry."""
+        sync(self._descriptor, self.path)
+
+
+class ReadableFile(_OpenFile):
+    """A file open for reading. The last reference closes it, so that no thread reads a closed one."""
+
+    __slots__ = ()
+
+    def fileno(self) -> int:
+        return self._descriptor
 
     def identity(self) -> tuple[int, int, int]:
         """Return what identifies this file with its present content: inode, size and ctime (nanoseconds).
@@ -56,51 +92,24 @@ class ReadableFile:
         found = os.fstat(self._descriptor)
         return found.st_ino, found.st_size, found.st_ctime_ns
 
-    def sync(self) -> None:
-        """Make durable what other processes wrote to the file.
-
-        Raises:
-            DurabilityLost: the sync failed; the caller must not retry it.
-        """
-        sync(self._descriptor, self.path)
-
     def __del__(self) -> None:
         os.close(self._descriptor)
 
 
-class WritableFile:
+class WritableFile(Closing, _OpenFile):
     """A file open for writing; a context manager that closes it."""
 
-    __slots__ = ("_descriptor", "_written", "path")
+    __slots__ = ("_written",)
 
     def __init__(self, descriptor: int, path: str) -> None:
-        self._descriptor = descriptor
+        super().__init__(descriptor, path)
         self._written = 0  # bytes since the last start of writeback
-        self.path = path
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
-        """Close the file; a second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             with errors_of(self.path):
                 os.close(descriptor)
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Return `size` bytes, or fewer at the end of the file."""
-        return _read(self._descriptor, self.path, offset, size)
-
-    def read_into(self, offset: int, buffer: memoryview) -> int:
-        """Read bytes into a buffer. Return their number; 0 only at the end of the file."""
-        return _read_into(self._descriptor, self.path, offset, buffer)
-
-    def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
 
     def write(self, offset: int, content: bytes | memoryview) -> None:
         with errors_of(self.path):
@@ -111,11 +120,7 @@ class WritableFile:
         self._start_writeback()
 
     def copy(self, source: ReadableFile, begin: int, size: int, offset: int) -> None:
-        """Copy bytes of another file to `offset`, inside the kernel if the filesystems allow it.
-
-        Raises:
-            EOFError: the other file ends before these bytes.
-        """
+        """Copy bytes of another file to `offset`, in the kernel if it can; raise EOFError if that is shorter."""
         self._written += size
         with errors_of(self.path):
             while size:
@@ -150,43 +155,12 @@ class WritableFile:
         with errors_of(self.path):
             os.utime(self._descriptor, ns=(mtime, mtime))
 
-    def sync(self) -> None:
-        """Make the file's bytes and size durable.
-
-        Raises:
-            DurabilityLost: the sync failed; the caller must not retry it.
-        """
-        sync(self._descriptor, self.path)
-
-    def stat(self) -> os.stat_result:
-        return os.fstat(self._descriptor)
-
     def belong_like(self, other: os.stat_result) -> None:
         """Give the file the permissions of another one, and as root also its owner, where the filesystem can."""
         with contextlib.suppress(OSError):
             os.fchmod(self._descriptor, other.st_mode & 0o666)
             if os.geteuid() == 0:
                 os.fchown(self._descriptor, other.st_uid, other.st_gid)
-
-
-def _read(descriptor: int, path: str, offset: int, size: int) -> bytes:
-    try:
-        content = os.pread(descriptor, size, offset)
-        while len(content) < size:
-            more = os.pread(descriptor, size - len(content), offset + len(content))
-            if not more:
-                break
-            content += more
-    except OSError as error:
-        raise_as_ours(error, path, writing=False)
-    return content
-
-
-def _read_into(descriptor: int, path: str, offset: int, buffer: memoryview) -> int:
-    try:
-        return os.preadv(descriptor, [buffer], offset)
-    except OSError as error:
-        raise_as_ours(error, path, writing=False)
 
 
 def sync(descriptor: int, path: str) -> None:

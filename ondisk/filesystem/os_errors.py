@@ -55,11 +55,7 @@ def removed(path: Path) -> DatasetNotFound:
 
 
 def space_hint(missing: int | None = None) -> str:
-    """Return what to do about a full disk.
-
-    Args:
-        missing: how many bytes must be freed at least, if known.
-    """
+    """Return what to do about a full disk. `missing`: how many bytes must be freed at least, if known."""
     amount = "some space" if missing is None else f"at least {missing:,} bytes"
     return (
         f"Free {amount} on this disk. These work on a full disk: `ondisk delete DATASET MATCH --yes`, then"

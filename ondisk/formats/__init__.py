@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
 __all__ = [
+    "RULES",
     "Batch",
     "Format",
     "find",
@@ -52,6 +53,13 @@ _ALSO = {
     **dict.fromkeys(("nc", "nc4", "cdf"), "netcdf"),
 }
 """Other extensions of files, and the formats that they may be of; a file of blob may have them, too."""
+
+RULES = {"bufr": 1, "grib": 1, "netcdf": 1, "odimh5": 1}
+"""Versions of the rules by which formats read items and numbers from data. An index records by which it was filled.
+
+Raise the number with each correction that gives stored data another value: an index of other rules needs a migration,
+which reads the data again. Otherwise old and new data would differ silently, also in `unique`.
+"""
 
 _OF_SEGMENTS = {"nc": "netcdf"}  # the formats whose segments do not have their names
 # How files of one format can be read, if they must not be read as they look like.

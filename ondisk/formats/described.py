@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from ondisk.config import DatasetConfig
@@ -28,17 +28,16 @@ class Content(NamedTuple):
     all: Mapping[str, Any]
 
 
-class Described(Format):
-    """A format whose data say themselves what they are.
+class HasItems(Format):
+    """A format whose data have items; the fields and the unique keys of a dataset must fit them.
 
     Attributes:
         items: the names of the items that a datum can have; fields of these names are items or texts.
         numbers: the other values that a datum can have; they are stored only where they are declared.
     """
 
-    durations: ClassVar[frozenset[str]] = frozenset(("step", "period"))
     items: ClassVar[frozenset[str]]
-    numbers: ClassVar[Mapping[str, FieldType]]
+    numbers: ClassVar[Mapping[str, FieldType]] = {}
 
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
@@ -54,13 +53,27 @@ class Described(Format):
             names = ", ".join(f'"{name}"' for name in sorted(self.items))
             problem = f"unique: data of {self.name} do not have {', '.join(sorted(others))}"
             raise ConfigError(problem, hint=f'Use what they have: unique = ["reftime", {names}].', key="unique")
-        self._declared_items = self.items & fields.keys()
-        self._declared_numbers = [name for name in self.numbers if name in fields]
-        self._reals = {name for name in self._declared_numbers if fields[name] is FieldType.REAL}
+
+    @property
+    def undeclared(self) -> bool:
+        return not self.items <= self.config.fields.keys()
 
     def _wrong(self, name: str, kind: FieldType) -> ConfigError:
         problem = f"{name} of {self.name} is {kind}, not {self.config.fields[name]}"
         return ConfigError(problem, hint=f'Write {name} = "{kind}" under [fields].', key=f"fields.{name}")
+
+
+class Described(HasItems):
+    """A format whose data say themselves when they are, and what is in them."""
+
+    durations: ClassVar[frozenset[str]] = frozenset(("step", "period"))
+
+    def __init__(self, config: DatasetConfig) -> None:
+        super().__init__(config)
+        fields = config.fields
+        self._declared_items = self.items & fields.keys()
+        self._declared_numbers = [name for name in self.numbers if name in fields]
+        self._reals = {name for name in self._declared_numbers if fields[name] is FieldType.REAL}
 
     @abstractmethod
     def read(self, payload: bytes) -> tuple[int, Content]:
@@ -69,10 +82,6 @@ class Described(Format):
         Raises:
             InvalidInput: it says no valid time, or contradicts itself.
         """
-
-    @property
-    def undeclared(self) -> bool:
-        return not self.items <= self.config.fields.keys()
 
     def items_of(self, content: Content) -> dict[str, Any]:
         """Return what is stored of a datum: all its items, and the numbers that are declared."""
@@ -88,7 +97,7 @@ class Described(Format):
             raise InvalidInput(f"reftime is {datum.reftime.isoformat()}, but another time in the data")
         for name, value in datum.metadata.items():
             if name not in content.all:
-                raise InvalidInput(f"the data not have the metadata {shown(name)}")
+                raise InvalidInput(f"the data do not have the metadata {shown(name)}")
             if value != content.all[name]:
                 raise InvalidInput(f"{name} is {shown(value)}, but {shown(content.all[name])} in the data")
 
@@ -99,6 +108,13 @@ class Described(Format):
             if name in values:
                 metadata[name] = float(values[name]) if name in self._reals else values[name]
         return Content(metadata, values)
+
+
+def not_a_time(time: Sequence[int]) -> InvalidInput:
+    """Return the error for year, month, day, hour, minute and second of an impossible reference time."""
+    year, month, day, hour, minute, second = time
+    said = f"{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"
+    return InvalidInput(f"its reference time, {said}, is not a time")
 
 
 def quoted(value: Any) -> str:

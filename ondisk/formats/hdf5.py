@@ -7,34 +7,44 @@ from __future__ import annotations
 
 import contextlib
 import io
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ondisk.errors import ConfigError, InvalidInput, shown
+from ondisk.errors import ConfigError, InvalidInput, LimitExceeded, shown
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 """How such a file begins."""
 
-_MOST_VALUES = 1024 * 1024  # of a dataset or an attribute
+_MOST_VALUES = 1024 * 1024  # of a dataset
 _MOST_NAMES = 10_000  # in a group
+_MOST_OPENED = 5_000  # groups and datasets of a file, each as often as it is opened: hard links may multiply them
+_DEFLATE, _SHUFFLE, _CHECKSUM = 1, 2, 3  # the filters of chunks that are read
 
 
 class Group:
-    """A group of an HDF5 file: its attributes, and what is below it."""
+    """A group of an HDF5 file: its attributes, and what is below it.
 
-    def __init__(self, group: Any) -> None:
+    Args:
+        left: ends when enough of the file was opened.
+    """
+
+    def __init__(self, group: Any, left: Iterator[int]) -> None:
         self._group = group
+        self._left = left
 
     def names(self) -> list[str]:
         """Return the names of the groups and datasets in it, in alphabetic order."""
         if len(self._group) > _MOST_NAMES:
-            raise InvalidInput(f"a group of it has {len(self._group)} members, more than {_MOST_NAMES}")
+            raise LimitExceeded(f"a group of it has {len(self._group)} members, more than {_MOST_NAMES}")
         return sorted(self._group)
 
     def _member(self, name: str) -> Any:
         """Return a group or dataset that is in this very file; None if there is none."""
         import h5py
 
+        if next(self._left, None) is None:
+            raise LimitExceeded(f"its groups lead to more than {_MOST_OPENED} members")
         link = self._group.get(name, getlink=True)
         return self._group[name] if isinstance(link, h5py.HardLink) else None
 
@@ -43,7 +53,7 @@ class Group:
         import h5py
 
         found = self._member(name)
-        return Group(found) if isinstance(found, h5py.Group) else None
+        return Group(found, self._left) if isinstance(found, h5py.Group) else None
 
     def groups(self, prefix: str) -> Iterator[Group]:
         """Yield the groups in it whose names begin so."""
@@ -73,21 +83,63 @@ class Dataset:
         """Return an attribute, as `Group.attribute`."""
         return _attribute(self._dataset, name)
 
-    def values(self, most: int | None = None) -> Sequence[float]:
-        """Return the first values.
+    def first(self) -> float | None:
+        """Return the first value; None if there are no values.
+
+        Raises:
+            InvalidInput: they are not numbers, or not in this very file; or its chunk is too large.
+        """
+        dataset = self._dataset
+        self._check_numbers()
+        if not dataset.size:
+            return None
+        if dataset.chunks is not None:
+            self._check_chunk((0,) * dataset.ndim)
+        value: float = dataset[(0,) * dataset.ndim].item()
+        return value
+
+    def values(self) -> Sequence[float]:
+        """Return all values.
 
         Raises:
             InvalidInput: they are not numbers, too many, or not in this very file.
         """
         dataset = self._dataset
+        self._check_numbers()
+        if dataset.size > _MOST_VALUES:
+            raise InvalidInput(f"{shown(dataset.name)} has {dataset.size} values, more than {_MOST_VALUES}")
+        if dataset.chunks is not None:
+            places: list[Any] = []
+            dataset.id.chunk_iter(lambda chunk: places.append(chunk.chunk_offset))
+            for place in places:
+                self._check_chunk(place)
+        found: list[float] = dataset[...].ravel().tolist()
+        return found
+
+    def _check_numbers(self) -> None:
+        dataset = self._dataset
         if dataset.external is not None or dataset.is_virtual:
             raise InvalidInput(f"the values of {shown(dataset.name)} are in another file")
         if dataset.shape is None or dataset.dtype.kind not in "iuf":
             raise InvalidInput(f"{shown(dataset.name)} has no numbers")
-        if dataset.size > _MOST_VALUES or (dataset.chunks is not None and _product(dataset.chunks) > _MOST_VALUES):
-            raise InvalidInput(f"{shown(dataset.name)} has {dataset.size} values, more than {_MOST_VALUES}")
-        found: list[float] = dataset[...].ravel()[:most].tolist()
-        return found
+
+    def _check_chunk(self, place: Sequence[int]) -> None:
+        """Raise unless a chunk is as large as it should be when HDF5 has decompressed it, which has no limit there."""
+        dataset, name = self._dataset, shown(self._dataset.name)
+        plist = dataset.id.get_create_plist()
+        filters = [plist.get_filter(number)[0] for number in range(plist.get_nfilters())]
+        if not {*filters} <= {_DEFLATE, _SHUFFLE, _CHECKSUM} or filters.count(_DEFLATE) > 1:
+            raise InvalidInput(f"{name} is compressed in another way than by deflate")
+        size = _product(dataset.chunks) * dataset.dtype.itemsize
+        if size > _MOST_VALUES * dataset.dtype.itemsize:
+            raise InvalidInput(f"{name} has chunks of {_product(dataset.chunks)} values, more than {_MOST_VALUES}")
+        if _DEFLATE in filters and dataset.id.get_chunk_info_by_coord(tuple(place)).size:
+            skipped, stored = dataset.id.read_direct_chunk(tuple(place))
+            is_deflated = not skipped >> filters.index(_DEFLATE) & 1
+            if (
+                is_deflated and len(zlib.decompressobj().decompress(stored, size + 5)) > size + 4
+            ):  # and perhaps a checksum
+                raise InvalidInput(f"a chunk of {name} is larger than it says")
 
 
 @contextlib.contextmanager
@@ -106,10 +158,10 @@ def opened(content: bytes) -> Iterator[Group]:
         raise InvalidInput("it does not begin as an HDF5 file")
     try:
         with h5py.File(io.BytesIO(content), "r") as file:
-            yield Group(file)
+            yield Group(file, iter(range(_MOST_OPENED)))
     except InvalidInput:
         raise
-    except (KeyError, OSError, OverflowError, RuntimeError, TypeError, UnicodeError, ValueError) as error:
+    except (KeyError, OSError, OverflowError, RuntimeError, TypeError, UnicodeError, ValueError, zlib.error) as error:
         raise InvalidInput(f"it cannot be read as HDF5: {shown(str(error))}") from None
 
 

@@ -5,7 +5,7 @@
 
 A gap is what belongs to no message: padding, a heading of the Global Telecommunication System (WMO no. 386), or else
 damage. A message may begin anywhere. What claims to be one is one only if it ends with `7777` where its length says;
-otherwise the search goes on behind its first byte.
+otherwise the search continues after its first byte.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ondisk.datum import Datum
 from ondisk.errors import FrameCorrupt, InvalidInput, SegmentCorrupt, shown
@@ -24,14 +24,28 @@ from ondisk.segment import Damage, End, Laid, ScanResult, SegmentFile
 END = b"7777"
 """How a message ends."""
 
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+_REMEMBERED = 10_000
 _PIECE = 1024 * 1024  # bytes that are read together
 _HEAD = 4096  # bytes in which the first message of a file begins: headings come before it
-_SHOWN = 400  # bytes of a gap that are looked at for a heading
+_LOOKED_AT = 400  # bytes of a gap that are looked at for a heading
 _HEAD_SIZE = 8  # bytes that `head` matches
 _BLANK = b"\0\t\n\r \x01\x03"
 _BLANKS = re.compile(rb"[\0\t\n\r \x01\x03]+")
 # The end of a bulletin; its beginning, with the sequence number or the length of the next; the heading TTAAii CCCC.
 _HEADING = re.compile(rb"(NNNN )?(ZCZC )?([0-9]{3,10} ){0,2}([A-Z]{4}[0-9]{2} [A-Z]{4} [0-9]{6} ([A-Z]{3} )?)?(NNNN )?")
+
+
+class Remembered(dict[_Key, _Value]):
+    """What was made of keys that come again, until there are too many of them."""
+
+    def keep(self, key: _Key, value: _Value) -> _Value:
+        """Remember a value, and return it."""
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        self[key] = value
+        return value
 
 
 class Gap(NamedTuple):
@@ -188,15 +202,14 @@ class Messages(Described):
         last = end.size
         torn: Gap | None = None
         for frames in self.frames(FileStream(file, end.size).read):
-            spans = [end.size + frames.offset + stop for _, stop in frames.spans]
             for gap in frames.gaps:
                 after = end.size + gap.offset + gap.size
                 if gap.reason:
                     torn = torn or gap
                 elif torn is None:
                     last = max(last, after)
-            if spans:
-                last = max(last, spans[-1])
+            if frames.spans:
+                last = max(last, end.size + frames.offset + frames.spans[-1][1])
             if torn is not None and end.size + torn.offset < last:
                 reason = f"whole messages follow {torn.size} bytes at {end.size + torn.offset} that are none"
                 raise SegmentCorrupt(reason, hint="Run ondisk check, then ondisk fix.")
@@ -269,7 +282,7 @@ class Messages(Described):
 
 
 class _OpenGap:
-    """A gap that may go on in the next window.
+    """A gap that may continue in the next window.
 
     Attributes:
         size: bytes so far.
@@ -277,7 +290,7 @@ class _OpenGap:
         claimed: the length of something in it that would be a message if it were allowed to be so long.
     """
 
-    __slots__ = ("_begin", "_is_blank", "_shown", "claimed", "size", "wanted")
+    __slots__ = ("_head", "_is_blank", "claimed", "size", "wanted")
 
     def __init__(self) -> None:
         self.wanted = 0
@@ -285,21 +298,21 @@ class _OpenGap:
 
     def _start(self) -> None:
         self.size = self.claimed = 0
-        self._shown = b""
+        self._head = b""
         self._is_blank = True
 
     def add(self, content: bytes) -> None:
         self.size += len(content)
         self._is_blank = self._is_blank and not content.strip(_BLANK)
-        if len(self._shown) <= _SHOWN:
-            self._shown += content[: _SHOWN + 1]
+        if len(self._head) <= _LOOKED_AT:
+            self._head += content[: _LOOKED_AT + 1]
 
     def closed(self, end: int, limit: int) -> Gap:
         """Return the gap, which ends there, and begin the next one."""
         reason = ""
         if self.claimed:
             reason = f"no message, or one of {self.claimed} bytes: more than max_datum_size, {limit}"
-        elif not self._is_blank and not (self.size <= _SHOWN and _is_heading(self._shown)):
+        elif not self._is_blank and not (self.size <= _LOOKED_AT and _is_heading(self._head)):
             reason = "no message"
         gap = Gap(end - self.size, self.size, reason)
         self._start()

@@ -57,8 +57,11 @@ class Variables(Protocol):
     def variables(self) -> list[str]:
         """Return the names of the variables."""
 
-    def values(self, name: str, most: int | None = None) -> Sequence[float]:
-        """Return the values of a variable, or the first ones."""
+    def first(self, name: str) -> float | None:
+        """Return the first value of a variable; None if it has none."""
+
+    def values(self, name: str) -> Sequence[float]:
+        """Return the values of a variable."""
 
 
 class NetCdf(WholeFile):
@@ -128,8 +131,11 @@ class _Hdf5:
     def variables(self) -> list[str]:
         return list(self._variables)
 
-    def values(self, name: str, most: int | None = None) -> Sequence[float]:
-        return self._variables[name].values(most)
+    def first(self, name: str) -> float | None:
+        return self._variables[name].first()
+
+    def values(self, name: str) -> Sequence[float]:
+        return self._variables[name].values()
 
 
 def _area(file: Variables) -> dict[str, Any]:
@@ -152,8 +158,8 @@ def _reftime(file: Variables) -> int:
         except ValueError:
             raise InvalidInput(f"its reference time, {shown(text)}, is not a time") from None
     for name in _TIMES:
-        if name in file.variables() and (values := file.values(name, 1)):
-            return _since(values[0], file.attribute("units", name), file.attribute("calendar", name))
+        if name in file.variables() and (value := file.first(name)) is not None:
+            return _since(value, file.attribute("units", name), file.attribute("calendar", name))
     raise InvalidInput(f"it has no time: neither an attribute nor a variable {', '.join(_TIMES)}")
 
 

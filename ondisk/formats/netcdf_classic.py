@@ -71,19 +71,27 @@ class Classic:
     def variables(self) -> list[str]:
         return list(self._variables)
 
-    def values(self, name: str, most: int | None = None) -> Sequence[float]:
+    def first(self, name: str) -> float | None:
+        variable = self._variables[name]
+        sizes = (self._dimensions[each][1] for each in variable.dimensions)
+        return self._read(name, 1)[0] if all(size or self._records for size in sizes) else None
+
+    def values(self, name: str) -> Sequence[float]:
+        count = 1
+        for each in self._variables[name].dimensions:
+            count *= self._dimensions[each][1]
+        if not count:
+            raise InvalidInput(f"{shown(name)} has one value in each record")  # they do not lie side by side
+        if count > _MOST_VALUES:
+            raise InvalidInput(f"{shown(name)} has {count} values, more than {_MOST_VALUES}")
+        return self._read(name, count)
+
+    def _read(self, name: str, count: int) -> Sequence[float]:
+        """Return the first values of a variable."""
         variable = self._variables[name]
         if variable.type == _TEXT:
             raise InvalidInput(f"{shown(name)} has no numbers")
-        count = 1
-        for place, each in enumerate(variable.dimensions):
-            size = self._dimensions[each][1]
-            if not size and (place or most != 1):
-                raise InvalidInput(f"{shown(name)} has one value in each record")  # they do not lie side by side
-            count *= size or self._records
-        if count > _MOST_VALUES:
-            raise InvalidInput(f"{shown(name)} has {count} values, more than {_MOST_VALUES}")
-        size = min(count, count if most is None else most) * struct.calcsize(_TYPES[variable.type])
+        size = count * struct.calcsize(_TYPES[variable.type])
         content = self._content[variable.begin : variable.begin + size]
         if len(content) < size:
             raise InvalidInput(f"it ends before the values of {shown(name)}")

@@ -11,7 +11,6 @@ weather radar information model for implementation with the HDF5 file format, ve
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -19,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from ondisk.datum import FieldType, microseconds
-from ondisk.errors import InvalidInput, shown
+from ondisk.errors import InvalidInput, LimitExceeded, shown
 from ondisk.formats import hdf5
 from ondisk.formats.described import Content, pairs, positions
 from ondisk.formats.hdf5 import Group
@@ -52,8 +51,12 @@ class OdimH5(WholeFile):
             values: dict[str, Any] = {"origin": _origin(_text(what, "source"))}
             object_ = what.attribute("object")
             for read in _READERS.get(str(object_), ()):
-                with contextlib.suppress(InvalidInput):  # what a file lacks is left out
+                try:
                     values |= read(file)
+                except LimitExceeded:
+                    raise
+                except InvalidInput:  # what a file lacks is left out
+                    continue
         return reftime, self.content(values)
 
 

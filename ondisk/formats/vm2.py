@@ -18,8 +18,9 @@ from typing import Any, ClassVar
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, from_microseconds, microseconds
-from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, shown
+from ondisk.errors import FrameCorrupt, InvalidInput, shown
 from ondisk.formats.base import Batch
+from ondisk.formats.described import HasItems
 from ondisk.formats.lines import LineFormat, why_not_text
 from ondisk.segment import End, Laid, SegmentFile
 
@@ -44,27 +45,16 @@ _CACHED = 100_000
 _CUT_OFF = b"\0\n"
 
 
-class Vm2(LineFormat):
+class Vm2(HasItems, LineFormat):
     """The VM2 format; see the module's docstring."""
 
     name: ClassVar[str] = "vm2"
     raw: ClassVar[bool] = True
     plausible: ClassVar[re.Pattern[bytes]] = _ONE_LINE
-    carried: ClassVar[frozenset[str]] = frozenset({"area", "product"})
+    items: ClassVar[frozenset[str]] = frozenset({"area", "product"})
 
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
-        for name in self.carried & config.fields.keys():
-            if not config.fields[name].is_text:
-                hint = f'Write {name} = "item" under [fields], or "text".'
-                raise ConfigError(
-                    f"{name} of vm2 is an item, not {config.fields[name]}", hint=hint, key=f"fields.{name}"
-                )
-        others = set(config.unique) - {"reftime"}
-        if config.format == self.name and others and not others & self.carried:
-            # All lines of one time would be duplicates of the first.
-            hint = 'Use area and product: unique = ["reftime", "area", "product"].'
-            raise ConfigError(f"unique: lines of vm2 do not have {', '.join(sorted(others))}", hint=hint, key="unique")
         self._times = _Times()
         self._moments = _Moments()
         self._metadata = _Metadata()
@@ -72,10 +62,6 @@ class Vm2(LineFormat):
     @classmethod
     def recognises(cls, head: bytes) -> bool:
         return _ONE_LINE.match(head) is not None
-
-    @property
-    def undeclared(self) -> bool:
-        return not self.carried <= self.config.fields.keys()
 
     def decode(self, payload: bytes) -> bytes:
         return payload
@@ -255,5 +241,4 @@ def _fault(line: bytes) -> str:
 
 
 def _excerpt(line: bytes) -> str:
-    shown = ascii(line[:60].decode("latin-1"))
-    return shown if len(line) <= 60 else shown + "…"
+    return ascii(line[:60].decode("latin-1")) + "…" * (len(line) > 60)

@@ -27,10 +27,6 @@ class WholeFile(Described, Blob, DescribesFiles):
     def extension(self) -> str:
         return self.name
 
-    @property
-    def undeclared(self) -> bool:
-        return not self.items <= self.config.fields.keys()
-
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
         limit, pieces, size = self.config.max_datum_size, [], 0
         while size <= limit and (piece := stream.read(_PIECE)):

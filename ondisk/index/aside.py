@@ -87,7 +87,6 @@ class Aside:
         """Note data that a scan has found.
 
         Args:
-            offsets: in the new file.
             key: reftimes, sizes and fields.
         """
         with sqlite_errors(self._directory):

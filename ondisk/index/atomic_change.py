@@ -26,12 +26,10 @@ _UNWRITTEN = 2 * 1024 * 1024  # bytes of pages that SQLite keeps in memory until
 
 @dataclass(slots=True)
 class Counters:
-    """The numbers that a change of the index gives out.
+    """The numbers that a change of the index assigns.
 
     Attributes:
-        uuid: of the index.
         seq: the last number in the order of changes, below `OWN`.
-        generation: the last generation.
         own: the last number from `OWN` on.
         follows: the numbers in the order of changes are those of another dataset, from which the deletions come, too:
             none are noted here. Data that are found here, as after the loss of the index, get numbers from `OWN` on,
@@ -79,9 +77,7 @@ class _Commit:
 
     Attributes:
         is_tried: it may have reached the disk even if it failed, so the bytes that it points to must stay.
-        is_durable: it is on the disk.
         has_no_older_readers: nobody reads an older snapshot any more.
-        error: what kept it out of the main file.
     """
 
     is_tried: bool = False
@@ -97,10 +93,6 @@ class AtomicChange:
         lazy: leave the commit in the write-ahead log, until the caller or a later commit runs a checkpoint. But what is
             done after a commit is done when the main file has it.
         tide: of the directory; None if the caller saves the tide mark itself.
-
-    Attributes:
-        connection: writes to the index, for the modules that insert in other ways.
-        counters: the numbers that it gives out.
 
     Durability: a commit is synced (`synchronous=FULL`); the checkpoint after it only moves it into the main file.
     """

@@ -1,4 +1,5 @@
-"""What an index file must be before it is used: its revision, its tables, and the configuration it was built for."""
+"""What an index file must be before it is used: its revision, its tables, its rules, and the configuration it was built
+for."""
 
 from __future__ import annotations
 
@@ -10,9 +11,11 @@ from typing import Any
 from ondisk.config import DatasetConfig
 from ondisk.errors import IndexCorrupt, NeedsMigration, VersionTooNew, command
 from ondisk.filesystem import Directory
+from ondisk.formats import RULES
 from ondisk.index.columns import REVISION, Columns
 from ondisk.index.connection import INDEX, damaged
 
+_RULES = "rules"
 _BUILT_FOR = ("step", "unique", "index", "fields")
 
 
@@ -27,21 +30,59 @@ def built_for_values(config: DatasetConfig) -> dict[str, Any]:
 
 
 def dump(config: DatasetConfig) -> str:
-    """Return the keys of a configuration that an index is built for, as JSON."""
-    return json.dumps(built_for_values(config))
+    """Return what an index is built for, as JSON: keys of a configuration, and the rules of this ondisk."""
+    return json.dumps({**built_for_values(config), _RULES: RULES})
 
 
 def built_for(connection: sqlite3.Connection, config: DatasetConfig, directory: Directory) -> DatasetConfig:
     """Return the configuration that the index was built for, with the keys that it does not depend on from `config`."""
+    values = _values(connection, directory)
+    values.pop(_RULES, None)
+    if values == built_for_values(config):
+        return config
     try:
-        rows = connection.execute("SELECT config FROM dataset").fetchall()
-        ((text,),) = rows
-        values = json.loads(text)
-        if values == built_for_values(config):
-            return config
         return DatasetConfig.from_mapping({"format": config.format, **{key: values[key] for key in _BUILT_FOR}})
-    except (sqlite3.OperationalError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _corrupt(directory, f"its table dataset cannot be read: {error}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise _unreadable(directory, error) from None
+
+
+def other_rules(connection: sqlite3.Connection, directory: Directory) -> list[str]:
+    """Return the formats whose data an index has by older rules than those of this ondisk; mostly none.
+
+    Raises:
+        VersionTooNew: it has them by newer ones.
+    """
+    found = _values(connection, directory).get(_RULES, {})
+    if found == RULES:
+        return []
+    if not isinstance(found, dict) or not all(type(each) is int for each in found.values()):
+        raise _unreadable(directory, f"its rules are {found!r}")
+    newer = [name for name, number in found.items() if number > RULES.get(name, 0)]
+    if newer:
+        problem = f"has data of {newer[0]} by rules that this ondisk does not know yet"
+        raise VersionTooNew(f"{directory.path / INDEX} {problem}", hint="Use that newer version; nothing was changed.")
+    return [name for name, number in RULES.items() if found.get(name, 1) < number]
+
+
+def check_rules(connection: sqlite3.Connection, directory: Directory) -> None:
+    """Raise unless an index has all data by the rules of this ondisk."""
+    if others := other_rules(connection, directory):
+        hint = f"{command('migrate', directory.path)} shows what to do, and reads these data again with --yes."
+        problem = f"has data of {', '.join(others)} by older rules than those of this ondisk"
+        raise NeedsMigration(f"{directory.path / INDEX} {problem}", hint=hint)
+
+
+def _values(connection: sqlite3.Connection, directory: Directory) -> dict[str, Any]:
+    """Return what an index was built for."""
+    try:
+        ((text,),) = connection.execute("SELECT config FROM dataset").fetchall()
+        return dict(json.loads(text))
+    except (sqlite3.OperationalError, ValueError, TypeError, RecursionError) as error:
+        raise _unreadable(directory, error) from None
+
+
+def _unreadable(directory: Directory, error: object) -> IndexCorrupt:
+    return _corrupt(directory, f"its table dataset cannot be read: {error}")
 
 
 def revision_of(connection: sqlite3.Connection, directory: Directory) -> str:

@@ -176,7 +176,6 @@ def sample(
     """Return seq and size of the data with numbers above `first`, up to `last`: of all, or of some at equal distances.
 
     Args:
-        sql, values: a condition for the data.
         most: how many numbers are looked up, about.
 
     Returns:

@@ -87,8 +87,6 @@ class Columns:
         unique_names: the fields of the UNIQUE index, reftime first where it is listed; empty without one.
         key_names: the same without reftime.
         insert_into, on_conflict: the begin and the end of a statement that inserts into `datum` and skips duplicates.
-        insert: the statement that inserts one row of `datum`.
-        find: the statements that find one row.
     """
 
     def __init__(self, config: DatasetConfig) -> None:

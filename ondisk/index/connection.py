@@ -29,7 +29,7 @@ from ondisk.errors import (
 from ondisk.filesystem import Directory, SharedLock, denied, space_hint
 
 if TYPE_CHECKING:
-    from ondisk.index.stored_metadata import StoredMetadata
+    from ondisk.index.where import StoredMetadata
 
 INDEX = "index.sqlite"
 NEW = ".index.sqlite.new"
@@ -117,11 +117,7 @@ def connect_to_read(directory: Directory) -> Connection:
 
 
 def connected_to_present(directory: Directory, connect: Callable[[Directory], Connection]) -> Connection:
-    """Connect to the index, but not to an old one that a new one replaces at this moment.
-
-    Args:
-        connect: opens `index.sqlite`.
-    """
+    """Connect to the index, but not to an old one that a new one replaces at this moment."""
     before = directory.inode(INDEX)
     connection = connect(directory)
     if directory.inode(NEXT) is None and directory.inode(INDEX) == before:

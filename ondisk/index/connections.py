@@ -18,9 +18,6 @@ _POOLED = 8
 class Connections:
     """The open connections to an index.
 
-    Args:
-        connect: opens a connection to read.
-
     Attributes:
         process: that has made them; SQLite's connections do not survive a fork.
     """

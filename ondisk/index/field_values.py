@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, groupby
-from operator import itemgetter
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from ondisk.datum import FieldType, Value, restored
 from ondisk.index.columns import MISSING, column_of
 from ondisk.index.snapshot import Snapshot
-from ondisk.index.totals import OF_INTERVAL, interval_of_sums
+from ondisk.index.sums import OF_INTERVAL, interval_of_sums
 from ondisk.matcher import Expression
 
 Count: TypeAlias = tuple[Value | None, int]
@@ -47,21 +45,6 @@ def kind_of(snapshot: Snapshot, name: str) -> FieldType:
     return FieldType.TIMESTAMP if name == "reftime" else snapshot.columns.kinds[name]
 
 
-def counts(snapshot: Snapshot, tree: Expression, name: str) -> Iterator[Count]:
-    """Yield each value of a field in the data that match, in order; None, for missing, first.
-
-    Cost: as `most_frequent`; SQLite sorts the values, in a file if they are many.
-    """
-    kind = kind_of(snapshot, name)
-    sql, bound = _counted(snapshot, tree, name)
-    if kind.interned:
-        sql = f"SELECT value.value, n FROM ({sql}) LEFT JOIN value ON value.id = key ORDER BY value.value"
-    else:
-        sql += " ORDER BY key"
-    for stored, count in chain.from_iterable(snapshot.select(sql, bound)):
-        yield checked(snapshot, stored, kind), count
-
-
 def checked(snapshot: Snapshot, stored: Any, kind: FieldType) -> Any:
     """Return the value of a stored form; None for None.
 
@@ -77,9 +60,6 @@ def checked(snapshot: Snapshot, stored: Any, kind: FieldType) -> Any:
 
 def most_frequent(snapshot: Snapshot, tree: Expression, name: str, limit: int | None) -> FieldSummary:
     """Summarise the values of a field in the data that match.
-
-    Args:
-        limit: the highest number of values to list; None for all.
 
     Cost: reads the counts in the sums of segments and days if these have them; else looks at all data that match, or at
         an index of the field if all match. SQLite counts the values in a file if they are many, so memory does not grow
@@ -145,38 +125,6 @@ def _of_sums(interval: tuple[int, int], name: str) -> tuple[str, Sequence[Any]]:
     return f"SELECT {value} AS key, sum(value_count.count) AS n FROM {_OF_FIELD} GROUP BY 1", (*interval, name)
 
 
-def summed(ordered: Iterable[Iterable[Count]], kind: FieldType, limit: int | None) -> FieldSummary:
-    """Summarise the values of a field from several places.
-
-    Args:
-        ordered: the values of each place as `counts` yields them.
-        limit: the highest number of values to list; None for all.
-
-    Memory: does not grow with the number of values, but with those that are listed.
-    """
-    distinct = missing = 0
-    lowest = highest = None
-
-    def each() -> Iterator[tuple[Value, int]]:
-        nonlocal distinct, missing, lowest, highest
-        merged = heapq.merge(*ordered, key=lambda count: _comparable(count[0]))
-        for value, same in groupby(merged, itemgetter(0)):
-            total = sum(map(itemgetter(1), same))
-            if value is None:
-                missing += total
-                continue
-            distinct += 1
-            lowest, highest = value if distinct == 1 else lowest, value
-            yield value, total
-
-    counted = each()
-    values = frequent(counted, limit)
-    deque(counted, maxlen=0)  # nsmallest reads nothing if it is to return nothing
-    if kind not in _ORDERED:
-        lowest = highest = None
-    return FieldSummary(values, distinct, missing, lowest, highest)
-
-
 def frequent(values: Iterable[tuple[Value, int]], limit: int | None) -> list[tuple[Value, int]]:
     """Return values and their counts, the most frequent first; up to `limit` of them."""
 
@@ -184,12 +132,6 @@ def frequent(values: Iterable[tuple[Value, int]], limit: int | None) -> list[tup
         return -each[1], _comparable(each[0])
 
     return sorted(values, key=rank) if limit is None else heapq.nsmallest(limit, values, key=rank)
-
-
-def in_order(summary: FieldSummary) -> list[Count]:
-    """Return the values that a summary lists as `counts` yields them."""
-    missing: list[Count] = [(None, summary.missing)] if summary.missing else []
-    return [*missing, *sorted(summary.values, key=lambda count: _comparable(count[0]))]
 
 
 def _comparable(value: Any) -> tuple[bool, Any]:

@@ -13,7 +13,7 @@ from ondisk.datum import FieldType, Value, from_microseconds, microseconds, rest
 from ondisk.index.columns import column_of
 from ondisk.index.field_values import checked, kind_of
 from ondisk.index.snapshot import Snapshot
-from ondisk.index.totals import OF_INTERVAL, interval_of_sums
+from ondisk.index.sums import OF_INTERVAL, interval_of_sums
 from ondisk.matcher import Expression
 from ondisk.step import DAY
 
@@ -33,7 +33,6 @@ class By(NamedTuple):
     Attributes:
         keys: one or several of: a period, a declared field, reftime.
         of: another declared field, of numbers or times, or `data.NAME`; None for none.
-        zone: of the periods.
     """
 
     keys: tuple[str, ...]
@@ -111,12 +110,7 @@ class Part:
 
 
 class Begins(dict[int, int | None]):
-    """Quarters of an hour since 1970 → the begin of the period that contains all of them, or None.
-
-    Args:
-        period: its name.
-        zone: whose days and hours are meant.
-    """
+    """Quarters of an hour since 1970 → the begin of the period that contains all of them, or None."""
 
     def __init__(self, period: str, zone: tzinfo) -> None:
         super().__init__()

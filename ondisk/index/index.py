@@ -20,7 +20,7 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory
 from ondisk.index import tide
-from ondisk.index.built_for import built_for, built_for_values, check_revision, check_tables, dump
+from ondisk.index.built_for import built_for, built_for_values, check_revision, check_rules, check_tables, dump
 from ondisk.index.changes import new_session
 from ondisk.index.columns import FORMER, Columns
 from ondisk.index.connection import (
@@ -51,11 +51,8 @@ class Index:
 
     Attributes:
         config, columns: those that the index was built for; `dataset.toml` may differ.
-        missing: the file is lost, and this is an empty index in memory.
-        inode: of the file; None if it is lost.
         ids, metadata, segments: caches of what never changes in one file: interned values, and each generation's
             segment.
-        outside: a result that is kept, see `Transaction`.
         session: of this process as a writer, see `ondisk.index.changes`.
         read_metadata: returns the metadata of a row that are only in its segment; set by who opens the segments.
     """
@@ -99,7 +96,7 @@ class Index:
             connect: connects readers. A process that reads with another SQLite library passes its own function.
 
         Raises:
-            NeedsMigration: an older ondisk created the index.
+            NeedsMigration: an older ondisk created the index, or has filled it by older rules of a format.
             VersionTooNew: a newer ondisk created it.
             IndexCorrupt: it is not an index of ondisk, or has tables that ondisk never creates.
         """
@@ -110,6 +107,7 @@ class Index:
         try:
             with sqlite_errors(directory):
                 check_revision(connection, directory)
+                check_rules(connection, directory)
                 index = cls(directory, built_for(connection, config, directory), found.st_ino, connect)
                 check_tables(connection, index.columns, directory)
         except BaseException:
@@ -154,7 +152,6 @@ class Index:
         tide.save(directory, TideMark(new, seq, generation, (seq, generation)))
 
     def _connection(self, connect: Callable[[Directory], Connection]) -> Connection:
-        """Return a new connection to read."""
         if self.missing:
             return empty(_create_statements(self.config))
         connection = connect(self.directory)
@@ -279,7 +276,6 @@ def _look_up_of(columns: Columns, names: tuple[str, ...]) -> _LookUp | None:
 
 
 def _create_statements(config: DatasetConfig) -> Iterator[str]:
-    """Return the SQL that makes an empty index."""
     from ondisk.index.tables import Tables  # imports SQLAlchemy, which takes as long as a small append
 
     return Tables(config).create_statements()

@@ -22,15 +22,6 @@ def location() -> Path:
     return installed if installed.is_dir() else package.parent / "migrations"
 
 
-def head() -> str:
-    """Return the newest revision."""
-    from alembic.script import ScriptDirectory
-
-    revision = ScriptDirectory.from_config(_config()).get_current_head()
-    assert revision is not None
-    return revision
-
-
 def upgrade(connection: sqlite3.Connection, revision: str = "head") -> None:
     """Apply the revisions that an index lacks, up to `revision`.
 
@@ -51,20 +42,21 @@ def upgrade(connection: sqlite3.Connection, revision: str = "head") -> None:
     from sqlalchemy.pool import StaticPool
 
     engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
-    config = _config()
+    settings = config()
     with engine.connect() as bound:
-        config.attributes["connection"] = bound
+        settings.attributes["connection"] = bound
         try:
-            command.upgrade(config, revision)
+            command.upgrade(settings, revision)
         except DBAPIError as error:
             raise (error.orig or error) from error
         except CommandError as error:
             raise IndexCorrupt(f"it cannot be moved to a newer revision: {error}") from error
 
 
-def _config() -> Config:
+def config() -> Config:
+    """Return what Alembic needs to know: where the revisions are."""
     from alembic.config import Config
 
-    config = Config()
-    config.set_main_option("script_location", str(location()).replace("%", "%%"))
-    return config
+    settings = Config()
+    settings.set_main_option("script_location", str(location()).replace("%", "%%"))
+    return settings

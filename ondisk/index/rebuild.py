@@ -23,7 +23,7 @@ from ondisk.errors import IndexCorrupt
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.index import copied, tide
-from ondisk.index.built_for import built_for, check_revision, check_tables, dump, revision_of
+from ondisk.index.built_for import built_for, check_revision, check_tables, dump, other_rules, revision_of
 from ondisk.index.columns import FORMER, REVISION, Columns
 from ondisk.index.connection import (
     INDEX,
@@ -53,14 +53,13 @@ class Old:
     """The present index, of any revision.
 
     Attributes:
-        revision: Alembic's.
-        config: the configuration that it was built for.
-        connection: reads it.
+        other_rules: the formats whose data it has by older rules.
     """
 
     revision: str
     config: DatasetConfig
     connection: Connection
+    other_rules: list[str]
 
     @property
     def is_touched(self) -> bool:
@@ -105,9 +104,6 @@ class Old:
 def old(directory: Directory, config: DatasetConfig) -> Iterator[Old | None]:
     """Open the index for a `with` block; None if it is lost.
 
-    Args:
-        config: of `dataset.toml`.
-
     Raises:
         VersionTooNew: a newer ondisk created the index.
         IndexCorrupt: it is not an index of ondisk.
@@ -121,7 +117,7 @@ def old(directory: Directory, config: DatasetConfig) -> Iterator[Old | None]:
             revision, built = revision_of(connection, directory), built_for(connection, config, directory)
             if revision == REVISION:
                 check_tables(connection, Columns(built), directory)
-            yield Old(revision, built, connection)
+            yield Old(revision, built, connection, other_rules(connection, directory))
     finally:
         connection.close()
 
@@ -165,11 +161,7 @@ class Rebuilt:
         return self.directory.inode(NEW) is not None
 
     def upgrade(self, config: DatasetConfig) -> None:
-        """Upgrade the copy to the newest revision.
-
-        Args:
-            config: the configuration that it was built for.
-        """
+        """Upgrade the copy to the newest revision."""
         try:
             upgrade(self.connection)
         except IndexCorrupt as error:
@@ -305,7 +297,6 @@ def in_conflict(
 
 
 def _value(name: str, kind: FieldType) -> str:
-    """Return the SQL for the value of a field, or of reftime."""
     if name == "reftime":
         return "datum.reftime"
     return f"(SELECT value FROM value WHERE id = datum.f_{name})" if kind.interned else f"datum.f_{name}"
@@ -348,7 +339,6 @@ def renew(
     The new file makes every process read it again: their caches are those of the index before the exchange.
 
     Args:
-        timeout: seconds to wait for readers.
         renewed: returns what the copy records of a segment; None if it does not know it any more.
         kept_as: a free name that the old index keeps; None to remove it.
 

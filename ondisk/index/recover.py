@@ -53,8 +53,6 @@ def recover(directory: Directory, config: DatasetConfig, timeout: float, *, gene
     The caller must hold the writers' lock, and has created the sentinel.
 
     Args:
-        config: for which the new index is built.
-        timeout: seconds to wait for readers.
         generation, seq: the last numbers that were given out, as far as others know.
 
     Durability: builds `.index.sqlite.new`, synced by SQLite; announces its UUID in the tide mark, synced; gives the

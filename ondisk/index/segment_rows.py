@@ -24,13 +24,6 @@ Places: TypeAlias = tuple[Column, Column, Column, Column]
 """Columns of equal length: offsets, sizes, reftimes, seqs."""
 
 
-def segments_in(snapshot: Snapshot, interval: Interval) -> Iterator[Segment]:
-    """Yield the segments whose interval overlaps another."""
-    sql = f'SELECT {SEGMENT_COLUMNS} FROM segment WHERE "begin" < ? AND "end" > ?'
-    for row in chain.from_iterable(snapshot.select(sql, (interval.end, interval.begin))):
-        yield snapshot.segment_of(row)
-
-
 _IN_DAYS = "SELECT ifnull(sum(day_sum.count), 0) FROM day_sum WHERE day_sum.segment = segment.id"
 COUNTED = f"iif(summed IS ({_IN_DAYS}), summed, NULL)"
 """The SQL of how many data a segment has by its row and by its sums; NULL if these differ: then one was edited."""
@@ -393,7 +386,6 @@ def _data(
 
     Args:
         span: the first and the last reftime instead.
-        count: rows at a time, at most.
     """
     until = "<="
     if span is None:

@@ -79,7 +79,6 @@ class Segment(NamedTuple):
     """A segment in the index. Its id is its generation, so for one id the name and the format never change.
 
     Attributes:
-        facts: what the index recorded about the committed bytes.
         has_unknown: the file has data that the index may not know: somebody else's, which a fix must read.
         copies: the second copies in it, which a repack removes if the others are still there.
         unproven: a fix has taken bytes over that nobody knows to be those that were stored.
@@ -139,8 +138,6 @@ class Snapshot:
     occur: at the end of the block nobody knows which index an error came from.
 
     Attributes:
-        columns: of the index.
-        connection: for other queries, such as those of `segment_rows`.
         read_metadata: reads the metadata of a row that are not declared; None for that of the index.
     """
 
@@ -393,9 +390,6 @@ class Snapshot:
 
     def metadata_of_rows(self, rows: Sequence[Row]) -> list[Mapping[str, Any]]:
         """Turn the stored fields of rows into metadata, read-only and shared by rows with equal fields.
-
-        Args:
-            rows: with the columns of `Row`.
 
         Raises:
             IndexCorrupt: a value is missing.

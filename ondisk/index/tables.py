@@ -74,12 +74,7 @@ class Any_(UserDefinedType[Any]):  # noqa: N801
 
 
 class Tables:
-    """The tables of one dataset's index.
-
-    Attributes:
-        metadata: all tables, for SQLAlchemy.
-        datum: the table of data.
-    """
+    """The tables of one dataset's index."""
 
     def __init__(self, config: DatasetConfig) -> None:
         self._columns = Columns(config)

@@ -57,11 +57,6 @@ class Taken:
 class TakeOver:
     """Changes a copy of the index of a dataset, which has the newest revision and no UNIQUE index, in a transaction.
 
-    Args:
-        directory: of the dataset, for errors.
-        connection: writes to the copy.
-        config: the configuration of the copy.
-
     Raises, in every method:
         sqlite3.Error: for the caller's `sqlite_errors`.
     """
@@ -94,7 +89,6 @@ class TakeOver:
         Args:
             archive: reads a copy of its index, which has the newest revision and the same fields.
             place: `.archive/NAME/`.
-            deleted: the numbers of data that the dataset has deleted from it.
             is_known: the dataset has recorded the archive, so the numbers of its data are below those of later changes.
 
         Raises:
@@ -226,7 +220,6 @@ class TakeOver:
             yield id_, new
 
     def _copy(self, archive: sqlite3.Connection, table: str, old: int, new: int) -> None:
-        """Copy the rows of a segment in another table."""
         columns = ", ".join(self._columns.of_table[table])
         rows = archive.execute(f"SELECT {columns} FROM {table} WHERE segment = ?", (old,)).fetchall()
         if table == "value_count":

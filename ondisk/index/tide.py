@@ -101,7 +101,6 @@ class Exchanged(NamedTuple):
     """An index that is not the one that was written to last.
 
     Attributes:
-        mark: what the tide mark says.
         is_foreign: it has another UUID; otherwise it is an older state of the same index.
         is_log_foreign: the write-ahead log beside it does not belong to its main file.
     """

@@ -125,15 +125,12 @@ class Transaction(AtomicChange):
             self.count_deleted("SELECT value FROM json_each(?)", (json.dumps(some),))
             self.take_back(some)
 
-    def count_deleted(self, seqs: str, values: Sequence[Any] = ()) -> None:
+    def count_deleted(self, select: str, values: Sequence[Any] = ()) -> None:
         """Count data as deleted from their segments, whose bytes stay there. Call it before their rows are removed.
 
         The counts tell bytes of deleted data from bytes whose rows somebody has changed without ondisk.
-
-        Args:
-            seqs: the SELECT of their seqs.
         """
-        sql = f"SELECT segment, count(*), sum(size) FROM datum WHERE seq IN ({seqs}) GROUP BY segment"
+        sql = f"SELECT segment, count(*), sum(size) FROM datum WHERE seq IN ({select}) GROUP BY segment"
         for segment, count, size in self._rows(sql, values):
             self.add_deleted(segment, count, size)
 
@@ -143,7 +140,6 @@ class Transaction(AtomicChange):
         self._deleted[segment] = before[0] + count, before[1] + size
 
     def _save_deleted(self) -> None:
-        """Save what was counted as deleted."""
         if self._deleted:
             sql = "SELECT id, format FROM segment WHERE id IN (SELECT value FROM json_each(?))"
             formats = self._rows(sql, (json.dumps([*self._deleted]),))
@@ -249,14 +245,10 @@ class Transaction(AtomicChange):
         self.note_lost(data, (segment.id,))
         return rows[0][0] if rows else 0
 
-    def note_lost(self, seqs: str, values: Sequence[Any] = ()) -> None:
-        """Note which data of another dataset are about to be lost, so that they are requested again.
-
-        Args:
-            seqs: the SELECT of their seqs.
-        """
+    def note_lost(self, select: str, values: Sequence[Any] = ()) -> None:
+        """Note which data of another dataset are about to be lost, so that they are requested again."""
         if self.counters.follows:
-            sql = f"INSERT OR REPLACE INTO difference SELECT seq, 0, ? FROM ({seqs}) WHERE seq < ?"
+            sql = f"INSERT OR REPLACE INTO difference SELECT seq, 0, ? FROM ({select}) WHERE seq < ?"
             self._execute(sql, (_LOST, *values, OWN))
 
     def note_forgotten(self, first: int, count: int) -> None:

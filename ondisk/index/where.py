@@ -10,13 +10,12 @@ import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
-from typing import NamedTuple, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, TypeAlias
 
-from ondisk.datum import METADATA
+from ondisk.datum import METADATA, NO_METADATA
 from ondisk.errors import MatchError, shown
 from ondisk.index.columns import MISSING, Columns
 from ondisk.index.connection import Connection
-from ondisk.index.stored_metadata import MATCHES, ROW, StoredMetadata
 from ondisk.items import matches as item_matches
 from ondisk.items import pattern as item_pattern
 from ondisk.matcher import (
@@ -42,6 +41,62 @@ from ondisk.matcher import (
 from ondisk.matcher.tree import nodes
 from ondisk.step import ALWAYS, DAY
 
+MATCHES = "ondisk_matches"
+ROW = "datum.reftime, datum.segment, datum.offset, datum.size"
+"""The first arguments of the function."""
+
+Read: TypeAlias = Callable[[tuple[Any, ...]], Mapping[str, Any]]
+"""Returns the undeclared metadata of a row: reftime, segment id, offset, size."""
+
+
+class StoredMetadata:
+    """What the function of one connection evaluates.
+
+    Attributes:
+        read: set while a snapshot or a transaction uses the connection.
+        conditions: the numbers of the conditions that its statements contain.
+        error: why the last statement failed; SQLite itself reports only that a function raised an error.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.read: Read | None = None
+        self.conditions: dict[Undeclared, int] = {}
+        self.error: BaseException | None = None
+        self._last: tuple[tuple[Any, ...], Mapping[str, Any]] = (), NO_METADATA
+        connection.create_function(MATCHES, 5, self._matches)
+
+    def number(self, condition: Undeclared) -> int:
+        """Return the number by which a statement names a condition."""
+        return self.conditions.setdefault(condition, len(self.conditions))
+
+    def take_error(self) -> BaseException | None:
+        """Return why the last statement failed, once: a later statement fails for a reason of its own."""
+        error, self.error = self.error, None
+        return error
+
+    def clear(self) -> None:
+        """Forget everything at the end of a snapshot or transaction."""
+        if self.read is not None:
+            self.read = self.error = None
+            self.conditions.clear()
+            self._last = (), NO_METADATA
+
+    def _matches(self, *arguments: Any) -> bool:
+        *row, number = arguments
+        try:
+            metadata = self._metadata(tuple(row))
+            return matches([*self.conditions][number], lambda name: metadata.get(name.removeprefix(METADATA)))
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def _metadata(self, row: tuple[Any, ...]) -> Mapping[str, Any]:
+        if row != self._last[0]:
+            assert self.read is not None
+            self._last = row, self.read(row)
+        return self._last[1]
+
+
 _MAX_NODES = 500  # SQLite refuses expressions deeper than 1000
 _MAX_DEPTH = 16  # SQLite's parser has a stack of 100; a level takes up to 5 of it
 _MAX_VALUES = 30_000  # SQLite binds at most 32,766 values
@@ -49,6 +104,7 @@ _RESOLVED = 64
 _SECOND = 1_000_000
 # SQLite sorts texts before blobs. The empty blob is the first blob.
 _FIRST_BLOB = "x''"
+_LIKELY = "likelihood({}, 0.9)"
 COMPONENTS = "ondisk_components"
 ITEM = "ondisk_item"
 # In the newest segments: all counts would take longer than many a query. A value that is not there is rare.
@@ -73,7 +129,12 @@ class _IdIn(Expression):
 
     field: str
     ids: tuple[int, ...]
-    is_common: bool
+
+
+class _Common(Expression):
+    """An equality that more data fulfil than another one of the same query: SQLite uses the index of that."""
+
+    equality: Expression
 
 
 class _Stored(Expression):
@@ -168,32 +229,27 @@ def resolve(tree: Expression, columns: Columns, connection: Connection) -> Expre
             return leaf
         sql = f"SELECT id FROM value WHERE {writer.on_value(leaf)} LIMIT {_RESOLVED + 1}"
         ids = tuple(row[0] for row in connection.execute(sql, writer.values))
-        return leaf if len(ids) > _RESOLVED else _IdIn(leaf.field, ids, False)
+        return leaf if len(ids) > _RESOLVED else _IdIn(leaf.field, ids)
 
     found = _with_leaves(tree, resolved)
     if not isinstance(found, And):
         return found
-    equal = {each: 0 for each in found.children if _is_equality(each) and each.field in columns.counted}
+    equal = {each: of for each in found.children if (of := _equality(each)) and of[0] in columns.counted}
     if len(equal) < 2:
         return found
-    for each in equal:
-        ((equal[each],),) = connection.execute(_COUNT_SOME, (each.field, *each.ids))
-    return _rarest_first(found, equal)
-
-
-def _is_equality(tree: Expression) -> TypeGuard[_IdIn]:
-    return isinstance(tree, _IdIn) and len(tree.ids) == 1
-
-
-def _rarest_first(tree: And, counts: Mapping[_IdIn, int]) -> And:
-    """Mark the equalities that more data fulfil than the rarest one, so that SQLite uses its index.
-
-    Args:
-        counts: equality → how many data fulfil it, in a sample.
-    """
+    counts = {each: connection.execute(_COUNT_SOME, of).fetchone()[0] for each, of in equal.items()}
     least = min(counts.values())
-    common = {each: _IdIn(each.field, each.ids, True) for each, count in counts.items() if count > least}
-    return And(tuple(common.get(each, each) if isinstance(each, _IdIn) else each for each in tree.children))
+    return And(tuple(_Common(each) if counts.get(each, least) > least else each for each in found.children))
+
+
+def _equality(tree: Expression) -> tuple[str, Scalar] | None:
+    """Return the field and its only value, as they are stored; None if a condition is another one."""
+    match tree:
+        case _IdIn(field, (id,)):
+            return field, id
+        case Compare(field, "=", value):
+            return field, value
+    return None
 
 
 def check_declared(tree: Expression) -> None:
@@ -227,7 +283,7 @@ def without_functions(tree: Expression, columns: Columns, connection: sqlite3.Co
             case _:
                 return leaf
         rows = connection.execute(f"SELECT id, CAST(value AS BLOB) FROM value WHERE {begin}", writer.values)
-        return _IdIn(field, tuple(id for id, text in rows if _matches_text(leaf, text.decode())), False)
+        return _IdIn(field, tuple(id for id, text in rows if _matches_text(leaf, text.decode())))
 
     return _with_leaves(tree, looked_up)
 
@@ -283,11 +339,13 @@ class _Writer:
                 return "0"
             case IsMissing(field):
                 return f"{self.column(field)} = 0" if self.is_interned(field) else f"{self.column(field)} IS NULL"
-            case _IdIn(field, ids, True):
-                return f"likelihood({self.column(field)} {self.one_of(ids)}, 0.9)"
-            case _IdIn(field, ids, _) if len(ids) > _RESOLVED:
+            case _Common(Compare() as equality):
+                return self.compared(equality, _LIKELY)
+            case _Common(equality):
+                return _LIKELY.format(self.write(equality))
+            case _IdIn(field, ids) if len(ids) > _RESOLVED:
                 return f"{self.column(field)} IN (SELECT value FROM json_each({self.bind(json.dumps(ids))}))"
-            case _IdIn(field, ids, _):
+            case _IdIn(field, ids):
                 return f"{self.column(field)} {self.one_of(ids)}"
             case TimeOfDay(field, begin, end):
                 second = self.second_of_day(field)
@@ -310,13 +368,14 @@ class _Writer:
     def is_interned(self, field: str) -> bool:
         return field in self.columns.kinds and self.columns.kinds[field].interned
 
-    def compared(self, tree: Compare) -> str:
+    def compared(self, tree: Compare, form: str = "{}") -> str:
         column = self.column(tree.field)
         if tree.operator == "=" and tree.field != "reftime" and tree.field in self.columns.unique_names:
             # The UNIQUE index contains this expression, not the column. IS, because SQLite would put the value of
             # `column = value` into the expression, and then not recognize it.
-            return f"({column} IS {self.bind(tree.value)} AND ifnull({column}, {MISSING}) = {self.bind(tree.value)})"
-        return f"{column} {tree.operator} {self.bind(tree.value)}"
+            equal = form.format(f"{column} IS {self.bind(tree.value)}")
+            return f"({equal} AND ifnull({column}, {MISSING}) = {self.bind(tree.value)})"
+        return form.format(f"{column} {tree.operator} {self.bind(tree.value)}")
 
     def one_of(self, values: Sequence[Scalar]) -> str:
         if len(values) == 1:

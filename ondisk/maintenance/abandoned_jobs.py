@@ -10,11 +10,7 @@ from ondisk.staging.jobs import STAGED, jobs, remove
 
 
 def diagnosed(access: Access, now: float | None = None) -> Iterator[Diagnosis]:
-    """Diagnose the staged files of each job. They are OK while the job may still run.
-
-    Args:
-        now: seconds since 1970; None for the present.
-    """
+    """Diagnose the staged files of each job. They are OK while the job may still run."""
     for job in jobs(access.directory, now):
         name = f"{STAGED}/{job.name}"
         if job.runs:

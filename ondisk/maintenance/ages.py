@@ -13,7 +13,7 @@ from ondisk.dataset.access import Access
 from ondisk.dataset.away import maintained, missing
 from ondisk.errors import command
 from ondisk.index import Snapshot, segment_rows
-from ondisk.index.totals import totals
+from ondisk.index.sums import totals
 from ondisk.maintenance import holds
 from ondisk.maintenance.states import State
 from ondisk.matcher import Everything
@@ -46,7 +46,6 @@ class Ages:
         """Return from when ages count, and what prevents deleting and archiving.
 
         Args:
-            now: what the clock says, seconds since 1970; None to read it.
             by_age: a person has looked at the dates: believe the clock, and delete however much is old.
         """
         now = time.time() if now is None else now
@@ -96,12 +95,7 @@ class AgeLimits:
 
     @classmethod
     def of(cls, access: Access, now: float | None, ages: Ages | None) -> AgeLimits:
-        """Return the limits of a dataset.
-
-        Args:
-            now: what the clock says, seconds since 1970; None to read it.
-            ages: what `delete_age` counts from; None for `now`.
-        """
+        """Return the limits of a dataset."""
         archive_age, delete_age = access.config.archive_age, access.config.delete_age
         return cls(
             None if archive_age is None else days_ago(archive_age, now),

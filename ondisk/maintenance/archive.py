@@ -29,6 +29,7 @@ from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
 from ondisk.index import Segment, segment_rows
 from ondisk.index.changes import Removal
+from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.inspect import Inspection
 from ondisk.maintenance.kinds import kind_of
@@ -67,11 +68,7 @@ def archive(access: Access, names: Iterable[str]) -> list[Done]:
 
 
 def archived(access: Access, name: str, before: Known | None = None) -> Done:
-    """Move one segment to `.archive/last`, and merge it with a segment of the same name there.
-
-    Args:
-        before: as for `Inspection.examine`; None if all segments were diagnosed just before.
-    """
+    """Move one segment to `.archive/last`, and merge it with a segment of the same name there."""
     return _moved(access, name, _name_in_last(access, name), "archive", before)
 
 
@@ -295,7 +292,6 @@ def _forgettable(access: Access, place: str) -> tuple[int, Identity | None]:
 
 
 def _moved(access: Access, name: str, target: str, verb: str, before: Known | None) -> Done:
-    """Move one segment, in one commit."""
     directory = access.directory
     with access.transaction(verb) as transaction:
         access.check_trusted()
@@ -315,7 +311,7 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
         transaction.note_moved(left)
         if target_place := place_of(target):
             places.begin(directory, target_place)
-        is_linked = kind.move(access, transaction, segment, target)
+        is_linked = kind.move(access, transaction, segment, target, _merged_with(access, transaction, target))
         transaction.check_space()
         for place, change in ((place_of(name), -count), (place_of(target), count)):
             if place:
@@ -323,8 +319,28 @@ def _moved(access: Access, name: str, target: str, verb: str, before: Known | No
                     directory, place, transaction.counters.generation, change, interval if change > 0 else None
                 )
         transaction.commit()
-    is_freed = size is not None and not is_linked and kind.is_one_file and transaction.has_no_older_readers
+    is_freed = size is not None and not is_linked and not format.is_dir and transaction.has_no_older_readers
     return Done(name, diagnosis.state, diagnosis.reasons, verb, size.st_size if size is not None and is_freed else 0)
+
+
+def _merged_with(access: Access, transaction: Transaction, name: str) -> Segment | None:
+    """Return the segment of a name, with which another one is merged; None if there is none.
+
+    One whose file somebody has removed is forgotten, if all its data were deleted before.
+
+    Raises:
+        AlreadyExists: a file has this name that the index does not know.
+    """
+    there = transaction.segments([name]).get(name)
+    if there is not None and access.directory.stat(name) is None:
+        with access.current().index.snapshot() as snapshot:
+            interval = segment_rows.interval_of(snapshot, there)
+        if transaction.forget_if_empty(there, interval):
+            there = None
+    if there is None and access.directory.stat(name) is not None:
+        hint = f"Move it away, or read it into the index with {command('fix', access.path, '--yes')}."
+        raise AlreadyExists(f"{access.path / name} exists, but the index does not know it", hint=hint)
+    return there
 
 
 def _as_it_is(directory: Directory, segment: Segment) -> Segment:
@@ -355,7 +371,6 @@ def _archived_name(name: str) -> str:
 
 
 def _name_in_last(access: Access, name: str) -> str:
-    """Return the name that one of the dataset's own segments gets in the archive."""
     if place_of(name):
         hint = f"{command('unarchive', access.path, name, '--yes')} moves it back to the dataset's own folders."
         raise StateError(f"{access.path / name} is archived already", hint=hint)
@@ -363,7 +378,6 @@ def _name_in_last(access: Access, name: str) -> str:
 
 
 def _folder(name: str) -> str:
-    """Return the name of a folder of the archive, after a check."""
     if not name or name.startswith(".") or "/" in name:
         raise InvalidInput(f"{shown(name)} is not the name of a folder in {ARCHIVE}", hint="Write for example 2024.")
     return name
@@ -380,7 +394,6 @@ def _known_before(access: Access) -> dict[str, Known]:
 
 
 def _check_there(access: Access, *names: str) -> None:
-    """Raise if a folder of one of the segments is away or offline."""
     for place in {*map(place_of, names)} - {""}:
         found = places.place(access.directory, place)
         if found.identity is not None and found.why_away is not None:
@@ -401,7 +414,7 @@ def _movable(access: Access, name: str, before: Known | None) -> tuple[Diagnosis
         raise _refused(access, name, diagnosis, "moved")
     if (why := diagnosis.reasons[0] if diagnosis.consumed else diagnosis.awaited) is not None:
         raise StateError(f"{access.path / name} cannot be moved: {why}")
-    if diagnosis.is_touched and kind_of(access.format(known.segment.format)).is_one_file:
+    if diagnosis.is_touched and not is_dir(known.segment.format):
         file = access.current().reader.file_of(known.segment)
         if access.committed(known.segment).is_whole_in(file) is False:
             raise changed(access.directory, name)
@@ -422,7 +435,7 @@ def _check_whole(access: Access, name: str) -> None:
         diagnosis, known = Inspection(access).examine(snapshot, name)
     if diagnosis is None or known is None:
         return
-    if State.CORRUPTED in diagnosis.state or (State.MISSING in diagnosis.state and known.count):
+    if State.CORRUPTED in diagnosis.state or (State.MISSING in diagnosis.state and known.rows.count):
         raise _refused(access, name, diagnosis, "merged")
 
 

@@ -71,8 +71,6 @@ def check(
         max_duration: seconds to read data for. Segments that were not read for the longest time are read first. The
             index records when each was read, and what is wrong with it.
         now: seconds since 1970; None for the present.
-        progress: is called with the name of each segment before its data are read.
-        read_all: reads the data if there is no `max_duration`.
         rewrite: report segments that are not stored as configured as DIRTY.
         second_copies: report segments with second copies as DIRTY or DELETED.
 
@@ -224,9 +222,6 @@ def _read_in_slices(
 def wrong_with(access: Access, name: str, *, apart: bool = False) -> str | None:
     """Read the data of a segment, and return how they differ from the index, or None.
 
-    Args:
-        apart: as in `read_content`.
-
     Raises:
         KeyMissing, AuthenticationFailed: as `read_content`.
     """
@@ -235,7 +230,6 @@ def wrong_with(access: Access, name: str, *, apart: bool = False) -> str | None:
 
 
 def _read(access: Access, name: str, *, apart: bool = False) -> tuple[Segment | None, FileContent | None]:
-    """Read the data of a segment; return the row of the generation that was read, and the result."""
     with access.current().index.snapshot() as snapshot:
         segment = snapshot.segment_named(name)
         return segment, None if segment is None else read_content(access, snapshot, segment, apart=apart)
@@ -288,15 +282,14 @@ def read_content(access: Access, snapshot: Snapshot, segment: Segment, *, apart:
     is_whole, is_changed, found, left = True, False, ScanResult(), 0
     displaced: list[int] = []
     try:
-        kind = kind_of(format)
         reader = access.current().reader
-        file = reader.file_of(segment) if kind.is_one_file else None
+        file = None if format.is_dir else reader.file_of(segment)
         source = reader.folder_of(segment) if file is None else file
         is_changed = file is not None and access.committed(segment).is_whole_in(file) is False
         if apart and file is not None:
             snapshot.set_apart(segment)
         blocks = {block.offset: block for block in segment_rows.blocks_of(snapshot, segment)}
-        for found in kind.scan(segment.name, format, source):
+        for found in kind_of(format).scan(segment.name, format, source):
             is_whole &= not (found.damage or (found.foreign and not found.in_place))
             _compare(rows.up_to(found), found, snapshot, wrong, equal)
             known = [block for block in found.blocks if block.offset < segment.end.length]
@@ -362,7 +355,6 @@ class _Rows:
         return self._buffer[begin : self._taken]
 
     def rest(self) -> Iterator[tuple[int, ...]]:
-        """Yield all other rows."""
         yield from self._buffer[self._taken :]
         for rows in self._lists:
             yield from rows
@@ -408,7 +400,6 @@ def _compare(rows: list[tuple[int, ...]], found: ScanResult, snapshot: Snapshot,
 
 
 def _declared(metadata: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the metadata of declared fields."""
     return {name: metadata[name] for name in names if name in metadata}
 
 

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -27,26 +28,22 @@ from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.duplicates import Duplicates, Settled
 from ondisk.maintenance.inspect import interval_of
 from ondisk.maintenance.relaid import have_old_bytes
-from ondisk.maintenance.tally import Tally
+from ondisk.maintenance.states import Tally
 from ondisk.segment import End, ScanResult
 from ondisk.step import ALWAYS, NOTHING, Interval
 
 
-class NeedsRewrite(Exception):
-    """A segment cannot be read in place, and must be rewritten; see `ScanResult.foreign`."""
+class Refused(Enum):
+    """Why a segment was not read in place. Nothing may be committed then."""
 
-
-class Misnamed(Exception):
-    """Data of a segment are of other times than its name says. Where another segment has them, too, that one counts."""
+    FOREIGN = auto()
+    """It must be rewritten; see `ScanResult.foreign`."""
+    MISNAMED = auto()
+    """It has data of other times than its name says. Where another segment has them, too, that one counts."""
 
 
 class Subject(NamedTuple):
-    """The segment that is read again.
-
-    Attributes:
-        known: what the index knows of it; None if nothing.
-        interval: that of its name.
-    """
+    """The segment that is read again."""
 
     access: Access
     transaction: Transaction
@@ -104,8 +101,6 @@ class Compared:
         without_row: data that the index had only counted, and that are gone.
         missing: data that the file should have, by its own count.
         changed: 1 if data were found again, and some do not have their bytes.
-        damage: what cannot be read.
-        settled: data with the same unique values as others.
         copied: the segment that has all of its data, too; then this is a second copy.
     """
 
@@ -143,11 +138,9 @@ class Comparison:
     """Compares a segment with its rows: `add` what is found in it, then `forget` the others.
 
     Args:
-        segment: of which the rows will be.
-        copied: the segment of which it is a second copy.
         is_matched: its rows are not to be believed; they are set aside, and what is found again gets its `seq` back.
         may_move: a datum may have another offset than before, see `Aside`.
-        puts_off: raise `Misnamed` if data of a segment without rows are of other times than its name says.
+        puts_off: refuse a segment without rows that is `MISNAMED`.
     """
 
     def __init__(
@@ -171,7 +164,7 @@ class Comparison:
         self.subject = subject
         self._segment = segment
         self._first = subject.transaction.take_seqs(0).start
-        self._puts_off = puts_off and (known is None or not known.count)
+        self._puts_off = puts_off and (known is None or not known.rows.count)
         self._aside: Aside | None = None
         if is_matched and known is not None:
             self._aside = Aside(subject.transaction, known.segment, may_move=may_move)
@@ -190,17 +183,15 @@ class Comparison:
         if may_be_copy and not self.subject.access.config.unique and not self.subject.access.needs_check():
             self._duplicates.expect_copies(self.subject.name)
 
-    def add_all(self, results: Iterable[ScanResult]) -> End:
-        """Give all that a scan finds its rows, and return where the segment ends.
-
-        Raises:
-            NeedsRewrite: it must be rewritten.
-        """
+    def add_all(self, results: Iterable[ScanResult]) -> End | Refused:
+        """Give all that a scan finds its rows, and return where the segment ends."""
         transaction, end = self.subject.transaction, self._segment.end
         with self._known_offsets() as known_offsets:
             for found in results:
                 if found.foreign and not (found.in_place and self.subject.access.layout.keeps_foreign):
-                    raise NeedsRewrite
+                    return Refused.FOREIGN
+                if self._puts_off and found.offsets and self.compared.copied is None and self._is_outside(found):
+                    return Refused.MISNAMED
                 end = found.end
                 self.compared.found += len(found.offsets)
                 transaction.save_blocks(self._segment, found.blocks)
@@ -211,14 +202,7 @@ class Comparison:
     def add(
         self, found: ScanResult, known_offsets: Callable[[int, int], set[int]] = lambda _begin, _end: set()
     ) -> None:
-        """Give data their rows. Of those in one segment with the same unique values, the last one counts.
-
-        Args:
-            known_offsets: returns the offsets in a range of which the index has rows.
-
-        Raises:
-            Misnamed: see `puts_off`.
-        """
+        """Give data their rows. Of those in one segment with the same unique values, the last one counts."""
         if not found.offsets:
             return
         subject, transaction = self.subject, self.subject.transaction
@@ -227,9 +211,7 @@ class Comparison:
             self.span |= Interval.around(reftimes)
         if self.compared.copied is not None:
             return
-        is_outside = min(reftimes) not in subject.interval or max(reftimes) not in subject.interval
-        if is_outside and self._puts_off:
-            raise Misnamed
+        is_outside = self._is_outside(found)
         here = known_offsets(offsets[0], offsets[-1] + 1)
         if here:
             is_new = [offset not in here for offset in offsets]
@@ -244,6 +226,11 @@ class Comparison:
             self._aside.find(offsets, reftimes, sizes, *fields)
         else:
             self._insert(transaction.take_seqs(len(offsets)), offsets, reftimes, sizes, *fields)
+
+    def _is_outside(self, found: ScanResult) -> bool:
+        """Return whether data are of other times than the name of the segment says."""
+        interval = self.subject.interval
+        return min(found.reftimes) not in interval or max(found.reftimes) not in interval
 
     def _insert(
         self, seqs: Sequence[int], offsets: Sequence[int], reftimes: Sequence[int], *rest: Sequence[Any]
@@ -272,7 +259,9 @@ class Comparison:
         known = self.subject.known
         # A trusted index with rows of the segment knows all its data: a header that counts more is of a killed append.
         # A second copy, which may be the begin of a move, has none.
-        if self.compared.copied is None and (known is None or not known.count or self.subject.access.needs_check()):
+        if self.compared.copied is None and (
+            known is None or not known.rows.count or self.subject.access.needs_check()
+        ):
             self.compared.missing += found.missing
         unit = self.subject.format.unit
         for damage in found.damage:
@@ -299,16 +288,12 @@ class Comparison:
                 return False
         compared.gone = self._aside.forget()
         compared.without_row = max(0, known.without_row - compared.returned)
-        return 0 < known.count == compared.gone and not compared.returned
+        return 0 < known.rows.count == compared.gone and not compared.returned
 
     def compare_bytes(self, end: End, file: ReadableFile) -> bool:
         """Note if data have other bytes than those that were committed, although all of them were found.
 
         Bytes that were damaged before cannot be compared, nor those of an older revision, which has no checksum.
-
-        Args:
-            end: of what was read.
-            file: which was read.
 
         Returns:
             Whether they are encrypted.
@@ -316,7 +301,7 @@ class Comparison:
         known, compared, subject = self.subject.known, self.compared, self.subject
         if self._aside is None or known is None or known.segment.facts.checksum is None:
             return False
-        if not known.count or known.damage is not None or compared.gone or compared.without_row:
+        if not known.rows.count or known.damage is not None or compared.gone or compared.without_row:
             return False
         is_encrypted = subject.format.sealer(file, subject.name) is not None
         # What a repack encrypts has other bytes, so only the file that it was before can be compared.

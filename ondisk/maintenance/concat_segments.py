@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from ondisk.dataset.access import Access
 from ondisk.errors import (
@@ -26,7 +27,6 @@ from ondisk.index.transaction import Transaction
 from ondisk.maintenance.diagnosis import OTHER_BYTES, Circumstances, Known, OnDisk, diagnose
 from ondisk.maintenance.replaced import keep
 from ondisk.maintenance.rewrite import IndexPlaces, Written, lay, start_for
-from ondisk.maintenance.segment_kind import Rewriting, SegmentKind, merged_with
 from ondisk.maintenance.states import Diagnosis, Done, State
 from ondisk.maintenance.successor import Successor, complete, withdraw
 from ondisk.segment import End, Facts, ScanResult
@@ -42,20 +42,30 @@ _MERGED = 4 * 1024 * 1024  # bytes of data that are merged together
 
 
 class Observed(NamedTuple):
-    """A concat segment; `known` and `on_disk` as for `diagnosis.diagnose`."""
+    """What the index knows of a concat segment, and what is on disk, at one time: all that its states depend on."""
 
     name: str
     known: Known | None
     on_disk: OnDisk | None
     format: Format
 
+    def diagnosed(self, at: Circumstances) -> Diagnosis:
+        """Return the states of the segment, and the reasons; a pure function."""
+        name, known, on_disk, format = self
+        start = format.begin().end.length if known is None else format.first_offset(known.segment.end)
+        diagnosis = diagnose(name, known, on_disk, at, start)
+        is_kept = not (diagnosis.state & ~State.ARCHIVE_AGE or diagnosis.consumed)
+        if at.rewrites and known is not None and known.rows.count and is_kept:
+            why = format.why_rewritten(known.segment.end)
+            return diagnosis if why is None else diagnosis.rewritten(why)
+        return diagnosis
 
-class ConcatSegments(SegmentKind[Observed]):
-    """See the module's docstring."""
 
-    is_one_file: ClassVar[bool] = True
+class ConcatSegments:
+    """What maintenance does with one concat segment."""
 
     def is_readable(self, directory: Directory, name: str, format: Format) -> bool:
+        """Return whether at least part of what has a name is a segment of this kind, in a format."""
         try:
             return format.is_readable(directory.open_to_read(name))
         except (FileNotFoundError, StorageError):
@@ -70,6 +80,7 @@ class ConcatSegments(SegmentKind[Observed]):
         entry: Entry | None,
         format: Format,
     ) -> Observed:
+        """Look at a segment on disk; the result has what only that tells of the rows, too."""
         if entry is None and known is not None:  # it may not have its name yet
             segment = known.segment
             if (found := waiting(directory, name, segment.id, segment.committed(format.mutable))) is not None:
@@ -77,28 +88,22 @@ class ConcatSegments(SegmentKind[Observed]):
         on_disk = None if entry is None else look_at(directory, name, entry, known, format)
         if known is not None and known.deleted is not None:
             start = format.first_offset(known.segment.end)
-            known.unexplained = known.segment.end.length - start - known.size - known.deleted
-        if known is not None and known.count:
-            known.needed = known.data_end
+            left = known.segment.end.length - start - known.rows.size - known.deleted
+            known = replace(known, unexplained=left)
+        if known is not None and known.rows.count:
+            needed = known.rows.data_end
             if known.segment.end.compressed:
-                known.needed = segment_rows.end_of_block_before(snapshot, known.segment, known.data_end)
+                needed = segment_rows.end_of_block_before(snapshot, known.segment, needed)
+            known = replace(known, needed=needed)
         return Observed(name, known, on_disk, format)
 
-    def diagnose(self, observed: Observed, at: Circumstances) -> Diagnosis:
-        name, known, on_disk, format = observed
-        start = format.begin().end.length if known is None else format.first_offset(known.segment.end)
-        diagnosis = diagnose(name, known, on_disk, at, start)
-        is_kept = not (diagnosis.state & ~State.ARCHIVE_AGE or diagnosis.consumed)
-        if at.rewrites and known is not None and known.count and is_kept:
-            why = format.why_rewritten(known.segment.end)
-            return diagnosis if why is None else diagnosis.rewritten(why)
-        return diagnosis
-
     def scan(self, name: str, format: Format, source: ReadableFile | Directory) -> Iterator[ScanResult]:
+        """Yield the data in the segment's file or directory."""
         assert not isinstance(source, Directory)
         return scan(name, format, source)
 
     def has_datum(self, access: Access, segment: Segment, offset: int) -> bool:
+        """Return whether the file of a datum exists and agrees with the facts in the index, as far as its end shows."""
         if all(access.directory.stat(each) is None for each in (segment.name, hidden(segment.name, segment.id))):
             return False  # a reader might take a file of its name in another folder of the archive for it
         try:
@@ -112,10 +117,12 @@ class ConcatSegments(SegmentKind[Observed]):
             return False  # a link or a folder is in its place
         return True
 
-    def rewriting(self, access: Access, transaction: Transaction, known: Known) -> Rewriting:
+    def rewriting(self, access: Access, transaction: Transaction, known: Known) -> _Rewriting:
+        """Return the rewriting of a segment without its holes."""
         return _Rewriting(access, transaction, known)
 
     def drop(self, access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
+        """Commit the removal of a segment from the index, then remove it from the disk."""
         directory, name = access.directory, diagnosis.segment
         access.clean_up_later(name)
         found = None if State.MISSING in diagnosis.state else directory.stat(name)
@@ -142,8 +149,17 @@ class ConcatSegments(SegmentKind[Observed]):
             return Done(name, diagnosis.state, (*reasons, _READ), action)
         return Done(name, diagnosis.state, reasons, action, 0 if is_kept else freed_by(found))
 
-    def move(self, access: Access, transaction: Transaction, segment: Segment, name: str) -> bool:
-        return _Move(access, transaction, segment, name).write()
+    def move(
+        self, access: Access, transaction: Transaction, segment: Segment, name: str, there: Segment | None
+    ) -> bool:
+        """Link or copy a segment to a name in another folder, or merge it with the segment there; change its rows.
+
+        The caller commits. The new file is at a hidden name until then, and the old one keeps its own.
+
+        Returns:
+            Whether the files were linked, not copied.
+        """
+        return _Move(access, transaction, segment, name).write(there)
 
 
 def scan(name: str, format: Format, file: ReadableFile) -> Iterator[ScanResult]:
@@ -191,7 +207,7 @@ def look_at(directory: Directory, name: str, entry: Entry, known: Known | None, 
         and seen not in OTHER_BYTES
         and _has_more(file, known.segment.end, format)
     )
-    if known is None or committed is None or not known.count:
+    if known is None or committed is None or not known.rows.count:
         is_empty = format.is_empty(file)
         is_readable = is_empty or format.is_readable(file)
         all_zeros = not is_readable and is_zeros(file, 0)
@@ -225,7 +241,7 @@ def _has_more(file: ReadableFile, end: End, format: Format) -> bool:
 
 
 class _Rewriting:
-    """Rewrites one segment to its next generation, in query order."""
+    """Rewrites one segment to its next generation, in query order: in two steps around the end of a snapshot."""
 
     def __init__(self, access: Access, transaction: Transaction, known: Known) -> None:
         self._access = access
@@ -238,19 +254,28 @@ class _Rewriting:
         self._is_kept = False
 
     def write(self, snapshot: Snapshot, written: Written | None) -> ReadableFile | None:
+        """Write the segment's new bytes, and save them in the index; the caller then ends the snapshot.
+
+        Returns:
+            The segment's old file; its space is freed when it is closed.
+
+        Raises:
+            Changed: the segment has changed since the other process read it.
+            IntegrityError, SegmentMissing: the data cannot be read.
+        """
         directory, transaction = self._access.directory, self._transaction
         reader, format = self._access.current().reader, self._access.format(self._old.format)
         keep_data_after(directory, self._old.name, self._old.end, format, verb="repack")
         interval = segment_rows.interval_of(snapshot, self._old)
         if self._access.config.is_sequence:
-            interval = Interval.around((self._known.begin, self._known.end))
+            interval = Interval.around((self._known.rows.begin, self._known.rows.end))
         if written is None:
             places = IndexPlaces(transaction, self._old, self._new)
             with self._successor.create() as staged:
                 end, facts = lay(format, snapshot, reader, self._known, staged, places)
         else:
             end, facts = written.end, written.facts
-            written.save(directory, transaction, self._old, self._new, self._known.count)
+            written.save(directory, transaction, self._old, self._new, self._known.rows.count)
             self._successor.adopt(written.file)
         found = directory.stat(self._successor.path)
         assert found is not None
@@ -263,6 +288,11 @@ class _Rewriting:
         return reader.file_of(self._old)
 
     def commit(self, diagnosis: Diagnosis) -> Done:
+        """Commit, and put the new bytes in the place of the old ones.
+
+        An error after the commit leaves the new bytes at their hidden name, where readers and the next opening find
+        them.
+        """
         directory, name = self._access.directory, self._old.name
         before = directory.stat(name)
         self._successor.appear(self._new)
@@ -288,9 +318,8 @@ class _Move:
         self._name = name
         self._format = access.format(segment.format)
 
-    def write(self) -> bool:
+    def write(self, there: Segment | None) -> bool:
         access, transaction, old = self._access, self._transaction, self._old
-        there = merged_with(access, transaction, self._name)
         complete(access, old)
         with access.current().index.snapshot() as snapshot:
             interval = segment_rows.interval_of(snapshot, old)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ondisk.dataset.segment_layout import BY_TIME, UNUSED, Layout, Usage
 from ondisk.errors import counted
@@ -18,54 +18,59 @@ OTHER_BYTES = (Seen.OTHER, Seen.UNKNOWN)
 
 
 @dataclass(slots=True)
-class Known:
-    """What the index knows about a segment: sums over the rows of its data. Offsets and sizes are decompressed bytes.
+class Rows:
+    """Sums over the rows of a segment. Offsets and sizes are decompressed bytes; they include the padding of data.
 
     Attributes:
-        segment: its row.
-        count: rows of data.
-        size: their bytes, padding included.
         begin, end: first and last reftime, microseconds.
         first: offset of the first datum.
-        data_end: offset after the last datum and its padding.
-        needed: position in the file after the last datum; in a compressed segment, after its block.
-        interval: the interval in its row; data outside it cannot be found by their segment.
-        gaps: bytes between the first and the last datum that belong to no datum.
-        gap_at: offset of the first gap; None without one.
-        overlaps: data that begin before the end of the datum before them.
-        overlap_at: offset of the first of them.
-        misplaced: data that are out of query order: a query returns one with a lower offset later.
-        misplaced_at: offset of the first of them.
-        damage: what an accurate check or a fix found wrong with the content, and recorded.
-        deleted: bytes, or files, of deleted data that are still there; None if unknown.
-        counted: how many data it has by its sums; None if unknown.
-        unexplained: more bytes, or files, belong to no datum than were deleted through ondisk; negative: fewer.
+        data_end: offset after the last datum.
+        gaps: bytes between the first and the last datum that belong to no datum; the first is at `gap_at`.
+        overlaps: data that begin before the end of the datum before them; the first is at `overlap_at`.
+        misplaced: data that a query returns after one with a higher offset; the first is at `misplaced_at`.
     """
 
-    segment: Segment
     count: int = 0
     size: int = 0
     begin: int = 0
     end: int = 0
     first: int = 0
     data_end: int = 0
-    needed: int = 0
-    interval: Interval | None = None
     gaps: int = 0
     gap_at: int | None = None
     overlaps: int = 0
     overlap_at: int | None = None
     misplaced: int = 0
     misplaced_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the index knows about a segment. Nothing changes it: what is on disk is added to a copy.
+
+    Attributes:
+        segment: its row.
+        damage: what an accurate check or a fix found wrong with the content, and recorded.
+        deleted: bytes, or files, of deleted data that are still there; None if unknown.
+        counted: how many data it has by its sums; None if unknown.
+        interval: the interval in its row; data outside it cannot be found by their segment.
+        needed: position in the file after the last datum; in a compressed segment, after its block.
+        unexplained: more bytes, or files, belong to no datum than were deleted through ondisk; negative: fewer.
+    """
+
+    segment: Segment
+    rows: Rows = field(default_factory=Rows)
     damage: str | None = None
     deleted: int | None = 0
     counted: int | None = None
+    interval: Interval | None = None
+    needed: int = 0
     unexplained: int = 0
 
     @property
     def without_row(self) -> int:
         """How many data the index has counted, and has no rows of: another program has removed these."""
-        return max(0, (self.counted or 0) - self.count)
+        return max(0, (self.counted or 0) - self.rows.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,6 @@ class OnDisk:
 
     Attributes:
         is_file: it is what a segment must be: a regular file; for a dir segment, a directory.
-        size: bytes.
         seen: how it agrees with the facts in the index; None if the index has none.
         is_empty: it contains only what a new segment begins with.
         is_readable: something in it is of its format.
@@ -103,15 +107,12 @@ class Circumstances:
     """What a diagnosis depends on besides the segment.
 
     Attributes:
-        step: the dataset's.
         needs_check: the sentinel exists, or the index is missing.
         limits: by when a segment must have ended to be archived or deleted.
         built_for: the step that the index was built for, if it is another one.
         rewrites: segments that are not stored as configured are DIRTY.
         removes_copies: second copies are to be removed.
         deletes_unknown: `unknown_segments = "delete"`: a repack deletes segments that the index does not know.
-        layout: who shares the segments.
-        usage: how far another program has read them.
     """
 
     step: Step
@@ -137,8 +138,6 @@ def diagnose(name: str, known: Known | None, found: OnDisk | None, at: Circumsta
     """Return the states of a segment, and the reasons.
 
     Args:
-        known: what the index knows; None if it does not know the segment.
-        found: what is on disk; None if nothing is.
         start: offset of the first datum in a segment of its format.
     """
     if known is not None:
@@ -174,14 +173,14 @@ def _unknown(name: str, found: OnDisk, at: Circumstances) -> Diagnosis:
 
 def _known(name: str, known: Known, found: OnDisk | None, at: Circumstances, start: int) -> Diagnosis:
     if found is None and at.usage.is_consumed(name, known.segment.end.length):
-        reason = f"{at.usage.consumed}; the index has {counted(known.count, 'datum')} of it"
+        reason = f"{at.usage.consumed}; the index has {counted(known.rows.count, 'datum')} of it"
         return Diagnosis(name, State.OK, (reason,), consumed=True)
     if found is None or not found.is_file:
         reason = "it is not on disk" if found is None else "it is not a regular file, and is left untouched"
-        data = counted(known.count + known.without_row, "datum")
+        data = counted(known.rows.count + known.without_row, "datum")
         return Diagnosis(name, State.MISSING, (f"{reason}; the index has {data} of it",))
     interval = at.interval(name, known)
-    if not known.count and found.stray is None and not [*misnamed(known, interval, at)]:
+    if not known.rows.count and found.stray is None and not [*misnamed(known, interval, at)]:
         is_as_known = found.seen not in OTHER_BYTES and not found.has_grown
         if is_as_known and not known.unexplained and not known.without_row and not known.segment.has_unknown:
             return _known_without_data(name, known, found, at)
@@ -212,13 +211,7 @@ def judge(
     size: int,
     at: Circumstances,
 ) -> Diagnosis:
-    """Diagnose a segment that has data.
-
-    Args:
-        corrupted, unaligned, dirty: the reasons for these states.
-        freed: bytes that a repack would free.
-        size: bytes of the whole segment.
-    """
+    """Diagnose a segment that has data."""
     name = known.segment.name
     interval = at.interval(name, known)
     state = State.CORRUPTED if corrupted else State.OK
@@ -266,16 +259,20 @@ def misnamed(known: Known, interval: Interval | None, at: Circumstances, seen: S
         yield f"its name does not fit the step {at.step}{was}"
     elif known.interval not in (None, interval):
         yield "its interval in the index is not that of its name"
-    elif seen not in OTHER_BYTES and known.count and (known.begin not in interval or known.end not in interval):
+    elif (
+        seen not in OTHER_BYTES
+        and known.rows.count
+        and (known.rows.begin not in interval or known.rows.end not in interval)
+    ):
         yield "it has data of other times than its name says"
 
 
 def _corrupted(known: Known, found: OnDisk, interval: Interval | None, at: Circumstances, start: int) -> Iterator[str]:
     yield from misnamed(known, interval, at, found.seen)
-    if known.first < start:
-        yield f"its first datum begins at byte {known.first}, but data cannot begin before byte {start}"
-    if known.overlaps:
-        yield f"{counted(known.overlaps, 'overlap')} between its data, the first at byte {known.overlap_at}"
+    if known.rows.first < start:
+        yield f"its first datum begins at byte {known.rows.first}, but data cannot begin before byte {start}"
+    if known.rows.overlaps:
+        yield f"{counted(known.rows.overlaps, 'overlap')} between its data, the first at byte {known.rows.overlap_at}"
     if found.stray is not None:
         yield f"{found.stray} has the name of a generation of it, and is not one: move this file away"
     # Then another program uses its name again.
@@ -311,21 +308,21 @@ def unexplained(known: Known, unit: str) -> str:
 
 
 def _dirty(known: Known, found: OnDisk, start: int) -> Iterator[str]:
-    end = known.segment.end
-    if known.first > start:
-        yield f"{known.first - start} bytes before its first datum belong to no datum"
-    if known.gaps:
-        yield f"{known.gaps} bytes between its data belong to no datum, the first at byte {known.gap_at}"
-    if end.length > known.data_end:
-        yield f"{end.length - known.data_end} bytes after its last datum belong to no datum"
+    end, rows = known.segment.end, known.rows
+    if rows.first > start:
+        yield f"{rows.first - start} bytes before its first datum belong to no datum"
+    if rows.gaps:
+        yield f"{rows.gaps} bytes between its data belong to no datum, the first at byte {rows.gap_at}"
+    if end.length > rows.data_end:
+        yield f"{end.length - rows.data_end} bytes after its last datum belong to no datum"
     if found.size > end.size + found.sealed and not known.segment.shared:
         yield f"{found.size - end.size} bytes at its end belong to an interrupted or running append"
-    if known.misplaced and number_of(inner_of(known.segment.name).partition(".")[0]) is None:  # a sequence has no order
-        yield f"{counted(known.misplaced, 'datum', 'is')} out of time order, the first at byte {known.misplaced_at}"
+    if rows.misplaced and number_of(inner_of(known.segment.name).partition(".")[0]) is None:  # a sequence has no order
+        yield f"{counted(rows.misplaced, 'datum', 'is')} out of time order, the first at byte {rows.misplaced_at}"
 
 
 def _freed(known: Known, found: OnDisk, start: int) -> int:
     end = known.segment.end
     if not end.compressed:
-        return max(0, found.size - start - known.size)
-    return max(0, found.size - end.size * (start + known.size) // max(end.length, 1))
+        return max(0, found.size - start - known.rows.size)
+    return max(0, found.size - end.size * (start + known.rows.size) // max(end.length, 1))

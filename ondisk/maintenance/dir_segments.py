@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from ondisk.dataset.access import Access
 from ondisk.errors import DiskFull, OndiskError, StorageError, counted
@@ -27,10 +27,8 @@ from ondisk.maintenance.diagnosis import (
 )
 from ondisk.maintenance.replaced import discard_merged, keep
 from ondisk.maintenance.rewrite import Written
-from ondisk.maintenance.segment_kind import Rewriting, SegmentKind, merged_with
-from ondisk.maintenance.states import Diagnosis, Done, State
+from ondisk.maintenance.states import Diagnosis, Done, State, Tally
 from ondisk.maintenance.successor import appear, complete, withdraw
-from ondisk.maintenance.tally import Tally
 from ondisk.segment import End, Laid, ScanResult, Start
 from ondisk.segments import dir, quarantine
 from ondisk.segments.dir import (
@@ -56,18 +54,19 @@ _OTHERS = "the segment does not have this file: of an interrupted append, or som
 
 
 class Observed(NamedTuple):
-    """A dir segment; see `diagnose_files`."""
+    """What the index knows of a dir segment, and what is on disk; see `diagnose_files`."""
 
     name: str
     known: Known | None
     entry: Entry | None
     files: Files | None
 
+    def diagnosed(self, at: Circumstances) -> Diagnosis:
+        return diagnose_files(*self, at)
 
-class DirSegments(SegmentKind[Observed]):
-    """See the module's docstring."""
 
-    is_one_file: ClassVar[bool] = False
+class DirSegments:
+    """What maintenance does with one dir segment; the methods are those of `ConcatSegments`."""
 
     def is_readable(self, directory: Directory, name: str, format: Format) -> bool:
         """Return whether `.metadata` has an entry, or there are no files: a killed archive leaves files without any."""
@@ -97,11 +96,8 @@ class DirSegments(SegmentKind[Observed]):
                 files = _compare(folder, name, known, _rows(snapshot, known))
                 files.has_metadata |= isinstance(format, DescribesFiles)
                 if known is not None and known.deleted is not None:
-                    known.unexplained = max(0, files.removed.count - known.deleted)
+                    known = replace(known, unexplained=max(0, files.removed.count - known.deleted))
         return Observed(name, known, entry, files)
-
-    def diagnose(self, observed: Observed, at: Circumstances) -> Diagnosis:
-        return diagnose_files(*observed, at)
 
     def scan(self, name: str, format: Format, source: ReadableFile | Directory) -> Iterator[ScanResult]:
         assert isinstance(source, Directory)
@@ -113,7 +109,7 @@ class DirSegments(SegmentKind[Observed]):
                 return folder.stat(dir.file_name(segment.name, offset)) is not None
         return False
 
-    def rewriting(self, access: Access, transaction: Transaction, known: Known) -> Rewriting:
+    def rewriting(self, access: Access, transaction: Transaction, known: Known) -> _Renumbering:
         return _Renumbering(access, transaction, known)
 
     def drop(self, access: Access, transaction: Transaction, diagnosis: Diagnosis, known: Known | None) -> Done:
@@ -146,9 +142,10 @@ class DirSegments(SegmentKind[Observed]):
         withdraw(access, transaction, segment)
         return size
 
-    def move(self, access: Access, transaction: Transaction, segment: Segment, name: str) -> bool:
+    def move(
+        self, access: Access, transaction: Transaction, segment: Segment, name: str, there: Segment | None
+    ) -> bool:
         """Link the files under numbers above those that a segment of the new name has used."""
-        there = merged_with(access, transaction, name)
         writer = DirWriter(access.directory)
         transaction.on_rollback(writer.undo)
         if there is None:
@@ -244,7 +241,6 @@ def _keep_others(directory: Directory, segment: Segment, kept: set[int], *, is_t
     """Move those files of a segment to quarantine that it has never had. Return the bytes of the other ones.
 
     Args:
-        kept: the numbers of files that stay.
         is_touched: somebody has touched files, so their checksums are compared.
     """
     name, freed = segment.name, 0
@@ -276,7 +272,6 @@ class Files:
         highest: the highest number of a file; -1 without one.
         sequence: the last number used; None if `.sequence` does not exist or is damaged.
         has_metadata: `.metadata` exists, or a fix can make it again.
-        has_entries: `.metadata` is not empty.
         has_new_metadata: `.metadata.new` exists: a removal of files was interrupted.
         missing: data in the index without a file.
         resized: files with another size than in the index.
@@ -308,15 +303,14 @@ class Files:
 
 def _rows(snapshot: Snapshot, known: Known | None) -> Iterator[tuple[int, int, int, int]]:
     """Yield number, size, reftime and seq of a segment's data, in the order of their numbers."""
-    if known is not None and known.count:
-        yield from segment_rows.in_order_of_offset(snapshot, known.segment, known.begin, known.end)
+    if known is not None and known.rows.count:
+        yield from segment_rows.in_order_of_offset(snapshot, known.segment, known.rows.begin, known.rows.end)
 
 
 def _compare(folder: Directory, name: str, known: Known | None, rows: Iterable[tuple[int, int, int, int]]) -> Files:
     """Compare the files of a segment with the index.
 
     Args:
-        known: what the index knows; None if it does not know the segment.
         rows: number, size, reftime and seq of each datum, in the order of their numbers.
 
     Memory: a few numbers for each file.
@@ -369,17 +363,12 @@ def _compare(folder: Directory, name: str, known: Known | None, rows: Iterable[t
 def diagnose_files(
     name: str, known: Known | None, entry: Entry | None, files: Files | None, at: Circumstances
 ) -> Diagnosis:
-    """Return the states of a dir segment, and the reasons; a pure function, like `diagnosis.diagnose`.
-
-    Args:
-        entry: what is at the segment's name; None if nothing is.
-        files: the files in the directory; None if it is not a directory.
-    """
+    """Return the states of a dir segment, and the reasons; a pure function, like `diagnosis.diagnose`."""
     if files is None and entry is not None:
         return _not_a_directory(name, known, entry, at)
     if known is None and files is not None and files.highest < 0 and files.strangers.count:
         return Diagnosis(name, State.CORRUPTED, (*_strangers(files), "the index does not know it"))
-    if known is None or files is None or not known.count:
+    if known is None or files is None or not known.rows.count:
         on_disk = None if files is None else OnDisk(True, files.size, files.seen, is_empty=_is_empty(files, at))
         found = diagnose(name, known, on_disk, at, 0)
         return found if files is None else replace(found, reasons=(*found.reasons, *_strangers(files)))
@@ -411,7 +400,7 @@ def _not_a_directory(name: str, known: Known | None, entry: Entry, at: Circumsta
         if entry.kind == "file" and not entry.size and at.interval(name) is not None:
             return Diagnosis(name, State.DELETED, ("it is empty, and the index does not know it",))
         return Diagnosis(name, State.CORRUPTED, ("it is not a directory, and the index does not know it",))
-    reason = f"it is not a directory; left untouched; the index has {counted(known.count, 'datum')} of it"
+    reason = f"it is not a directory; left untouched; the index has {counted(known.rows.count, 'datum')} of it"
     return Diagnosis(name, State.UNALIGNED, (reason,))
 
 
@@ -466,7 +455,6 @@ def remove(directory: Directory, name: str, kept: set[int], *, whole: bool) -> i
     """Remove the files of a segment, and return their bytes. A file that is not the segment's goes to quarantine.
 
     Args:
-        kept: the numbers of files that stay.
         whole: remove `.metadata` and `.sequence`, too, and the directory, unless it contains other files.
 
     Durability: none; the next repack removes what a power cut brings back. First `.metadata.new` is written without the

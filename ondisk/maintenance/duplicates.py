@@ -1,28 +1,142 @@
 """What becomes of data with the same unique values, while a fix reads a segment.
 
 Which of them counts is decided in `ondisk.index.precedence`. The others are second copies, which are skipped, or were
-deleted, or are counted as different.
+deleted, or are counted as different. Only a datum that equals the one that counts is a second copy: `Contents` compares
+their bytes.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
+
+from zlib_ng.zlib_ng import crc32
 
 from ondisk.dataset.access import Access
-from ondisk.errors import IndexCorrupt
+from ondisk.errors import IndexCorrupt, IntegrityError, SegmentMissing, StorageError
 from ondisk.formats import Format
 from ondisk.index import Segment
 from ondisk.index.aside import Aside, Held
 from ondisk.index.precedence import Found, counts_in_files
 from ondisk.index.transaction import Transaction
-from ondisk.maintenance.contents import Contents
 from ondisk.maintenance.kinds import kind_of
-from ondisk.maintenance.tally import Tally
+from ondisk.maintenance.relaid import BlockCache
+from ondisk.maintenance.states import Tally
+from ondisk.segments.dir import MetadataFile, file_name, verify
+from ondisk.segments.facts import SAME_BYTES
+from ondisk.segments.generations import present_name
 from ondisk.segments.places import twins
 from ondisk.step import in_order
 
 _END = 2**63  # above every seq
+
+
+Content: TypeAlias = tuple[bytes, bytes]
+"""What a format wrote beside the bytes of a datum, and its bytes."""
+
+_Read: TypeAlias = Callable[[int, int], Content | None]
+_OPEN = 8  # segments that are kept open
+
+
+class Contents:
+    """Reads data by their rows, also by those that the transaction of a fix has not committed.
+
+    Args:
+        own: the segment that is read, which the index need not know yet.
+    """
+
+    def __init__(self, access: Access, transaction: Transaction, own: Segment) -> None:
+        self._access = access
+        self._directory = access.directory
+        self._transaction = transaction
+        self._own = own
+        self._readers: OrderedDict[int, _Read] = OrderedDict()
+        self._changed: dict[int, bool] = {}
+
+    def are_equal(self, one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+        """Return whether the data of two rows of `datum` are equal, and both can be read."""
+        if (one[1], *one[4:]) != (other[1], *other[4:]):
+            return False
+        content = self.read(one)
+        return content is not None and content == self.read(other)
+
+    def read(self, row: tuple[Any, ...]) -> Content | None:
+        """Return the content of a row of `datum`; None if it cannot be read."""
+        with contextlib.suppress(IntegrityError, SegmentMissing, StorageError, FileNotFoundError):
+            return self._reader(row[2])(row[3], row[4])
+        return None
+
+    def is_damaged(self, row: tuple[Any, ...]) -> bool:
+        """Return whether the datum of a row of another segment cannot be read, or is in a file without its checksum.
+
+        Cost: reads the file of a concat segment, once.
+        """
+        return self.read(row) is None or self._has_changed(row[2])
+
+    def _has_changed(self, id_: int) -> bool:
+        """Return whether the bytes of a concat segment lack their checksum; each file of a dir segment has its own."""
+        if id_ not in self._changed:
+            segment = self._transaction.segment(id_)
+            self._changed[id_] = not self._access.format(segment.format).is_dir and (
+                self._access.committed(segment).is_whole_in(self._directory.open_to_read(self._place(segment))) is False
+            )
+        return self._changed[id_]
+
+    def _reader(self, id_: int) -> _Read:
+        if id_ in self._readers:
+            self._readers.move_to_end(id_)
+        else:
+            segment = self._own if id_ == self._own.id else self._transaction.segment(id_)
+            is_dir = self._access.format(segment.format).is_dir
+            self._readers[id_] = self._files_of(segment) if is_dir else self._bytes_of(segment)
+            if len(self._readers) > _OPEN:
+                self._readers.popitem(last=False)
+        return self._readers[id_]
+
+    def _place(self, segment: Segment) -> str:
+        return segment.name if segment is self._own else present_name(self._directory, segment.name, segment.id)
+
+    def _bytes_of(self, segment: Segment) -> _Read:
+        format = self._access.format(segment.format)
+        file = self._directory.open_to_read(self._place(segment))
+        if segment is not self._own and self._access.committed(segment).seen_in(file, file.stat()) not in SAME_BYTES:
+            return lambda _offset, _size: None
+        blocks = BlockCache(self._transaction, format, segment, file)
+
+        def read(offset: int, size: int) -> Content | None:
+            is_packed = self._transaction.block_at(segment, offset) is not None
+            if not is_packed and offset + size > file.size():  # before memory is allocated for it
+                return None
+            content = b""
+            while len(content) < size:
+                at, wanted = offset + len(content), size - len(content)
+                piece = blocks.read(at, wanted) if is_packed else file.read(at, wanted)
+                if not piece:
+                    return None
+                content += piece
+            return b"", content
+
+        return read
+
+    def _files_of(self, segment: Segment) -> _Read:
+        place = self._place(segment)
+        with self._directory.inside(place) as folder:
+            entries = MetadataFile.of(folder)
+
+        def read(number: int, size: int) -> Content | None:
+            if entries is None or not entries.has_size(number, size):
+                return None
+            file = self._directory.open_to_read(f"{place}/{file_name(segment.name, number)}")
+            content = file.read(0, size)
+            if len(content) != size or size != file.size():
+                return None
+            verify(crc32(content), entries.checksum(number))
+            return entries.get(number).beside, content
+
+        return read
 
 
 @dataclass(slots=True)
@@ -44,9 +158,6 @@ class Settled:
 
 class Duplicates:
     """Compares data of the segment that is read with those that have the same unique values.
-
-    Args:
-        settled: gets what was found.
 
     Attributes:
         explained: data that begin before this offset, and have no row, were deleted through ondisk.
@@ -94,7 +205,6 @@ class Duplicates:
         Args:
             row: of the datum that was read; it could not be inserted.
             first: rows with this seq or a higher one were read in this transaction.
-            aside: the former rows of the segment, if they are being replaced.
 
         Returns:
             How many changes the index did not know: 2 if the datum replaced one, else 0.
@@ -136,11 +246,7 @@ class Duplicates:
         return 0
 
     def _is_equal(self, row: tuple[Any, ...], counting: tuple[Any, ...], *, is_known: bool) -> bool:
-        """Return whether a datum is a second copy of the one that counts, or was deleted; else count it as different.
-
-        Args:
-            is_known: the index had a row of it.
-        """
+        """Return whether a datum is a copy of the one that counts, or was deleted; else count it as different."""
         if row[3] < self.explained and not is_known:
             return True
         is_equal = self._are_equal(row, counting)

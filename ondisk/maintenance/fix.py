@@ -15,20 +15,20 @@ from ondisk.dataset.layout import SENTINEL
 from ondisk.errors import DurabilityLost, KeyMissing, LockError, OndiskError, StateError, counted
 from ondisk.index import INDEX, Segment, segment_rows
 from ondisk.index.changes import Removal
-from ondisk.index.totals import wrong_sums
+from ondisk.index.sums import wrong_sums
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import forget as forget_archived
 from ondisk.maintenance.archive import would_forget
 from ondisk.maintenance.check import read_content
-from ondisk.maintenance.compare import Misnamed, NeedsRewrite, Subject
+from ondisk.maintenance.compare import Refused, Subject
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.explain import Outcome, explained
 from ondisk.maintenance.inspect import Inspection, interval_of, places_away
 from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.moved import recognised
 from ondisk.maintenance.promised import CHANGED, promised
-from ondisk.maintenance.reread import DataAfterDamage, commit, in_place, is_another_file, renewed, rewritten
+from ondisk.maintenance.reread import Unfound, commit, in_place, is_another_file, renewed, rewritten
 from ondisk.maintenance.salvage import check_salvageable, salvaged, would_salvage
 from ondisk.maintenance.scanned import Scanned
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State, readable
@@ -70,12 +70,7 @@ def fix(
 
     Args:
         now: seconds since 1970; None for the present.
-        progress: is called with the name of each segment before it is examined.
         scan_all: scans segments in advance, without the lock; what changed in between is scanned again.
-        salvage: CORRUPTED segments of which to keep what is whole, see `ondisk.maintenance.salvage`.
-        forget: remove missing segments from the index, however many.
-        acknowledge: first, count no data as lost any more.
-        forget_place: first, forget the folder of the archive of this name, which is away; its data count as lost.
 
     Raises:
         DurabilityLost, DiskFull: nothing more can be written. What was fixed before stays fixed.
@@ -145,7 +140,6 @@ def _fix(
     *,
     forget: bool,
 ) -> Iterator[Done]:
-    """Fix all segments. An error at one of them is added to `errors`."""
     with access.transaction("fix"):
         pass  # replaces a lost index, and raises before anything is read if this user has no permission to write
     errors_before, needs_check = len(errors), access.has_sentinel()
@@ -179,9 +173,8 @@ def _fix(
                     _fix_together(inspection, group, fixed, puts_off=puts_off)
                     for before, scanned in group[len(fixed) :]:
                         try:
-                            _fix_alone(inspection, before, scanned, fixed, puts_off=puts_off)
-                        except Misnamed:
-                            put_off.append((before, None))
+                            if not _fix_alone(inspection, before, scanned, fixed, puts_off=puts_off):
+                                put_off.append((before, None))
                         except (OndiskError, OSError) as error:
                             fixed.append(before.failed("fixed", error, errors))
                 finally:
@@ -268,7 +261,6 @@ def _restore_generations(access: Access) -> None:
 
 
 def _is_wanted(diagnosis: Diagnosis, *, needs_check: bool) -> bool:
-    """Return whether a fix has something to do for a segment, or something to record about it."""
     if State.CORRUPTED in diagnosis.state:
         return diagnosis.noted or needs_check
     return (bool(diagnosis.state & FIXED) and not diagnosis.held) or diagnosis.is_touched or diagnosis.consumed
@@ -279,11 +271,7 @@ def _left_alone(diagnosis: Diagnosis) -> Done:
 
 
 def _remove_sentinel(access: Access, uuid: str) -> None:
-    """Remove the sentinel, unless the index was lost again in between: then not all files were read into the new one.
-
-    Args:
-        uuid: of the index that knows all data again.
-    """
+    """Remove the sentinel, unless the index was lost again meanwhile: then not all files were read into the new one."""
     with access.locked("fix"):
         with access.current().index.snapshot() as snapshot:
             is_same = snapshot.dataset()["uuid"] == uuid
@@ -322,13 +310,7 @@ def _weight(access: Access, before: Diagnosis) -> int:
     return _GROUP + 1 if S_ISDIR(found.st_mode) else max(found.st_size, _SMALLEST)
 
 
-def _fix_together(
-    inspection: Inspection,
-    group: list[_Waiting],
-    fixed: list[Done],
-    *,
-    puts_off: bool,
-) -> None:
+def _fix_together(inspection: Inspection, group: list[_Waiting], fixed: list[Done], *, puts_off: bool) -> None:
     """Read segments into the index in one commit, and add the results to `fixed`; none if one must be fixed alone."""
     if len(group) == 1:
         return
@@ -341,56 +323,48 @@ def _fix_together(
                     diagnosis, known = inspection.examine(snapshot, before.segment)
                 if diagnosis is None or diagnosis.error is not None or diagnosis.state & _ALONE or diagnosis.consumed:
                     return
-                subject = Subject.of(access, transaction, before.segment, known)
                 outcome = None
-                if diagnosis.state & FIXED:
-                    trusted = not access.needs_check()
-                    outcome = in_place(subject, trusted=trusted, scanned=scanned, puts_off=puts_off)
-                elif diagnosis.is_touched and (outcome := renewed(subject)) is None:
-                    return
+                if diagnosis.state & FIXED or diagnosis.is_touched:
+                    subject = Subject.of(access, transaction, before.segment, known)
+                    diagnosis, found = _read(subject, diagnosis, scanned, puts_off=puts_off)
+                    if not isinstance(found, Outcome):
+                        return
+                    outcome = found
                 read.append((diagnosis, outcome))
             done = iter(commit(transaction, [outcome for _, outcome in read if outcome is not None]))
-            fixed += [_left_alone(each) if outcome is None else explained(next(done), each) for each, outcome in read]
+            fixed += [_result(each, outcome and next(done)) for each, outcome in read]
     except KeyMissing:  # perhaps only of one of them
         return
     except (DurabilityLost, LockError, StateError):
         raise
-    except (OndiskError, OSError, Changed, NeedsRewrite, DataAfterDamage, Misnamed):
+    except (OndiskError, OSError, Changed):
         return
 
 
 def _fix_alone(
-    inspection: Inspection,
-    before: Diagnosis,
-    scanned: Scanned | None,
-    fixed: list[Done],
-    *,
-    puts_off: bool,
-) -> None:
-    """Fix one segment, and add the result to `fixed`.
-
-    Raises:
-        Misnamed: see `Rescan`; nothing is committed.
-    """
-
+    inspection: Inspection, before: Diagnosis, scanned: Scanned | None, fixed: list[Done], *, puts_off: bool
+) -> bool:
+    """Fix one segment, and add the result to `fixed`; return False if it was put off, and nothing was committed."""
     access, rewriting = inspection.access, False
     while True:
         try:
             with access.transaction("fix") as transaction:
-                fixed.append(
-                    _fixed(inspection, transaction, before, rewriting=rewriting, scanned=scanned, puts_off=puts_off)
-                )
-            return
+                done = _fixed(inspection, transaction, before, rewriting=rewriting, scanned=scanned, puts_off=puts_off)
+                if isinstance(done, Done):  # also if the end of the block raises
+                    fixed.append(done)
+                    return True
         except Changed:  # since it was scanned
             scanned = None
-        except NeedsRewrite:
-            rewriting, scanned = True, None
-        except DataAfterDamage as error:
+            continue
+        if isinstance(done, Unfound):
             with access.transaction("fix") as transaction:
-                transaction.note_check(error.segment, str(error), error.facts)
+                transaction.note_check(done.segment, done.reason, done.facts)
                 transaction.commit()
-            fixed.append(Done(before.segment, before.state | State.CORRUPTED, (*before.reasons, str(error))))
-            return
+            fixed.append(Done(before.segment, before.state | State.CORRUPTED, (*before.reasons, done.reason)))
+            return True
+        if done is Refused.MISNAMED:
+            return False
+        rewriting, scanned = True, None
 
 
 def _fixed(
@@ -401,7 +375,8 @@ def _fixed(
     rewriting: bool,
     scanned: Scanned | None,
     puts_off: bool,
-) -> Done:
+) -> Done | Refused | Unfound:
+    """Fix one segment, and commit; or return why it must be done in another way."""
     access, name = inspection.access, before.segment
     with access.current().index.snapshot() as snapshot:
         diagnosis, known = inspection.examine(snapshot, name)
@@ -419,22 +394,35 @@ def _fixed(
     if State.MISSING in diagnosis.state:
         assert known is not None
         return _without_file(access, transaction, diagnosis, known.segment)
-    subject, is_believed = Subject.of(access, transaction, name, known), True
-    if not diagnosis.state & FIXED:
-        if not diagnosis.is_touched:
-            return _left_alone(diagnosis)
-        if (outcome := renewed(subject)) is not None:
-            commit(transaction, [outcome])
-            return _left_alone(diagnosis)
-        is_believed = False
-        diagnosis = replace(diagnosis, state=State.UNALIGNED, reasons=(*diagnosis.reasons, CHANGED))
+    if not diagnosis.state & FIXED and not diagnosis.is_touched:
+        return _left_alone(diagnosis)
+    subject = Subject.of(access, transaction, name, known)
     if rewriting:
-        outcome = rewritten(subject)
-    else:
-        trusted = not access.needs_check()
-        read = in_place(subject, trusted=trusted, is_believed=is_believed, scanned=scanned, puts_off=puts_off)
-        (outcome,) = commit(transaction, [read])
-    return explained(outcome, diagnosis)
+        return _result(diagnosis if diagnosis.state & FIXED else _changed(diagnosis), rewritten(subject))
+    diagnosis, read = _read(subject, diagnosis, scanned, puts_off=puts_off)
+    return _result(diagnosis, *commit(transaction, [read])) if isinstance(read, Outcome) else read
+
+
+def _read(
+    subject: Subject, diagnosis: Diagnosis, scanned: Scanned | None, *, puts_off: bool
+) -> tuple[Diagnosis, Outcome | Refused | Unfound]:
+    """Read a segment in place; return its diagnosis, which reading may have changed, and what to commit."""
+    is_believed = bool(diagnosis.state & FIXED)
+    if not is_believed:
+        if (outcome := renewed(subject)) is not None:
+            return diagnosis, outcome
+        diagnosis = _changed(diagnosis)
+    trusted = not subject.access.needs_check()
+    return diagnosis, in_place(subject, trusted=trusted, is_believed=is_believed, scanned=scanned, puts_off=puts_off)
+
+
+def _changed(diagnosis: Diagnosis) -> Diagnosis:
+    return replace(diagnosis, state=State.UNALIGNED, reasons=(*diagnosis.reasons, CHANGED))
+
+
+def _result(diagnosis: Diagnosis, outcome: Outcome | None) -> Done:
+    """Return the result for a report; of a segment that was only touched, nothing was read."""
+    return _left_alone(diagnosis) if outcome is None or not diagnosis.state & FIXED else explained(outcome, diagnosis)
 
 
 def _without_file(access: Access, transaction: Transaction, diagnosis: Diagnosis, segment: Segment) -> Done:
@@ -452,7 +440,6 @@ def _without_file(access: Access, transaction: Transaction, diagnosis: Diagnosis
 
 
 def _forget_consumed(access: Access, transaction: Transaction, diagnosis: Diagnosis, segment: Segment) -> Done:
-    """Remove a segment from the index that another program has read and removed."""
     access.layout.begin_again(access.directory, segment.name)
     transaction.remove(segment)
     transaction.commit()
@@ -466,7 +453,7 @@ def _checked_again(
     known: Known | None,
     *,
     rewriting: bool,
-) -> Done:
+) -> Done | Refused | Unfound:
     """Read a damaged segment again: somebody may have put its file back, or deleted the damaged data."""
     if known is None or (known.damage is None and not access.has_sentinel()):
         return _left_alone(diagnosis)
@@ -480,14 +467,17 @@ def _checked_again(
         return _left_alone(diagnosis)
     subject = Subject.of(access, transaction, diagnosis.segment, known)
     if diagnosis.noted and diagnosis.is_touched and is_another_file(subject):
-        (outcome,) = [rewritten(subject)] if rewriting else commit(transaction, [in_place(subject)])
-        return explained(outcome, replace(diagnosis, state=State.UNALIGNED, reasons=(CHANGED,)))
+        found = rewritten(subject) if rewriting else in_place(subject)
+        if isinstance(found, Outcome):
+            (outcome,) = [found] if rewriting else commit(transaction, [found])
+            return explained(outcome, replace(diagnosis, state=State.UNALIGNED, reasons=(CHANGED,)))
+        return found
     with access.current().index.snapshot() as snapshot:
         content = read_content(access, snapshot, known.segment)
-    if diagnosis.noted and not known.count and not content.is_read:  # nothing in it can be read, as before
+    if diagnosis.noted and not known.rows.count and not content.is_read:  # nothing in it can be read, as before
         return _left_alone(diagnosis)
     if diagnosis.noted and not content.is_whole and not is_loss(known.damage):
-        if content.wrong is not None and known.count:
+        if content.wrong is not None and known.rows.count:
             return _left_alone(diagnosis)
         transaction.note_check(known.segment, None)
         transaction.commit()
@@ -498,5 +488,8 @@ def _checked_again(
     said = "its file is complete again"
     if content.wrong is not None:  # the index may have wrong offsets for data after the damage
         said += " and was read again; data that were deleted, but not yet removed by a repack, are back"
-    (outcome,) = commit(transaction, [in_place(subject, is_believed=content.wrong is None)])
+    found = in_place(subject, is_believed=content.wrong is None)
+    if not isinstance(found, Outcome):
+        return found
+    (outcome,) = commit(transaction, [found])
     return explained(outcome, replace(diagnosis, state=State.UNALIGNED), said)

@@ -29,8 +29,6 @@ def kept(missing: Collection[str], known: Collection[str], absent: Collection[st
     """Return the missing segments that the index must keep, each with the reason.
 
     Args:
-        missing: the names of the segments that are not on disk.
-        known: the names of all segments that the index knows.
         absent: the folders of missing segments that are not on disk either.
     """
     of_folder, gone = Counter(map(folder_of, known)), Counter(map(folder_of, missing))

@@ -42,8 +42,6 @@ class Inspection:
         now: seconds since 1970; None for the present. Ages count from it.
         ages: what the ages of data to delete count from; None for `now`, without holds.
         forget: the index may forget missing segments, however many.
-        rewrites: segments that are not stored as configured are DIRTY.
-        removes_copies: second copies are to be removed.
     """
 
     def __init__(
@@ -111,7 +109,7 @@ class Inspection:
                 try:
                     # A folder that cannot be listed has no entries, but its segments are not missing.
                     entry = on_disk.get(name) or entry_of(access.directory, name)
-                    found = _diagnosed(access, snapshot, name, known.get(name), entry, at)
+                    found, _ = _diagnosed(access, snapshot, name, known.get(name), entry, at)
                 except StorageError as error:
                     found = _unreadable(name, error)
                 except (IndexCorrupt, InvalidInput) as error:
@@ -142,11 +140,7 @@ class Inspection:
         return None if diagnosis is None else self._held(diagnosis, at.usage), known
 
     def _held(self, diagnosis: Diagnosis, usage: Usage) -> Diagnosis:
-        """Return the diagnosis with the hold that it is under.
-
-        Args:
-            usage: how far another program has read the segments.
-        """
+        """Return the diagnosis with the hold that it is under."""
         name, state = diagnosis.segment, diagnosis.state
         if (why := usage.why_unread(name)) is not None:
             diagnosis = replace(diagnosis, awaited=why)
@@ -172,7 +166,7 @@ class Inspection:
             entry = entry_of(self.access.directory, name)
             if known is None and entry is None:
                 return None, None
-            return _diagnosed(self.access, snapshot, name, known, entry, at), known
+            return _diagnosed(self.access, snapshot, name, known, entry, at)
         except StorageError as error:
             return _unreadable(name, error), known
         except (IndexCorrupt, InvalidInput) as error:
@@ -229,7 +223,6 @@ def _impossible(name: str, error: IndexCorrupt | InvalidInput) -> Diagnosis:
 
 
 def _row_of(snapshot: Snapshot, name: str) -> Segment | None:
-    """Return the row of a segment; None without one that can be."""
     with contextlib.suppress(IndexCorrupt, InvalidInput):
         return snapshot.segment_named(name)
     return None
@@ -237,17 +230,21 @@ def _row_of(snapshot: Snapshot, name: str) -> Segment | None:
 
 def _diagnosed(
     access: Access, snapshot: Snapshot, name: str, known: Known | None, entry: Entry | None, at: Circumstances
-) -> Diagnosis:
+) -> tuple[Diagnosis, Known | None]:
+    """Return the diagnosis of a segment, and what is known of it when it was observed."""
     if entry is not None and entry.kind != "other" and not entry.looks_readable:
         with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
             access.directory.check_readable(name)
     format = access.format(known.segment.format) if known is not None else access.format_of(name)
     if known is not None:
-        known.interval = segment_rows.interval_of(snapshot, known.segment)
-    kind = kind_of(format)
-    found = kind.diagnose(kind.observe(access.directory, snapshot, name, known, entry, format), at)
-    if known is None:
-        return found
+        known = replace(known, interval=segment_rows.interval_of(snapshot, known.segment))
+    observed = kind_of(format).observe(access.directory, snapshot, name, known, entry, format)
+    found, known = observed.diagnosed(at), observed.known
+    return found if known is None else _with_copies(access, name, found, known, at), known
+
+
+def _with_copies(access: Access, name: str, found: Diagnosis, known: Known, at: Circumstances) -> Diagnosis:
+    """Return the diagnosis of a segment, as far as others may be copies of it, or it is one."""
     if known.segment.copies is not Copies.NONE and found.state and not found.state & ~_SHRINKING:
         if known.segment.copies is Copies.ALL and lacks_other_copy(access, known.segment):
             return replace(found, state=State.UNALIGNED, reasons=("the other copy of its data is gone",), freed=0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -24,6 +25,8 @@ from ondisk.filesystem import Directory
 from ondisk.maintenance.states import Diagnosis, Done, Report
 
 NAME = ".report.json"
+_STAGED = NAME + ".new"
+_PATIENCE = 60.0  # seconds that another process may take to write its own
 LARGEST = 1024 * 1024
 """Bytes of the file. Segments that do not fit are only counted, in `left_out`."""
 
@@ -32,13 +35,9 @@ class LastReport(NamedTuple):
     """A report that was read.
 
     Attributes:
-        command: what made it.
-        time: when.
         counts: state → number of segments, `ok` among them.
         findings: the segments that are not OK, as `ondisk check --json` prints them.
-        done: the segments that were changed.
         left_out: the number of segments that the report has no place for.
-        needs_check: the index may not know all data.
         error: what ended the command; None if it completed.
     """
 
@@ -67,11 +66,8 @@ def save(
     """Write a report, in place of the last one, unless this user may not write to the dataset.
 
     Args:
-        path: the dataset's folder.
-        command: what found it.
         left: what a check found, at the end.
         done: what was changed before that.
-        error: what ended the command.
 
     Durability: none. Readers see the old report or the new one, complete.
     """
@@ -83,18 +79,23 @@ def save(
         else {"dataset": as_json(left.dataset), **state_as_json(left, left.freed)}
     )
     text = _within_limit(content | state, left.findings if left is not None else [], [*done])
-    staged = f"{NAME}.{os.getpid()}"
     with contextlib.suppress(OndiskError, OSError), Directory.open(path) as directory:
         if (config := directory.stat(CONFIG)) is None:
             return
+        # Another process is writing its own, unless it was killed before.
+        if (other := directory.stat(_STAGED)) is not None and time.time() - other.st_mtime < _PATIENCE:
+            return
+        directory.discard(_STAGED)
         try:
-            directory.discard(staged)
-            with directory.create_file(staged, make=False) as file:
+            with directory.create_file(_STAGED, make=False) as file:
                 file.belong_like(config)
                 file.write(0, text)
-            directory.rename(staged, NAME, durable=False)
-        finally:
-            directory.discard(staged)
+            directory.rename(_STAGED, NAME, durable=False)
+        except FileExistsError:
+            return
+        except BaseException:
+            directory.discard(_STAGED)
+            raise
 
 
 def _within_limit(content: dict[str, Any], findings: list[Any], done: list[Any]) -> bytes:
@@ -164,11 +165,7 @@ def segment_as_json(each: Diagnosis | Done) -> dict[str, Any]:
 
 
 def state_as_json(report: Report, freed: int) -> dict[str, Any]:
-    """Return what a check found in a dataset as a whole, in a form that JSON can hold.
-
-    Args:
-        freed: bytes that were freed, or would be.
-    """
+    """Return what a check found in a dataset as a whole, in a form that JSON can hold."""
     return {
         "needs_check": report.needs_check,
         "summary": {**report.counts, "touched": len(report.touched), "consumed": report.consumed, "freed": freed},

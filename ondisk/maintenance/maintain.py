@@ -95,7 +95,6 @@ def maintain(
         dry_run: change nothing; report what would be done.
         max_duration: seconds in which data are read and checked. Segments that were not read for the longest time are
             read first; see `ondisk.maintenance.check`.
-        progress: is called with the name of each segment.
 
     Locks: `.maintain.lock` for the whole run, without waiting: a second run ends at once with LockError. The writers'
         lock once for each segment, so an append does not wait for the whole run.

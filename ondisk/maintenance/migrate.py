@@ -44,6 +44,7 @@ from ondisk.errors import (
 )
 from ondisk.filesystem import Directory, ReadableFile, WritersLock
 from ondisk.formats import find
+from ondisk.formats.described import HasItems
 from ondisk.index import INDEX, Index
 from ondisk.index.columns import REVISION
 from ondisk.index.rebuild import Old, Place, Rebuilt, back_up, clear, in_conflict, old
@@ -57,7 +58,7 @@ from ondisk.maintenance.old_archives import Fault, Known
 from ondisk.segment import Facts, ScanResult
 from ondisk.segments import places
 from ondisk.segments.concat_reader import ConcatReader
-from ondisk.segments.dir_reader import DirReader
+from ondisk.segments.dir import DirReader
 from ondisk.segments.facts import Committed
 from ondisk.segments.places import Identity
 from ondisk.step import ARCHIVE, LAST
@@ -88,7 +89,8 @@ class Migration:
         dataset: its path.
         revision: of its index, before and after.
         added, dropped: fields and their types.
-        retyped: field → its type before and after.
+        retyped: field → its type before and after; the same if its values are read again, by the rules of this ondisk.
+        rules: formats whose data the index has by older rules.
         unique, index: these keys before and after.
         count: data whose metadata are read from the segments.
         offenders: the first 100 data that do not allow it; after a dry run those that the index alone shows. In an
@@ -112,6 +114,7 @@ class Migration:
     added: dict[str, FieldType] = field(default_factory=dict)
     dropped: dict[str, FieldType] = field(default_factory=dict)
     retyped: dict[str, tuple[FieldType, FieldType]] = field(default_factory=dict)
+    rules: list[str] = field(default_factory=list)
     unique: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     index: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     count: int = 0
@@ -137,7 +140,9 @@ class Migration:
     def changes_index(self) -> bool:
         """Whether its index changes."""
         pairs = (self.revision, self.unique, self.index)
-        return self.changes_fields or bool(self.archives) or any(before != after for before, after in pairs)
+        return (
+            self.changes_fields or bool(self.archives or self.rules) or any(before != after for before, after in pairs)
+        )
 
     @property
     def changes_fields(self) -> bool:
@@ -245,7 +250,6 @@ class _Archive(NamedTuple):
     """An archive with an index of its own.
 
     Attributes:
-        state: of its index.
         former: the UUIDs that its index had before.
         deleted: the numbers of its data that the dataset has deleted, and it may not have.
         is_known: the dataset has recorded it.
@@ -279,10 +283,6 @@ def _planned(
     dataset: _Dataset, before: Old | None, archives: Mapping[str, Directory], leave_out: set[str], forget: set[str]
 ) -> _Plan:
     """Decide what becomes of each archive, and note it in the report.
-
-    Args:
-        before: the index of the dataset; None if it is lost.
-        archives: the folders with files of archives, by name.
 
     Raises:
         StateError, NotFound, AlreadyExists, InvalidInput: as `migrate`.
@@ -333,7 +333,6 @@ def _planned(
 
 
 def _archive(dataset: _Dataset, name: str, folder: Directory, before: Old) -> _Archive:
-    """Read what is needed of an archive to decide what becomes of it."""
     config = dataset.config
     if folder.regular_file(CONFIG) is not None:
         own = read_config(folder)
@@ -458,7 +457,6 @@ def _leave_missing(dataset: _Dataset, new: Rebuilt) -> None:
 
 
 def _migrate(dataset: _Dataset, archives: Mapping[str, Directory], leave_out: set[str], forget: set[str]) -> None:
-    """Build the new index; if the data allow it, replace the old one. Then rename the files of the archives."""
     directory, config, migration = dataset.directory, dataset.config, dataset.migration
     with contextlib.ExitStack() as stack:
         with old(directory, config) as before:
@@ -494,7 +492,6 @@ def _migrate(dataset: _Dataset, archives: Mapping[str, Directory], leave_out: se
 
 @contextlib.contextmanager
 def _beside(directory: Directory, source: Any) -> Iterator[Rebuilt]:
-    """Copy an index to a file beside it for the length of the block."""
     new = Rebuilt.begin(directory, source)
     try:
         yield new
@@ -503,7 +500,6 @@ def _beside(directory: Directory, source: Any) -> Iterator[Rebuilt]:
 
 
 def _swap_in(dataset: _Dataset, new: Rebuilt, plan: _Plan, uuid: str | None) -> None:
-    """Let the new index replace the old one."""
     directory, migration = dataset.directory, dataset.migration
     try:
         for name, identity in plan.left.items():
@@ -528,11 +524,7 @@ def _take_over(
     fill: Fill,
     copy: Callable[[Directory, Any], contextlib.AbstractContextManager[Rebuilt]],
 ) -> str | None:
-    """Take the rows of all archives over, and count those that are gone as lost; return the new UUID if there is one.
-
-    Args:
-        copy: copies the index of an archive for the length of a block.
-    """
+    """Take over the rows of all archives, and count those that are gone as lost; return the new UUID."""
     migration = dataset.migration
     if not (plan.taken or plan.has_left_out or migration.forgotten):
         return None
@@ -609,12 +601,15 @@ def _plan(dataset: _Dataset, before: Old) -> None:
     if now.step != was.step and before.is_touched:
         raise Index(dataset.directory, was, None).built_for_another(now)
     migration.revision = before.revision, REVISION
+    migration.rules = before.other_rules
+    corrected = {name for each in map(find, migration.rules) if issubclass(each, HasItems)
+                 for name in (*each.items, *each.numbers)}  # fmt: skip
     migration.added = {name: kind for name, kind in now.fields.items() if name not in was.fields}
     migration.dropped = {name: kind for name, kind in was.fields.items() if name not in now.fields}
     migration.retyped = {
         name: (was.fields[name], kind)
         for name, kind in now.fields.items()
-        if name in was.fields and was.fields[name] != kind
+        if name in was.fields and (was.fields[name] != kind or name in corrected)
     }
     migration.unique = was.unique, now.unique
     migration.index = was.index, now.index
@@ -630,7 +625,6 @@ def _shows_conflicts(was: DatasetConfig, now: DatasetConfig) -> bool:
 
 
 def _build(dataset: _Dataset, before: Old, new: Rebuilt, fill: Fill) -> None:
-    """Change the copy of an index to the new revision, and to the fields of the new configuration."""
     now, migration = dataset.config, dataset.migration
     new.upgrade(before.config)
     if migration.changes_fields:
@@ -684,14 +678,13 @@ def _fill(dataset: _Dataset, new: Rebuilt) -> None:
             ahead = _Ahead(places)
             form = find(format)(config)
             try:
-                kind = kind_of(form)
                 unverified = partial(Committed, 0, Facts(), form.mutable)
                 source: ReadableFile | Directory
-                if kind.is_one_file:
-                    source = reader.file_of(id, name, unverified())
-                else:
+                if form.is_dir:
                     source = folders.folder_of(id, name, unverified)
-                for found in kind.scan(name, form, source):
+                else:
+                    source = reader.file_of(id, name, unverified())
+                for found in kind_of(form).scan(name, form, source):
                     values, others = _matched(ahead.before_end_of(found), found)
                     new.fill(kinds, values)
                     _refuse(dataset, name, others)
@@ -725,7 +718,6 @@ class _Ahead:
             self._next = next(self._places, None)
 
     def rest(self) -> Iterator[Place]:
-        """Yield all others."""
         while self._next is not None:
             yield self._next
             self._next = next(self._places, None)

@@ -136,7 +136,6 @@ def _is_moved(access: Access, segment: Segment, name: str) -> bool:
 
 
 def _at(access: Access, segment: Segment, name: str, generation: int) -> Segment:
-    """Return a segment as it is in the index from now on."""
     facts = segment.facts
     if not is_dir(segment.format):
         found = access.directory.open_to_read(name).stat()

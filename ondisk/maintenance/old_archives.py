@@ -170,9 +170,7 @@ def faults(
     """Return the archives that a query does not read: name → why.
 
     Args:
-        known: the archives that the dataset knows.
         present: name → the state of the index of each archive that is there.
-        main: the state of the dataset's own index.
         former: name → the UUIDs that the index of the archive had before; "" for the dataset itself.
     """
     by_uuid = {each.uuid: each for each in known}
@@ -234,7 +232,6 @@ def away(known: Iterable[Known], uuids: Collection[str], offline: Mapping[str, S
     """Return the archives that the dataset knows and that are neither there nor offline.
 
     Args:
-        uuids: of the archives that are there.
         offline: the archives of which only a summary is there, by name: the name of the archive, or another one if the
             interval of its data is in that of the archive.
     """
@@ -277,9 +274,6 @@ def _summary(directory: Directory, name: str) -> Summary:
 
 def check_trusted(directory: Directory, state: State | None) -> None:
     """Raise unless the index of a dataset or archive knows all data.
-
-    Args:
-        state: of the index; None if it is lost.
 
     Raises:
         StateError: it does not.

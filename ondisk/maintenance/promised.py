@@ -27,7 +27,6 @@ from ondisk.formats import Format
 from ondisk.index import segment_rows
 from ondisk.maintenance.check import check, wrong_with
 from ondisk.maintenance.concat_segments import scan
-from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.states import FIXED, Diagnosis, Done, Report, State
 
 CHANGED = "its bytes are not those that the index describes: another program has changed them"
@@ -38,7 +37,6 @@ def promised(access: Access, *actions: str, rewrite: bool = False, second_copies
 
     Args:
         actions: those that read data, and are planned: `rescan` of a fix, `repack` of a repack.
-        rewrite, second_copies: as for `check`.
 
     Raises:
         StorageError: as `check`.
@@ -112,7 +110,7 @@ def tried(
     Args:
         read: reads some of its data; None to scan the beginning of the file.
     """
-    if not kind_of(format).is_one_file:
+    if format.is_dir:
         return diagnosis
     found = None
     try:

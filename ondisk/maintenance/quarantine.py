@@ -144,12 +144,7 @@ class Quarantine:
 
 
 def count(access: Access, report: Report, errors: list[OndiskError], ages: Ages) -> None:
-    """Add the items of a dataset to the report of a check; those past `quarantine_age` are findings.
-
-    Args:
-        errors: the error is added to it if the quarantine cannot be read.
-        ages: what `quarantine_age` counts from.
-    """
+    """Add the items of a dataset to the report of a check; those past `quarantine_age` are findings."""
     try:
         report.quarantine = total(access.directory)
         report.segments += _diagnosed(access, ages)
@@ -179,10 +174,6 @@ def _diagnosed(access: Access, ages: Ages) -> Iterator[Diagnosis]:
 
 def removed(access: Access, ages: Ages, errors: list[OndiskError]) -> Iterator[Done]:
     """Remove the items that are older than `quarantine_age`, and what killed processes left in quarantine.
-
-    Args:
-        ages: what `quarantine_age` counts from.
-        errors: what went wrong, with one item or with all, is added to it.
 
     Locks: the writers' lock, if there is a quarantine.
     """

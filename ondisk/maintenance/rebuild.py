@@ -71,7 +71,6 @@ def rebuild(path: str | os.PathLike[str], *, dry_run: bool = False) -> Report:
 
 
 def _damage(access: Access) -> str | None:
-    """Return what is wrong with an index, or None."""
     try:
         with access.current().index.snapshot() as snapshot:
             all_known(access, snapshot)

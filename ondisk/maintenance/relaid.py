@@ -39,10 +39,8 @@ def have_old_bytes(
     """Return whether the data of a segment, all of which were found again, have the bytes that were committed.
 
     Args:
-        aside: where the data were, and where they are.
         old: the segment before, with a checksum.
         new: the segment that was read; the transaction has its blocks.
-        file: its file.
 
     Cost: reads the file once. Some megabytes of memory.
     """

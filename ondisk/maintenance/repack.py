@@ -17,13 +17,15 @@ from ondisk.errors import (
     IntegrityError,
     OndiskError,
     SegmentMissing,
+    StateError,
     command,
 )
 from ondisk.filesystem import ReadableFile
-from ondisk.index import Segment
+from ondisk.index import Copies, Segment, changes
 from ondisk.maintenance import abandoned_jobs, quarantine, replaced
 from ondisk.maintenance.ages import Ages
 from ondisk.maintenance.archive import UNMOVABLE, archived, recount
+from ondisk.maintenance.concat_segments import COPIES
 from ondisk.maintenance.fix import compared_again
 from ondisk.maintenance.inspect import Inspection, places_away
 from ondisk.maintenance.kinds import kind_of
@@ -33,9 +35,10 @@ from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.second_copy import copy_left
 from ondisk.maintenance.states import REPACKED, Diagnosis, Done, Report, State, readable
 from ondisk.maintenance.successor import complete
-from ondisk.maintenance.trim_deletions import trim_deletions
 from ondisk.segments.facts import changed
+from ondisk.segments.quarantine import link as link_to_quarantine
 from ondisk.staging.jobs import Changed
+from ondisk.step import days_ago
 
 _TRIES = 3
 """Attempts to write segments in advance. If other writers change them each time, they are written under the lock."""
@@ -43,7 +46,11 @@ _TRIES = 3
 _SOME = 16_384
 """Rows that one commit removes when the disk is full."""
 
+_TRIMMED = 100_000
+"""Deletions that one commit forgets."""
+
 _DROPPED = State.DELETED | State.DELETE_AGE | State.MISSING
+_UNREADABLE = State.CORRUPTED | State.UNALIGNED | State.MISSING
 
 WriteAll: TypeAlias = Callable[[Access, list[Diagnosis]], Generator[tuple[Diagnosis, Written | None], None, None]]
 """Yields segments in the order in which to repack them: each with its new content, or None if that was not written."""
@@ -69,11 +76,7 @@ def repack(
 
     Args:
         now: seconds since 1970; None for the present.
-        progress: called with the name of each segment before it is examined.
         write_all: writes segments in advance, without the lock; segments that change meanwhile are written again.
-        rewrite: also rewrite segments that are not stored as configured.
-        by_age: delete whatever is too old by the clock, see `ondisk.maintenance.holds`.
-        second_copies: also remove second copies, after a fix has compared them with the others again.
 
     Raises:
         NeedsCheck: the sentinel exists, so segments that the index does not know may contain data that it has lost.
@@ -103,7 +106,7 @@ def repack(
             report.add(_repack(access, inspection, progress, errors, write_all))
         except DiskFull as error:
             errors.append(error)
-        trim_deletions(access, ages)
+        _trim_deletions(access, ages)
         access.shrink_index()
         report.segments += map(Done.of, access.layout.leave_removed(access, "repack"))
         recount(access)
@@ -136,7 +139,6 @@ def _repack(
     errors: list[OndiskError],
     write_all: WriteAll,
 ) -> Iterator[Done]:
-    """Repack all segments that need it; add errors at single segments to `errors`."""
     waiting = []
     for before in [*readable(inspection.diagnoses(_is_wanted), errors)]:
         copy = copy_left(access, before.segment) if State.MISSING in before.state else None
@@ -194,7 +196,6 @@ def _repack(
 
 
 def _is_wanted(diagnosis: Diagnosis) -> bool:
-    """Return whether a repack has something to do for a segment."""
     if diagnosis.held or diagnosis.moved is not None:
         return False
     if diagnosis.state & (State.CORRUPTED | State.UNALIGNED):  # it may have data that the index does not know
@@ -205,14 +206,13 @@ def _is_wanted(diagnosis: Diagnosis) -> bool:
 def can_be_written_elsewhere(access: Access, diagnosis: Diagnosis) -> bool:
     """Return whether a repack rewrites a segment, and another process can write its new content."""
     is_rewritten = State.DIRTY in diagnosis.state and not diagnosis.state & _DROPPED
-    return is_rewritten and kind_of(access.format_of(diagnosis.segment)).is_one_file
+    return is_rewritten and not access.format_of(diagnosis.segment).is_dir
 
 
 def repacked(inspection: Inspection, name: str, written: Written | None, old_files: list[ReadableFile]) -> Done:
     """Repack or delete one segment. If it is damaged, record the damage in the index, and do not touch the segment.
 
     Args:
-        written: its new content, if that was written in advance.
         old_files: the open file of the old generation is added to it; the caller closes the file.
 
     Raises:
@@ -316,3 +316,61 @@ def _removed_in_steps(inspection: Inspection, name: str) -> tuple[Diagnosis | No
                 some //= 4
                 if not some:
                     raise
+
+
+def _trim_deletions(access: Access, ages: Ages) -> None:
+    """Remove the deletions that are old enough from the dataset's index. Rows of data are never removed.
+
+    A deletion is as old as the run of changes that it belongs to; a run ends after a day, or with another writer.
+
+    Durability: one commit for some rows. The first also says which tokens expire.
+    Locks: the writers' lock, for each commit.
+    """
+    days = access.config.deletions_kept
+    if days is None or ages.doubt is not None:
+        return
+    with access.current().index.snapshot() as snapshot:
+        last = changes.last_before(snapshot, days_ago(days, ages.now))
+        if not changes.has_deletions(snapshot, last):
+            return
+    removed = _TRIMMED
+    while removed == _TRIMMED:
+        with access.transaction("repack") as transaction:
+            removed = transaction.trim_deletions(last, _TRIMMED)
+            if removed:
+                transaction.commit()
+
+
+def renew(access: Access, name: str) -> None:
+    """Rewrite a segment as a repack does, whatever its state, so that data can be appended to it.
+
+    Nothing was appended yet. The keystream of an encrypted file must not be used twice, and the new file has another.
+
+    Raises:
+        StateError: the index does not know all data of the segment, or they cannot be read.
+        NeedsCheck: the sentinel exists.
+        KeyMissing, AuthenticationFailed: the segment cannot be decrypted.
+
+    Durability: a commit of its own, with the steps of a repack; see `ondisk.segments.generations`.
+    Locks: the writers' lock, which the append takes again afterwards.
+    """
+    with access.transaction("rewrite") as transaction:
+        access.check_trusted()
+        with access.current().index.snapshot() as snapshot:
+            segment = snapshot.segment_named(name)
+            if segment is None:
+                return
+            format = access.format(segment.format)
+            kind = kind_of(format)
+            complete(access, segment)
+            diagnosis, known = Inspection(access).examine(snapshot, name)
+            if diagnosis is None or known is None or diagnosis.state & _UNREADABLE:
+                hint = f"Run {command('fix', access.path, '--yes')}, then append again."
+                reason = "" if diagnosis is None else f": {'; '.join(diagnosis.reasons)}"
+                message = f"{access.path / name} must be rewritten before an append, and cannot be read{reason}"
+                raise StateError(message, hint=hint, segment=name)
+            if segment.copies is not Copies.NONE:  # data without rows are not written
+                link_to_quarantine(access.directory, name, verb="append", why=COPIES)
+            rewriting = kind.rewriting(access, transaction, known)
+            rewriting.write(snapshot, None)
+        rewriting.commit(diagnosis)

@@ -69,11 +69,7 @@ def _check_folder(directory: Directory, folder: str, error: StorageError) -> Non
 
 
 def count(access: Access, report: Report, errors: list[OndiskError]) -> None:
-    """Add what a dataset keeps to the report of a check.
-
-    Args:
-        errors: the error is added to it if a folder cannot be read.
-    """
+    """Add what a dataset keeps to the report of a check."""
     try:
         report.replaced = total(access.directory, access.config.keep_seconds)
     except StorageError as error:
@@ -82,10 +78,6 @@ def count(access: Access, report: Report, errors: list[OndiskError]) -> None:
 
 def remove_old(access: Access, now: float | None, errors: list[OndiskError]) -> None:
     """Remove what a dataset has kept for as long as `keep_replaced` says.
-
-    Args:
-        now: seconds since 1970; None for the present.
-        errors: what went wrong is added to it.
 
     Locks: the writers' lock, if something is kept.
     """

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 from stat import S_ISDIR
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory, ReadableFile
@@ -26,7 +26,7 @@ from ondisk.index import Copies, Segment
 from ondisk.index.changes import Removal
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.check import read_content
-from ondisk.maintenance.compare import Compared, Comparison, Subject, damaged
+from ondisk.maintenance.compare import Compared, Comparison, Refused, Subject, damaged
 from ondisk.maintenance.concat_segments import scan as scan_file
 from ondisk.maintenance.diagnosis import Known
 from ondisk.maintenance.dir_segments import remove
@@ -54,14 +54,18 @@ _SALVAGED = "it is damaged; what is whole in it was written to a new file"
 _DIFFERENT = "it has data with the same unique values as other data but different contents; the other data were kept"
 
 
-class DataAfterDamage(Exception):
-    """The index knows data that a scan cannot find: after damage, or in a file of which nothing can be read."""
+class Unfound(NamedTuple):
+    """The index knows data that a scan cannot find: after damage, or in a file of which nothing can be read.
 
-    def __init__(self, segment: Segment, reason: str, facts: Facts | None = None) -> None:
-        super().__init__(reason)
-        self.segment = segment
-        self.facts = facts
-        """What to record so that this file is not read again, if it is not the one that the index describes."""
+    Nothing of what the scan has found may be committed.
+
+    Attributes:
+        facts: what to record so that this file is not read again, if it is not the one that the index describes.
+    """
+
+    segment: Segment
+    reason: str
+    facts: Facts | None = None
 
 
 def in_place(
@@ -71,8 +75,8 @@ def in_place(
     is_believed: bool = True,
     scanned: Scanned | None = None,
     puts_off: bool = False,
-) -> Outcome:
-    """Insert all data of a segment into the index, and leave its files as they are. The caller commits.
+) -> Outcome | Refused | Unfound:
+    """Insert all data of a segment into the index, and leave its files as they are. The caller commits an outcome.
 
     If the file is not the one that the index describes, the index gets what the bytes say: a datum that is found again
     keeps its `seq`, and data that are not are forgotten.
@@ -80,15 +84,10 @@ def in_place(
     Args:
         trusted: the index has all data of every dir segment that it knows.
         is_believed: the index describes the bytes, as far as they agree with the facts.
-        scanned: the result of an earlier scan of the file.
-        puts_off: as for `Comparison`.
 
     Raises:
         Changed: the file has changed since that scan.
         StorageError: it has changed while it was read.
-        NeedsRewrite: it must be rewritten.
-        DataAfterDamage: the index knows data that were not found: after damage, after the end, or all of them.
-        Misnamed: see `puts_off`.
     """
     if subject.format.is_dir:
         return _folder_in_place(subject, trusted=trusted, is_believed=is_believed, puts_off=puts_off)
@@ -135,6 +134,7 @@ def salvaged(subject: Subject) -> Outcome:
         whole = {number for found in scan(folder, name, subject.format.describe) for number in found.offsets}
     remove(directory, name, whole, whole=False)
     outcome = _folder_in_place(subject, trusted=False, is_believed=False, original=original)
+    assert isinstance(outcome, Outcome), "a salvage takes all that it finds"
     return commit(subject.transaction, [outcome])[0]
 
 
@@ -234,7 +234,9 @@ def _keep(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _file_in_place(subject: Subject, *, is_believed: bool, scanned: Scanned | None, puts_off: bool) -> Outcome:
+def _file_in_place(
+    subject: Subject, *, is_believed: bool, scanned: Scanned | None, puts_off: bool
+) -> Outcome | Refused | Unfound:
     transaction, directory, known, name = subject.transaction, subject.directory, subject.known, subject.name
     segment = subject.segment()
     committed = subject.access.committed(segment)
@@ -253,16 +255,18 @@ def _file_in_place(subject: Subject, *, is_believed: bool, scanned: Scanned | No
         transaction.forget_blocks(segment)
     results = scan_file(name, subject.format, file) if scanned is None else scanned.results(subject.access, file)
     end, compared = comparison.add_all(results), comparison.compared
+    if isinstance(end, Refused):
+        return end
     if comparison.forget() and copied is None:
-        _leave(subject, segment, compared, before if is_other else None)
+        return _nothing_found(subject, segment, compared, before if is_other else None)
     is_encrypted = comparison.compare_bytes(end, file)
     outcome, damage = _outcome(subject, compared), _damage(subject, compared, REMEDY)
     if known is None and subject.access.needs_check() and subject.format.is_empty(file):
         return outcome._replace(is_emptied=True)
-    data_end = known.data_end if known is not None and known.count and not is_matched else None
+    data_end = known.rows.data_end if known is not None and known.rows.count and not is_matched else None
     if data_end is not None and (end.length < data_end or (end.compressed and damage is not None)):
         reason = f"it can be read up to byte {end.length}, but has data up to byte {data_end}; {REMEDY}"
-        raise DataAfterDamage(segment, damage or reason)
+        return Unfound(segment, damage or reason)
     left = file.size() - end.size
     if not compared.found and damage is None and left not in (0, len(subject.format.seal(end))):
         # Else it would look like one whose data were all deleted, and a repack would remove it.
@@ -294,7 +298,7 @@ class _Look(NamedTuple):
 
 def _folder_in_place(
     subject: Subject, *, trusted: bool, is_believed: bool, puts_off: bool = False, original: str | None = None
-) -> Outcome:
+) -> Outcome | Refused | Unfound:
     """Insert the data of a dir segment into the index; if it is not a directory, remove its data from the index.
 
     Args:
@@ -325,8 +329,10 @@ def _folder_in_place(
         )
         comparison.may_compare()
         end, compared = comparison.add_all(scan(folder, name, subject.format.describe)), comparison.compared
+        if isinstance(end, Refused):
+            return end
         if comparison.forget() and copied is None and original is None:
-            _leave(subject, segment, compared, other)
+            return _nothing_found(subject, segment, compared, other)
         outcome, files = _outcome(subject, compared)._replace(original=original), files_of(folder, name)
         if known is None and subject.access.needs_check() and not files and not compared.damage.count:
             return outcome._replace(is_emptied=True)
@@ -370,11 +376,6 @@ def _is_same(known: Known, committed: Committed, file: ReadableFile) -> bool:
 
 
 def _facts_of_file(format: Format, file: ReadableFile, end: End, before: os.stat_result) -> Facts:
-    """Return the facts of a file that was read.
-
-    Args:
-        before: its stat before it was read.
-    """
     mutable = format.mutable
     facts = facts_of(file.stat(), tail_of(file, end.size, mutable), checksum_of(file, end.size, mutable))
     if facts.mtime != before.st_mtime_ns or file.size() != before.st_size:
@@ -383,11 +384,6 @@ def _facts_of_file(format: Format, file: ReadableFile, end: End, before: os.stat
 
 
 def _facts_of_folder(name: str, folder: Directory, segment: Segment, end: End, before: Facts) -> Facts:
-    """Return the facts of a folder that was read, up to an end.
-
-    Args:
-        before: its facts before it was read, up to the segment's former end.
-    """
     if facts_in(folder, name, segment.end) != before:
         raise StorageError(f"{folder.path} was changed while it was read", hint="Fix it again.")
     return facts_in(folder, name, end)
@@ -408,23 +404,17 @@ def _is_unproven(comparison: Comparison) -> bool:
     return bool(compared.changed or (is_new and not comparison.subject.format.has_checksums))
 
 
-def _leave(subject: Subject, segment: Segment, compared: Compared, other: os.stat_result | None) -> NoReturn:
-    """Raise since none of the data that the index has were found: it keeps them.
-
-    Args:
-        other: of a file that is not the one that the index describes.
-    """
+def _nothing_found(subject: Subject, segment: Segment, compared: Compared, other: os.stat_result | None) -> Unfound:
+    """Return that none of the data that the index has were found: it keeps them."""
     reason = _damage(subject, compared, REMEDY) or f"no datum in it can be read; {REMEDY}"
-    raise DataAfterDamage(segment, reason, None if other is None else refused(segment.facts, other))
+    return Unfound(segment, reason, None if other is None else refused(segment.facts, other))
 
 
 def _damage(subject: Subject, compared: Compared, remedy: str) -> str | None:
-    """Return what to record about damage; None without any."""
     return damaged(compared, subject.format, remedy) if compared.damage.count else None
 
 
 def _save(comparison: Comparison, segment: Segment, damage: str | None) -> None:
-    """Save a segment that was read, and count what is damaged in it."""
     transaction = comparison.subject.transaction
     transaction.save_segment(segment, comparison.span)
     transaction.note_check(segment, damage)
@@ -481,8 +471,6 @@ def _end_of_data(file: ReadableFile, padding: bytes) -> int:
 
 
 class _Stream:
-    """A segment's file as a stream, from its begin to a position."""
-
     def __init__(self, file: ReadableFile, end: int) -> None:
         self._file = file
         self._end = end

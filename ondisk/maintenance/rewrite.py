@@ -7,7 +7,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol
 
 from ondisk.dataset.access import Access
 from ondisk.dataset.read import DatasetReader
@@ -27,21 +26,8 @@ from ondisk.staging.rows import StagedFile, StagedRows
 _PIECE = 4 * 1024 * 1024  # bytes that are laid together
 
 
-class NewPlaces(Protocol):
-    """Receives where the data of a segment are in another file: the index, or a file of staged rows."""
-
-    def place(self, places: Iterable[tuple[int, int, int]]) -> None:
-        """Save seq, old offset and new offset of some data."""
-
-    def resize(self, sizes: Iterable[tuple[int, int]]) -> None:
-        """Save seq and new size of data that have another one now, after `place`."""
-
-    def save_blocks(self, blocks: Iterable[Block]) -> None:
-        """Save some blocks, if the file is compressed."""
-
-
 class IndexPlaces:
-    """Saves the places in the index, in the next generation of a segment."""
+    """Saves where the data of a segment are in its next generation, as `StagedRows` does in a file."""
 
     def __init__(self, transaction: Transaction, old: Segment, new: Segment) -> None:
         self._transaction = transaction
@@ -49,12 +35,15 @@ class IndexPlaces:
         self._new = new
 
     def place(self, places: Iterable[tuple[int, int, int]]) -> None:
+        """Save seq, old offset and new offset of some data."""
         self._transaction.relocate(self._old, self._new, places)
 
     def resize(self, sizes: Iterable[tuple[int, int]]) -> None:
+        """Save seq and new size of data that have another one now, after `place`."""
         self._transaction.resize(self._new, sizes)
 
     def save_blocks(self, blocks: Iterable[Block]) -> None:
+        """Save some blocks, if the file is compressed."""
         self._transaction.save_blocks(self._new, blocks)
 
 
@@ -80,9 +69,6 @@ class Written:
     def write(cls, access: Access, name: str, file: str) -> Written:
         """Write the new segment file, and `file`.rows.
 
-        Args:
-            name: of the segment.
-
         Raises:
             StateError: the index has no data of the segment, or it is not one file; or the directory for `file` was
                 removed.
@@ -94,7 +80,7 @@ class Written:
         with contextlib.ExitStack() as stack:
             snapshot = stack.enter_context(opened.index.snapshot())
             known = known_of(access, snapshot, name, None)
-            if known is None or not known.count or access.format(known.segment.format).is_dir:
+            if known is None or not known.rows.count or access.format(known.segment.format).is_dir:
                 raise StateError(f"the segment {name} cannot be rewritten")
             staged = stack.enter_context(create_staged(directory, file))
             rows = stack.enter_context(StagedRows(directory, f"{file}.rows", access.config.fields))
@@ -107,9 +93,6 @@ class Written:
 
     def save(self, directory: Directory, transaction: Transaction, old: Segment, new: Segment, count: int) -> None:
         """Save the new places of the data in the index.
-
-        Args:
-            count: data that the segment has now.
 
         Raises:
             Changed: the segment's data have changed since, or a file is missing or damaged.
@@ -129,12 +112,14 @@ class Written:
 
 
 def lay(
-    format: Format, snapshot: Snapshot, reader: DatasetReader, known: Known, staged: WritableFile, places: NewPlaces
+    format: Format,
+    snapshot: Snapshot,
+    reader: DatasetReader,
+    known: Known,
+    staged: WritableFile,
+    places: IndexPlaces | StagedRows,
 ) -> tuple[End, Facts]:
     """Write the data of a segment to another file next to each other, in the order of `in_order_to_write`.
-
-    Args:
-        places: receives the new place of each datum.
 
     Returns:
         Where the segment ends, and the facts of the file.
@@ -144,59 +129,30 @@ def lay(
 
     Durability: the file is synced.
     """
-    return _Laying(format, snapshot, reader, known, staged, places).lay()
-
-
-class _Laying:
-    """The writing of one segment's data to another file."""
-
-    def __init__(
-        self,
-        format: Format,
-        snapshot: Snapshot,
-        reader: DatasetReader,
-        known: Known,
-        staged: WritableFile,
-        places: NewPlaces,
-    ) -> None:
-        self._format = format
-        self._snapshot = snapshot
-        self._reader = reader
-        self._known = known
-        self._old = known.segment
-        start = start_for(format, [self._old.end], self._data())
-        self._writer = SegmentWriter(format, staged, self._old.name, start, save_blocks=places.save_blocks)
-        self._places = places
-
-    def _data(self) -> Iterator[list[bytes]]:
-        """Yield the segment's data, some MiB at a time."""
-        for _, rows in _pieces(self._snapshot, self._known):
-            yield [*self._reader.contents(self._snapshot, rows)]
-
-    def lay(self) -> tuple[End, Facts]:
-        """Write all of them; return where they end, and the facts of the file."""
-        old = self._reader.file_of(self._old)
-        kind = self._writer.end.kind
-        checked = CheckedReading(old, self._old.committed(self._format.mutable))
-        try:
-            for seqs, rows in _pieces(self._snapshot, self._known):
-                offset = self._writer.end.length
-                payloads = [*self._reader.contents(self._snapshot, rows, checked.add)]
-                if kind != self._old.end.kind:
-                    payloads, _ = self._format.refit(payloads, kind)
-                self._writer.add(payloads)
-                sizes = [*map(len, payloads)]
-                offsets = accumulate(self._format.extents(sizes), initial=offset)
-                self._places.place(zip(seqs, [row[2] for row in rows], offsets, strict=False))
-                if kind != self._old.end.kind:
-                    self._places.resize(zip(seqs, sizes, strict=True))
-        except IntegrityError as error:
-            if checked.is_whole() is False:
-                raise self._reader.wrong_checksum(self._old) from error
-            raise
+    old = known.segment
+    all_data = ([*reader.contents(snapshot, rows)] for _, rows in _pieces(snapshot, known))
+    start = start_for(format, [old.end], all_data)
+    writer = SegmentWriter(format, staged, old.name, start, save_blocks=places.save_blocks)
+    kind, checked = writer.end.kind, CheckedReading(reader.file_of(old), old.committed(format.mutable))
+    try:
+        for seqs, rows in _pieces(snapshot, known):
+            offset = writer.end.length
+            payloads = [*reader.contents(snapshot, rows, checked.add)]
+            if kind != old.end.kind:
+                payloads, _ = format.refit(payloads, kind)
+            writer.add(payloads)
+            sizes = [*map(len, payloads)]
+            offsets = accumulate(format.extents(sizes), initial=offset)
+            places.place(zip(seqs, [row[2] for row in rows], offsets, strict=False))
+            if kind != old.end.kind:
+                places.resize(zip(seqs, sizes, strict=True))
+    except IntegrityError as error:
         if checked.is_whole() is False:
-            raise self._reader.wrong_checksum(self._old)
-        return self._writer.seal(), self._writer.facts()
+            raise reader.wrong_checksum(old) from error
+        raise
+    if checked.is_whole() is False:
+        raise reader.wrong_checksum(old)
+    return writer.seal(), writer.facts()
 
 
 def start_for(format: Format, ends: Sequence[End], data: Iterable[Sequence[bytes]]) -> Laid:
@@ -205,7 +161,6 @@ def start_for(format: Format, ends: Sequence[End], data: Iterable[Sequence[bytes
     It is stored as configured if segments of that kind can hold all data; otherwise in a way that can hold any.
 
     Args:
-        ends: of the others.
         data: all their data; read only if one of them is of another kind.
     """
     start = format.begin()
@@ -218,7 +173,7 @@ def start_for(format: Format, ends: Sequence[End], data: Iterable[Sequence[bytes
 
 def _pieces(snapshot: Snapshot, known: Known) -> Iterator[tuple[list[int], list[Row]]]:
     """Yield a segment's data in their new order, some MiB at a time: their seqs and their rows."""
-    for rows in segment_rows.in_order_to_write(snapshot, known.segment, known.begin, known.end):
+    for rows in segment_rows.in_order_to_write(snapshot, known.segment, known.rows.begin, known.rows.end):
         ends = [*accumulate(row[3] for row in rows)]
         begin = 0
         while begin < len(rows):

@@ -23,9 +23,6 @@ def salvaged(access: Access, name: str) -> Done:
 
     Data that the index knew and that are not found are counted as lost.
 
-    Args:
-        name: of a segment that is CORRUPTED.
-
     Raises:
         SegmentMissing: neither the index nor the disk has such a segment.
         InvalidInput: the segment is not damaged, or its name does not fit the step or the times of its data.

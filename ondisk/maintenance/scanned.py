@@ -9,7 +9,6 @@ from ondisk.dataset.access import Access
 from ondisk.errors import StateError
 from ondisk.filesystem import Directory, ReadableFile
 from ondisk.maintenance.concat_segments import scan
-from ondisk.maintenance.kinds import kind_of
 from ondisk.segment import ScanResult
 from ondisk.staging.jobs import Changed
 from ondisk.staging.rows import StagedFile, StagedRows, scan_results
@@ -21,7 +20,6 @@ class Scanned:
 
     Attributes:
         source: the identity of the segment's file when it was scanned.
-        rows: the file with the results.
     """
 
     source: tuple[int, int, int]
@@ -32,7 +30,6 @@ class Scanned:
         """Scan a segment's file.
 
         Args:
-            name: of the segment.
             file: name of the file for the results, in the dataset's directory.
 
         Raises:
@@ -44,7 +41,7 @@ class Scanned:
         with access.current().index.snapshot() as snapshot:
             known = snapshot.segment_named(name)
         format = access.format_of(name) if known is None else access.format(known.format)
-        source = _opened(access.directory, name) if kind_of(format).is_one_file else None
+        source = None if format.is_dir else _opened(access.directory, name)
         if source is None:
             raise StateError(f"the segment {name} is not a file")
         identity = source.identity()
@@ -58,9 +55,6 @@ class Scanned:
 
     def results(self, access: Access, source: ReadableFile) -> Iterator[ScanResult]:
         """Yield what the scan found.
-
-        Args:
-            source: the segment's file.
 
         Raises:
             Changed: the segment's file was replaced or written to, or the file with the results is missing or damaged.

@@ -10,15 +10,16 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Iterator
 
 from ondisk.dataset.access import Access
 from ondisk.errors import StorageError
 from ondisk.filesystem import Directory
 from ondisk.formats import is_dir
-from ondisk.index import Copies, Segment, Snapshot, segment_rows
+from ondisk.index import Copies, Segment, segment_rows
 from ondisk.segments import dir
 from ondisk.segments.dir import METADATA, NEW_METADATA, MetadataFile
-from ondisk.segments.generations import hidden
+from ondisk.segments.generations import hidden, present_name
 from ondisk.segments.places import twins
 
 _CHUNK = 1024 * 1024  # bytes that are compared together
@@ -36,14 +37,12 @@ def copy_of(access: Access, name: str) -> str | None:
 
     Cost: reads both, unless they are hard links of each other.
     """
-    for twin in twins(access.directory, name):
-        with access.current().index.snapshot() as snapshot:
-            segment = snapshot.segment_named(twin)
-            if segment is None or not segment_rows.count_of(snapshot, segment):
-                continue
-            is_certain = bool(access.config.unique) and _has_no_holes(access, snapshot, segment)
+    for twin, segment, count in _twins(access, name):
+        if segment is None or not count:
+            continue
+        may_be_part = not access.needs_check() or (bool(access.config.unique) and _has_no_holes(access, segment))
         with contextlib.suppress(FileNotFoundError, StorageError):
-            if _is_copy(access, name, segment, may_be_part=is_certain or not access.needs_check()):
+            if _is_copy(access, name, segment, may_be_part=may_be_part):
                 return twin
     return None
 
@@ -53,22 +52,19 @@ def lacks_other_copy(access: Access, segment: Segment) -> bool:
 
     If the index has none of them, they may have been deleted, or be in a place that is away.
     """
-    with access.current().index.snapshot() as snapshot:
-        for twin in twins(access.directory, segment.name):
-            found = snapshot.segment_named(twin)
-            if found is None or found.copies is Copies.ALL or not segment_rows.count_of(snapshot, found):
-                continue
-            there = access.directory.stat(twin if is_dir(found.format) else _place(access.directory, found))
-            if there is None or (stat.S_ISREG(there.st_mode) and there.st_size < found.end.size):
-                return True
+    for twin, found, count in _twins(access, segment.name):
+        if found is None or found.copies is Copies.ALL or not count:
+            continue
+        is_folder = is_dir(found.format)
+        there = access.directory.stat(twin if is_folder else present_name(access.directory, twin, found.id))
+        if there is None or (stat.S_ISREG(there.st_mode) and there.st_size < found.end.size):
+            return True
     return False
 
 
 def copy_left(access: Access, name: str) -> str | None:
     """Return the name of a second copy of a segment that is missing: a fix reads the data there."""
-    for twin in twins(access.directory, name):
-        with access.current().index.snapshot() as snapshot:
-            found = snapshot.segment_named(twin)
+    for twin, found, _ in _twins(access, name):
         if found is not None and found.copies is Copies.ALL and access.directory.stat(twin) is not None:
             return twin
     return None
@@ -86,37 +82,38 @@ def unknown_twin(access: Access, name: str) -> str | None:
 
 def missing_twin(access: Access, name: str) -> str | None:
     """Return the name of a segment in another place whose data the index has, and whose file is missing."""
-    for twin in twins(access.directory, name):
-        with access.current().index.snapshot() as snapshot:
-            found = snapshot.segment_named(twin)
-            if found is None or not segment_rows.count_of(snapshot, found):
-                continue
-        if all(access.directory.stat(each) is None for each in (twin, hidden(twin, found.id))):
+    for twin, found, count in _twins(access, name):
+        places = () if found is None or not count else (twin, hidden(twin, found.id))
+        if places and all(access.directory.stat(each) is None for each in places):
             return twin
     return None
+
+
+def _twins(access: Access, name: str) -> Iterator[tuple[str, Segment | None, int]]:
+    """Yield the names that a segment would have in other places, with the row there, and how many data that has."""
+    for twin in twins(access.directory, name):
+        with access.current().index.snapshot() as snapshot:
+            segment = snapshot.segment_named(twin)
+            count = 0 if segment is None else segment_rows.count_of(snapshot, segment)
+        yield twin, segment, count
 
 
 def _is_copy(access: Access, name: str, segment: Segment, *, may_be_part: bool) -> bool:
     directory = access.directory
     if is_dir(segment.format):
         return _has_files(directory, name, segment.name, may_be_part=may_be_part)
-    theirs = _place(directory, segment)
+    theirs = present_name(directory, segment.name, segment.id)
     found = directory.stat(theirs)
     if found is None or found.st_size < segment.end.size:
         return False
     return _is_same(directory, name, theirs, access.committed(segment).mutable, may_be_part=may_be_part)
 
 
-def _has_no_holes(access: Access, snapshot: Snapshot, segment: Segment) -> bool:
+def _has_no_holes(access: Access, segment: Segment) -> bool:
     """Return whether each byte, or file, of a segment belongs to a datum."""
-    format = access.format(segment.format)
-    return format.holes(segment.end, *segment_rows.sums_of(snapshot, segment)) == 0
-
-
-def _place(directory: Directory, segment: Segment) -> str:
-    """Return where the file of a concat segment is; see "Generations" in docs/architecture.md."""
-    alias = hidden(segment.name, segment.id)
-    return segment.name if directory.stat(alias) is None else alias
+    with access.current().index.snapshot() as snapshot:
+        sums = segment_rows.sums_of(snapshot, segment)
+    return access.format(segment.format).holes(segment.end, *sums) == 0
 
 
 def _is_same(directory: Directory, name: str, other: str, mutable: range = range(0), *, may_be_part: bool) -> bool:

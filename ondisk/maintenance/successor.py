@@ -62,11 +62,7 @@ class Successor:
         generations.link_old(directory, self.name, generation, None)
 
     def appear(self, segment: Segment) -> None:
-        """Rename it to the name of the segment after the commit.
-
-        Args:
-            segment: as it is saved in the index.
-        """
+        """Rename it to the name of the segment after the commit."""
         appear(self._access, self._transaction, segment)
 
 
@@ -82,11 +78,7 @@ def complete(access: Access, segment: Segment) -> None:
 
 
 def leave(access: Access, segment: Segment, committed: Committed) -> None:
-    """Take its name away from a segment that is in another folder now.
-
-    Args:
-        committed: what its file is compared with.
-    """
+    """Take its name away from a segment that is in another folder now."""
     go = leave_folder if is_dir(segment.format) else generations.leave
     go(access.directory, segment.name, segment.id, committed)
 

@@ -13,14 +13,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from ondisk import items
 from ondisk.errors import ConfigError, shown
 
 SECTIONS = (*items.FIELDS, "reftime")
 _OR = re.compile(r"(?<!\S)or(?!\S)", re.IGNORECASE)
-_MOST_NESTED = 50
+_MOST_NESTED, _MOST_ALTERNATIVES = 50, 1000
+_TOO_DEEP = f"is nested deeper than {_MOST_NESTED} names"
 _ONE_NAME = 'Write each name once, as in "c006 = Timedef,6h,1,6h", below a line such as [timerange].'
+
+
+class _Meaning(NamedTuple):
+    """What an alias stands for: different alternatives, and how many names lead to the furthest of them."""
+
+    alternatives: tuple[str, ...]
+    depth: int
 
 
 class Aliases:
@@ -37,19 +46,16 @@ class Aliases:
     def __init__(self, sections: Mapping[str, Mapping[str, Sequence[str]]], source: str) -> None:
         self.source = source
         self._sections = sections
-        self._known: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._known: dict[tuple[str, str], _Meaning] = {}
         for field, aliases in sections.items():
+            if field != "reftime":
+                self._check_names(field)
             for name in aliases:
-                self._check_name(field, name)
                 self.find(field, name)
 
     @classmethod
     def parse(cls, text: str, source: str) -> Aliases:
-        """Return the aliases in the text of a file.
-
-        Raises:
-            ConfigError: it is not such a file; names the line or the section.
-        """
+        """Return the aliases in the text of a file; raise ConfigError, with the line or section, if it has none."""
         import configparser  # here, as few datasets have aliases
 
         parser = configparser.ConfigParser(delimiters=("=",), interpolation=None, default_section="\0")
@@ -71,46 +77,53 @@ class Aliases:
         name = text.lower()
         if name not in self._sections.get(field, {}):
             return None
-        return self._alternatives(field, name, ())
+        return self._meaning(field, name, ()).alternatives
 
-    def _alternatives(self, field: str, name: str, above: tuple[str, ...]) -> tuple[str, ...]:
+    def _meaning(self, field: str, name: str, above: tuple[str, ...]) -> _Meaning:
         """Return the different alternatives of an alias, each once: names that name each other twice do not explode."""
         if (known := self._known.get((field, name))) is not None:
             return known
         if name in above or len(above) >= _MOST_NESTED:
             is_circle = name in above
-            problem = "leads to itself" if is_circle else f"is nested deeper than {_MOST_NESTED} names"
+            problem = "leads to itself" if is_circle else _TOO_DEEP
             path = " → ".join((*above[above.index(name) if is_circle else 0 :], name)[:10])
-            raise ConfigError(
-                f"{self.source}: the alias {shown(name)} of {field} {problem}: {path}",
-                hint="Write what it stands for, as in `Timedef,6h,1,6h`.",
-            )
+            raise self._error(field, name, f"{problem}: {path}")
         found: dict[str, None] = {}
+        depth = 0
         for part in self._sections[field][name]:
             inner = part.lower()
-            is_alias = inner in self._sections[field]
-            found.update(dict.fromkeys(self._alternatives(field, inner, (*above, name)) if is_alias else (part,)))
-        return self._known.setdefault((field, name), tuple(found))
+            if inner in self._sections[field]:
+                meaning = self._meaning(field, inner, (*above, name))
+                depth = max(depth, 1 + meaning.depth)
+                found.update(dict.fromkeys(meaning.alternatives))
+            else:
+                found[part] = None
+        if depth >= _MOST_NESTED:
+            raise self._error(field, name, _TOO_DEEP)
+        if len(found) > _MOST_ALTERNATIVES:
+            raise self._error(field, name, f"stands for {len(found)} alternatives, more than {_MOST_ALTERNATIVES}")
+        return self._known.setdefault((field, name), _Meaning(tuple(found), depth))
 
-    def _check_name(self, field: str, name: str) -> None:
+    def _check_names(self, field: str) -> None:
         """Raise if a name is also a value of its field: queries would not find that any more."""
-        if field == "reftime":
-            return
-        texts = [part for alias in self._sections[field].values() for part in alias if part.lower() != name]
-        if items.is_value(field, name, texts):
-            hint = "Give the alias another name."
-            raise ConfigError(f"{self.source}: the alias {shown(name)} of {field} is a value of {field}", hint=hint)
+        aliases = self._sections[field]
+        parts = (part for alternatives in aliases.values() for part in alternatives if part.lower() not in aliases)
+        values = items.values_of(field, parts)
+        for name in aliases:
+            if items.is_value(field, name, values):
+                hint = "Give the alias another name."
+                raise ConfigError(f"{self.source}: the alias {shown(name)} of {field} is a value of {field}", hint=hint)
+
+    def _error(self, field: str, name: str, problem: str) -> ConfigError:
+        hint = "Write what it stands for, as in `Timedef,6h,1,6h`."
+        return ConfigError(f"{self.source}: the alias {shown(name)} of {field} {problem}", hint=hint)
 
 
 NO_ALIASES = Aliases({}, "")
 
 
 class WithAliases(str):
-    """The text of a match expression that has other aliases than those of the dataset.
-
-    Attributes:
-        aliases: they are used instead.
-    """
+    """The text of a match expression that has other aliases than those of the dataset."""
 
     aliases: Aliases
 

@@ -83,11 +83,7 @@ class _Known(NamedTuple):
 
 
 def groups_of(text: str) -> list[str]:
-    """Return the groups of a match expression, as they are written.
-
-    Raises:
-        MatchError: a quote has no end.
-    """
+    """Return the groups of a match expression, as they are written; raise MatchError if a quote has no end."""
     return [group.text for group in _cut(Fragment(text, 0), _GROUPS) if group.text]
 
 

@@ -25,15 +25,10 @@ NOT_DECLARED = f" Metadata that are not declared are written `{METADATA}NAME`. T
 
 
 class Fragment(NamedTuple):
-    """A part of the text of a match expression.
+    """A part of the text of a match expression."""
 
-    Attributes:
-        text: its characters.
-        start: index of its first character in the whole expression.
-    """
-
-    text: str
-    start: int
+    text: str  # its characters
+    start: int  # index of its first character in the whole expression
 
     def __str__(self) -> str:
         """Return the text in quotes for an error message, shortened if it is long."""

@@ -27,17 +27,11 @@ class Unit(IntEnum):
 
 
 class Distance(NamedTuple):
-    """The distance between two times, such as `2 months 3 days`. Months differ in length, so they are counted apart.
+    """The distance between two times, such as `2 months 3 days`. Months differ in length, so they are counted apart."""
 
-    Attributes:
-        months: whole months, added before the seconds.
-        seconds: whole seconds.
-        unit: the finest unit in it.
-    """
-
-    months: int
-    seconds: int
-    unit: Unit
+    months: int  # whole months, added before the seconds
+    seconds: int  # whole seconds
+    unit: Unit  # the finest unit in it
 
     def __add__(self, other: Distance) -> Distance:  # type: ignore[override]  # not that of tuples
         return Distance(self.months + other.months, self.seconds + other.seconds, max(self.unit, other.unit))
@@ -70,22 +64,14 @@ DISTANCES: Mapping[str, Distance] = MappingProxyType(
 
 
 class Period(NamedTuple):
-    """One whole year, month, day, hour, minute or second.
+    """One whole year, month, day, hour, minute or second."""
 
-    Attributes:
-        begin: its first moment, UTC.
-        unit: its length.
-    """
-
-    begin: datetime
-    unit: Unit
+    begin: datetime  # its first moment, UTC
+    unit: Unit  # its length
 
     @classmethod
     def of(cls, *numbers: int) -> Period:
-        """Return the period of year, month, day …; the number of arguments is its precision.
-        Raises:
-            ValueError: there is no such date.
-        """
+        """Return the period of year, month, day …, as precise as they are; raise ValueError without such a date."""
         return cls(_at(*numbers), Unit(len(numbers) - 1))
 
     @classmethod
@@ -123,11 +109,7 @@ class Period(NamedTuple):
 
 
 def easter(year: int) -> Period:
-    """Return Easter Sunday of the Gregorian calendar ("anonymous" algorithm, Nature, 20 April 1876).
-
-    Raises:
-        ValueError: the year is outside 1 to 9999.
-    """
+    """Return Easter Sunday (Gregorian: Nature, 20 April 1876); raise ValueError outside of 1 to 9999."""
     golden, century, of_century = year % 19, year // 100, year % 100
     moon_correction = (century - (century + 8) // 25 + 1) // 3
     epact = (19 * golden + century - century // 4 - moon_correction + 15) % 30

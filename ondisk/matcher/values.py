@@ -87,11 +87,7 @@ def _item(field: str, fragment: Fragment) -> Expression:
 
 
 def parse_untyped(field: str, fragment: Fragment, now: datetime) -> dict[Kind, Expression]:
-    """Return the conditions of one alternative for a value of unknown type: type → condition, for those that it fits.
-
-    Raises:
-        MatchError: it fits no type.
-    """
+    """Return the conditions for a value of unknown type: type → condition; raise MatchError if none fits."""
     readings: dict[Kind, Expression] = {}
     wrong: MatchError | None = None
     for kind, read in _UNTYPED.items():

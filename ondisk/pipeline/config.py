@@ -42,23 +42,16 @@ class Maintenance:
 
 @dataclass(frozen=True, slots=True)
 class PipelineConfig:
-    """The content of the file; the module's docstring shows every key.
+    """The content of the file; the module's docstring shows every key."""
 
-    Attributes:
-        path: the file itself.
-        name: the pipeline's name.
-        datasets: as written in the file, like `error` and `duplicates`; `resolve` returns their paths.
-        maintenance: None for no maintenance.
-    """
-
-    path: Path
-    name: str
+    path: Path  # the file itself
+    name: str  # the pipeline's name
     input: Path
-    datasets: tuple[str, ...]
+    datasets: tuple[str, ...]  # as written in the file, like `error` and `duplicates`; `resolve` returns their paths
     error: str
     duplicates: str | None = None
     master: str | None = None
-    maintenance: Maintenance | None = Maintenance()
+    maintenance: Maintenance | None = Maintenance()  # None for no maintenance
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> PipelineConfig:

@@ -72,11 +72,7 @@ class PipelineReport:
         return worst([own, *self._codes, *(each.exit_code for each in self.maintained)])
 
     def add(self, name: str, answer: dict[str, Any], again: str | None = None) -> None:
-        """Add the answer of the task that read a file.
-
-        Args:
-            again: the dataset that a known file was imported into again.
-        """
+        """Add the answer of the task that read a file. `again`: the dataset that it was imported into again."""
         if "left" in answer:
             if answer["left"] == CHANGED:
                 self.changed.append(name)

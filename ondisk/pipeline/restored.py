@@ -20,25 +20,15 @@ from ondisk.pipeline.task import InputFile
 
 
 class Note(NamedTuple):
-    """What the dataset for errors notes about another dataset.
+    """What the dataset for errors notes about another dataset."""
 
-    Attributes:
-        uuid: of its index.
-        files: how many files of the pipeline its import log has, or should have.
-        is_complete: False while a run imports files again.
-    """
-
-    uuid: str
-    files: int
-    is_complete: bool = True
+    uuid: str  # of its index
+    files: int  # how many files of the pipeline its import log has, or should have
+    is_complete: bool = True  # False while a run imports files again
 
     @classmethod
     def of(cls, dataset: Dataset, pipeline: str) -> Self:
-        """Return what is to be noted about a dataset now.
-
-        Args:
-            pipeline: its name.
-        """
+        """Return what is to be noted about a dataset now. `pipeline`: its name."""
         return cls(dataset.last_change()["uuid"], dataset.count_of_parts(pipeline))
 
     @classmethod
@@ -53,28 +43,16 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """A dataset that lacks files.
+    """A dataset that lacks files."""
 
-    Attributes:
-        at: its number in the configuration.
-        name: its name there.
-        note: its index, and how many files it should have.
-        had: how many it has.
-        files: those to import into it again; some may have no data for it.
-    """
-
-    at: int
-    name: str
-    note: Note
-    had: int
-    files: tuple[InputFile, ...]
+    at: int  # its number in the configuration
+    name: str  # its name there
+    note: Note  # its index, and how many files it should have
+    had: int  # how many it has
+    files: tuple[InputFile, ...]  # those to import into it again; some may have no data for it
 
     def rest(self, again: int) -> int:
-        """Return how many files it still lacks after an import.
-
-        Args:
-            again: how many of those that were imported again had data for it.
-        """
+        """Return how many files it still lacks after an import; `again` had data for it."""
         return max(0, self.note.files - self.had - again)
 
 

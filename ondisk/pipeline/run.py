@@ -44,8 +44,7 @@ from ondisk.maintenance.metrics import write
 from ondisk.pipeline.config import PipelineConfig, holds_dataset, plain
 from ondisk.pipeline.report import PipelineReport
 from ondisk.pipeline.restored import Lacking, Note, lacking_of
-from ondisk.pipeline.route import read_again
-from ondisk.pipeline.task import NAMED, ImportOptions, InputFile
+from ondisk.pipeline.task import NAMED, ImportOptions, InputFile, read_again
 from ondisk.staging.jobs import STAGED, remove_all
 from ondisk.staging.stage import FinishedStage, Stage
 
@@ -106,14 +105,7 @@ def pipeline(
 
 
 class Pipeline:
-    """One run of a pipeline. A context manager; see `pipeline`.
-
-    Attributes:
-        config: the content of its file.
-        waiting: the new files to import, in their order.
-        lacking: datasets that lack known files, which are imported again.
-        report: what was done so far.
-    """
+    """One run of a pipeline; see `pipeline`."""
 
     def __init__(self, config: PipelineConfig, undo: contextlib.ExitStack, *, dry_run: bool) -> None:
         self.config = config
@@ -123,8 +115,8 @@ class Pipeline:
         # Pipelines with the same name and different datasets for errors can run at the same time.
         own = f"{config.name}\0{plain(os.path.realpath(config.resolve(config.error)))}"
         self._own = f"pipeline-{hashlib.sha256(own.encode()).hexdigest()[:16]}-"
-        self.waiting: list[InputFile] = []
-        self.lacking: list[Lacking] = []
+        self.waiting: list[InputFile] = []  # the new files, in their order
+        self.lacking: list[Lacking] = []  # datasets that lack known files
         self._known: list[InputFile] = []
         self._begun: list[InputFile] = []
         self._notes: dict[str, Note] = {}
@@ -133,10 +125,7 @@ class Pipeline:
 
     @classmethod
     def open(cls, config: str | os.PathLike[str], *, dry_run: bool = False) -> Self:
-        """Lock the pipeline and find its new files.
-
-        Raises: as `pipeline`.
-        """
+        """Lock the pipeline and find its new files; errors are those of `pipeline`."""
         read = PipelineConfig.read(config)
         with contextlib.ExitStack() as undo:
             run = cls(read, undo, dry_run=dry_run)
@@ -163,12 +152,7 @@ class Pipeline:
             error.context["report"] = self.report
 
     def import_files(self, tasks: Tasks, progress: Callable[[int], None] = lambda size: None) -> None:
-        """Carry out a task for each file, and commit what the tasks stage.
-
-        Args:
-            tasks: carries out the tasks.
-            progress: called with the size of each file that is done.
-        """
+        """Carry out a task for each file, and commit what they stage; `progress` gets the size of each file."""
         for each in self.lacking:
             self._import_again(each, tasks, progress)
         if self._begun:
@@ -213,11 +197,7 @@ class Pipeline:
         progress: Callable[[int], None],
         only: int | None = None,
     ) -> None:
-        """Import files.
-
-        Args:
-            only: the number of the dataset that the files are imported into again.
-        """
+        """Import files. `only`: the number of the dataset that the files are imported into again."""
         config = self.config
         names = (*config.datasets, config.error)
         paths = [str(config.resolve(name)) for name in names]
@@ -241,11 +221,7 @@ class Pipeline:
             self._sweep()
 
     def maintain(self, progress: Callable[[str], None] = lambda name: None) -> None:
-        """Maintain all datasets, unless this is a dry run or the configuration excludes it.
-
-        Args:
-            progress: called with the name of each segment that is worked on.
-        """
+        """Maintain all datasets unless the configuration excludes it; `progress` gets the name of each segment."""
         settings = self.config.maintenance
         if settings is None or self.report.dry_run:
             return
@@ -280,11 +256,7 @@ class Pipeline:
         self.report.found, self.report.known = len(found), len(found) - len(self.waiting)
 
     def _find_begun(self) -> None:
-        """Find the files that a killed run has stored in part, if the filters have changed since.
-
-        Raises:
-            ConfigError: a dataset that some of their data belong to is missing.
-        """
+        """Find the files that a killed run has stored in part, if the filters have changed since."""
         filtered = dict(zip(self.config.datasets, self._datasets, strict=False))
         parts = self._errors.parts_of(self._filters_of)
         self._saved = saved = sorted((_Filters(*json.loads(str(part))) for part in parts), key=itemgetter(0))
@@ -304,12 +276,7 @@ class Pipeline:
             raise self._missing(missing[0], begun)
 
     def _find_lacking(self) -> None:
-        """Find datasets that lack known files.
-
-        Raises:
-            ConfigError: a dataset that some of the data of these belong to is missing.
-            NeedsCheck, StateError: as `ondisk.pipeline.restored.lacking_of`.
-        """
+        """Find datasets that lack known files; see `ondisk.pipeline.restored.lacking_of`."""
         for at, name in enumerate(self.config.datasets):
             dataset = self._datasets[at]
             now, before = Note.of(dataset, self.config.name), Note.noted(self._errors, self._noted_as(name))
@@ -394,7 +361,6 @@ class Pipeline:
         return Mark(self.config.name, file.mark)
 
     def _unreadable(self, error: OSError) -> None:
-        """Report a folder that cannot be read."""
         folder = plain(os.path.relpath(error.filename, self.config.input))
         self.report.add(folder, {"left": error.strerror, "code": StorageError.exit_code})
 

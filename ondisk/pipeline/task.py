@@ -1,4 +1,7 @@
-"""One task of a pipeline: read a file and stage its data, each datum for the dataset that it belongs to.
+"""One task of a pipeline: read a file and stage its data, each datum for the dataset whose `filter` it matches.
+
+A datum that matches no filter, or several, goes to the last dataset, the one for errors. Each dataset reads a datum as
+in an append of the file: with its own declared fields and limits. A datum that it would refuse does not match.
 
 A worker process runs it (see `ondisk.workers.worker`); `ondisk.pipeline.run` commits what the tasks have staged.
 """
@@ -6,30 +9,172 @@ A worker process runs it (see `ondisk.workers.worker`); `ondisk.pipeline.run` co
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
+import re
 import traceback
 from collections import Counter
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
+from ondisk.dataset.append import refuse_old
 from ondisk.dataset.input_file import Begun, and_damage, open_source
 from ondisk.dataset.layout import filter_of, open_directory, read_config
 from ondisk.datum import from_microseconds, microseconds
-from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, LimitExceeded, OndiskError, StorageError
+from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, LimitExceeded, OndiskError, StateError, StorageError
 from ondisk.filesystem import Directory
-from ondisk.formats import Batch, find, is_dir, recognised
+from ondisk.formats import Batch, Format, find, is_dir, recognised
 from ondisk.formats.base import BATCH_SIZE, Readable
+from ondisk.matcher import Expression, Values, matches
 from ondisk.pipeline.config import plain
-from ondisk.pipeline.route import Division, Route, Share
 from ondisk.segment import Damage
 from ondisk.staging.jobs import job_of
 from ondisk.staging.stage import Stage
+
+_LINE = re.compile(r"line [0-9]+: ")
+_Reading: TypeAlias = tuple[tuple[tuple[str, str], ...], int, int]
+_Read: TypeAlias = dict[int, tuple[int, Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A dataset that data may go to; `filter` is None for the one for errors."""
+
+    config: DatasetConfig
+    filter: Expression | None
+
+
+@dataclass(slots=True)
+class Share:
+    """The data of a batch that go to one dataset, and those that it refuses; positions are those in the file."""
+
+    batch: Batch = field(default_factory=Batch)
+    positions: list[int] = field(default_factory=list)
+    refused: list[tuple[int, str]] = field(default_factory=list)
+
+
+class Division:
+    """Divides the data of one file.
+
+    Args:
+        routes: to the datasets; the one for errors is last.
+        format: the file's format.
+
+    Raises:
+        ConfigError: a dataset cannot hold this format.
+    """
+
+    def __init__(self, routes: Sequence[Route], format: str) -> None:
+        self._routes = routes
+        kind = find(format)
+        self.formats = [kind(route.config) for route in routes]  # the file's format, configured for each dataset
+        self._readings = [_reading(route.config) for route in routes]
+        self._verdicts: dict[tuple[int, int], bool] = {}
+        self.position = 0  # how many data of the file were divided
+        if len(set(self._readings)) == 1:
+            self.reader = self.formats[-1]  # the format to read the file with
+        else:
+            config = routes[-1].config
+            self.reader = kind(
+                DatasetConfig(
+                    config.format,
+                    config.step,
+                    max_datum_size=max(route.config.max_datum_size for route in routes),
+                    max_depth=max(route.config.max_depth for route in routes),
+                )
+            )
+
+    def divide(self, batch: Batch) -> list[Share]:
+        """Return the shares of a batch that `reader` has read, in the order of the datasets."""
+        positions = [self.position + position for position in batch.positions()]
+        shares = [Share() for _ in self._routes]
+        errors = shares[-1]
+        errors.refused += [(self.position + position, reason) for position, reason in batch.refused]
+        self.position += len(batch)
+        read, refused = self._read(batch)
+        self._verdicts.clear()  # their keys are ids of the metadata of an earlier batch
+        for place, (payload, position) in enumerate(zip(batch.payloads, positions, strict=True)):
+            number = self._choose(read, place)
+            values = read[number].get(place)
+            if values is None:
+                errors.refused.append((position, refused[place]))
+                continue
+            share = shares[number]
+            share.positions.append(position)
+            share.batch.reftimes.append(values[0])
+            share.batch.metadata.append(values[1])
+            share.batch.payloads.append(payload)
+        errors.refused.sort()
+        for route, share in zip(self._routes, shares, strict=True):
+            refuse_old(share.batch, route.config)
+            share.refused += [(share.positions[place], reason) for place, reason in share.batch.refused]
+            share.batch.refused = []
+        return shares
+
+    def _choose(self, read: Sequence[_Read], place: int) -> int:
+        """Return the number of the dataset that a datum goes to."""
+        chosen = last = len(self._routes) - 1
+        for number in range(last):
+            values, filter = read[number].get(place), self._routes[number].filter
+            if values is not None and filter is not None and self._matches(filter, *values):
+                if chosen != last:
+                    return last
+                chosen = number
+        return chosen
+
+    def _matches(self, filter: Expression, reftime: int, metadata: Mapping[str, Any]) -> bool:
+        """Return whether a datum matches; evaluates once for data with shared metadata if no reftime matters."""
+        key = id(filter), id(metadata)
+        if key not in self._verdicts:
+            values = Values(reftime, metadata)
+            verdict = matches(filter, values)
+            if values.reftime_read:
+                return verdict
+            self._verdicts[key] = verdict
+        return self._verdicts[key]
+
+    def _read(self, batch: Batch) -> tuple[list[_Read], Mapping[int, str]]:
+        """Read the data as each dataset does: place → reftime and metadata; and why the last dataset refuses some."""
+        if self.reader is self.formats[-1]:
+            same = dict(enumerate(zip(batch.reftimes, batch.metadata, strict=True)))
+            return [same] * len(self._routes), {}
+        found: dict[_Reading, tuple[_Read, dict[int, str]]] = {}
+        for reading, format in zip(self._readings, self.formats, strict=True):
+            if reading not in found:
+                again = read_again(batch.payloads, format)
+                values = zip(again.reftimes, again.metadata, strict=True)
+                found[reading] = dict(zip(again.positions(), values, strict=True)), dict(again.refused)
+        return [found[reading][0] for reading in self._readings], found[self._readings[-1]][1]
+
+
+def read_again(payloads: Sequence[bytes], format: Format) -> Batch:
+    """Return payloads as a batch for the dataset of a format; `refused` is what it would refuse of a file."""
+    limit = format.config.max_datum_size
+    large = {place: len(payload) for place, payload in enumerate(payloads) if len(payload) > limit}
+    fitting = [place for place in range(len(payloads)) if place not in large]
+    content = format.preamble + b"".join(payloads[place] + format.padding for place in fitting)
+    found = Batch()
+    for batch in format.parse(io.BytesIO(content), len(payloads)) if fitting else ():
+        found.extend(batch)
+    if len(found) != len(fitting) or found.damage:
+        raise StateError(f"consecutive data of {format.name} cannot be read again")
+    refused = {fitting[position]: _LINE.sub("", reason, count=1) for position, reason in found.refused}
+    refused |= {place: f"{size} bytes are more than max_datum_size, {limit}" for place, size in large.items()}
+    found.refused = sorted(refused.items())
+    return found
+
+
+def _reading(config: DatasetConfig) -> _Reading:
+    """Return the settings that decide how a file is read."""
+    return tuple(config.fields.items()), config.max_datum_size, config.max_depth
+
 
 CHANGED = "it changed after the run found it"
 _EARLIEST, _LATEST = (microseconds(time.replace(tzinfo=UTC)) for time in (datetime.min, datetime.max))
@@ -38,17 +183,11 @@ NAMED = 100
 
 
 class InputFile(NamedTuple):
-    """A file as the run found it.
+    """A file as the run found it."""
 
-    Attributes:
-        path: relative to the input folder.
-        size: bytes.
-        mtime: time of the last change, in nanoseconds.
-    """
-
-    path: str
-    size: int
-    mtime: int
+    path: str  # relative to the input folder
+    size: int  # bytes
+    mtime: int  # time of the last change, in nanoseconds
 
     @property
     def name(self) -> str:
@@ -63,22 +202,15 @@ class InputFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """The settings that all tasks of a run share.
+    """The settings that all tasks of a run share."""
 
-    Attributes:
-        folder: the input folder.
-        datasets: paths of the datasets; the one for errors is last.
-        filters: one for each dataset, which may differ from its configuration by now; a dataset with None gets no
-            data, except the one for errors.
-        dry_run: only count.
-        only: the number of the dataset that a file is imported into again; None for a new file.
-    """
-
-    folder: str
-    datasets: list[str]
+    folder: str  # the input folder
+    datasets: list[str]  # paths of the datasets; the one for errors is last
+    # one for each dataset, which may differ from its configuration by now; a dataset with None gets no data, except the
+    # one for errors
     filters: list[str | None]
-    dry_run: bool
-    only: int | None = None
+    dry_run: bool  # only count
+    only: int | None = None  # the number of the dataset that a file is imported into again; None for a new file
 
     def wants(self, at: int) -> bool:
         """Return whether data of a dataset are imported."""

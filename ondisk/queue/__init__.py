@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ondisk.queue.acknowledgement import Acknowledged, acknowledge
-    from ondisk.queue.consumer import Batch, Consumer
+    from ondisk.queue.consumer import Acknowledged, Batch, Consumer, acknowledge
 
 __all__ = ["Acknowledged", "Batch", "Consumer", "acknowledge"]
 
@@ -15,6 +14,6 @@ __all__ = ["Acknowledged", "Batch", "Consumer", "acknowledge"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ondisk.queue import acknowledgement, consumer
+    from ondisk.queue import consumer
 
-    return getattr(consumer if name in ("Batch", "Consumer") else acknowledgement, name)
+    return getattr(consumer, name)

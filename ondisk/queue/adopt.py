@@ -87,7 +87,6 @@ def adopt(
 
 
 def _built(config: Mapping[str, Any]) -> DatasetConfig:
-    """Return the configuration of an adopted queue; raise unless it is valid."""
     built = DatasetConfig.from_mapping({**SEQUENCE, **config})
     if not built.is_sequence:
         raise InvalidInput("a queue is adopted with the step sequence", hint='Write step = "sequence".')
@@ -155,15 +154,26 @@ def _queue(path: str | os.PathLike[str]) -> Iterator[Directory]:
 
 def _check(directory: Directory) -> None:
     """Raise unless a directory contains a queue, and is no dataset."""
-    names = directory.names()
-    if CONFIG in names:
+    check_no_dataset(directory)
+    if not is_queue(directory):
+        hint = (
+            "Check the path: a queue has segments such as 0.seg, and state.dat; a dataset of arkimet has a file config."
+            " `ondisk init` makes an empty dataset."
+        )
+        raise InvalidInput(f"{directory.path} contains no queue, and is no dataset of arkimet", hint=hint)
+
+
+def check_no_dataset(directory: Directory) -> None:
+    """Raise if a directory is a dataset."""
+    if CONFIG in directory.names():
         fix = command("fix", directory.path, "--yes")
         raise DatasetExists(f"{directory.path} is a dataset already", hint=f"{fix} reads what is new in it.")
-    if NAME not in names and not any(map(beats_name, names)):
-        hint = (
-            "Check the path: a queue has segments such as 0.seg, and state.dat. `ondisk init` makes an empty dataset."
-        )
-        raise InvalidInput(f"{directory.path} contains no queue", hint=hint)
+
+
+def is_queue(directory: Directory) -> bool:
+    """Return whether a directory contains files of a queue."""
+    names = directory.names()
+    return NAME in names or any(map(beats_name, names))
 
 
 def _planned(directory: Directory, config: DatasetConfig) -> Report:

@@ -222,10 +222,7 @@ class _Source:
         return cast("Seg", self.access.format("seg"))
 
     def begin(self, numbers: list[int], remarks: list[str], at: State | None, *, from_start: bool) -> dict[int, Place]:
-        """Return the places with which the first import begins; everything before them counts as read.
-
-        There is at least one: it says that an import was here.
-        """
+        """Return the places with which the first import begins, at least one; what is before them counts as read."""
         if not numbers:
             return dict([_emptied({-1: Place()}, at)])
         state = None if from_start else self._state(numbers, remarks)
@@ -320,10 +317,7 @@ class _Source:
     def removed(
         self, known: Mapping[int, Place], numbers: list[int], at: State | None, *, begun_again: bool
     ) -> Iterator[str]:
-        """Yield what is known of segments that Beats has removed, and that may have had events that were not imported.
-
-        If `state.dat` has a position after all segments, Beats has sent and removed everything up to it.
-        """
+        """Yield what is known of segments that Beats has removed, and that may have had events not imported."""
         last = max(known)
         read = known[last]
         if numbers and not (begun_again and at is not None and at.segment > numbers[-1]):
@@ -349,11 +343,7 @@ class _Source:
             yield f"if Beats has begun again since the last import, {_span(0, last)} removed before this one"
 
     def append_segment(self, number: int, known: Place | None, *, growing: bool) -> AppendResult | None:
-        """Store what is new in a segment; return None if that is nothing, and nothing has to be said.
-
-        Args:
-            growing: it is the last one, so Beats may still write to it.
-        """
+        """Store what is new in a segment, which may be `growing`; return None if nothing is to be said of it."""
         try:
             file = self.queue.open_to_read(f"{number}.seg")
         except FileNotFoundError:  # Beats has removed it meanwhile; the next import says what that means

@@ -183,11 +183,7 @@ def followed(directory: Directory, again: int) -> Remark:
 
 
 def wrong_when_read(directory: Directory, format: Format, read: Collection[str]) -> Iterator[Remark]:
-    """Yield a remark if the position cannot be right in a segment that the index does not know yet.
-
-    Args:
-        format: of the segments.
-        read: the segments that would be read.
+    """Yield a remark if the position cannot be right in a segment that would be read, and that the index does not know.
 
     Cost: reads that segment up to the position.
     """
@@ -199,11 +195,7 @@ def wrong_when_read(directory: Directory, format: Format, read: Collection[str])
 
 
 def _moved(at: State | None) -> Iterator[Remark]:
-    """Yield what is done if the segment of the position is gone.
-
-    Args:
-        at: the new position; None if it stays.
-    """
+    """Yield what is done if the segment of the position is gone. `at`: the new position; None if it stays."""
     if at is not None:
         reason = f"its segment is gone: the consumer begins again with {at.segment}.seg"
         yield Remark(NAME, (reason,), is_wrong=False, action="begin again")

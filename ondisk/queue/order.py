@@ -32,19 +32,12 @@ Stop: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Some data of one segment, which follow each other in the queue.
+    """Some data of one segment, which follow each other in the queue."""
 
-    Attributes:
-        segment: their segment.
-        rows: their rows; none if only deleted data are there.
-        end: the position after them, in the form of `state.dat` of version 1.
-        begin: the logical offset of the first frame in the segment.
-    """
-
-    segment: Segment
-    rows: Sequence[Row]
-    end: State
-    begin: int
+    segment: Segment  # their segment
+    rows: Sequence[Row]  # their rows; none if only deleted data are there
+    end: State  # the position after them, in the form of `state.dat` of version 1
+    begin: int  # the logical offset of the first frame in the segment
 
 
 class Order:
@@ -98,7 +91,6 @@ class Order:
         return self._number, self._window[0][2] if self._window else 0
 
     def _taken(self, at: _Open, limit: int, stop: Stop | None) -> Taken:
-        """Take rows from the window."""
         rows: list[Row] = []
         size = 0
         while self._window and len(rows) < limit and (stop is None or self._next() <= stop):
@@ -122,7 +114,6 @@ class Order:
         return Taken(at.segment, rows, state, at.begin - at.shift)
 
     def _read(self, snapshot: Snapshot, at: _Open, least: int) -> None:
-        """Fill the window with the rows that follow."""
         count = max(least, _WINDOW)
         rows = segment_rows.following(snapshot, at.segment, at.offset, count)
         self._window = deque(rows)
@@ -130,11 +121,7 @@ class Order:
         self._end = at.known(snapshot).end.length
 
     def _advance(self, snapshot: Snapshot, on_disk: Sequence[int]) -> bool:
-        """Go to the next segment; return False if there is none.
-
-        Raises:
-            StateError: the index does not know data of the segments that are passed.
-        """
+        """Go to the next segment; return False without one; raise StateError if it passes data the index lacks."""
         at, least = self._at, self._number if self._at is None else self._number + 1
         known = segment_rows.numbered_segments(snapshot, least)
         start = self._start
@@ -217,11 +204,7 @@ class _Open:
         self.frames = 0
 
     def known(self, snapshot: Snapshot) -> Segment:
-        """Return the segment as the index knows it now.
-
-        Raises:
-            SegmentMissing: it does not any more.
-        """
+        """Return the segment as the index knows it now; raise SegmentMissing if it does not any more."""
         found = snapshot.segment_named(self.segment.name)
         if found is None or found.id != self.segment.id:
             hint = "Open the consumer again: it continues at the position in state.dat."

@@ -42,10 +42,7 @@ _IV = 16  # bytes of an encrypted segment that do not count in a position
 
 
 def position(directory: Directory) -> State | None:
-    """Return where the consumer of a queue continues; None if the queue has no `state.dat`, and so no consumer yet.
-
-    If the file cannot be read, that is the beginning: there Beats continues, too.
-    """
+    """Return where the consumer continues, the beginning if `state.dat` cannot be read; None without a file."""
     if directory.stat(NAME) is None:
         return None
     with contextlib.suppress(InvalidInput, StorageError):
@@ -142,10 +139,7 @@ def check_position(directory: Directory) -> None:
 
 
 def check_consumable(access: Access) -> None:
-    """Raise `StateError` if the position cannot be right about the segments on disk.
-
-    Cost: lists the folder.
-    """
+    """Raise `StateError` if the position cannot be right about the segments on disk. Cost: lists the folder."""
     directory = access.directory
     if (problem := unreadable(directory)) is not None:
         hint = f"If no newer Beat uses this queue, move {NAME} to another folder: then all segments are consumed."
@@ -165,14 +159,10 @@ def outdated(directory: Directory, again: int) -> str:
 
 
 def is_consumed(name: str, length: int, at: State | None) -> bool:
-    """Return whether the consumer of a queue has acknowledged all data of a segment that is not on disk any more.
+    """Return whether the consumer has acknowledged all `length` bytes of a segment that is not on disk any more.
 
     Beats removes a segment when it has acknowledged an event of a later one; and the last segment when it ends, if it
     has acknowledged all of that. Without that proof the segment is missing.
-
-    Args:
-        length: of the segment's decompressed bytes.
-        at: where the consumer continues.
     """
     number = number_of(name.partition(".")[0])
     if at is None or number is None:
@@ -213,10 +203,7 @@ def unreadable(directory: Directory) -> str | None:
 
 
 def misplaced(access: Access) -> str | None:
-    """Return why the position cannot be right, if it is in a segment that the index knows; None if it may be.
-
-    Cost: reads the rows of this segment; if data of it were deleted or damaged, also the file.
-    """
+    """Return why the position cannot be right in a segment that the index knows; None if it may be."""
     at = position(access.directory)
     if at is None or not at.offset(0):
         return None
@@ -242,10 +229,7 @@ def misplaced(access: Access) -> str | None:
 
 
 def misplaced_in(directory: Directory, format: Seg, at: State) -> str | None:
-    """Return why the position cannot be right, as the file of its segment shows; None if it may be.
-
-    Cost: reads the file up to the position.
-    """
+    """Read a segment's file up to the position; return why this cannot be right, or None if it may be."""
     if not at.offset(0):
         return None
     try:
@@ -295,11 +279,7 @@ def past_end(access: Access) -> str | None:
 
 
 def _reached(at: State, begin: int) -> int:
-    """Return up to where a file was read, also if `begin_again` has moved the position since.
-
-    Args:
-        begin: the logical offset of the first frame.
-    """
+    """Return up to where a file was read, whose first frame is at `begin`, also after `begin_again`."""
     return at.byte_index if at.version else begin + at.byte_index
 
 
@@ -374,11 +354,7 @@ def leave_removed(access: Access, verb: str) -> State | None:
 
 
 def where_removed(access: Access, consumed: Collection[str] = ()) -> State | None:
-    """Return where the consumer begins again if its segment does not exist any more; None if it does.
-
-    Args:
-        consumed: the names of segments that the index is about to forget.
-    """
+    """Return where the consumer begins again if its segment is gone, or `consumed`: soon forgotten; or None."""
     at = believed(access.directory)
     if at is None or not at.byte_index or access.directory.stat(f"{at.segment}.seg") is not None:
         return None
@@ -390,10 +366,7 @@ def where_removed(access: Access, consumed: Collection[str] = ()) -> State | Non
 
 
 def set_right(directory: Directory) -> None:
-    """Move a position that cannot be right to the beginning of its segment, or of the queue if it is after all of them.
-
-    Durability: as `state_file.write`.
-    """
+    """Move a position that cannot be right to the beginning of its segment, or of the queue, durably."""
     if (at := believed(directory)) is not None:
         state_file.write(directory, State(at.segment, version=at.version))
 

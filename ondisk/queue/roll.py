@@ -64,14 +64,7 @@ class QueueRoll:
             self.all.append(destination)
 
     def runs(self, sizes: Sequence[int]) -> list[tuple[Destination, int]]:
-        """Divide data among segments.
-
-        Args:
-            sizes: bytes of each datum, or of data that must not be divided.
-
-        Returns:
-            The segments in their order, each with the number of data that it gets.
-        """
+        """Divide data of some sizes among segments; return these in order, and how many data each gets."""
         ends = [*accumulate(sizes)]
         runs, done, used = [], 0, 0
         number, length = 0, self._start(0)

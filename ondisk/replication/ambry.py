@@ -95,19 +95,13 @@ class FindToken:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The token of one partition at one peer.
+    """The token of one partition at one peer."""
 
-    Attributes:
-        partition: its id, ten bytes.
-        host, path, port: of the peer's replica.
-        bytes_read: how many bytes the peer has read from the local store.
-    """
-
-    partition: bytes
-    host: str
+    partition: bytes  # its id, ten bytes
+    host: str  # host, path, port: of the peer's replica
     path: str
     port: int
-    bytes_read: int
+    bytes_read: int  # how many bytes the peer has read from the local store
     token: FindToken
 
     @property

@@ -26,25 +26,15 @@ _LAST_COPY = "the source has lost some of its data, and others with the same uni
 
 @dataclass(slots=True)
 class Applied:
-    """How many changes of a source had which outcome.
+    """How many changes of a source had which outcome."""
 
-    Attributes:
-        stored: data stored as new, also those in place of others.
-        deleted: data deleted or replaced.
-        present: data skipped because the replica has them.
-        old: data skipped because they are older than `delete_age` of the replica.
-        lost: data that the source has lost, and that the replica keeps.
-        unreadable: data that the source cannot read, or that the replica cannot store.
-        bytes: of the data that were read from the source.
-    """
-
-    stored: int = 0
-    deleted: int = 0
-    present: int = 0
-    old: int = 0
-    lost: int = 0
-    unreadable: int = 0
-    bytes: int = 0
+    stored: int = 0  # data stored as new, also those in place of others
+    deleted: int = 0  # data deleted or replaced
+    present: int = 0  # data skipped because the replica has them
+    old: int = 0  # data skipped because they are older than `delete_age` of the replica
+    lost: int = 0  # data that the source has lost, and that the replica keeps
+    unreadable: int = 0  # data that the source cannot read, or that the replica cannot store
+    bytes: int = 0  # of the data that were read from the source
 
     @property
     def count(self) -> int:
@@ -104,18 +94,13 @@ def apply(
 
 @dataclass(slots=True)
 class _Change:
-    """One commit of a replica. The caller must hold the writers' lock.
-
-    Attributes:
-        differences: data that the replica lacks.
-        lost: numbers of its data that the source has lost.
-    """
+    """One commit of a replica. The caller must hold the writers' lock."""
 
     access: Access
     transaction: Transaction
     done: Applied = field(default_factory=Applied)
-    differences: list[Difference] = field(default_factory=list)
-    lost: set[int] = field(default_factory=set)
+    differences: list[Difference] = field(default_factory=list)  # data that the replica lacks
+    lost: set[int] = field(default_factory=set)  # numbers of its data that the source has lost
 
     def follow(self, records: Records) -> None:
         """Apply the next changes."""
@@ -138,7 +123,6 @@ class _Change:
         self.done.unreadable = len(self.differences)
 
     def _delete(self, deletions: Sequence[tuple[int, int]]) -> None:
-        """Delete what was deleted at the source."""
         if deletions:
             elsewhere = source_rows.delete(self.transaction, deletions)
             self.done.deleted = len(deletions) - len(elsewhere)

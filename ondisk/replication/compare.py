@@ -13,7 +13,7 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import partial
 from typing import Any, TypeVar
@@ -23,16 +23,28 @@ from ondisk.dataset.access import Access
 from ondisk.datum import INTEGER_MIN
 from ondisk.errors import IntegrityError, TokenExpired, TokenForeign
 from ondisk.index.changes import OWN
-from ondisk.replication.contents import Contents, Entry, Removed, contents_of, entries_at, reftimes_at
 from ondisk.replication.feed import Kind
 from ondisk.replication.replica import Replica
-from ondisk.replication.source import MOST_SEQS, Numbers, Source, numbers
+from ondisk.replication.source import (
+    MOST_SEQS,
+    Contents,
+    Entry,
+    Numbers,
+    Removed,
+    Source,
+    contents_of,
+    entries_at,
+    numbers,
+    reftimes_at,
+    replicate_command,
+)
 from ondisk.replication.source_rows import Followed, Mode
 from ondisk.replication.token import Token
-from ondisk.step import days_ago
+from ondisk.step import Step, days_ago, runs_of
 
 _Answer = TypeVar("_Answer", Contents, Numbers)
 _SOME = 10_000  # rows
+_SHOWN = 100
 OnRange = Callable[[int, int], object]
 """Called with how many numbers were compared, and how many are left."""
 
@@ -76,35 +88,32 @@ class Differs(IntEnum):
 WANTED = (Differs.MISSING, Differs.UNREAD, Differs.CHANGED, Differs.DAMAGED)
 """The data of the source that the replica lacks, or has other bytes of."""
 
+_FOUND = {
+    "missing": (Differs.MISSING, Differs.UNREAD),
+    "differs": (Differs.CHANGED,),
+    "damaged": (Differs.DAMAGED, Differs.NEITHER),
+    "lost": (Differs.LOST,),
+    "unreadable": (Differs.UNREADABLE,),
+    "extra": (Differs.EXTRA, Differs.DELETED, Differs.GONE, Differs.UNKNOWN),
+}
+"""The kinds of findings of `verify`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The relation between a replica and its source.
+    """The relation between a replica and its source."""
 
-    Attributes:
-        uuid: of the source.
-        last, session: the last change of the source, and who made it.
-        offset: the last change that the replica has applied; 0 if this is of no use.
-        mode: how to compare them.
-        is_begun: an earlier comparison has begun, and is not complete.
-        before: the source and the token in the replica's index; None if it follows nobody.
-    """
-
-    uuid: str
-    last: int
+    uuid: str  # of the source
+    last: int  # last, session: the last change of the source, and who made it
     session: int
-    offset: int
-    mode: Mode
-    is_begun: bool
-    before: Followed | None
+    offset: int  # the last change that the replica has applied; 0 if this is of no use
+    mode: Mode  # how to compare them
+    is_begun: bool  # an earlier comparison has begun, and is not complete
+    before: Followed | None  # the source and the token in the replica's index; None if it follows nobody
 
 
 def situation(replicated: Replica) -> Situation:
-    """Return the relation between a replica and its source.
-
-    Raises:
-        NeedsCheck: one of the two indices may not know all data.
-    """
+    """Return the relation between a replica and its source; raise NeedsCheck if an index may not know all data."""
     access = replicated.dataset._access
     access.check_trusted()
     source, now = replicated.source, replicated.followed
@@ -209,10 +218,7 @@ class Differences:
         yield from self._pages("SELECT seq, here FROM pair WHERE true")
 
     def not_own(self) -> Iterator[list[int]]:
-        """Yield the numbers here of pairs, and of data that only the replica has, but for its own numbers.
-
-        They ascend, so that each page of the index is written once.
-        """
+        """Yield the numbers here of pairs, and of data that only the replica has, but for its own; ascending."""
         here = f"(SELECT seq FROM mine WHERE kind = {Differs.EXTRA:d} UNION ALL SELECT here FROM pair)"
         for rows in self._pages(f"SELECT seq FROM {here} WHERE seq < {OWN}"):
             yield [seq for (seq,) in rows]
@@ -308,11 +314,7 @@ def _list_ranges(
     found: Differences,
     on_range: OnRange,
 ) -> None:
-    """List the data of both sides in the ranges whose digests differ, and that may differ.
-
-    Args:
-        most: numbers that are requested at once.
-    """
+    """List the data of both sides in the ranges whose digests differ; request `most` numbers at once."""
     while first <= last:
         there = theirs(first, min(last, first + most - 1), listed=False)
         end = there.last
@@ -335,11 +337,7 @@ def _listed_in(
 
 
 def _answer(ask: Callable[..., _Answer], uuid: str, first: int, last: int, *, listed: bool) -> _Answer:
-    """Return what a source answers.
-
-    Raises:
-        IntegrityError: it is not an answer to the request.
-    """
+    """Return what a source answers; raise IntegrityError if it is not an answer to the request."""
     answer = ask(first, last, listed=listed)
     if answer.uuid != uuid or answer.first != first or not first <= answer.last <= last:
         hint = "Somebody may have exchanged or rebuilt its index meanwhile: run it again."
@@ -348,11 +346,7 @@ def _answer(ask: Callable[..., _Answer], uuid: str, first: int, last: int, *, li
 
 
 def find_reasons(source: Source, found: Differences, offset: int) -> None:
-    """Find out why the source does not have data that only the replica has, under numbers of the source.
-
-    Args:
-        offset: the replica has applied all deletions up to this number.
-    """
+    """Find out why the source lacks data of the replica, which has applied its deletions up to `offset`."""
     oldest = _oldest(DatasetConfig.from_toml(source.describe().config))
     for some in found.of(Differs.EXTRA):
         asked = [each for each in some if each.seq < OWN]
@@ -393,3 +387,87 @@ def _add_digests(access: Access, source: Source, uuid: str, last: int, found: Di
 
 def _in(kinds: Iterable[Differs]) -> str:
     return f"kind IN ({', '.join(str(int(kind)) for kind in kinds)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A datum that is not the same on both sides."""
+
+    seq: int  # its number
+    # `missing`: the replica lacks it. `extra`: only the replica has it. `differs`: both have other bytes under this
+    # number. `damaged`: the replica cannot read it. `unreadable`: the source cannot read it, and the replica can.
+    # `lost`: the source has lost it, and the replica has it
+    kind: str
+    reftime: int  # microseconds since 1970
+
+
+@dataclass(slots=True)
+class Differing:
+    """The findings of one kind in one segment."""
+
+    kind: str  # as of each finding
+    segment: str  # its name without the extension; of a sequence, that of a daily segment
+    count: int  # how many
+    first: Finding  # the finding with the lowest number
+
+
+@dataclass(slots=True)
+class Verified:
+    """What a comparison of a replica with its source has found."""
+
+    source: str  # the UUID of the source's index
+    offset: int  # the changes up to this number were compared
+    left: int  # how many later changes the source has; a pull fetches them
+    # missing, extra, differs, damaged, unreadable, lost: how many findings of each kind, see `Finding`
+    missing: int = 0
+    extra: int = 0
+    differs: int = 0
+    damaged: int = 0
+    unreadable: int = 0
+    lost: int = 0
+    aged: int = 0  # data that one side has removed because of its own `delete_age`. They are no findings
+    findings: list[Finding] = field(default_factory=list)  # the first 100 of each kind
+    segments: list[Differing] = field(default_factory=list)  # all findings, by kind and segment
+
+    @property
+    def count(self) -> int:
+        """How many data are not the same."""
+        return self.missing + self.extra + self.differs + self.damaged + self.unreadable + self.lost
+
+
+def verify(replica: Replica, *, on_range: OnRange = lambda _done, _left: None) -> Verified:
+    """Compare a replica with its source, up to the last change that the replica has applied.
+
+    Raises:
+        TokenForeign: the same numbers mean different data in source and replica; see `reconcile`.
+        NeedsCheck, StateError: as `Dataset.changes`, for both.
+
+    Cost: reads all data of source and replica.
+    """
+    source, now = replica.source, situation(replica)
+    if now.mode is Mode.FOREIGN or now.is_begun:
+        what = "is not complete" if now.is_begun else "is needed: their numbers are not those of its source"
+        hint = f"Run {replicate_command(source, replica.dataset.path, '--reconcile')}."
+        raise TokenForeign(f"{replica.dataset.path}: a comparison of all data {what}", hint=hint)
+    config = replica.dataset.config
+    verified = Verified(now.uuid, now.offset, max(0, now.last - now.offset))
+    with compared(replica, now.uuid, Mode.VALID, 1, now.offset, on_range) as found:
+        _add(verified, found, Step.DAILY if config.is_sequence else config.step)
+    return verified
+
+
+def _add(verified: Verified, found: Differences, step: Step) -> None:
+    verified.aged = found.count(Differs.AGED, Differs.OUTDATED)
+    segments: dict[tuple[str, str], Differing] = {}
+    for name, kinds in _FOUND.items():
+        setattr(verified, name, found.count(*kinds))
+        for at, some in enumerate(found.of(*kinds)):
+            if not at:
+                verified.findings += [Finding(each.seq, name, each.reftime) for each in some[:_SHOWN]]
+            begin = 0
+            for unit, count in runs_of(step.unit, [each.reftime for each in some]):
+                first, stem = some[begin], step.stem_of(unit)
+                new = Differing(name, stem, 0, Finding(first.seq, name, first.reftime))
+                segments.setdefault((name, stem), new).count += count
+                begin += count
+    verified.segments = [*segments.values()]

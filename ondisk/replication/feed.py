@@ -12,10 +12,11 @@ say with which change this reading began (`index_start`), until they have passed
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from ondisk.dataset.access import Access, Opened
@@ -37,7 +38,6 @@ from ondisk.index import Row, Snapshot, changes
 from ondisk.index.changes import Removal
 from ondisk.matcher import Everything
 from ondisk.replication import source_rows
-from ondisk.replication.merge import Run, Stream, first_of, merged
 from ondisk.replication.token import NO_COMPARISON, Token
 
 MAX_BYTES = 1024 * 1024
@@ -74,47 +74,28 @@ _OF_DELETION = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of a dataset.
+    """One change of a dataset."""
 
-    Attributes:
-        seq: its number; that of the datum, if one is new.
-        kind: what it is.
-        datum: what is new.
-        target: the number of the datum that is gone.
-        error: why a datum cannot be read.
-    """
-
-    seq: int
-    kind: Kind
-    datum: Datum | None = None
-    target: int | None = None
-    error: OndiskError | None = None
+    seq: int  # its number; that of the datum, if one is new
+    kind: Kind  # what it is
+    datum: Datum | None = None  # what is new
+    target: int | None = None  # the number of the datum that is gone
+    error: OndiskError | None = None  # why a datum cannot be read
 
 
 class Lag(NamedTuple):
-    """What is left after an answer.
+    """What is left after an answer."""
 
-    Attributes:
-        changes: numbers that were given out since; some may belong to no change any more.
-        bytes: of the data with these numbers; estimated from a thousand of them, if they are more.
-    """
-
-    changes: int
-    bytes: int
+    changes: int  # numbers that were given out since; some may belong to no change any more
+    bytes: int  # of the data with these numbers; estimated from a thousand of them, if they are more
 
 
 class Answer(NamedTuple):
-    """Some changes after a token.
+    """Some changes after a token."""
 
-    Attributes:
-        changes: in the order of their numbers; empty only if there are no more.
-        token: covers these changes, too.
-        lag: what is left.
-    """
-
-    changes: list[Change]
-    token: Token
-    lag: Lag
+    changes: list[Change]  # in the order of their numbers; empty only if there are no more
+    token: Token  # covers these changes, too
+    lag: Lag  # what is left
 
 
 class Broken(NamedTuple):
@@ -124,20 +105,13 @@ class Broken(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The changes of one answer.
+    """The changes of one answer."""
 
-    Attributes:
-        part: the index, open until the end of the block in which they were chosen.
-        runs: these changes, in the order of their numbers.
-        token: covers these changes, too.
-        lag: what is left.
-        sessions: those that gave out the numbers after the token before, up to the new one: first number, id.
-    """
-
-    part: Part
-    runs: Sequence[Run]
-    token: Token
-    lag: Lag
+    part: Part  # the index, open until the end of the block in which they were chosen
+    runs: Sequence[Run]  # these changes, in the order of their numbers
+    token: Token  # covers these changes, too
+    lag: Lag  # what is left
+    # those that gave out the numbers after the token before, up to the new one: first number, id
     sessions: Sequence[tuple[int, int]] = ()
 
 
@@ -149,11 +123,7 @@ def read(access: Access, token: Token | None, max_bytes: int) -> Answer:
 
 @contextlib.contextmanager
 def chosen(access: Access, token: Token | None, max_bytes: int, *, whole: bool) -> Iterator[Chosen]:
-    """Find the changes of one answer, for the length of the block; see `Dataset.changes`.
-
-    Args:
-        whole: the rows have the declared fields, too.
-    """
+    """Find the changes of one answer, for the block; see `Dataset.changes`. `whole`: with the declared fields."""
     if type(max_bytes) is not int or max_bytes < 1:
         raise InvalidInput(f"max_bytes must be a whole number of 1 or more, not {shown(max_bytes)}")
     with reading(access) as (opened, snapshot):
@@ -166,11 +136,7 @@ def chosen(access: Access, token: Token | None, max_bytes: int, *, whole: bool) 
 
 @contextlib.contextmanager
 def reading(access: Access) -> Iterator[Part]:
-    """Open the index of a dataset for the length of the block.
-
-    Raises:
-        NeedsCheck: the index was lost and may not know all data.
-    """
+    """Open the index of a dataset for the length of the block; raise NeedsCheck if it may not know all data."""
     access.check_trusted()
     opened = access.current()
     with opened.index.snapshot() as snapshot:
@@ -183,11 +149,7 @@ def runs_of(rows: Iterator[list[Row]]) -> Iterator[Run]:
 
 
 def _begin(main: Snapshot, token: Token | None, access: Access) -> tuple[Token, int]:
-    """Return a token to continue from, and the number of the last change.
-
-    Raises:
-        TokenForeign, TokenExpired: as `Dataset.changes`.
-    """
+    """Return a token to continue from, and the number of the last change; errors are those of `Dataset.changes`."""
     uuid, last = main.dataset()["uuid"], last_change(main)
     if token is None:
         token = Token(uuid)
@@ -218,7 +180,6 @@ def _begin(main: Snapshot, token: Token | None, access: Access) -> tuple[Token, 
 
 
 def _passed(main: Snapshot, begin: Token, reached: int) -> Token:
-    """Return the token after some changes."""
     index_start = begin.index_start if begin.index_start > reached else NO_COMPARISON
     return Token(begin.dataset, changes.session_at(main, max(reached, index_start)), reached, index_start)
 
@@ -352,3 +313,88 @@ def _lag(snapshot: Snapshot, reached: int, last: int) -> Lag:
     where = snapshot.where(Everything())
     step, data = changes.sample(snapshot, where.sql, where.values, reached, last, _SAMPLE)
     return Lag(last - reached, step * sum(each for _, each in data))
+
+
+OVERHEAD = 64
+"""Bytes for which a change counts, besides its datum's."""
+
+_SIZE = 3  # where a row has the size of its datum
+
+
+class Run(NamedTuple):
+    """Changes of one kind, in the order of their numbers."""
+
+    is_new: bool  # new data; else deletions
+    # of data: reftime, segment, offset, size, … and the number at the end. Of deletions: number, number of the datum,
+    # why
+    rows: Sequence[Row]
+
+    @property
+    def seqs(self) -> list[int]:
+        """The numbers of the changes."""
+        at = -1 if self.is_new else 0
+        return [row[at] for row in self.rows]
+
+
+class Stream:
+    """The changes of one kind.
+
+    Args:
+        chunks: their rows in the order of their numbers, some at a time; see `Run`.
+    """
+
+    def __init__(self, chunks: Iterator[list[Row]], *, is_new: bool) -> None:
+        self.is_new = is_new
+        self.head: int | None = None  # the number of the next change; None at the end
+        self._chunks = chunks
+        self._number: Callable[[Row], int] = (lambda row: row[-1]) if is_new else (lambda row: row[0])
+        self._rows: list[Row] = []
+        self._at = 0
+        self._pass(0)
+
+    def take(self, bound: int | None) -> Run:
+        """Return the next changes: at least one, and only those with numbers below a bound if there is one."""
+        end = len(self._rows)
+        if bound is not None and self._number(self._rows[-1]) >= bound:
+            end = bisect_left(self._rows, bound, self._at, key=self._number)
+        taken = self._rows[self._at : end] if self._at or end < len(self._rows) else self._rows
+        self._pass(end - self._at)
+        return Run(self.is_new, taken)
+
+    def _pass(self, count: int) -> None:
+        self._at += count
+        if self._at >= len(self._rows):
+            self._rows, self._at = next(self._chunks, []), 0
+        self.head = self._number(self._rows[self._at]) if self._rows else None
+
+
+def merged(*streams: Stream) -> Iterator[Run]:
+    """Yield changes in the order of their numbers; no two have the same."""
+    while live := [stream for stream in streams if stream.head is not None]:
+        first = min(live, key=_head)
+        yield first.take(min((_head(stream) for stream in live if stream is not first), default=None))
+
+
+def first_of(runs: Iterable[Run], max_bytes: int) -> tuple[list[Run], bool]:
+    """Return changes up to a number of bytes, at least one; and whether these are all."""
+    some: list[Run] = []
+    weight = 0
+    for run in runs:
+        if run.is_new:
+            weights = [*accumulate((row[_SIZE] + OVERHEAD for row in run.rows), initial=weight)]
+        else:
+            weights = [*range(weight, weight + OVERHEAD * len(run.rows) + 1, OVERHEAD)]
+        fitting = bisect_right(weights, max_bytes) - 1
+        if fitting < len(run.rows):
+            fitting = max(fitting, 0 if some else 1)
+            if fitting:
+                some.append(run._replace(rows=run.rows[:fitting]))
+            return some, len(run.rows) == fitting and next(iter(runs), None) is None
+        some.append(run)
+        weight = weights[-1]
+    return some, True
+
+
+def _head(stream: Stream) -> int:
+    assert stream.head is not None
+    return stream.head

@@ -31,12 +31,20 @@ from ondisk.index.precedence import FIRST
 from ondisk.index.transaction import Transaction
 from ondisk.replication import source_rows
 from ondisk.replication.compare import Differs, OnRange, compared, situation
-from ondisk.replication.contents import MOST_REMOVED, Entry, errors_at, removed_of, rows_in
 from ondisk.replication.feed import Kind
-from ondisk.replication.mend import Unmended, damaged_segments, mend
+from ondisk.replication.mend import Unmended, damaged_segments, in_answers, mend
 from ondisk.replication.records import Group
 from ondisk.replication.replica import ANSWER_BYTES, Replica
-from ondisk.replication.source import PathSource, fetched, replicate_command
+from ondisk.replication.source import (
+    MOST_REMOVED,
+    Entry,
+    PathSource,
+    errors_at,
+    fetched,
+    removed_of,
+    replicate_command,
+    rows_in,
+)
 from ondisk.replication.source_rows import LOST, Mode
 
 _TOGETHER = 1_000  # data
@@ -46,22 +54,14 @@ _NEITHER = "neither the source nor the replica can read it; restore the file of 
 
 @dataclass(slots=True)
 class Healed:
-    """What has returned to the source, or would.
+    """What has returned to the source, or would."""
 
-    Attributes:
-        source: the UUID of the source's index.
-        lost: data that it had lost.
-        unreadable: data that it could not read.
-        left: data that did not return.
-        bytes: of the data that returned.
-        reasons: number of the datum and reason, of the first 100 that did not return.
-    """
-
-    source: str
-    lost: int = 0
-    unreadable: int = 0
-    left: int = 0
-    bytes: int = 0
+    source: str  # the UUID of the source's index
+    lost: int = 0  # data that it had lost
+    unreadable: int = 0  # data that it could not read
+    left: int = 0  # data that did not return
+    bytes: int = 0  # of the data that returned
+    # number of the datum and reason, of the first 100 that did not return
     reasons: list[tuple[int, str]] = field(default_factory=list)
 
     @property
@@ -80,7 +80,6 @@ def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _l
 
     Args:
         yes: do it; else only return what would be done.
-        on_range: called with how many numbers were compared, and how many are left.
 
     Raises:
         StateError: the source is on a server, or a replica itself.
@@ -99,14 +98,14 @@ def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _l
         hint = f"Run {replicate_command(source, replicated.dataset.path, '--reconcile')}."
         raise TokenForeign(f"{replicated.dataset.path}: its numbers may not be those of its source", hint=hint)
     healed, access = Healed(now.uuid), replicated.dataset._access
-    proof = _Proof(access)
+    reasons: dict[int, str] = {}
     with compared(replicated, now.uuid, Mode.VALID, 1, now.offset, on_range) as found:
         for entries in found.of(Differs.NEITHER):
             healed.leave([(entry.seq, _NEITHER) for entry in entries])
         if not yes:
             healed.lost, healed.unreadable = found.count(Differs.LOST), found.count(Differs.UNREADABLE)
             for entries in found.of(Differs.LOST):
-                refused = proof.lacking([entry.seq for entry in entries])
+                refused = _unproven(access, [entry.seq for entry in entries], reasons)
                 healed.lost -= len(refused)
                 healed.leave([*refused.items()])
             return healed
@@ -119,58 +118,50 @@ def heal(replicated: Replica, *, yes: bool, on_range: OnRange = lambda _done, _l
                 for entries in found.of(differs):
                     for begin in range(0, len(entries), _TOGETHER):
                         some = [entry.seq for entry in entries[begin : begin + _TOGETHER]]
-                        refused = proof.lacking(some)
+                        refused = _unproven(access, some, reasons)
                         healed.leave([*refused.items()])
                         healing.give_back([seq for seq in some if seq not in refused], differs)
             healing.settle()
     return healed
 
 
-class _Proof:
-    """Says which data of a replica have the bytes that it has received: only these may return.
+def _unproven(access: Access, seqs: Sequence[int], reasons: dict[int, str]) -> dict[int, str]:
+    """Return which data of a replica may not have the bytes that it has received, and so must not return; and why.
 
     The source has no checksum of a datum that it has lost. In `seg` and `blob`, each datum carries its own. A text
     format has none: there the checksum of the replica's segment must be right, and no fix of the replica may have taken
     bytes of the segment over from another program.
+
+    Args:
+        reasons: of segments that were looked at, by their ids; is added to.
+
+    Cost: reads each segment of a text format once.
     """
+    found: dict[int, str] = {}
+    for snapshot, row in rows_in(access, seqs):
+        if row[1] not in reasons:
+            reasons[row[1]] = _why_unproven(access, snapshot.segment(row[1]))
+        if reasons[row[1]]:
+            found[row[-1]] = reasons[row[1]]
+    return found
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
-        self._reasons: dict[int, str] = {}  # by the ids of segments
 
-    def lacking(self, seqs: Sequence[int]) -> dict[int, str]:
-        """Return the data without proof, and why.
-
-        Cost: reads each segment of a text format once.
-        """
-        found: dict[int, str] = {}
-        for snapshot, row in rows_in(self._access, seqs):
-            if row[1] not in self._reasons:
-                self._reasons[row[1]] = self._reason(self._access, snapshot.segment(row[1]))
-            if self._reasons[row[1]]:
-                found[row[-1]] = self._reasons[row[1]]
-        return found
-
-    def _reason(self, access: Access, segment: Segment) -> str:
-        """Return why nobody knows whether a segment has the bytes that were received; nothing if it has."""
-        where = f"{segment.name} of the replica"
-        if segment.unproven:
-            return f"{where} was changed by another program: compare the datum by hand, and append it if it is right"
-        if access.format(segment.format).has_checksums:
-            return ""
-        try:
-            is_whole = access.committed(segment).is_whole_in(access.current().reader.file_of(segment))
-        except (IntegrityError, SegmentMissing, StorageError):
-            return ""  # fetching its data says why
-        return "" if is_whole else f"{where} does not have the bytes that it had: fix the replica"
+def _why_unproven(access: Access, segment: Segment) -> str:
+    """Return why nobody knows whether a segment has the bytes that were received; nothing if it has."""
+    where = f"{segment.name} of the replica"
+    if segment.unproven:
+        return f"{where} was changed by another program: compare the datum by hand, and append it if it is right"
+    if access.format(segment.format).has_checksums:
+        return ""
+    try:
+        is_whole = access.committed(segment).is_whole_in(access.current().reader.file_of(segment))
+    except (IntegrityError, SegmentMissing, StorageError):
+        return ""  # fetching its data says why
+    return "" if is_whole else f"{where} does not have the bytes that it had: fix the replica"
 
 
 class _Refused(Exception):
-    """Data cannot be stored; nothing was committed.
-
-    Attributes:
-        reasons: number of the datum and reason.
-    """
+    """Data cannot be stored; nothing was committed. `reasons`: number of the datum and reason."""
 
     def __init__(self, reasons: list[tuple[int, str]]) -> None:
         super().__init__(reasons)
@@ -208,9 +199,8 @@ class _Healing:
 
     def give_back(self, seqs: Sequence[int], differs: Differs) -> None:
         """Return some data to the source."""
-        asked: Sequence[int] = sorted(self._damaged(seqs) if differs is Differs.UNREADABLE else seqs)
-        while asked:
-            records = self._fetch(asked)
+        asked = sorted(self._damaged(seqs) if differs is Differs.UNREADABLE else seqs)
+        for records in in_answers(self._fetch, asked):
             self._healed.leave(records.unreadable)
             for group in records.groups:
                 stored = self._store(group, differs)
@@ -218,13 +208,9 @@ class _Healing:
                     self._healed.lost += stored
                 else:
                     self._healed.unreadable += stored
-            asked = [seq for seq in asked if seq > records.token.offset]
 
     def _damaged(self, seqs: Sequence[int]) -> set[int]:
-        """Return the data that are damaged; leave those in the place of whose segment is another file, or none.
-
-        That may be put right, or mounted again.
-        """
+        """Return the data that are damaged; leave those whose segment is another file, or none: it may return."""
         errors = errors_at(self._access, seqs)
         damaged = {seq for seq, error in errors.items() if isinstance(error, FrameCorrupt)}
         damaged |= self._changed([seq for seq, error in errors.items() if isinstance(error, SegmentCorrupt)])
@@ -236,10 +222,7 @@ class _Healing:
         return damaged
 
     def _changed(self, seqs: Sequence[int]) -> set[int]:
-        """Return those of some data whose segment is the file that ondisk wrote, and whose bytes have changed.
-
-        Only data with checksums of their own count: without these, nothing in such a segment is believed.
-        """
+        """Return the data, with checksums of their own, whose segment ondisk wrote, and whose bytes have changed."""
         found: set[int] = set()
         changed: dict[int, bool] = {}
         for snapshot, row in rows_in(self._access, seqs):
@@ -327,7 +310,6 @@ class _Healing:
 
 
 def _check_taken(seqs: Sequence[int], batch: Batch) -> None:
-    """Raise if some data of a batch were refused."""
     if batch.refused:
         raise _Refused([(seqs[place], reason) for place, reason in batch.refused])
 

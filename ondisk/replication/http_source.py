@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Self, TypeVar, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 from urllib.request import getproxies, proxy_bypass
 
@@ -25,10 +25,9 @@ from ondisk import errors, json_shapes
 from ondisk.config import DatasetConfig
 from ondisk.errors import ConfigError, IntegrityError, InvalidInput, LockError, OndiskError, StorageError, shown
 from ondisk.replication import records
-from ondisk.replication.contents import Contents, Removed
 from ondisk.replication.feed import MAX_BYTES, Kind
 from ondisk.replication.records import LARGEST, Records
-from ondisk.replication.source import Description, Numbers
+from ondisk.replication.source import Contents, Description, Numbers, Removed, Source
 from ondisk.replication.token import Token
 from ondisk.replication.wire import Structure, digest, from_json, to_json
 
@@ -53,7 +52,7 @@ _WHERE = "It is in the environment: http_proxy, https_proxy or all_proxy. no_pro
 _KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, OndiskError)}
 
 
-class HttpSource:
+class HttpSource(Source):
     """A source on a server.
 
     Args:
@@ -81,7 +80,6 @@ class HttpSource:
             raise _no_url(url)
         self.address = (parts.host.strip("[]"), parts.port or (443 if parts.scheme == "https" else 80))
         self._url = parts._replace(auth=None, query=None, fragment=None).url.rstrip("/")
-        self.options: Sequence[str] = ()
         self._pause = pause
         self._headers = {"accept-encoding": "identity", "user-agent": "ondisk"}
         if token is not None:
@@ -95,12 +93,6 @@ class HttpSource:
 
     def close(self) -> None:
         self._client.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def describe(self) -> Description:
         return self._ask("describe", None, partial(_structure, Description))
@@ -177,7 +169,6 @@ class HttpSource:
             raise _Again(IntegrityError(f"{self._url}: the answer is damaged: {error}", hint=hint)) from error
 
     def _reported(self, status: int, body: _Body) -> Exception:
-        """Return the error that the server reports."""
         if status == 401:
             hint = "Pass --server-token FILE, with the token of `ondisk serve --token-file`."
             return ConfigError(f"{self._url}: the token is missing or wrong", hint=hint)
@@ -192,11 +183,7 @@ class HttpSource:
 
 
 class _Again(Exception):
-    """A request failed in a way that another try may not.
-
-    Attributes:
-        error: what to raise after the last try.
-    """
+    """A request failed in a way that another try may not. `error`: what to raise after the last try."""
 
     def __init__(self, error: OndiskError) -> None:
         super().__init__(error.message)
@@ -208,21 +195,14 @@ class _Damaged(Exception):
 
 
 class _Body:
-    """The body of an answer, read within limits.
-
-    The server must send its length. A length is easier to limit than chunks, and the bytes arrive without a copy.
-    """
+    """The body of an answer, read within limits. The server must send its length, which is easier to limit."""
 
     def __init__(self, answer: urllib3.BaseHTTPResponse) -> None:
         self._digest = answer.headers.get("content-digest")
         self._answer = answer
 
     def read(self, size: int) -> bytes:
-        """Return up to `size` bytes; empty at the end.
-
-        Raises:
-            HTTPError: the connection fails, or the answer takes longer than 3,600 seconds.
-        """
+        """Return up to `size` bytes; empty at the end; raise HTTPError if the connection fails, or after an hour."""
         return self._answer.read(size, decode_content=False)  # a few bytes could become gigabytes
 
     def records(self, most: int) -> Records:
@@ -275,11 +255,7 @@ def _hint(problem: str) -> str:
 
 
 def _printable(text: Any) -> str:
-    """Return a text of a server that may be hostile.
-
-    Raises:
-        TypeError: it is not a text.
-    """
+    """Return a text of a server that may be hostile; raise TypeError if it is not a text."""
     if not isinstance(text, str):
         raise TypeError
     return "".join(each if each.isprintable() else " " for each in text[:_LONGEST_TEXT])
@@ -340,14 +316,7 @@ class _TlsConnections(urllib3.HTTPSConnectionPool):
 
 
 def _client_for(url: Url, **options: Any) -> urllib3.PoolManager:
-    """Return what sends requests to the host of a URL.
-
-    Args:
-        options: of `urllib3.PoolManager`.
-
-    Raises:
-        InvalidInput: the environment names a proxy that cannot be used.
-    """
+    """Return what sends requests to the host of a URL; raise InvalidInput if the environment's proxy is wrong."""
     proxy = _proxy_of(url)
     if proxy is None:
         made = urllib3.PoolManager(1, **options)

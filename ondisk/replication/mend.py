@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from ondisk.dataset.access import Access
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN
@@ -19,8 +20,8 @@ from ondisk.formats import Format
 from ondisk.index import Segment, Snapshot, segment_rows
 from ondisk.index.transaction import Transaction
 from ondisk.maintenance.successor import Successor, complete
-from ondisk.replication.contents import Entry, rows_in
-from ondisk.replication.records import Group, Records
+from ondisk.replication.records import Records
+from ondisk.replication.source import Entry, rows_in
 from ondisk.segments import quarantine
 from ondisk.segments.facts import checksum_of, facts_of, tail_of
 
@@ -99,27 +100,18 @@ def mend(access: Access, transaction: Transaction, segment: Segment, fetch: Call
 
 
 class _Patch:
-    """Writes copies of data into a copy of their segment's file.
-
-    Attributes:
-        size: bytes of the data that were changed so far.
-        left: data that have no copy, or one that does not fit.
-    """
+    """Writes copies of data into a copy of their segment's file."""
 
     def __init__(self, format: Format, file: WritableFile) -> None:
         self._format = format
         self._file = file
-        self.size = 0
-        self.left = 0
+        self.size = 0  # bytes of the data that were changed so far
+        self.left = 0  # data that have no copy, or one that does not fit
 
     def write(self, rows: dict[int, tuple[int, int, int]], fetch: Callable[[Sequence[int]], Records]) -> None:
-        """Write the copies of some data.
-
-        Args:
-            rows: number → reftime, offset, size.
-        """
+        """Write the copies of some data. `rows`: number → reftime, offset, size."""
         left = {*rows}
-        for group in _copies(sorted(rows), fetch):
+        for group in chain.from_iterable(records.groups for records in in_answers(fetch, sorted(rows))):
             if group.format != self._format.name:
                 continue
             batch = self._format.received(group.payloads, group.beside)
@@ -139,10 +131,10 @@ class _Patch:
         self.size += len(payload)
 
 
-def _copies(seqs: Sequence[int], fetch: Callable[[Sequence[int]], Records]) -> Iterator[Group]:
+def in_answers(fetch: Callable[[Sequence[int]], Records], seqs: Sequence[int]) -> Iterator[Records]:
+    """Fetch data by their numbers, which ascend, until all were answered; yield each answer."""
     while seqs:
-        records = fetch(seqs)
-        yield from records.groups
+        yield (records := fetch(seqs))
         seqs = [seq for seq in seqs if seq > records.token.offset]
 
 
@@ -156,10 +148,7 @@ def _pieces(access: Access, transaction: Transaction, segment: Segment) -> Itera
 def _blank_deleted(
     access: Access, transaction: Transaction, segment: Segment, padding: bytes, file: WritableFile
 ) -> None:
-    """Overwrite the bytes between data with blank lines, which a scan skips.
-
-    Nobody has a good copy of them, nor knows which of them have changed.
-    """
+    """Overwrite what is between data, of which nobody has a good copy, with blank lines, which a scan skips."""
     snapshot = Snapshot.inside(access.current().index, transaction.connection)
     end = 0
     for offset, size, _, _ in segment_rows.in_order_of_offset(snapshot, segment, INTEGER_MIN, INTEGER_MAX):

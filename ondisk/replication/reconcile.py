@@ -30,10 +30,10 @@ from ondisk.maintenance.successor import complete, withdraw
 from ondisk.replication import source_rows
 from ondisk.replication.apply import Applied, apply
 from ondisk.replication.compare import WANTED, Differences, Differs, OnRange, Situation, compared, situation
-from ondisk.replication.contents import rows_in
 from ondisk.replication.mend import Unmended, damaged_segments, mend
 from ondisk.replication.records import Records
 from ondisk.replication.replica import ANSWER_BYTES, Replica, check_follows
+from ondisk.replication.source import rows_in
 from ondisk.replication.source_rows import LOST, Comparison, Difference, Followed, Mode
 from ondisk.segments import quarantine
 from ondisk.segments.facts import SAME_BYTES
@@ -50,39 +50,27 @@ _NO_COPY = (*_DELETED, *_EXTRA, *_KEPT, Differs.PENDING, Differs.CHANGED, Differ
 
 @dataclass(slots=True)
 class Reconciled:
-    """What a comparison has done, or would do.
+    """What a comparison has done, or would do."""
 
-    Attributes:
-        source: the UUID of the source's index.
-        mode: `expired`, `foreign` or `valid`.
-        fetched: data that the replica lacked, or had other bytes of.
-        renumbered: data that were equal, and got the source's numbers.
-        deleted: data that the source has deleted; and those that only the replica has, with `delete_extra`.
-        replaced: data that the source has with other bytes, which are fetched, too; and data that only the replica had,
-            and that were replaced by data of the source with the same unique fields. A dry run does not count these.
-        kept: data that the source has lost, removed by age or cannot read, and the replica keeps.
-        extra: data that only the replica has, for an unknown reason; it keeps them.
-        missing: data that the source cannot read, and that the replica lacks or cannot read either; and data that could
-            not be stored.
-        bytes: of the data that were fetched.
-        offset: pulls go on after this change.
-        extras, deletions: number and reftime (microseconds since 1970) of the first 100 of these.
-        unmended: segments of the replica with damaged data that the source could not replace.
-    """
-
-    source: str
-    mode: str
-    fetched: int = 0
-    renumbered: int = 0
-    deleted: int = 0
+    source: str  # the UUID of the source's index
+    mode: str  # `expired`, `foreign` or `valid`
+    fetched: int = 0  # data that the replica lacked, or had other bytes of
+    renumbered: int = 0  # data that were equal, and got the source's numbers
+    deleted: int = 0  # data that the source has deleted; and those that only the replica has, with `delete_extra`
+    # data that the source has with other bytes, which are fetched, too; and data that only the replica had, and that
+    # were replaced by data of the source with the same unique fields. A dry run does not count these
     replaced: int = 0
-    kept: int = 0
-    extra: int = 0
+    kept: int = 0  # data that the source has lost, removed by age or cannot read, and the replica keeps
+    extra: int = 0  # data that only the replica has, for an unknown reason; it keeps them
+    # data that the source cannot read, and that the replica lacks or cannot read either; and data that could not be
+    # stored
     missing: int = 0
-    bytes: int = 0
-    offset: int = 0
+    bytes: int = 0  # of the data that were fetched
+    offset: int = 0  # pulls go on after this change
+    # extras, deletions: number and reftime (microseconds since 1970) of the first 100 of these
     extras: list[tuple[int, int]] = field(default_factory=list)
     deletions: list[tuple[int, int]] = field(default_factory=list)
+    # segments of the replica with damaged data that the source could not replace
     unmended: list[str] = field(default_factory=list)
 
     @property
@@ -103,7 +91,6 @@ def reconcile(
     Args:
         yes: do it; else only return what would be done.
         delete_extra: also delete the data that only the replica has, for an unknown reason.
-        on_range: called with how many numbers were compared, and how many are left.
 
     Raises:
         NeedsCheck: one of the two indices may not know all data.
@@ -148,11 +135,7 @@ def reconcile(
 
 
 def _check_readable(access: Access, now: Situation, found: Differences) -> None:
-    """Raise if a damaged segment can neither be mended nor be fetched again.
-
-    Raises:
-        SegmentMissing, SegmentCorrupt: see `reconcile`.
-    """
+    """Raise, as `reconcile` says, if a damaged segment can neither be mended nor be fetched again."""
     is_foreign = now.mode is Mode.FOREIGN
     damaged = Differs.EXTRA if is_foreign else Differs.DAMAGED
     entries = ([each for each in some if not each.digest] for some in found.of(damaged))
@@ -222,12 +205,7 @@ class _Steps:
         self._change(begun)
 
     def run(self, unwanted: Sequence[Differs], *, expires: bool) -> None:
-        """Do what is left, and end the comparison.
-
-        Args:
-            unwanted: which data of the replica are deleted.
-            expires: the tokens of the replica's own replicas expire.
-        """
+        """Do what is left, delete the data of the replica that are unwanted, and end the comparison."""
         found = self._found
         if self._mode is Mode.FOREIGN:
             for seqs in found.not_own():
@@ -365,11 +343,7 @@ class _Steps:
         return applied
 
     def _end(self, *, expires: bool) -> None:
-        """End the comparison, so that pulls continue.
-
-        Args:
-            expires: the tokens of the replica's own replicas expire.
-        """
+        """End the comparison, so that pulls continue. `expires`: the tokens of the replica's own replicas expire."""
         is_foreign = self._mode is Mode.FOREIGN
         lost = [entry.seq for some in self._found.of(Differs.LOST) for entry in some]
         uuid = str(uuid4()) if is_foreign else None
@@ -399,7 +373,6 @@ class _Steps:
         self._change(change)
 
     def _change(self, change: Callable[[Transaction], None]) -> None:
-        """Change the index in one commit."""
         with self._changing() as transaction:
             change(transaction)
             self._keep(transaction.deleted_from())

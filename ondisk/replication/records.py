@@ -78,22 +78,14 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Some changes after a token.
+    """Some changes after a token."""
 
-    Attributes:
-        token: covers these changes, too.
-        lag: what is left.
-        groups: new data, by format.
-        deletions: number, number of the datum, and why it is gone.
-        unreadable: number and reason of new data that cannot be read at the source.
-        sessions: those that gave out the numbers that the token covers now and did not before: first number, id.
-    """
-
-    token: Token
-    lag: Lag = _NO_LAG
-    groups: Sequence[Group] = ()
-    deletions: Sequence[tuple[int, int, Kind]] = ()
-    unreadable: Sequence[tuple[int, str]] = ()
+    token: Token  # covers these changes, too
+    lag: Lag = _NO_LAG  # what is left
+    groups: Sequence[Group] = ()  # new data, by format
+    deletions: Sequence[tuple[int, int, Kind]] = ()  # number, number of the datum, and why it is gone
+    unreadable: Sequence[tuple[int, str]] = ()  # number and reason of new data that cannot be read at the source
+    # those that gave out the numbers that the token covers now and did not before: first number, id
     sessions: Sequence[tuple[int, int]] = ()
 
     @property
@@ -116,22 +108,14 @@ class Records:
 
 @dataclass(slots=True)
 class _Head:
-    """The head, as a mapping in CBOR, whose values are not verified yet.
+    """The head, as a mapping in CBOR, whose values are not verified yet."""
 
-    Attributes:
-        token: UUID of the dataset, session, offset, index start, key.
-        lag: changes, bytes.
-        groups: of each: format, number of data, bytes of data; and whether something is beside them, and its bytes.
-        deletions, sessions: how many.
-        unreadable: how many, and bytes of the reasons.
-    """
-
-    token: Any
-    lag: Any
-    groups: Any
-    deletions: Any
+    token: Any  # UUID of the dataset, session, offset, index start, key
+    lag: Any  # changes, bytes
+    groups: Any  # of each: format, number of data, bytes of data; and whether something is beside them, and its bytes
+    deletions: Any  # deletions, sessions: how many
     sessions: Any
-    unreadable: Any
+    unreadable: Any  # how many, and bytes of the reasons
 
 
 def encode(records: Records) -> tuple[int, Iterator[bytes]]:
@@ -253,11 +237,7 @@ def unpacked(content: bytes) -> array[int]:
 
 
 class _Stream:
-    """Reads what a length promises, as far as it arrives.
-
-    Attributes:
-        checksum: of all bytes that were taken.
-    """
+    """Reads what a length promises, as far as it arrives. `checksum`: of all bytes that were taken."""
 
     def __init__(self, read: Callable[[int], bytes], most: int) -> None:
         self._read = read
@@ -265,11 +245,7 @@ class _Stream:
         self.checksum = 0
 
     def take(self, size: int) -> bytes:
-        """Return exactly so many bytes.
-
-        Raises:
-            IntegrityError: fewer are left, or allowed.
-        """
+        """Return exactly so many bytes; raise IntegrityError if fewer are left, or allowed."""
         if size > self._left:
             _fail(f"they are larger than allowed: {size} bytes more, and {self._left} are left")
         self._left -= size
@@ -350,7 +326,6 @@ def _printable(text: str) -> str:
 
 
 def _ascending(numbers: array[int], *, least: int) -> list[int]:
-    """Return numbers of changes, which ascend."""
     values = numbers.tolist()
     if values and (values[0] < least or values[-1] >= HIGHEST or not all(map(lt, values, values[1:]))):
         _fail("the numbers of their changes do not ascend, or are out of range")

@@ -35,9 +35,10 @@ from ondisk.errors import (
     command,
     shown,
 )
+from ondisk.filesystem import Closing
 from ondisk.index import Snapshot
 from ondisk.index.transaction import Transaction
-from ondisk.replication import source_rows, token_file
+from ondisk.replication import source_rows, token
 from ondisk.replication.apply import Applied, apply
 from ondisk.replication.feed import Lag
 from ondisk.replication.records import Records
@@ -76,7 +77,7 @@ class Pulled(Applied):
     reasons: list[tuple[Difference, int]] = field(default_factory=list)
 
 
-class Replica:
+class Replica(Closing):
     """A dataset that follows another one.
 
     Its index also has the token, and lists the data that are missing on either side; see
@@ -145,12 +146,6 @@ class Replica:
     def close(self) -> None:
         """Close the replica, and the source if it was given as a path."""
         self._stack.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     @property
     def source(self) -> Source:
@@ -230,12 +225,12 @@ class Replica:
         """Write the token into a token file, for people and other programs. It is as old as the last commit.
 
         Returns:
-            What was wrong with the file and what its name is now, or None; see `token_file.update`.
+            What was wrong with the file and what its name is now, or None; see `token.update`.
         """
         now = self._now()
-        token = Token(now.uuid, now.session, now.offset, *source_rows.progress(now))
-        entry = Entry(token, now.replica, now.host, now.port, bytes_read=now.bytes_read)
-        return token_file.update(path, [entry])
+        reached = Token(now.uuid, now.session, now.offset, *source_rows.progress(now))
+        entry = Entry(reached, now.replica, now.host, now.port, bytes_read=now.bytes_read)
+        return token.update(path, [entry])
 
     def _snapshot(self) -> Snapshot:
         return self.dataset._access.current().index.snapshot()
@@ -392,11 +387,7 @@ class _Ahead:
 
 
 def check_replica(dataset: Dataset) -> None:
-    """Raise unless a dataset is a replica.
-
-    Raises:
-        StateError: it is not.
-    """
+    """Raise StateError unless a dataset is a replica."""
     if not dataset.config.replica:
         hint = "`ondisk replicate SOURCE REPLICA --create` creates a replica at a path where nothing is."
         raise StateError(f"{dataset.path} is an ordinary dataset, and no replica", hint=hint)
@@ -415,7 +406,6 @@ def _created(path: str | os.PathLike[str], source: Source) -> Dataset:
 
 
 def _found(path: str | os.PathLike[str], source: Source) -> Dataset:
-    """Open the dataset of a replica."""
     try:
         return Dataset.open(path)
     except DatasetNotFound as error:
@@ -463,12 +453,7 @@ def _token(now: Followed) -> Token | None:
 
 
 def check_follows(records: Records, now: Followed) -> None:
-    """Raise unless changes follow those that a replica has.
-
-    Raises:
-        TokenForeign: they are of another dataset.
-        IntegrityError: the replica has them.
-    """
+    """Raise TokenForeign or IntegrityError unless changes are of the source, and follow those of the replica."""
     if records.token.dataset != now.uuid:
         message = f"the source is {records.token.dataset} now, and the replica follows {now.uuid}"
         raise TokenForeign(message, hint="Check the path or address of the source.")

@@ -7,67 +7,189 @@ from __future__ import annotations
 
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import NamedTuple
 
-from ondisk.dataset.access import Access
+from ondisk.dataset.access import Access, Opened
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import untrusted
-from ondisk.errors import InvalidInput, StateError, command, shown
-from ondisk.index import changes
+from ondisk.errors import InvalidInput, OndiskError, StateError, command, shown
+from ondisk.filesystem import Closing
+from ondisk.index import Row, Snapshot, changes
 from ondisk.replication import feed
-from ondisk.replication.contents import Contents, Removed, contents_of, removed_of
-from ondisk.replication.feed import MAX_BYTES, Broken, Lag, Part
-from ondisk.replication.merge import Run, first_of
+from ondisk.replication.feed import MAX_BYTES, Broken, Kind, Lag, Part, Run, first_of
 from ondisk.replication.records import HIGHEST, Group, Records, packed
 from ondisk.replication.token import Token
+
+DIGEST = 16
+"""The bytes of a datum's digest."""
 
 MOST_SEQS = 100_000
 """Numbers that `fetch` takes, and about as many as `seqs` lists, at most."""
 
-_Data = tuple[str, Sequence[bytes], Sequence[bytes]]
-"""Format, bytes, and bytes beside them, of some data."""
+MOST_REMOVED = 100_000
+"""Numbers that `removed` takes, at most."""
+
+RANGE_BYTES = 8 * 1024 * 1024
+"""The bytes of data that one answer covers, about."""
+
+_TOGETHER = 1_000  # data
+
+
+class Entry(NamedTuple):
+    """A datum as it is compared."""
+
+    seq: int  # its number
+    reftime: int  # microseconds since 1970
+    # the begin of SHA-256 of its format, reftime, and bytes as `Format.exported` returns them; empty if it cannot be
+    # read
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The data that exist in a range of numbers."""
+
+    uuid: str  # of the index
+    first: int  # first, last: the range, both included. `last` may be lower than it was requested: ask again from there
+    last: int
+    count: int  # how many they are
+    digest: bytes  # SHA-256 of the numbers and digests
+    unreadable: int  # how many of them cannot be read. `digest` says nothing about them
+    entries: Sequence[Entry] = ()  # the data in the order of their numbers; empty if only the digest was requested
+
+    def equals(self, other: Contents) -> bool:
+        """Return whether both are the same data, and all of them can be read."""
+        return (self.last, self.digest, self.unreadable, other.unreadable) == (other.last, other.digest, 0, 0)
+
+    @property
+    def data(self) -> Iterable[tuple[int, int, bytes | None]]:
+        """Number, reftime and digest of each."""
+        return self.entries
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What is known of data that do not exist any more."""
+
+    expired: int  # the number up to which not all deletions are known any more
+    # the dataset does not know of all data that it has lost which they are: it is a replica, or has lost rows of its
+    # index
+    is_partial: bool
+    # of each datum whose removal is noted: its number, the number of the removal, and why it is gone
+    notes: Sequence[tuple[int, int, Kind]]
+
+
+def contents_of(access: Access, first: int, last: int, *, listed: bool) -> Contents:
+    """Return digests of data; see `Source.contents`. The numbers may also be those of a replica."""
+    _check_range(first, last, 2 * HIGHEST)
+    with feed.reading(access) as part:
+        uuid = part[1].dataset()["uuid"]
+        found = changes.data_between(part[1], first - 1, last, whole=False)
+        runs, is_all = first_of(feed.runs_of(found), RANGE_BYTES)
+        if not is_all:
+            last = runs[-1].seqs[-1]
+        entries = [*_entries(part, runs)]
+    whole = [each for each in entries if each.digest]
+    digest = hashlib.sha256(packed(each.seq for each in whole))
+    digest.update(b"".join(each.digest for each in whole))
+    unreadable = len(entries) - len(whole)
+    return Contents(uuid, first, last, len(entries), digest.digest(), unreadable, tuple(entries) if listed else ())
+
+
+def removed_of(access: Access, seqs: Sequence[int]) -> Removed:
+    """Return what is known of data that do not exist any more; see `Source.removed`."""
+    if len(seqs) > MOST_REMOVED or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
+        raise InvalidInput(f"removed takes up to {MOST_REMOVED} numbers of data")
+    found: dict[int, tuple[int, int, Kind]] = {}
+    with feed.reading(access) as (_, snapshot):
+        expired, is_partial = changes.expired(snapshot), access.config.replica or changes.has_unnamed_losses(snapshot)
+        for number, target, why in changes.deletions_of(snapshot, seqs):
+            if target not in found or found[target][1] < number:
+                found[target] = target, number, feed.kind_of(why)
+    return Removed(expired, is_partial, sorted(found.values()))
+
+
+def rows_in(access: Access, seqs: Sequence[int]) -> Iterator[tuple[Snapshot, Row]]:
+    """Yield the rows of the data with some numbers that one index has; see `changes.data_of`."""
+    with access.current().index.snapshot() as snapshot:
+        for rows in changes.data_of(snapshot, seqs):
+            yield from ((snapshot, row) for row in rows)
+
+
+def reftimes_at(access: Access, seqs: Sequence[int]) -> Iterator[tuple[int, int, None]]:
+    """Yield number and reftime of some data of a dataset, in place of entries without digests."""
+    return ((row[-1], row[0], None) for _, row in rows_in(access, seqs))
+
+
+def entries_at(access: Access, seqs: Sequence[int]) -> Iterator[Entry]:
+    """Yield some data of a dataset, by their numbers, which ascend."""
+    for begin in range(0, len(seqs), _TOGETHER):
+        with feed.reading(access) as part:
+            some = seqs[begin : begin + _TOGETHER]
+            yield from _entries(part, feed.runs_of(changes.data_of(part[1], some)))
+
+
+def errors_at(access: Access, seqs: Sequence[int]) -> dict[int, OndiskError]:
+    """Return why some data of a dataset cannot be read, by their numbers, which ascend."""
+    with feed.reading(access) as part:
+        read = _read_digests(part, feed.runs_of(changes.data_of(part[1], seqs)))
+        return {some[0][-1]: found.error for some, found in read if isinstance(found, Broken)}
+
+
+def _entries(part: Part, runs: Iterable[Run]) -> Iterator[Entry]:
+    for some, found in _read_digests(part, runs):
+        if isinstance(found, Broken):
+            yield Entry(some[0][-1], some[0][0], b"")
+        else:
+            yield from (Entry(row[-1], row[0], digest) for row, digest in zip(some, found, strict=True))
+
+
+def _read_digests(part: Part, runs: Iterable[Run]) -> Iterator[tuple[Sequence[Row], list[bytes] | Broken]]:
+    """Yield some rows and their digests; or one, and why it cannot be read."""
+    opened, snapshot = part
+    rows = [row for run in runs for row in run.rows]
+    return feed.read_some(opened, snapshot, rows, lambda each: [*_digests(opened, snapshot, each)])
+
+
+def _digests(opened: Opened, snapshot: Snapshot, rows: Sequence[Row]) -> Iterator[bytes]:
+    at = 0
+    for format, payloads, beside in opened.reader.exported(snapshot, rows):
+        begin = f"{format}\0".encode()
+        for place, payload in enumerate(payloads):
+            digest = hashlib.sha256(begin)
+            digest.update(packed((rows[at][0], len(payload))))
+            digest.update(payload)
+            if beside:
+                digest.update(beside[place])
+            yield digest.digest()[:DIGEST]
+            at += 1
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a source is.
+    """What a source is."""
 
-    Attributes:
-        uuid: of its index. A rebuilt or exchanged index has another one.
-        name: of the dataset.
-        config: the text of its `dataset.toml`, as ondisk writes it.
-        seq: the number of its last change.
-        session: the one that gave out this number.
-    """
-
-    uuid: str
-    name: str
-    config: str
-    seq: int
-    session: int
+    uuid: str  # of its index. A rebuilt or exchanged index has another one
+    name: str  # of the dataset
+    config: str  # the text of its `dataset.toml`, as ondisk writes it
+    seq: int  # the number of its last change
+    session: int  # the one that gave out this number
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The numbers of the data that exist at a source, in a range.
+    """The numbers of the data that exist at a source, in a range."""
 
-    Attributes:
-        uuid: of its index.
-        first, last: the range, both included. `last` may be lower than it was requested: ask again from there.
-        count: how many they are.
-        digest: SHA-256 of the numbers, each in 8 bytes, little-endian.
-        seqs: the numbers, ascending; empty if only the digest was requested.
-    """
-
-    uuid: str
-    first: int
+    uuid: str  # of its index
+    first: int  # first, last: the range, both included. `last` may be lower than it was requested: ask again from there
     last: int
-    count: int
-    digest: bytes
-    seqs: Sequence[int] = ()
+    count: int  # how many they are
+    digest: bytes  # SHA-256 of the numbers, each in 8 bytes, little-endian
+    seqs: Sequence[int] = ()  # the numbers, ascending; empty if only the digest was requested
 
     def equals(self, other: Numbers) -> bool:
         """Return whether both are the same numbers."""
@@ -79,7 +201,7 @@ class Numbers:
         return ((seq, 0, None) for seq in self.seqs)
 
 
-class Source(Protocol):
+class Source(Closing, ABC):
     """What a replica follows.
 
     Attributes:
@@ -87,21 +209,22 @@ class Source(Protocol):
         options: of `ondisk replicate`, which commands in hints repeat: what the source itself does not contain.
     """
 
-    address: tuple[str, int]
-    options: Sequence[str]
+    address = ("", 0)
+    options: Sequence[str] = ()
 
+    @abstractmethod
     def describe(self) -> Description:
         """Return what the source is."""
 
+    @abstractmethod
     def changes(self, token: Token | None, max_bytes: int = MAX_BYTES) -> Records:
         """Return changes after a token; arguments and errors are those of `Dataset.changes`."""
 
+    @abstractmethod
     def seqs(self, first: int, last: int, *, listed: bool = False) -> Numbers:
-        """Return the numbers of the data that exist, from `first` to `last`: their digest, and all if `listed`.
+        """Return the numbers of data in a range, or less of it if they are many: their digest, and all if `listed`."""
 
-        If they are listed and more than `MOST_SEQS`, the range of the answer is shorter.
-        """
-
+    @abstractmethod
     def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
         """Return the data with some numbers: at most `MOST_SEQS`, ascending.
 
@@ -109,39 +232,20 @@ class Source(Protocol):
         The offset of its token says up to which number it is complete.
         """
 
+    @abstractmethod
     def contents(self, first: int, last: int, *, listed: bool = False) -> Contents:
-        """Return the digest of the data from the number `first` to `last`, and those of each if `listed`.
+        """Return the digest of data in a range, or less of it if they are large; and that of each if `listed`."""
 
-        If they have more than `RANGE_BYTES`, the range of the answer is shorter; it has at least one datum then.
-        """
-
+    @abstractmethod
     def removed(self, seqs: Sequence[int]) -> Removed:
         """Return what is known of data that do not exist any more, by their numbers: at most `MOST_REMOVED`."""
 
 
-class OpenSource(Source, Protocol):
-    """A source that holds files or connections, for a `with` block."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *exception: object) -> None: ...
-
-
-class PathSource:
-    """A source at a path.
-
-    Args:
-        path: of the dataset. It is opened for reading only.
-
-    Raises, in every method:
-        Also the errors of `Dataset.open`.
-    """
-
-    address = ("", 0)
+class PathSource(Source):
+    """A source at a path, opened for reading. All methods also raise the errors of `Dataset.open`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
-        self.options: Sequence[str] = ()
         self._dataset: Dataset | None = None
 
     def __str__(self) -> str:
@@ -151,12 +255,6 @@ class PathSource:
         if self._dataset is not None:
             self._dataset.close()
             self._dataset = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def describe(self) -> Description:
         return described(self._access())
@@ -182,15 +280,8 @@ class PathSource:
         return self._dataset._access
 
 
-def source_of(place: str | os.PathLike[str], token: str | None = None) -> OpenSource:
-    """Return the source at a path, or at the URL that a server prints.
-
-    Args:
-        token: what the server demands.
-
-    Raises:
-        StateError: urllib3 is not installed.
-    """
+def source_of(place: str | os.PathLike[str], token: str | None = None) -> Source:
+    """Return the source at a path, or at the URL of a server; raise StateError if urllib3 is not installed."""
     if not str(place).startswith(("http://", "https://")):
         return PathSource(place)
     try:
@@ -207,11 +298,7 @@ def replicate_command(source: Source, path: str | os.PathLike[str], *options: st
 
 
 def described(access: Access) -> Description:
-    """Return what a source is.
-
-    Raises:
-        NeedsCheck: its index was lost.
-    """
+    """Return what a source is; raise NeedsCheck if its index was lost."""
     if access.current().index.missing:
         raise untrusted(access.path)
     with access.current().index.snapshot() as snapshot:
@@ -230,8 +317,7 @@ def records(access: Access, token: Token | None, max_bytes: int) -> Records:
 
 def numbers(access: Access, first: int, last: int, *, listed: bool) -> Numbers:
     """Return the numbers of the data that exist; see `Source.seqs`."""
-    if type(first) is not int or type(last) is not int or not 1 <= first <= last < HIGHEST:
-        raise InvalidInput(f"{shown(first)} to {shown(last)} is not a range of numbers", hint="Numbers begin with 1.")
+    _check_range(first, last, HIGHEST)
     with feed.reading(access) as (_, snapshot):
         uuid = snapshot.dataset()["uuid"]
         digest, count, seqs = hashlib.sha256(), 0, array("q")
@@ -245,6 +331,11 @@ def numbers(access: Access, first: int, last: int, *, listed: bool) -> Numbers:
                     last = seqs[-1]
                     break
     return Numbers(uuid, first, last, count, digest.digest(), seqs.tolist())
+
+
+def _check_range(first: int, last: int, end: int) -> None:
+    if type(first) is not int or type(last) is not int or not 1 <= first <= last < end:
+        raise InvalidInput(f"{shown(first)} to {shown(last)} is not a range of numbers", hint="Numbers begin with 1.")
 
 
 def fetched(access: Access, seqs: Sequence[int], max_bytes: int) -> Records:

@@ -42,55 +42,34 @@ _MODES = {stored: mode for mode, stored in _STORED.items()}
 
 
 class Comparison(NamedTuple):
-    """A full comparison of a replica with its source that has begun and is not complete. Pulls wait for it.
+    """A full comparison of a replica with its source that has begun and is not complete. Pulls wait for it."""
 
-    Attributes:
-        mode: how they are compared.
-        done: numbers up to this one are done; 0 in the mode `EXPIRED`.
-    """
-
-    mode: Mode
-    done: int = 0
+    mode: Mode  # how they are compared
+    done: int = 0  # numbers up to this one are done; 0 in the mode `EXPIRED`
 
 
 class Followed(NamedTuple):
-    """How far a replica has followed its source.
+    """How far a replica has followed its source."""
 
-    Attributes:
-        uuid: of the source's index.
-        replica: the UUID of the replica's index when this was written.
-        session, offset: of the token: pulls continue after this change, if a comparison is in progress after its end.
-        reading: with which change the first reading began; -1 if that change was passed.
-        comparison: what is in progress.
-        host, port: of the source's server; "" and 0 for a path.
-        bytes_read: of data, so far.
-        committed_at: microseconds since 1970.
-    """
-
-    uuid: str
-    replica: str
+    uuid: str  # of the source's index
+    replica: str  # the UUID of the replica's index when this was written
+    # session, offset: of the token: pulls continue after this change, if a comparison is in progress after its end
     session: int = 0
     offset: int = 0
-    reading: int = -1
-    comparison: Comparison | None = None
-    host: str = ""
+    reading: int = -1  # with which change the first reading began; -1 if that change was passed
+    comparison: Comparison | None = None  # what is in progress
+    host: str = ""  # host, port: of the source's server; "" and 0 for a path
     port: int = 0
-    bytes_read: int = 0
-    committed_at: int = 0
+    bytes_read: int = 0  # of data, so far
+    committed_at: int = 0  # microseconds since 1970
 
 
 class Difference(NamedTuple):
-    """A datum that the replica or the source does not have.
+    """A datum that the replica or the source does not have."""
 
-    Attributes:
-        seq: its number.
-        kind: `UNREADABLE` or `LOST`.
-        reason: why.
-    """
-
-    seq: int
-    kind: int
-    reason: str
+    seq: int  # its number
+    kind: int  # `UNREADABLE` or `LOST`
+    reason: str  # why
 
     @property
     def is_lost(self) -> bool:
@@ -140,11 +119,7 @@ def note_sessions(transaction: Transaction, sessions: Iterable[tuple[int, int]])
 
 
 def delete(transaction: Transaction, deletions: Sequence[tuple[int, int]]) -> set[int]:
-    """Delete data, and note their deletions under the numbers of the source; return the data that are not here.
-
-    Args:
-        deletions: their own numbers, and those of the data.
-    """
+    """Delete data, and note their deletions under the numbers of the source; return the data that are not here."""
     # Also those of data that are not here: a replica of this one may have them.
     _many(transaction, "INSERT OR IGNORE INTO deletion (seq, datum) VALUES (?, ?)", deletions)
     targets = sorted(target for _, target in deletions)
@@ -172,10 +147,7 @@ def differences(state: Snapshot, kind: int | None = None, after: int = 0, limit:
 
 
 def reasons(state: Snapshot) -> list[tuple[Difference, int]]:
-    """Return the first difference of each kind and reason, and how many have it, in the order of their numbers.
-
-    Reasons that differ only in what follows the offset of a datum are the same: they are about one segment.
-    """
+    """Return the first difference of each kind and reason, offsets aside, and how many have it, in order."""
     sql = (
         "SELECT min(seq) AS first, kind, reason, count(*) FROM difference"
         " GROUP BY kind, substr(reason, 1, instr(reason || ', offset ', ', offset ')) ORDER BY first"
@@ -235,11 +207,7 @@ def set_apart(transaction: Transaction, seqs: Sequence[int]) -> list[tuple[int, 
 
 
 def renumber(transaction: Transaction, pairs: Iterable[tuple[int, int]]) -> None:
-    """Assign to data the numbers that they have at the source.
-
-    Args:
-        pairs: the new number of each, which no datum has, and the old one.
-    """
+    """Assign to data the numbers that they have at the source: pairs of a new number, free here, and the old."""
     _many(transaction, "UPDATE datum SET seq = ? WHERE seq = ?", pairs)
 
 

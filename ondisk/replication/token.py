@@ -1,6 +1,10 @@
-"""Tokens: how far a replica has followed a dataset, and how they are written to a file.
+"""Tokens: how far a replica has followed a dataset; and token files, an export of them for people and other programs.
 
-    Token file, integers big-endian:
+    NAME                     the tokens
+    .NAME.PID                the next file, until it is complete
+    NAME.bad, NAME.bad.2 …   damaged files, which were set aside
+
+    Token file, integers big-endian and signed:
 
         version          2   the letter O, and the version of the layout, 1
         entries              until eight bytes are left
@@ -27,12 +31,17 @@ The layout is the one of Ambry's document "Replication Files and Format". What A
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain, count
+from pathlib import Path
 from typing import Any
 
-from ondisk.errors import VersionTooNew
-from ondisk.replication.fields import Fields, Reader, Writer, damaged, sealed
+from ondisk.errors import IntegrityError, InvalidInput, NotFound, ReadOnly, VersionTooNew
+from ondisk.filesystem import Directory
+from ondisk.replication.fields import LARGEST, Reader, Writer, damaged, sealed
 
 NO_COMPARISON = -1
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -40,44 +49,28 @@ UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _LETTER, _VERSION = ord("O"), 1
 _TOKEN_VERSION = 1
-_TOKEN_FIXED = 2 + 8 + 8 + 8 + 4
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A place in the order of changes of a dataset: all changes up to `offset` are known.
+    """A place in the order of changes of a dataset: all changes up to `offset` are known."""
 
-    Attributes:
-        dataset: the UUID of the dataset's index.
-        session: who wrote the change at `offset`; see `session` in `ondisk.index.tables`.
-        offset: the number of a change; 0 for the begin.
-        index_start: how far a full comparison is complete; -1 if none is in progress.
-        key: of the datum that was compared last.
-    """
-
-    dataset: str
-    session: int = 0
-    offset: int = 0
-    index_start: int = NO_COMPARISON
-    key: bytes = b""
+    dataset: str  # the UUID of the dataset's index
+    session: int = 0  # who wrote the change at `offset`; see `session` in `ondisk.index.tables`
+    offset: int = 0  # the number of a change; 0 for the begin
+    index_start: int = NO_COMPARISON  # how far a full comparison is complete; -1 if none is in progress
+    key: bytes = b""  # of the datum that was compared last
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The token of one source, and where that is.
+    """The token of one source, and where that is."""
 
-    Attributes:
-        token: with the UUID of the source.
-        replica: the UUID of the replica.
-        host, port: of the server of the source; "" and 0 for a path.
-        bytes_read: from the source, so far.
-    """
-
-    token: Token
-    replica: str
-    host: str = ""
+    token: Token  # with the UUID of the source
+    replica: str  # the UUID of the replica
+    host: str = ""  # host, port: of the server of the source; "" and 0 for a path
     port: int = 0
-    bytes_read: int = field(default=0, kw_only=True)
+    bytes_read: int = field(default=0, kw_only=True)  # from the source, so far
 
     @property
     def identity(self) -> tuple[str, str, str, int]:
@@ -101,39 +94,32 @@ class Entry:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class TokenFile:
-    """The content of a token file.
-
-    Attributes:
-        entries: in their order. Of those with the same identity, the last counts.
-    """
-
-    entries: list[Entry]
-
-    def latest(self) -> list[Entry]:
-        """Return the entries without those that a later one replaces."""
-        return [*{entry.identity: entry for entry in self.entries}.values()]
+def latest(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries without those that a later one, with the same identity, replaces."""
+    return [*{entry.identity: entry for entry in entries}.values()]
 
 
-def encode(file: TokenFile) -> bytes:
-    """Return the bytes of a token file.
-
-    Raises:
-        InvalidInput: a value does not fit.
-    """
-    writer = Writer()
-    writer.take(2, bytes((_LETTER, _VERSION)))
-    for each in file.entries:
-        _entry(writer, each)
-    return sealed(bytes(writer.content))
+def encode(entries: Iterable[Entry]) -> bytes:
+    """Return the bytes of a token file; raise InvalidInput if a value does not fit."""
+    return sealed(bytes((_LETTER, _VERSION)) + b"".join(map(_encoded, entries)))
 
 
-def decode(content: bytes, name: str) -> TokenFile:
-    """Return the content of a token file.
+def _encoded(entry: Entry) -> bytes:
+    token, fields, content = entry.token, Writer(), Writer()
+    content.integer(2, _TOKEN_VERSION)
+    for number in (token.session, token.offset, token.index_start):
+        content.integer(8, number)
+    content.counted(token.key)
+    for text in (token.dataset, entry.host, entry.replica):
+        fields.text(text)
+    fields.integer(4, entry.port)
+    fields.integer(8, entry.bytes_read)
+    fields.integer(8, content.position)
+    return bytes(fields.content + content.content)
 
-    Args:
-        name: of the file, for messages.
+
+def decode(content: bytes, name: str) -> list[Entry]:
+    """Return the entries of the token file `name`, in their order; see `latest`.
 
     Raises:
         IntegrityError: it is damaged, or not a token file of this layout.
@@ -142,33 +128,104 @@ def decode(content: bytes, name: str) -> TokenFile:
     reader = Reader.opened(content, name)
     letter, version = reader.take(2)
     if letter != _LETTER:
-        raise _not_ours(name, letter << 8 | version)
+        error = damaged(name, f"it has version {letter << 8 | version}")
+        error.hint = "It may be a file of Ambry: add --layout ambry (Python: `ondisk.replication.ambry`)."
+        raise error
     if version > _VERSION:
         hint = "Read it with that newer version."
         raise VersionTooNew(f"{name} has version {version}, this ondisk knows {_VERSION}", hint=hint, path=name)
     entries = []
     while reader:
-        entries.append(_entry(reader))
-    return TokenFile(entries)
+        entries.append(_decoded(reader))
+    return entries
 
 
-def _entry(at: Fields, entry: Entry = Entry(Token(""), "")) -> Entry:
-    """Read or write an entry, see `Fields`."""
-    token = entry.token
-    dataset, host, replica = at.text(token.dataset), at.text(entry.host), at.text(entry.replica)
-    port, bytes_read = at.integer(4, entry.port), at.integer(8, entry.bytes_read)
-    size, begin = at.integer(8, _TOKEN_FIXED + len(token.key)), at.position
-    version = at.integer(2, _TOKEN_VERSION)
+def _decoded(reader: Reader) -> Entry:
+    dataset, host, replica = reader.text(), reader.text(), reader.text()
+    port, bytes_read, size = reader.integer(4), reader.integer(8), reader.integer(8)
+    begin, version = reader.position, reader.integer(2)
     if version != _TOKEN_VERSION:
-        at.fail(f"a token has version {version}")
-    numbers = at.integer(8, token.session), at.integer(8, token.offset), at.integer(8, token.index_start)
-    found = Token(dataset, *numbers, at.counted(token.key))
-    if at.position - begin != size:
-        at.fail(f"a token has {size} bytes, and its fields end after {at.position - begin}")
-    return Entry(found, replica, host, port, bytes_read=bytes_read)
+        reader.fail(f"a token has version {version}")
+    token = Token(dataset, reader.integer(8), reader.integer(8), reader.integer(8), reader.counted())
+    if reader.position - begin != size:
+        reader.fail(f"a token has {size} bytes, and its fields end after {reader.position - begin}")
+    return Entry(token, replica, host, port, bytes_read=bytes_read)
 
 
-def _not_ours(name: str, version: int) -> Exception:
-    error = damaged(name, f"it has version {version}")
-    error.hint = "It may be a file of Ambry: add --layout ambry (Python: `ondisk.replication.ambry`)."
-    return error
+class _Text(InvalidInput):
+    """A file is a text, perhaps the secret of a server."""
+
+
+def content_of(path: str | os.PathLike[str]) -> bytes:
+    """Return the content of a token file of any layout.
+
+    Raises:
+        NotFound: it does not exist.
+        InvalidInput: it is too large for a token file, or a text.
+        StorageError: it cannot be read, or is not a regular file.
+    """
+    with Directory.above(path) as directory:
+        try:
+            content = directory.read(Path(path).name, LARGEST)
+        except FileNotFoundError:
+            raise NotFound(f"{os.fspath(path)}: no such file", hint="Check the name of the token file.") from None
+    if content and content.isascii() and b"\0" not in content:  # which all token files have
+        message = f"{os.fspath(path)} is a text and no token file; it is left as it is"
+        raise _Text(message, hint="The token of a server is passed with --server-token.")
+    return content
+
+
+def read(path: str | os.PathLike[str]) -> list[Entry]:
+    """Return the latest entries of a token file. Errors are those of `content_of` and `decode`."""
+    return latest(decode(content_of(path), os.fspath(path)))
+
+
+def update(path: str | os.PathLike[str], entries: Iterable[Entry]) -> str | None:
+    """Write entries into a token file, and keep those of other sources and replicas.
+
+    A damaged file is renamed, and another one begun.
+
+    Returns:
+        What was wrong with the file and what its name is now, or None.
+
+    Raises:
+        VersionTooNew: a newer ondisk wrote the file. It is left as it is.
+        InvalidInput: it is a text. It is left as it is.
+        DiskFull, ReadOnly, StorageError: it cannot be written. The old one is there.
+
+    Durability: writes a hidden file, syncs it, renames it, syncs the directory. A crash leaves the old file or the new
+        one, and perhaps the hidden one.
+    """
+    before: list[Entry] = []
+    aside = None
+    try:
+        before = read(path)
+    except NotFound:
+        pass
+    except _Text:
+        raise
+    except (IntegrityError, InvalidInput) as error:
+        aside = f"{error.message}; it is {_set_aside(path)} now"
+    content, name = encode(latest([*before, *entries])), Path(path).name
+    with Directory.above(path) as directory:
+        try:
+            directory.replace(name, content, staged=f".{name}.{os.getpid()}")
+        except ReadOnly:
+            hint = "Choose a file in a folder that this user may write to. The token is also in the replica's index."
+            raise ReadOnly(f"{os.fspath(path)}: this user has no permission to write it", hint=hint) from None
+    return aside
+
+
+def _set_aside(path: str | os.PathLike[str]) -> Path:
+    """Rename a file durably to the first free name of `NAME.bad`, `NAME.bad.2` …, and return its path."""
+    name = Path(path).name
+    with Directory.above(path) as directory:
+        for free in chain([f"{name}.bad"], map(f"{name}.bad.{{}}".format, count(2))):
+            try:
+                directory.link(name, free)
+            except FileExistsError:
+                continue
+            break
+        directory.sync()
+        directory.unlink(name)
+        return directory.path / free

@@ -10,16 +10,23 @@ import base64
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from ondisk.errors import InvalidInput, shown
-from ondisk.replication.contents import DIGEST, MOST_REMOVED, RANGE_BYTES, Contents, Entry, Removed
-from ondisk.replication.feed import Kind
-from ondisk.replication.merge import OVERHEAD
+from ondisk.replication.feed import OVERHEAD, Kind
 from ondisk.replication.records import HIGHEST
-from ondisk.replication.source import MOST_SEQS, Description, Numbers
+from ondisk.replication.source import (
+    DIGEST,
+    MOST_REMOVED,
+    MOST_SEQS,
+    RANGE_BYTES,
+    Contents,
+    Description,
+    Entry,
+    Numbers,
+    Removed,
+)
 from ondisk.replication.token import NO_COMPARISON, UUID, Token
 
 RECORDS = "application/x-ondisk-records"
@@ -35,29 +42,6 @@ _MOST_ENTRIES = RANGE_BYTES // OVERHEAD + 1
 _KINDS = {each.value: each for each in (Kind.DELETED, Kind.LOST, Kind.AGED)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """How an attribute is written as JSON, and read.
-
-    Attributes:
-        read: returns the attribute, from the values of its keys.
-        write: returns the values of its keys.
-        keys: of the JSON object; by default, the name of the attribute is the only one.
-    """
-
-    read: Callable[..., Any]
-    write: Callable[[Any], Sequence[Any]] = lambda value: (value,)
-    keys: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Structure:
-    """The attributes of a structure, in the order in which they are written, and what messages call it."""
-
-    name: str
-    forms: Mapping[str, _Form]
-
-
 def digest(content: bytes) -> str:
     """Return the header Content-Digest of a body of JSON, as RFC 9530 has it: a changed byte must not go unnoticed."""
     return f"sha-256=:{base64.b64encode(hashlib.sha256(content).digest()).decode()}:"
@@ -65,43 +49,44 @@ def digest(content: bytes) -> str:
 
 def to_json(structure: Structure) -> dict[str, Any]:
     """Return a structure as a JSON object."""
-    found: dict[str, Any] = {}
-    for name, form in _STRUCTURES[type(structure)].forms.items():
-        found.update(zip(form.keys or (name,), form.write(getattr(structure, name)), strict=True))
+    found = {name: getattr(structure, name) for name in _READERS[type(structure)]}
+    if isinstance(structure, Token | Numbers | Contents):
+        name = "key" if isinstance(structure, Token) else "digest"
+        found[name] = found[name].hex()
+    if isinstance(structure, Numbers):
+        found["seqs"] = [*structure.seqs]
+    if isinstance(structure, Contents):
+        entries = structure.entries
+        found |= {"seqs": [each.seq for each in entries], "reftimes": [each.reftime for each in entries]}
+        found["digests"] = [each.digest.hex() for each in entries]
+    if isinstance(structure, Removed):
+        found["notes"] = [[target, number, why.value] for target, number, why in structure.notes]
     return found
 
 
 def from_json(kind: type[_S], value: Any) -> _S:
-    """Return the structure of a kind that a JSON object describes.
-
-    Raises:
-        InvalidInput: it has other keys, or a value that is not valid.
-    """
-    what = _STRUCTURES[kind].name
-    forms = _STRUCTURES[kind].forms
-    known = [key for name, form in forms.items() for key in form.keys or (name,)]
+    """Return the structure that a JSON object describes; raise InvalidInput if keys or values are not valid."""
+    what, readers = _NAMES[kind], _READERS[kind]
+    known = [*readers, *(_COLUMNS if kind is Contents else ())]
     if not isinstance(value, dict) or value.keys() != {*known}:
         raise InvalidInput(f"{what} must be a JSON object with the keys {', '.join(known)}, not {shown(value)}")
     found: dict[str, Any] = {}
-    for name, form in forms.items():
+    for name, read in readers.items():
         try:
-            found[name] = form.read(*(value[key] for key in form.keys or (name,)))
-        except _Wrong as error:
-            raise InvalidInput(f"{name} of {what} is {shown(error.value)}") from None
-    structure = kind(**found)
-    if isinstance(structure, Numbers):
-        _within(structure, structure.seqs)
-    if isinstance(structure, Contents):
-        _within(structure, [each.seq for each in structure.entries])
-    return structure
+            found[name] = read(value[name])
+        except _Wrong:
+            raise InvalidInput(f"{name} of {what} is {shown(value[name])}") from None
+    seqs: Sequence[int] = found.get("seqs", ())
+    if kind is Contents:
+        found["entries"] = _entries(*(value[key] for key in _COLUMNS))
+        seqs = value["seqs"]
+    if seqs and not found["first"] <= seqs[0] <= seqs[-1] <= found["last"]:
+        raise InvalidInput(f"numbers of data are outside of {found['first']} to {found['last']}")
+    return kind(**found)
 
 
 def seqs_from_json(value: Any, most: int = MOST_SEQS) -> list[int]:
-    """Return numbers of data, which ascend.
-
-    Raises:
-        InvalidInput: the value is something else, or has more than `most` of them.
-    """
+    """Return numbers of data, which ascend; raise InvalidInput if they do not, or are more than `most`."""
     if not isinstance(value, list) or len(value) > most:
         raise InvalidInput(f"seqs must be a list of up to {most} numbers of data")
     before = 0
@@ -112,47 +97,37 @@ def seqs_from_json(value: Any, most: int = MOST_SEQS) -> list[int]:
     return value
 
 
-def _within(range_: Numbers | Contents, seqs: Sequence[int]) -> None:
-    """Raise unless the numbers of data are in their range."""
-    if not all(range_.first <= seq <= range_.last for seq in seqs):
-        raise InvalidInput(f"numbers of data are outside of {range_.first} to {range_.last}")
-
-
 class _Wrong(Exception):
     """The value of a key is not valid."""
-
-    def __init__(self, value: Any) -> None:
-        super().__init__()
-        self.value = value
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or len(value) > _LONGEST:
-        raise _Wrong(value)
+        raise _Wrong
     return value
 
 
 def _uuid(value: Any) -> str:
     if not UUID.fullmatch(_text(value)):
-        raise _Wrong(value)
+        raise _Wrong
     return str(value)
 
 
 def _flag(value: Any) -> bool:
     if type(value) is not bool:
-        raise _Wrong(value)
+        raise _Wrong
     return value
 
 
 def _bytes(value: Any) -> bytes:
     if not _HEX.fullmatch(_text(value)):
-        raise _Wrong(value)
+        raise _Wrong
     return bytes.fromhex(value)
 
 
 def _whole(least: int, value: Any) -> int:
     if type(value) is not int or not least <= value < 2**63:
-        raise _Wrong(value)
+        raise _Wrong
     return value
 
 
@@ -167,10 +142,6 @@ def _entries(seqs: Any, reftimes: Any, digests: Any) -> Sequence[Entry]:
     if not all(isinstance(each, str) and _DIGEST.fullmatch(each) for each in digests):
         raise InvalidInput(f"digests of data must have {DIGEST} bytes, or none")
     return tuple(map(Entry, seqs, reftimes, map(bytes.fromhex, digests)))
-
-
-def _columns(entries: Sequence[Entry]) -> tuple[list[int], list[int], list[str]]:
-    return [each.seq for each in entries], [each.reftime for each in entries], [each.digest.hex() for each in entries]
 
 
 def _notes(value: Any) -> Sequence[tuple[int, int, Kind]]:
@@ -188,21 +159,19 @@ def _note(value: Any) -> tuple[int, int, Kind]:
     raise InvalidInput(f"a note must be two numbers and a kind, not {shown(value)}")
 
 
-_TEXT, _UUID, _FLAG, _BYTES = _Form(_text), _Form(_uuid), _Form(_flag), _Form(_bytes, lambda value: (value.hex(),))
-_COUNT, _NUMBER, _PLACE = (_Form(partial(_whole, least)) for least in (0, 1, NO_COMPARISON))
-_SEQS = _Form(lambda value: seqs_from_json(value, 2 * MOST_SEQS), lambda seqs: ([*seqs],))
-_ENTRIES = _Form(_entries, _columns, ("seqs", "reftimes", "digests"))
-_NOTES = _Form(_notes, lambda notes: ([[target, number, why.value] for target, number, why in notes],))
-_RANGE = {"uuid": _UUID, "first": _NUMBER, "last": _NUMBER, "count": _COUNT, "digest": _BYTES}
-_STRUCTURES: Mapping[type, _Structure] = {
-    Token: _Structure(
-        "a token",
-        {"dataset": _TEXT, "session": _COUNT, "offset": _COUNT, "index_start": _PLACE, "key": _BYTES},
-    ),
-    Description: _Structure(
-        "a description", {"uuid": _UUID, "name": _TEXT, "config": _TEXT, "seq": _COUNT, "session": _COUNT}
-    ),
-    Numbers: _Structure("numbers of data", {**_RANGE, "seqs": _SEQS}),
-    Contents: _Structure("digests of data", {**_RANGE, "unreadable": _COUNT, "entries": _ENTRIES}),
-    Removed: _Structure("removed data", {"expired": _COUNT, "is_partial": _FLAG, "notes": _NOTES}),
+_Reader: TypeAlias = Callable[[Any], Any]
+"""Returns the value of an attribute from JSON; raises `_Wrong` if it is not valid."""
+
+_count, _number, _place = (partial(_whole, least) for least in (0, 1, NO_COMPARISON))
+_seqs: _Reader = partial(seqs_from_json, most=2 * MOST_SEQS)
+_RANGE: dict[str, _Reader] = {"uuid": _uuid, "first": _number, "last": _number, "count": _count, "digest": _bytes}
+_COLUMNS = ("seqs", "reftimes", "digests")  # of the entries of `Contents`
+_READERS: Mapping[type, Mapping[str, _Reader]] = {
+    Token: {"dataset": _text, "session": _count, "offset": _count, "index_start": _place, "key": _bytes},
+    Description: {"uuid": _uuid, "name": _text, "config": _text, "seq": _count, "session": _count},
+    Numbers: {**_RANGE, "seqs": _seqs},
+    Contents: {**_RANGE, "unreadable": _count},
+    Removed: {"expired": _count, "is_partial": _flag, "notes": _notes},
 }
+_NAMES = {Token: "a token", Description: "a description", Numbers: "numbers of data", Contents: "digests of data",
+          Removed: "removed data"}  # fmt: skip

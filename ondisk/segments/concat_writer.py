@@ -95,9 +95,6 @@ class ConcatWriter:
     """Appends one batch to its segments, and syncs them, or undoes everything. Used under the writers' lock.
 
     If many files are open, they are synced and closed before others are opened.
-
-    Args:
-        take_generation: returns a generation that was never used.
     """
 
     def __init__(self, directory: Directory, take_generation: Callable[[], int]) -> None:
@@ -116,7 +113,6 @@ class ConcatWriter:
 
         Args:
             end: its end in the index; None if the index does not know the segment.
-            committed: its bytes up to there.
             trusted: the index is trusted, so bytes after the committed size are not data of the dataset. Otherwise they
                 may be data that a lost index knew, and stay.
 
@@ -388,18 +384,12 @@ class SegmentWriter:
     write other data to the same place of the keystream.
 
     Args:
-        layout: the segment's format.
-        file: the file to write to.
-        name: of the segment.
         start: the end of the existing data, and the bytes to write before new data; None for a new segment.
         checksum: of the bytes before those of `start`, as in `Facts`; None if unknown.
         base: in a file of staged data: the position in the file where this segment's data begin. No header is written
             there.
         sealer: what encrypts a segment that is continued, or a file without a header.
         save_blocks: called with the new blocks, if the segment is compressed.
-
-    Attributes:
-        end: the present end of the segment.
 
     Durability: none, until `seal` syncs the file, or the caller does. A crash before that leaves bytes after the
         committed end, or an incomplete new file.
@@ -423,7 +413,7 @@ class SegmentWriter:
         self._base = base or 0
         self._save_blocks = save_blocks
         self._checksum = checksum
-        self.end: End = start.end
+        self.end: End = start.end  # the present end of the segment
         position = start.end.size - len(start.content)
         if base is None and not position:
             sealer = layout.new_sealer(start.content, name)
@@ -464,11 +454,8 @@ class SegmentWriter:
         """Copy `size` bytes of data from a file that stores them in the same form as this segment, padding included.
 
         Args:
-            begin: the position of the bytes in the file.
-            count: the number of data in them.
             length: the number of decompressed bytes, if they are compressed.
             blocks: the blocks in them; their offsets and positions count from `begin`.
-            sealer: what decrypts the file; None if it is plain.
 
         Raises:
             EOFError: the file ends before the last of the bytes.
@@ -491,7 +478,6 @@ class SegmentWriter:
         )
 
     def _copy(self, source: ReadableFile, begin: int, size: int) -> None:
-        """Copy bytes to the end as they are."""
         self._file.copy(source, begin, size, self._base + self.end.size)
         if self._checksum is not None:
             copied = self._base + self.end.size
@@ -510,11 +496,7 @@ class SegmentWriter:
         return self.end
 
     def facts(self, *, is_touched: bool = False) -> Facts:
-        """Return the facts of the segment so far. The caller has synced the file.
-
-        Args:
-            is_touched: another program had changed the file before.
-        """
+        """Return the facts of the synced segment. `is_touched`: another program had changed the file before."""
         tail = tail_of(self._file, self.end.size, self._layout.mutable)
         return facts_of(self._file.stat(), tail, self._checksum, is_touched=is_touched)
 

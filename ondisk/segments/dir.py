@@ -36,7 +36,9 @@ import re
 import stat
 import struct
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from google_crc32c import extend
@@ -44,12 +46,13 @@ from zlib_ng.zlib_ng import crc32
 
 from ondisk import frame
 from ondisk.datum import INTEGER_MAX
-from ondisk.errors import DiskFull, FrameCorrupt, InvalidInput, SegmentCorrupt, StorageError
+from ondisk.errors import DiskFull, FrameCorrupt, InvalidInput, SegmentCorrupt, SegmentMissing, StorageError
 from ondisk.filesystem import Directory, Entry, ReadableFile
 from ondisk.segment import Damage, End, Facts, ScanResult
 from ondisk.segments import quarantine
-from ondisk.segments.facts import Committed, Seen, facts_of, missing, tail_of
-from ondisk.segments.generations import discard_marks, hidden, mark_moved, retire
+from ondisk.segments.facts import Committed, Seen, changed, drop_oldest, facts_of, missing, restore_or_salvage, tail_of
+from ondisk.segments.generations import LOOKS, discard_marks, hidden, kept, mark_moved, retire
+from ondisk.segments.places import elsewhere
 
 SEQUENCE = ".sequence"
 METADATA, NEW_METADATA = ".metadata", ".metadata.new"
@@ -84,11 +87,7 @@ def number_of(name: str, file: str) -> int | None:
 
 
 def open_directory(directory: Directory, name: str) -> Directory:
-    """Open the directory of a segment.
-
-    Raises:
-        SegmentMissing: it does not exist.
-    """
+    """Open the directory of a segment; raise SegmentMissing if it does not exist."""
     try:
         return directory.inside(name)
     except FileNotFoundError:
@@ -246,17 +245,11 @@ def verify(checksum: int, wanted: int) -> None:
 
 
 class MetadataEntry(NamedTuple):
-    """The entry of one file in `.metadata`.
+    """The entry of one file in `.metadata`."""
 
-    Attributes:
-        size: bytes of the file.
-        checksum: CRC-32 of the file.
-        beside: reftime and metadata, as the format wrote them.
-    """
-
-    size: int
-    checksum: int
-    beside: bytes
+    size: int  # bytes of the file
+    checksum: int  # CRC-32 of the file
+    beside: bytes  # reftime and metadata, as the format wrote them
 
 
 def encode_entry(number: int, size: int, checksum: int, beside: bytes) -> bytes:
@@ -269,18 +262,13 @@ class MetadataFile:
 
     Iterates over these numbers.
 
-    Attributes:
-        end: position after the last entry.
-        damage: what is wrong after that; None if the file ends there.
-        skipped: a damaged entry before that was skipped.
-
     Memory: a few numbers for each entry.
     """
 
     def __init__(self, file: ReadableFile) -> None:
-        self.end = 0
-        self.damage: frame.Fault | None = None
-        self.skipped = False
+        self.end = 0  # position after the last entry
+        self.damage: frame.Fault | None = None  # what is wrong after that; None if the file ends there
+        self.skipped = False  # a damaged entry before that was skipped
         self._file = file
         self._spans: dict[int, tuple[int, int, int]] = {}  # number → position and size of the entry, checksum
         self._lock = threading.Lock()
@@ -351,12 +339,7 @@ class MetadataFile:
         return self._spans[number][2]
 
     def get(self, number: int) -> MetadataEntry:
-        """Return the entry of a file.
-
-        Raises:
-            KeyError: it does not exist.
-            FrameCorrupt: it is damaged.
-        """
+        """Return the entry of a file; raise KeyError without one, or FrameCorrupt if it is damaged."""
         content = bytes(frame.decode(self.frame(number)))
         _, size, checksum = _BEGIN.unpack_from(content)
         return MetadataEntry(size, checksum, content[_BEGIN.size :])
@@ -376,11 +359,7 @@ def _end_of_damaged(data: bytes) -> int:
 
 
 def end_of_entries(folder: Directory, name: str, end: End) -> int:
-    """Return the position in `.metadata` for the next entry; anything after that is a torn entry.
-
-    Raises:
-        SegmentCorrupt: it is damaged in another way.
-    """
+    """Return where the next entry goes in `.metadata`, before a torn one; raise SegmentCorrupt if it is damaged."""
     try:
         file = folder.open_to_read(METADATA)
     except FileNotFoundError:
@@ -439,7 +418,6 @@ def seen_with_files(folder: Directory, facts: Facts, size: int, stats: int | Non
     """Compare the directory of a segment with the facts in the index, its files included.
 
     Args:
-        size: bytes of `.metadata` at the last commit.
         stats: what `checksum_of_stats` returns.
 
     Returns:
@@ -461,12 +439,7 @@ def facts_in(folder: Directory, name: str, end: End) -> Facts:
 
 
 def checksum_of_stats(files: Mapping[int, Entry], length: int) -> int:
-    """Return the checksum that shows whether somebody has touched, exchanged, added or removed a file of a segment.
-
-    Args:
-        files: by their number.
-        length: the number after the last one that counts.
-    """
+    """Return the checksum that shows whether somebody touched, exchanged, added or removed one of some files."""
     counted = ((number, files[number]) for number in sorted(files) if number < length)
     return int(extend(0, b"".join(stat_of(number, at.size, at.mtime, at.inode) for number, at in counted)))
 
@@ -498,12 +471,7 @@ def complete_folder(directory: Directory, name: str, generation: int, committed:
 
 
 def hide(directory: Directory, name: str, generation: int, committed: Committed) -> None:
-    """Move the directory of a generation to its hidden name, where readers still find it.
-
-    A directory that is not the generation goes to quarantine.
-
-    Durability: the rename is synced.
-    """
+    """Move a generation's directory to its hidden name, durably; another directory goes to quarantine."""
     if agrees(directory, name, committed):
         directory.rename(name, hidden(name, generation))
     else:
@@ -537,9 +505,6 @@ def discard_folder(directory: Directory, name: str, path: str) -> None:
     """Remove the directory of a segment with its files, unless it contains other files.
 
     First an empty `.metadata.new` is written, so that `scan` does not treat the files as lost after a crash.
-
-    Args:
-        path: of the directory.
     """
     found = directory.stat(path)
     if found is None or not stat.S_ISDIR(found.st_mode):
@@ -562,11 +527,7 @@ def recover_folders(
     has_no_older_readers: bool,
     trusted: bool,
 ) -> list[int]:
-    """Finish what a crash interrupted with one segment; see `ondisk.segments.generations.recover`.
-
-    Returns:
-        The generations that are still needed.
-    """
+    """Finish what a crash interrupted with one segment; return its generations that are still needed."""
     discard_marks(directory, name, generations)
     generations = [generation for generation in generations if directory.stat(hidden(name, generation)) is not None]
     known = None if current is None else current[0]
@@ -585,3 +546,127 @@ def recover_folders(
             quarantine.keep(directory, alias, verb="repack", why=why, of=name)
     discard_marks(directory, name, others)
     return []
+
+
+Known: TypeAlias = Callable[[], Committed]
+
+_OPEN = 16  # directories that a reader keeps open
+_KEPT = 4  # segments for which a reader keeps the positions of all entries
+
+
+class DirReader:
+    """Reads files of segments, and their metadata. Threads may share it."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._folders: OrderedDict[int, Directory] = OrderedDict()
+        self._entries: OrderedDict[int, MetadataFile] = OrderedDict()
+        self._most = _OPEN
+
+    def folder_of(self, generation: int, name: str, known: Known) -> Directory:
+        """Open the directory of a generation: at its hidden name if that exists, else at its name.
+
+        Only a directory that agrees with the facts in the index is it: in another one, the numbers may have other data.
+
+        Args:
+            known: returns the facts, and the bytes of `.metadata` at the last commit.
+
+        Raises:
+            SegmentMissing: it is not on disk.
+            SegmentCorrupt: another directory is in its place.
+        """
+        folder = self._folders.get(generation)
+        if folder is not None:
+            return folder
+        other, alias, committed = None, hidden(name, generation), known()
+        # It may be moved in between, and a drop may be undone meanwhile; and somebody may have renamed its place.
+        for place in chain((alias, name) * LOOKS, (kept(name, generation),), elsewhere(self._directory, name)):
+            folder = self._inside(place)
+            if folder is not None and seen_in(folder, committed.facts, committed.size) is not Seen.OTHER:
+                self._folders[generation] = folder
+                drop_oldest(self._folders, self._most)
+                return folder
+            other = folder or other
+        if other is None:
+            open_directory(self._directory, name).close()  # reports that it is missing
+        raise changed(self._directory, name, is_refused=other is not None and is_refused(other, committed.facts))
+
+    def read(self, generation: int, name: str, known: Known, number: int, size: int) -> bytes:
+        """Read one file, which must have `size` bytes and the checksum in its entry.
+
+        Raises:
+            SegmentMissing: it is not on disk.
+            SegmentCorrupt: it has another size, its entry is missing or damaged, or another directory is in the place
+                of the segment's.
+            FrameCorrupt: it has another checksum.
+        """
+        last = file_name(name, number)
+        try:
+            file = self._open(generation, name, known, last)
+        except FileNotFoundError:
+            message = f"{self._directory.path / name / last} is in the index but not on disk"
+            raise SegmentMissing(message, hint=restore_or_salvage(self._directory, name), segment=name) from None
+        found = file.size()
+        content = file.read(0, size) if found == size else b""
+        if len(content) != size:
+            message = f"{file.path} has {found} bytes instead of {size}"
+            hint = restore_or_salvage(self._directory, name)
+            raise SegmentCorrupt(message, hint=hint, segment=name, size=found, wanted=size)
+        verify(crc32(content), self._entries_with(generation, name, known, number).checksum(number))
+        return content
+
+    def beside(self, generation: int, name: str, known: Known, number: int) -> bytes:
+        """Return reftime and metadata of one file, as the format wrote them.
+
+        Raises:
+            SegmentMissing: the segment is not on disk.
+            SegmentCorrupt: the file's entry is missing or damaged.
+        """
+        try:
+            return self._entries_with(generation, name, known, number).get(number).beside
+        except FrameCorrupt as error:
+            raise self._unreadable(name, number, error.message) from None
+
+    def keep_open(self, most: int) -> None:
+        """Keep at most so many folders open from now on."""
+        self._most = min(self._most, most)
+
+    def close(self) -> None:
+        self._entries.clear()
+        self._folders.clear()
+
+    def _entries_with(self, generation: int, name: str, known: Known, number: int) -> MetadataFile:
+        """Return the `.metadata` of a segment, which has an entry for the file."""
+        entries = self._entries.get(generation)
+        if entries is not None and number not in entries:
+            entries.read_on()
+        if entries is None or number not in entries:
+            entries = MetadataFile.of(self.folder_of(generation, name, known))
+            if entries is not None:
+                self._entries[generation] = entries
+                drop_oldest(self._entries, _KEPT)
+        if entries is None or number not in entries:
+            raise self._unreadable(name, number, "it has no entry")
+        return entries
+
+    def _unreadable(self, name: str, number: int, reason: str) -> SegmentCorrupt:
+        path = self._directory.path / name
+        message = f"{path}: cannot read the metadata of {file_name(name, number)} from {METADATA}: {reason}"
+        return SegmentCorrupt(message, hint=restore_or_salvage(self._directory, name), segment=name)
+
+    def _open(self, generation: int, name: str, known: Known, file: str) -> ReadableFile:
+        """Open a file of a segment; look for the directory again if somebody has replaced it."""
+        is_known = generation in self._folders
+        try:
+            return self.folder_of(generation, name, known).open_to_read(file)
+        except FileNotFoundError:
+            self._folders.pop(generation, None)
+            if not is_known:
+                raise
+        return self.folder_of(generation, name, known).open_to_read(file)
+
+    def _inside(self, name: str) -> Directory | None:
+        try:
+            return self._directory.inside(name)
+        except FileNotFoundError:
+            return None

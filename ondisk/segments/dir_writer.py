@@ -64,10 +64,7 @@ class _Append:
 
 
 class DirWriter:
-    """Appends one batch to its segments: write all files, then sync them all, or undo everything.
-
-    Used under the writers' lock.
-    """
+    """Appends one batch, under the writers' lock: write all files, then sync them all, or undo everything."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -91,8 +88,6 @@ class DirWriter:
         """Return where a segment continues: its `length` is the number of the next file.
 
         Args:
-            end: its end in the index; None if the index does not know the segment.
-            committed: its facts in the index.
             trusted: the index is trusted. Otherwise the numbers of files and entries count, too.
 
         Raises:
@@ -143,7 +138,6 @@ class DirWriter:
         Args:
             start: where it continues; entries are written to `.metadata` from its `size` on.
             payloads: ignored; exists for concat segments.
-            known: the index knows the segment, so its directory entry is durable.
 
         Raises:
             FileExistsError: one of these files exists already, and is never overwritten; see `restart`.
@@ -176,7 +170,6 @@ class DirWriter:
         Durability: as `writing`.
 
         Args:
-            start, known: as in `writing`.
             source: the other directory: in another dataset, or of an older generation.
             numbers: the number of each file there, and its new one, which ascend.
 
@@ -249,10 +242,7 @@ class DirWriter:
                 complete_folder(self._directory, name, append.generation, committed)
 
     def undo(self) -> None:
-        """Undo all writes as far as the disk allows; nobody reads what stays.
-
-        `.sequence` stays as it is, so that no number is used twice.
-        """
+        """Undo all writes as far as the disk allows; nobody reads what stays, and no number is used twice."""
         for name, append in self._appends.items():
             with contextlib.suppress(OSError, OndiskError), self._directory.inside(append.path) as folder:
                 if append.is_synced and not append.is_new:  # entries first: an entry without a file means a lost file
@@ -268,7 +258,6 @@ class DirWriter:
         self._appends.clear()
 
     def _begin(self, name: str, generation: int, start: Start, *, known: bool) -> _Append:
-        """Create the directory of a segment if it is new."""
         end = start.laid.end
         path = hidden(name, generation) if start.is_new else name
         if start.is_new:

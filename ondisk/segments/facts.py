@@ -57,17 +57,11 @@ SAME_BYTES = (Seen.UNTOUCHED, Seen.SAME_TAIL)
 
 
 class Committed(NamedTuple):
-    """The committed bytes of one generation of a segment, as the index describes them.
+    """The committed bytes of one generation of a segment, as the index describes them."""
 
-    Attributes:
-        size: their number.
-        facts: what the index recorded about them.
-        mutable: the positions that are rewritten in place.
-    """
-
-    size: int
-    facts: Facts
-    mutable: range
+    size: int  # their number
+    facts: Facts  # what the index recorded about them
+    mutable: range  # the positions that are rewritten in place
 
     def is_untouched(self, found: os.stat_result) -> bool:
         """Return whether the stat of a file shows that nobody else has changed it.
@@ -105,10 +99,7 @@ class Committed(NamedTuple):
         return self.facts.tail is None or tail_of(file, self.size, self.mutable) == self.facts.tail
 
     def is_whole_in(self, file: SegmentFile) -> bool | None:
-        """Read all committed bytes, and return whether they have the checksum; None if the index has not recorded it.
-
-        Cost: reads `size` bytes.
-        """
+        """Read all committed bytes; return whether they have the recorded checksum, or None without one."""
         if self.facts.checksum is None:
             return None
         return file.size() >= self.size and checksum_of(file, self.size, self.mutable) == self.facts.checksum
@@ -148,11 +139,7 @@ class CheckedReading:
 
 
 def facts_of(found: os.stat_result, tail: int | None, checksum: int | None, *, is_touched: bool = False) -> Facts:
-    """Return the facts of a file.
-
-    Args:
-        is_touched: somebody else had touched the file before its last change by ondisk.
-    """
+    """Return the facts of a file. `is_touched`: somebody else had touched the file before its last change by ondisk."""
     return Facts(0 if is_touched else found.st_mtime_ns, found.st_ino & INTEGER_MAX, tail, checksum)
 
 
@@ -187,11 +174,7 @@ def tail_of(file: SegmentFile, size: int, mutable: range) -> int:
 
 
 def changed(directory: Directory, name: str, *, is_refused: bool = False) -> SegmentCorrupt:
-    """Return the error for a file that is not the one that the index describes.
-
-    Args:
-        is_refused: a fix has read it, and found none of the segment's data.
-    """
+    """Return the error for a file that the index does not describe. `is_refused`: a fix has found no data in it."""
     path, how = directory.path / name, "another program has changed or replaced it"
     hint = f"{command('fix', directory.path, '--yes')} reads it into the index, or says why not"
     hint += "; or restore the file from a backup."
@@ -232,17 +215,11 @@ def located(error: OndiskError, place: object) -> OndiskError:
 
 
 class _Pieces(NamedTuple):
-    """The checksums of the pieces of a file.
+    """The checksums of the pieces of a file."""
 
-    Attributes:
-        size: bytes that were read.
-        checksum: of all of them.
-        each: of each piece; the last one may be shorter.
-    """
-
-    size: int = 0
-    checksum: int = 0
-    each: Sequence[int] = ()
+    size: int = 0  # bytes that were read
+    checksum: int = 0  # of all of them
+    each: Sequence[int] = ()  # of each piece; the last one may be shorter
 
     def upto(self, file: SegmentFile, committed: Committed) -> _Pieces:
         """Return those of all committed bytes, after reading the bytes that these do not cover."""
@@ -260,11 +237,7 @@ class _Pieces(NamedTuple):
         return _Pieces(at, checksum, each)
 
     def has(self, file: SegmentFile, committed: Committed, spans: Iterable[tuple[int, int]]) -> bool:
-        """Return whether the pieces of some bytes still have their checksums.
-
-        Args:
-            spans: offset and end of bytes, all of them before `size`.
-        """
+        """Return whether the pieces of some bytes before `size` still have their checksums."""
         for place in sorted({place for begin, end in spans for place in range(begin // _PIECE, -(-end // _PIECE))}):
             begin = place * _PIECE
             content = file.read(begin, min(_PIECE, self.size - begin))

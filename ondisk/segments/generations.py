@@ -97,6 +97,12 @@ def hidden(name: str, generation: int) -> str:
     return f"{parent}{slash}.{last}.{generation}"
 
 
+def present_name(directory: Directory, name: str, generation: int) -> str:
+    """Return where the bytes of a generation are that is in the index."""
+    alias = hidden(name, generation)
+    return name if directory.stat(alias) is None else alias
+
+
 def kept(name: str, generation: int) -> str:
     """Return the name under which one generation of a segment is kept."""
     parent, slash, last = name.rpartition("/")
@@ -190,9 +196,6 @@ def mark_moved(directory: Directory, name: str, generation: int) -> None:
 def reveal(directory: Directory, new: Iterable[tuple[str, int]]) -> None:
     """Give the files of new segments their names, after the commit that created them.
 
-    Args:
-        new: name and generation of each.
-
     Durability: links each file to its name, syncs the directories, unlinks the hidden names: a power cut loses none or
         one of the two names. After a crash `complete` or `recover` does what is left.
     """
@@ -279,10 +282,7 @@ def set_aside(directory: Directory, name: str, generation: int, *, verb: str) ->
 
 
 def left_behind(directory: Directory) -> dict[str, list[int]]:
-    """Return the segments that have hidden names on disk, or marks of such: name → generations, ascending.
-
-    Cost: lists every directory that contains segments.
-    """
+    """Return the segments with hidden names, or marks of such: name → generations. Lists all their folders."""
     found: dict[str, list[int]] = {}
     for parent in parents(directory):
         try:
@@ -332,9 +332,7 @@ def recover(
     """Finish what a crash interrupted with one segment, and remove the generations that nobody needs.
 
     Args:
-        generations: those that have hidden names on disk.
         current: the segment's generation in the index, and its bytes; None if the index does not know the segment.
-        has_no_older_readers: nobody reads an older snapshot.
         trusted: the sentinel does not exist. Otherwise an unknown generation may contain data that the index has lost.
 
     Returns:

@@ -31,7 +31,6 @@ class Identity(NamedTuple):
     Attributes:
         id: random; no other folder has it, but for copies.
         generation: of the segment that was moved there last. A file with a lower one is of an older state.
-        count: the data in it.
         begin, end: the interval of its segments, microseconds since 1970; both 0 without any.
         is_offline: somebody has said that it is away for long; only the file on the dataset's disk says so.
     """
@@ -51,21 +50,16 @@ class Identity(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A folder below `.archive/`.
+    """A folder below `.archive/`."""
 
-    Attributes:
-        name: `.archive/NAME/`.
-        identity: what the file on the dataset's disk says, or else the one in the folder; None without both.
-        why_away: why its segments cannot be read; None if they can.
-        is_ours: the folder has the identity that the dataset's disk says. One that somebody has renamed or copied has
-            hidden files that the index knows by other names: until it has followed, nothing in it is cleaned up.
-        renamed: the place that the folder is now, if somebody has renamed it; readers find its segments there.
-    """
-
-    name: str
+    name: str  # `.archive/NAME/`
+    # what the file on the dataset's disk says, or else the one in the folder; None without both
     identity: Identity | None
-    why_away: str | None
+    why_away: str | None  # why its segments cannot be read; None if they can
+    # the folder has the identity that the dataset's disk says. One that somebody has renamed or copied has hidden files
+    # that the index knows by other names: until it has followed, nothing in it is cleaned up
     is_ours: bool
+    # the place that the folder is now, if somebody has renamed it; readers find its segments there
     renamed: str | None = None
 
     @property
@@ -171,9 +165,7 @@ def note_move(directory: Directory, name: str, generation: int, change: int, int
     """Write the identity of a place before a commit that moves a segment there, or from there.
 
     Args:
-        generation: the last one that was given out.
         change: of the number of data.
-        interval: of the segment that is moved there.
 
     Durability: the file in the folder is replaced and synced first: after a crash it is the newer one, if they differ.
     """
@@ -200,11 +192,7 @@ def new_identity() -> Identity:
 
 
 def write(directory: Directory, name: str, identity: Identity, *, only_outside: bool = False) -> None:
-    """Write both files of a place.
-
-    Args:
-        only_outside: leave the one in the folder, which may not be there.
-    """
+    """Write both files of a place. `only_outside`: leave the one in the folder, which may not be there."""
     text = json.dumps(identity._asdict()).encode() + b"\n"
     if not only_outside:
         with directory.inside(name.removesuffix("/"), make=True) as folder:
@@ -230,11 +218,7 @@ def forget(directory: Directory, name: str) -> None:
 
 
 def _read(directory: Directory, name: str) -> Identity | None:
-    """Return what a file says; None if it does not exist, or nobody wrote that.
-
-    Raises:
-        StorageError: this user may not read it.
-    """
+    """Return what a file says; None if nobody wrote it; raise StorageError if this user may not read it."""
     try:
         read = json.loads(directory.read(name, _LONGEST))
         found = Identity(**read)

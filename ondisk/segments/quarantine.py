@@ -112,7 +112,6 @@ def keep(directory: Directory, name: str, *, verb: str, why: str, of: str | None
     Args:
         name: what to move; also a hidden name, or a file of a dir segment.
         verb: what moves it: append, fix, repack …
-        why: the reason, for people.
         of: the segment that it belongs to; None for `name` itself.
 
     Durability: syncs the record, renames, syncs the directory of the item, then the one of `name`. A crash in between
@@ -133,9 +132,6 @@ def link(directory: Directory, name: str, *, verb: str, why: str, of: str | None
     For a file in whose place another one is renamed later. A folder becomes a folder of second names. What cannot have
     a second name is copied.
 
-    Args:
-        name, verb, why, of: as in `keep`.
-
     Durability: syncs the record, the copies if there are any, and the directory of the item.
 
     Raises:
@@ -153,13 +149,6 @@ def keep_piece(
 ) -> str:
     """Copy bytes of a segment's file into quarantine before they are cut off, and return the name of the item.
 
-    Args:
-        name: the segment.
-        file: its file, open.
-        offset: of the first byte.
-        length: number of bytes.
-        verb, why: as in `keep`.
-
     Durability: syncs the record and the copy, renames, syncs the directory. The caller may cut the bytes off then.
 
     Raises:
@@ -173,10 +162,7 @@ def keep_piece(
 
 
 def drop(directory: Directory, name: str) -> None:
-    """Remove an item for good, then its record.
-
-    Durability: syncs the directory. A crash in between leaves the item, or a part of its folder, or its record.
-    """
+    """Remove an item for good, then its record, and sync; a crash leaves a part of it, or its record."""
     _remove(directory, name)
     directory.discard(name + RECORD)
     directory.sync(parent_of(name))
@@ -239,7 +225,6 @@ def remove_leftovers(directory: Directory) -> None:
 
 
 def _record_of(directory: Directory, name: str, of: str | None, verb: str, why: str) -> dict[str, Any]:
-    """Return the record of a whole file or folder."""
     found = directory.stat(name)
     if found is None:
         raise FileNotFoundError(name)
@@ -254,10 +239,7 @@ def _record(segment: str, name: str, verb: str, why: str, size: int, mtime: int)
 
 @contextlib.contextmanager
 def _reserved(directory: Directory, record: dict[str, Any]) -> Iterator[str]:
-    """Write and sync the record of a new item; yield the item's name, which is free.
-
-    Removes the record if the block raises an error before the item exists.
-    """
+    """Write the record of a new item, and yield its name, which is free; remove it if the block raises."""
     folder = below(parent_of(record["segment"]), FOLDER)
     label = _label(record)
     time = datetime.now(UTC)
@@ -346,7 +328,6 @@ def _linked(directory: Directory, name: str, alias: str) -> bool:
 
 
 def _copy(file: ReadableFile, offset: int, length: int, target: Directory, alias: str) -> None:
-    """Copy bytes of a file to a new one, and sync that."""
     with target.create_file(alias) as copy:
         copy.copy(file, offset, length, 0)
         copy.sync()
@@ -365,24 +346,14 @@ def _remove(directory: Directory, name: str) -> None:
 
 
 def items(directory: Directory) -> Iterator[Item]:
-    """Yield all items in quarantine, by folder, the oldest first.
-
-    Raises:
-        StorageError: a quarantine cannot be read.
-
-    Cost: lists the folders of the dataset, and reads one record for each item.
-    """
+    """Yield all items in quarantine, by folder, the oldest first; raise StorageError if one cannot be read."""
     for folder in folders(directory):
         for entry in _found(directory, folder):
             yield _item(directory, folder, entry)
 
 
 def find(directory: Directory, name: str) -> Item | None:
-    """Return the item with a name; None without one.
-
-    Raises:
-        StorageError: it cannot be read.
-    """
+    """Return the item with a name; None without one; raise StorageError if it cannot be read."""
     folder, _, last = name.rpartition("/")
     try:
         *above, quarantine = components(folder)
@@ -395,13 +366,7 @@ def find(directory: Directory, name: str) -> Item | None:
 
 
 def total(directory: Directory) -> Total:
-    """Return the number of items in quarantine, and their bytes.
-
-    Raises:
-        StorageError: a quarantine cannot be read.
-
-    Cost: lists the folders of the dataset; reads no record.
-    """
+    """Return how many items are in quarantine, and their bytes; raise StorageError if one cannot be read."""
     sizes = [
         size_of(directory, f"{folder}/{entry.name}")
         for folder in folders(directory)
@@ -411,10 +376,7 @@ def total(directory: Directory) -> Total:
 
 
 def folders(directory: Directory) -> list[str]:
-    """Return the folders of all quarantines, in order of names.
-
-    Skips folders that cannot be listed: check reports them.
-    """
+    """Return the folders of all quarantines, in order, without those that cannot be listed: check has these."""
     found = []
     waiting = ["", *(name.rstrip("/") for name, each in places(directory).items() if each.why_away is None)]
     while waiting:

@@ -55,21 +55,13 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A generation that is kept, or will be when no query needs it.
+    """A generation that is kept, or will be when no query needs it."""
 
-    Attributes:
-        segment: the name of the segment.
-        generation: its number.
-        name: of the bytes.
-        rows: the entry of its rows.
-        entry: that of its bytes; None if they are not here.
-    """
-
-    segment: str
-    generation: int
-    name: str
-    rows: Entry
-    entry: Entry | None
+    segment: str  # the name of the segment
+    generation: int  # its number
+    name: str  # of the bytes
+    rows: Entry  # the entry of its rows
+    entry: Entry | None  # that of its bytes; None if they are not here
 
     @property
     def at(self) -> float:
@@ -95,10 +87,7 @@ def staged(rows: str) -> str:
 
 
 def replaced(directory: Directory) -> Iterator[Replaced]:
-    """Yield the generations that are kept, by folder.
-
-    Cost: lists the folders of what is kept.
-    """
+    """Yield the generations that are kept, by folder. Cost: lists the folders of what is kept."""
     for folder in folders(directory):
         parent = parent_of(folder)
         entries = {each.name: each for each in directory.entries(folder)}
@@ -112,14 +101,7 @@ def replaced(directory: Directory) -> Iterator[Replaced]:
 
 
 def total(directory: Directory, seconds: float) -> Kept:
-    """Return how much is kept.
-
-    Args:
-        seconds: how long it is kept.
-
-    Raises:
-        StorageError: a folder cannot be read.
-    """
+    """Return how much is kept, for some seconds; raise StorageError if a folder cannot be read."""
     found = Kept()
     for each in replaced(directory):
         size = 0 if each.entry is None else size_of(directory, each.name)
@@ -143,10 +125,7 @@ def remove(directory: Directory, now: float, seconds: float) -> int:
 
 
 def discard(directory: Directory, some: Collection[Replaced]) -> None:
-    """Remove some of what is kept.
-
-    Durability: what a power cut brings back has its rows.
-    """
+    """Remove some of what is kept. Durability: what a power cut brings back has its rows."""
     for each in some:
         if each.entry is not None and each.entry.kind == "directory":
             discard_folder(directory, each.segment, each.name)

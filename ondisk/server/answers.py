@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar, TypeVarTuple
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -31,6 +32,7 @@ from ondisk.errors import (
     StateError,
     TokenExpired,
     TokenForeign,
+    shown,
 )
 from ondisk.index.connection import LENT, Lent
 from ondisk.replication.wire import digest
@@ -135,6 +137,45 @@ class Work:
             if not step.cancelled():
                 step.exception()  # nobody asks for it any more
             raise
+
+
+class Requests:
+    """What requests name and read.
+
+    Attributes:
+        served: the datasets, by name.
+    """
+
+    def __init__(self, served: Mapping[str, Served], threads: ThreadPoolExecutor) -> None:
+        self.served = served
+        self._threads = threads
+
+    def work(self) -> Work:
+        """Return where one answer is made."""
+        return Work(self._threads)
+
+    def of(self, request: Request) -> Served:
+        """Return the dataset that a request names.
+
+        Raises:
+            NotFound: there is none.
+        """
+        name = request.path_params["name"]
+        try:
+            return self.served[name]
+        except KeyError:
+            hint = "`ondisk serve` prints the names when it begins."
+            raise NotFound(f"no dataset {shown(name)} is served here", hint=hint) from None
+
+    async def read(self, request: Request, read: Callable[[Dataset], _T]) -> _T:
+        """Return what a function reads from the dataset that a request names."""
+        served = self.of(request)
+
+        def opened() -> _T:
+            with served.opened() as dataset:
+                return read(dataset)
+
+        return await self.work().call(opened)
 
 
 @dataclass(frozen=True, slots=True)

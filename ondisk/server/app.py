@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -39,11 +39,10 @@ from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.json_lines import json_summary, lines_of_data, lines_of_groups, names_of
 from ondisk.dataset.skipped import Skipped, skipped_of
 from ondisk.errors import IntegrityError, InvalidInput, NotFound, OndiskError, StateError, shown
-from ondisk.replication.contents import contents_of, removed_of
 from ondisk.replication.records import Records, encode
-from ondisk.replication.source import described, fetched, numbers, records
+from ondisk.replication.source import contents_of, described, fetched, numbers, records, removed_of
 from ondisk.replication.wire import RECORDS, Structure, digest, to_json
-from ondisk.server.answers import Body, Json, Refused, Stream, Work, doubts_of, error_as_json
+from ondisk.server.answers import Body, Json, Refused, Requests, Stream, doubts_of, error_as_json
 from ondisk.server.asked import ChangesAsked, DataAsked, FetchAsked, QueryAsked, SeqsAsked, SummaryAsked
 from ondisk.server.datasets import Served, is_readable
 from ondisk.server.door import Door
@@ -52,14 +51,13 @@ from ondisk.server.metrics import Counts, metrics
 from ondisk.server.openapi import JSON, JSON_LINES, MEDIA_TYPES, PROMETHEUS, description
 from ondisk.server.pages import routes as pages
 from ondisk.server.pages.login import Sessions
-from ondisk.server.stored import Stored, attachment, is_known, of_datum, of_segment, tag_of
+from ondisk.server.stored import Bytes, Stored, attachment, is_known, tag_of
 from ondisk.tables import installed
 from ondisk.tables.columns import untyped
 from ondisk.tables.csv_output import csv_of
 
 # A range would need a second query. Without a length, DuckDB asks for none.
 _ALONE = {"accept-ranges": "none"}
-_T = TypeVar("_T")
 
 
 def application(
@@ -72,7 +70,8 @@ def application(
         token: as in `Door`.
         threads: as many as `limits.requests`.
     """
-    endpoints = Endpoints(served, counts, threads)
+    requests = Requests(served, threads)
+    endpoints = Endpoints(requests, counts)
     dataset = "/dataset/{name}"
     routes = [
         Route("/health", endpoints.health),
@@ -90,7 +89,7 @@ def application(
         Route(f"{dataset}/removed", endpoints.removed, methods=["POST"]),
     ]
     sessions = None if token is None else Sessions(token)
-    routes += pages.routes(served, threads, sessions)
+    routes += pages.routes(requests, sessions)
     handlers: Any = {OndiskError: _report, Refused: _report, HTTPException: _report_of_http, Exception: _report}
     inside = Starlette(routes=routes, exception_handlers=handlers)
     inside.router.redirect_slashes = False
@@ -100,27 +99,26 @@ def application(
 class Endpoints:
     """Answers requests to some datasets; each method is an endpoint."""
 
-    def __init__(self, served: Mapping[str, Served], counts: Counts, threads: ThreadPoolExecutor) -> None:
-        self._served = served
+    def __init__(self, requests: Requests, counts: Counts) -> None:
+        self._requests = requests
         self._counts = counts
-        self._threads = threads
 
     async def health(self, request: Request) -> Response:
         unreadable = 0
-        for each in self._served.values():
-            unreadable += not await self._work().call(is_readable, each)
+        for each in self._requests.served.values():
+            unreadable += not await self._requests.work().call(is_readable, each)
         status = {"status": "failing" if unreadable else "ok", "unreadable": unreadable}
         return Json(status, 503 if unreadable else 200)
 
     async def metrics(self, request: Request) -> Response:
-        text = await self._work().call(metrics, self._served.values(), self._counts)
+        text = await self._requests.work().call(metrics, self._requests.served.values(), self._counts)
         return PlainTextResponse(text, media_type=PROMETHEUS)
 
     async def openapi(self, request: Request) -> Response:
-        return Json(description(self._served))
+        return Json(description(self._requests.served))
 
     async def config(self, request: Request) -> Response:
-        return Json(await self._read(request, lambda dataset: tomllib.loads(dataset.config.to_toml())))
+        return Json(await self._requests.read(request, lambda dataset: tomllib.loads(dataset.config.to_toml())))
 
     async def summary(self, request: Request) -> Response:
         asked = SummaryAsked.of_url(_parameters(request)) if _is_get(request) else SummaryAsked.of(await _body(request))
@@ -145,9 +143,8 @@ class Endpoints:
 
     async def data(self, request: Request) -> Response:
         asked = DataAsked.of(request.path_params["segment"], request.query_params)
-        make = of_segment if asked.location is None else partial(of_datum, asked.location)
-        found = await self._read(request, partial(make, asked.segment))
-        return Stored(self._work(), found, request, self._counts)
+        found = await self._requests.read(request, partial(_stored, asked))
+        return Stored(self._requests.work(), found, request, self._counts)
 
     async def describe(self, request: Request) -> Response:
         return await self._structure(request, described)
@@ -181,10 +178,10 @@ class Endpoints:
             size, pieces = encode(read(dataset._access))
             return Body(pieces, size)
 
-        return Stream(self._work(), self._of(request), encoded, RECORDS)
+        return Stream(self._requests.work(), self._requests.of(request), encoded, RECORDS)
 
     async def _structure(self, request: Request, read: Callable[[Access], Structure]) -> Response:
-        return await self._read(request, lambda dataset: Json(to_json(read(dataset._access))))
+        return await self._requests.read(request, lambda dataset: Json(to_json(read(dataset._access))))
 
     def _answer(
         self,
@@ -212,28 +209,11 @@ class Endpoints:
             body = make(dataset)
             return replace(body, headers={**body.headers, **headers, **_ALONE})
 
-        return Stream(self._work(), self._of(request), made, media_type, last)
+        return Stream(self._requests.work(), self._requests.of(request), made, media_type, last)
 
-    def _of(self, request: Request) -> Served:
-        name = request.path_params["name"]
-        try:
-            return self._served[name]
-        except KeyError:
-            hint = "`ondisk serve` prints the names when it begins."
-            raise NotFound(f"no dataset {shown(name)} is served here", hint=hint) from None
 
-    def _work(self) -> Work:
-        return Work(self._threads)
-
-    async def _read(self, request: Request, read: Callable[[Dataset], _T]) -> _T:
-        """Return what a function reads from the dataset that a request names."""
-
-        def opened() -> _T:
-            with served.opened() as dataset:
-                return read(dataset)
-
-        served = self._of(request)
-        return await self._work().call(opened)
+def _stored(asked: DataAsked, dataset: Dataset) -> Bytes:
+    return dataset.segment_bytes(asked.segment) if asked.location is None else dataset.payload(asked.location)
 
 
 def _found(asked: QueryAsked, dataset: Dataset) -> Body:

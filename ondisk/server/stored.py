@@ -13,10 +13,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ondisk.dataset.dataset import Dataset
+from ondisk.dataset.expression import expression
 from ondisk.dataset.segment_bytes import SegmentBytes
-from ondisk.datum import Location
 from ondisk.errors import InvalidInput
-from ondisk.matcher.parser import parse
 from ondisk.server.answers import Refused, Work
 from ondisk.server.metrics import Counts
 
@@ -25,16 +24,6 @@ _RANGE = re.compile(r"bytes=[ \t]*(?:(\d{1,30})-(\d{0,30})|-(\d{1,30}))[ \t]*", 
 _TAG = re.compile(r'(W/)?("[^"]*")')
 
 Bytes: TypeAlias = SegmentBytes | bytes
-
-
-def of_segment(segment: str, dataset: Dataset) -> Bytes:
-    """Return the bytes of a segment's file; see `Dataset.segment_bytes`."""
-    return dataset.segment_bytes(segment)
-
-
-def of_datum(location: Location, segment: str, dataset: Dataset) -> Bytes:
-    """Return the bytes of one datum; see `Dataset.payload`."""
-    return dataset.payload(location)
 
 
 class Stored(Response):
@@ -128,8 +117,8 @@ def tag_of(dataset: Dataset, match: str | None) -> str:
 
     Cost: some look-ups.
     """
-    fields = {name: dataset.fields[name].kind for name in dataset.fields}
-    what = (dataset.last_change(), dataset.config.to_toml(), parse(match or "", fields))
+    condition = expression(match or "", dataset.config, dataset.path)
+    what = (dataset.last_change(), dataset.config.to_toml(), condition)
     return f'"{hashlib.sha256(repr(what).encode(errors="surrogatepass")).hexdigest()[:32]}"'
 
 

@@ -26,7 +26,6 @@ from ondisk.dataset.layout import open_directory
 from ondisk.errors import StateError
 from ondisk.maintenance.check import ReadAll, Wrong, wrong_as_far_as_known
 from ondisk.maintenance.fix import ScanAll
-from ondisk.maintenance.kinds import kind_of
 from ondisk.maintenance.repack import WriteAll, can_be_written_elsewhere
 from ondisk.maintenance.rewrite import Written
 from ondisk.maintenance.scanned import Scanned
@@ -181,9 +180,7 @@ def scans(spark: SparkSession) -> ScanAll:
 def _scan_all(
     spark: SparkSession, access: Access, waiting: list[Diagnosis]
 ) -> Iterator[Iterator[tuple[Diagnosis, Scanned | None]]]:
-    wanted = [
-        each for each in waiting if each.action == "rescan" and kind_of(access.format_of(each.segment)).is_one_file
-    ]
+    wanted = [each for each in waiting if each.action == "rescan" and not access.format_of(each.segment).is_dir]
     # In the order of one machine: if several segments hold data with the same unique fields, the first one wins.
     with _staging(spark, access, "fix", wanted, in_order=True) as found:
         yield _scanned(waiting, {each.segment for each in wanted}, found)

@@ -19,7 +19,7 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Opened
 from ondisk.datum import FieldType
 from ondisk.index import Snapshot
-from ondisk.index.totals import interval_of_sums, totals
+from ondisk.index.sums import interval_of_sums, totals
 from ondisk.matcher import Expression
 from ondisk.spark.plan import Partition, condition_of
 from ondisk.spark.read import batches

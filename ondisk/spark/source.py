@@ -25,7 +25,7 @@ from ondisk.dataset.expression import expression
 from ondisk.dataset.merged import named
 from ondisk.dataset.query import Query
 from ondisk.errors import InvalidInput, OndiskError, shown
-from ondisk.index.totals import Totals, totals
+from ondisk.index.sums import Totals, totals
 from ondisk.json_shapes import format_time
 from ondisk.matcher import Everything, Expression
 from ondisk.spark.adbc import connect

@@ -52,19 +52,12 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a piece is to be stored.
+    """Where a piece is to be stored."""
 
-    Attributes:
-        piece: its id.
-        segment: the generation of its segment.
-        shift: the offset of its first datum in the segment.
-        padding: bytes after each of its data; -1 if data are files, and offsets their numbers.
-    """
-
-    piece: int
-    segment: int
-    shift: int
-    padding: int
+    piece: int  # its id
+    segment: int  # the generation of its segment
+    shift: int  # the offset of its first datum in the segment
+    padding: int  # bytes after each of its data; -1 if data are files, and offsets their numbers
 
 
 class Incoming:
@@ -138,11 +131,7 @@ class Incoming:
         self._execute_many("INSERT OR REPLACE INTO temp.placed VALUES (?, ?, ?, ?)", rows)
 
     def insert(self) -> int:
-        """Insert all rows but duplicates, and return how many were inserted.
-
-        Raises:
-            StateError: a file is damaged.
-        """
+        """Insert all rows but duplicates, and return how many were inserted; raise StateError if a file is damaged."""
         for file in self._files:
             self._take_values(file)
         if self._outnumber() and self._insert_at_once():

@@ -31,27 +31,17 @@ class Changed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job on disk.
+    """A job on disk."""
 
-    Attributes:
-        name: its name.
-        size: bytes of its files.
-        changed: when its directory or files last changed, seconds since 1970.
-        runs: whether it may still run.
-    """
-
-    name: str
-    size: int
-    changed: float
-    runs: bool
+    name: str  # its name
+    size: int  # bytes of its files
+    changed: float  # when its directory or files last changed, seconds since 1970
+    runs: bool  # whether it may still run
 
 
 @contextlib.contextmanager
 def staged(directory: Directory, verb: str) -> Iterator[str]:
     """Create the directory of a job for the length of the block, and yield its name.
-
-    Args:
-        verb: what the job does; its lock file contains this.
 
     Locks: the caller must hold the writers' lock when the block begins.
     """
@@ -65,11 +55,7 @@ def staged(directory: Directory, verb: str) -> Iterator[str]:
 
 
 def create_staged(directory: Directory, name: str) -> WritableFile:
-    """Create a file of a job, but not its directory.
-
-    Raises:
-        StateError: the directory was removed.
-    """
+    """Create a file of a job, but not its directory; raise StateError if the directory was removed."""
     try:
         return directory.create_file(name, make=False)
     except FileNotFoundError:
@@ -77,11 +63,7 @@ def create_staged(directory: Directory, name: str) -> WritableFile:
 
 
 def jobs(directory: Directory, now: float | None = None) -> Iterator[Job]:
-    """Yield all jobs on disk, running or killed.
-
-    Args:
-        now: seconds since 1970; None for the present.
-    """
+    """Yield all jobs on disk, running or killed. `now`: seconds since 1970; None for the present."""
     for entry in directory.entries(STAGED):
         files = directory.entries(f"{STAGED}/{entry.name}") if entry.kind == "directory" else []
         changed = max(each.ctime for each in (entry, *files)) / 1e9

@@ -25,13 +25,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import astuple, dataclass, replace
 from itertools import repeat
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 from zlib_ng.zlib_ng import crc32
 
 from ondisk.datum import FieldType
-from ondisk.filesystem import Directory
+from ondisk.filesystem import Closing, Directory
 from ondisk.formats import Batch
 from ondisk.index.columns import insert_rows, stored_columns
 from ondisk.index.connection import SQLITE_ERRORS, sqlite_errors
@@ -56,46 +56,27 @@ MERGED = 8
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Consecutive data in a staged file, which will be consecutive in a segment, too.
+    """Consecutive data in a staged file, which will be consecutive in a segment, too."""
 
-    Attributes:
-        id: its number.
-        part: the file with their bytes.
-        name: of the segment.
-        format: of the data.
-        position: of their first byte in the file.
-        size: their bytes in the file.
-        length: their decompressed bytes.
-        count: how many data.
-        data_size: the bytes of the data, without padding.
-        compressed: whether they are stored in blocks.
-        kind: as `End.kind`.
-    """
-
-    id: int
-    part: str
-    name: str
-    format: str
-    position: int
-    size: int
-    length: int
-    count: int
-    data_size: int
-    compressed: bool
-    kind: int
+    id: int  # its number
+    part: str  # the file with their bytes
+    name: str  # of the segment
+    format: str  # of the data
+    position: int  # of their first byte in the file
+    size: int  # their bytes in the file
+    length: int  # their decompressed bytes
+    count: int  # how many data
+    data_size: int  # the bytes of the data, without padding
+    compressed: bool  # whether they are stored in blocks
+    kind: int  # as `End.kind`
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A file of rows that another process wrote.
+    """A file of rows that another process wrote."""
 
-    Attributes:
-        name: in the dataset's directory.
-        checksum: CRC-32 of all its bytes.
-    """
-
-    name: str
-    checksum: int
+    name: str  # in the dataset's directory
+    checksum: int  # CRC-32 of all its bytes
 
     @classmethod
     def of(cls, directory: Directory, name: str) -> StagedFile:
@@ -124,7 +105,7 @@ def _checksum(directory: Directory, name: str) -> int:
     return checksum
 
 
-class StagedRows:
+class StagedRows(Closing):
     """A file of rows that is being written. A context manager: closes the file."""
 
     def __init__(self, directory: Directory, name: str, kinds: Mapping[str, FieldType]) -> None:
@@ -151,8 +132,7 @@ class StagedRows:
         first = self._seq + 1
         self._add(batch.reftimes, pieces, offsets, list(map(len, batch.payloads)), batch.metadata)
         if batch.beside:
-            with sqlite_errors(self._directory):
-                self._connection.executemany("INSERT INTO beside VALUES (?, ?)", enumerate(batch.beside, first))
+            self._add_rows("INSERT INTO beside VALUES (?, ?)", enumerate(batch.beside, first))
 
     def add_result(self, found: ScanResult) -> None:
         """Add a part of what a scan found in a segment."""
@@ -162,26 +142,26 @@ class StagedRows:
         number = self.add_piece(piece, found.blocks)
         pieces = [number] * len(found.offsets)
         self._add(found.reftimes, pieces, found.offsets, found.sizes, found.metadata)
-        with sqlite_errors(self._directory):
-            rows: list[tuple[Any, ...]] = [(number, *each) for each in found.damage]
-            if found.missing:
-                rows.append((number, 0, found.missing, None))
-            self._connection.executemany("INSERT INTO damage VALUES (?, ?, ?, ?)", rows)
+        rows: list[tuple[Any, ...]] = [(number, *each) for each in found.damage]
+        if found.missing:
+            rows.append((number, 0, found.missing, None))
+        self._add_rows("INSERT INTO damage VALUES (?, ?, ?, ?)", rows)
 
     def place(self, places: Iterable[tuple[int, int, int]]) -> None:
         """Add new places of data: (seq, old offset, new offset)."""
-        with sqlite_errors(self._directory):
-            self._connection.executemany("INSERT INTO place VALUES (?, ?, ?)", places)
+        self._add_rows("INSERT INTO place VALUES (?, ?, ?)", places)
 
     def resize(self, sizes: Iterable[tuple[int, int]]) -> None:
         """Add new sizes of data: (seq, size)."""
-        with sqlite_errors(self._directory):
-            self._connection.executemany("INSERT INTO resized VALUES (?, ?)", sizes)
+        self._add_rows("INSERT INTO resized VALUES (?, ?)", sizes)
 
     def save_blocks(self, blocks: Iterable[Block]) -> None:
         """Add blocks of a segment that is rewritten."""
+        self._add_rows("INSERT INTO block VALUES (0, ?, ?, ?)", blocks)
+
+    def _add_rows(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         with sqlite_errors(self._directory):
-            self._connection.executemany("INSERT INTO block VALUES (0, ?, ?, ?)", blocks)
+            self._connection.executemany(sql, rows)
 
     def _add(
         self,
@@ -212,12 +192,6 @@ class StagedRows:
     def close(self) -> None:
         """Close the file. Without `finish` it is useless. A second call does nothing."""
         self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _ValueIds(dict[Any, int]):
@@ -304,10 +278,7 @@ def merge(directory: Directory, names: Sequence[str], merged: str, kinds: Mappin
 
 
 def damaged(directory: Directory, names: Sequence[str]) -> str | None:
-    """Return the path of a damaged file, such as one that another machine wrote only in part; None if all are whole.
-
-    Cost: reads all files.
-    """
+    """Read all files, and return the path of a damaged one, such as a part of one; None if all are whole."""
     for name in names:
         path = directory.path / name
         try:

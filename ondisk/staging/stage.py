@@ -33,18 +33,12 @@ _TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class FinishedStage:
-    """A stage that is ready to be committed.
+    """A stage that is ready to be committed."""
 
-    Attributes:
-        name: its name.
-        count: number of data in it.
-        built_for: the parts of the configuration on which the rows depend.
-        mark: the part of a source that the data are, if it must be stored only once; see `ondisk.index.import_log`.
-    """
-
-    name: str
-    count: int
-    built_for: str
+    name: str  # its name
+    count: int  # number of data in it
+    built_for: str  # the parts of the configuration on which the rows depend
+    # the part of a source that the data are, if it must be stored only once; see `ondisk.index.import_log`
     mark: Mark | None = None
 
 
@@ -52,8 +46,6 @@ class Stage:
     """Stages data of one process for a job. A context manager: removes its files unless it was finished.
 
     Args:
-        directory: the dataset's.
-        config: the dataset's.
         job: the name of everything that is committed together.
         name: different for each stage of the job, and for each try of the same work.
 
@@ -98,10 +90,7 @@ class Stage:
         self._folder.close()
 
     def add(self, batch: Batch, format: Format) -> None:
-        """Stage the data of a batch; the caller reports the data that the format refused.
-
-        Memory: the batch once more.
-        """
+        """Stage the data of a batch; the caller reports what the format refused. Memory: the batch once more."""
         find = _by_size if self._config.is_sequence else _by_segment
         by_segment = find(batch, format, self._config)
         offsets, pieces = [0] * len(batch.payloads), [0] * len(batch.payloads)
@@ -143,10 +132,7 @@ def _by_segment(batch: Batch, format: Format, config: DatasetConfig) -> dict[str
 
 
 def _by_size(batch: Batch, format: Format, config: DatasetConfig) -> dict[str, list[int]]:
-    """Return pieces of a batch, each small enough for a segment of a sequence: name → positions of its data.
-
-    The commit decides which segments they become, and ignores the names.
-    """
+    """Return pieces of a batch, small enough for a segment of a sequence; the commit ignores their names."""
     room = config.roll_size - format.begin().end.length
     found: dict[str, list[int]] = {}
     left = 0

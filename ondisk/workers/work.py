@@ -24,11 +24,7 @@ Answer: TypeAlias = dict[str, Any]
 
 
 class WorkLost(Exception):
-    """A process could not work. Its message says why.
-
-    Attributes:
-        name: what it worked on when it was killed; empty if it could not begin.
-    """
+    """A process could not work; its message says why. `name`: what it was killed at; empty before it began."""
 
     def __init__(self, reason: str, name: str = "") -> None:
         super().__init__(reason)
@@ -72,10 +68,7 @@ def spread(
 
 
 def grouped(names: list[str], weights: dict[str, int], count: int) -> Iterator[list[str]]:
-    """Yield the segments, in their order, in about `count` groups of equal weight; a heavier one is a group alone.
-
-    A group has some megabytes at least: for less, to start its process would take longer than the work.
-    """
+    """Yield the segments, in order, in about `count` groups of equal weight, but of some megabytes at least."""
     limit = min(max(sum(weights.values()) // count, _LEAST), _MOST)
     group: list[str] = []
     weight = 0
@@ -115,11 +108,7 @@ def process(verb: str, path: str, staged: str, option: str) -> Iterator[subproce
 
 
 def answered(child: subprocess.Popen[bytes], names: Iterable[str]) -> Iterator[Answer]:
-    """Let a process work on segments, and yield an answer for each.
-
-    Raises:
-        WorkLost: the process cannot open the dataset, or was killed.
-    """
+    """Let a process work on segments, and yield an answer for each; raise WorkLost if it cannot, or is killed."""
     assert child.stdin is not None
     assert child.stdout is not None
     for name in names:
@@ -167,11 +156,7 @@ def imports(path: str, weights: dict[str, int], staging: str, option: str) -> Ge
 
 
 class _Running:
-    """The processes that are running.
-
-    Attributes:
-        is_stopped: whether they were killed, because nobody wants more answers.
-    """
+    """The processes that are running. `is_stopped`: whether they were killed, because nobody wants more answers."""
 
     def __init__(self) -> None:
         self.is_stopped = False

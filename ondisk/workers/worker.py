@@ -47,11 +47,7 @@ def main(verb: str, path: str, staged: str, option: str) -> None:
 
 
 def answers(verb: str, path: str, staged: str, option: str, names: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Work on segments or files, and yield an answer for each; only one with `error` if the dataset cannot be opened.
-
-    Args:
-        verb, path, staged, option: as in `main`.
-    """
+    """Yield an answer for each segment or file; only one with `error` if the dataset cannot be opened."""
     try:
         directory = open_directory(path)
         access = Access(directory, read_config(directory), read_only=True)

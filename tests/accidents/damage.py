@@ -13,12 +13,13 @@ from ondisk import Datum
 from .law import must, must_fail
 from .table import accident
 from .tools import flip, lose_index, mv, overwrite, same_time, tool
-from .victim import FILES, LINES, SEGS, A, B, Victim, datum, number_of, numbers_of, payload
+from .victim import DIRS, FILES, LINES, SEGS, A, B, Victim, area, datum, number_of, numbers_of, payload
 
 HOLE = (4096, 4096 + 8192)
 MANY = [minute for minute in range(1, 390) if minute != 200]
 """Minutes of data that make a segment longer than the hole and the tail that is compared."""
 SECOND = number_of(A, 200)
+OTHER = number_of(A, 999)
 
 
 def holed(punch: Callable[[Victim], None], *, lost: bool = False, rot: bool = False) -> Callable[[Victim], None]:
@@ -149,7 +150,13 @@ def _(victim: Victim) -> None:
     cut(victim, lost=False)
 
 
-@accident("13-cut-index-lost", fix=8, repack=31, maintain=8, kinds=FILES)
+@accident("13-cut-index-lost", fix=8, repack=31, maintain=8, kinds=(*LINES, *SEGS))
+def _(victim: Victim) -> None:
+    cut(victim, lost=True)
+
+
+# An append moves what is left of a message to quarantine, and says so: no later command finds a trace.
+@accident("13-cut-index-lost", fix=8, repack=31, maintain=8, kinds=("grib",), orders=("fix", "repack", "maintain"))
 def _(victim: Victim) -> None:
     cut(victim, lost=True)
 
@@ -257,7 +264,7 @@ def _(victim: Victim) -> None:
 def bit(victim: Victim) -> None:
     part = victim.part(SECOND)
     place = part.read_bytes().index(payload(SECOND, victim.kind)[:20]) + 5
-    victim.destroyed = {SECOND} if victim.kind == "blob" else victim.within(A, place, place + 1)
+    victim.destroyed = {SECOND} if victim.kind in DIRS else victim.within(A, place, place + 1)
     flip(part, place)
 
 
@@ -270,15 +277,16 @@ EDITS = {
     "offset-of-the-next": "UPDATE datum SET offset = (SELECT min(offset) FROM datum AS o WHERE o.segment ="
     " datum.segment AND o.offset > datum.offset) WHERE {}",
     "row-deleted": "DELETE FROM datum WHERE {}",
-    "fields-of-another": "UPDATE datum SET f_area = (SELECT id FROM value WHERE value = 'VM2,1999') WHERE {}",
+    "fields-of-another": "UPDATE datum SET f_area = (SELECT id FROM value WHERE value = ?2) WHERE {}",
 }
-ROW = "f_area = (SELECT id FROM value WHERE value = 'VM2,1200')"
+ROW = "f_area = (SELECT id FROM value WHERE value = ?1)"
 
 
 def edited(name: str) -> Callable[[Victim], None]:
     def happen(victim: Victim) -> None:
-        victim.sql("INSERT INTO value SELECT max(id) + 1, 'VM2,1999' FROM value")
-        victim.sql(EDITS[name].format(ROW))
+        mine, other = area(SECOND, victim.kind), area(OTHER, victim.kind)
+        victim.sql("INSERT INTO value SELECT max(id) + 1, ? FROM value", other)
+        victim.sql(EDITS[name].format(ROW), mine, *[other] * ("?2" in EDITS[name]))
         victim.is_rot = True
         victim.variants += as_edited(name, victim.kind)
 
@@ -288,17 +296,18 @@ def edited(name: str) -> Callable[[Victim], None]:
 def as_edited(name: str, kind: str) -> list[Datum]:
     """Return what a query may make of the edited row until an accurate check has noticed it.
 
-    No query compares the declared fields with the bytes. None of vm2 compares the reftime: it returns lines without
-    parsing them, and to look at their times would make it 6 % slower.
+    No query compares the declared fields with the bytes. None of vm2 or grib compares the reftime: it returns
+    their bytes without parsing them, and to look at the times of lines would make it 6 % slower.
     """
     stored = datum(SECOND, kind)
     if name == "fields-of-another":
-        return [Datum(stored.reftime, {**stored.metadata, "area": "VM2,1999"}, stored.data)]
-    if kind == "vm2" and name == "reftime":
+        return [Datum(stored.reftime, {**stored.metadata, "area": area(OTHER, kind)}, stored.data)]
+    if kind in ("vm2", "grib") and name == "reftime":
         return [Datum(stored.reftime + timedelta(minutes=1), stored.metadata, stored.data)]
-    if kind == "vm2" and name == "offset-of-the-next":
+    if kind in ("vm2", "grib") and name == "offset-of-the-next":
         following = min(number for number in numbers_of(A) if number > SECOND)
-        return [Datum(stored.reftime, stored.metadata, datum(following, kind).data)]
+        other = datum(following, kind)
+        return [Datum(stored.reftime, {**other.metadata, "area": area(SECOND, kind)}, other.data)]
     return []
 
 

@@ -125,7 +125,7 @@ def set_offline(victim: Victim) -> None:
 def delete(*numbers: int) -> Verb:
     def run(victim: Victim) -> None:
         with ondisk.open(victim.path) as dataset:
-            dataset.delete("area: " + " or ".join(f'"VM2,{number}"' for number in numbers))
+            dataset.delete(victim.match(*numbers))
 
     return run
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from .law import check_law, must, must_fail
 from .table import accident
 from .tools import cp, cp_p, lose_index, mounted_over, mv, put_index, tool
-from .victim import FILES, A, B, Victim, number_of, numbers_of
+from .victim import DIRS, FILES, A, B, Victim, number_of, numbers_of
 
 LATE = number_of(A, 650)
 
@@ -182,7 +182,7 @@ def _(victim: Victim) -> None:
 def _(victim: Victim) -> None:
     """A folder stands where a file was, or a file where a folder was."""
     mv(victim.file(A), victim.path.parent / "away")
-    if victim.kind == "blob":
+    if victim.kind in DIRS:
         victim.file(A).write_bytes(b"something else")
     else:
         victim.file(A).mkdir()

@@ -12,7 +12,7 @@ from pathlib import Path
 from .law import must, must_fail
 from .table import accident
 from .tools import cp, cp_p, cp_remove, lose_index, mv, put_index, rsync, rsync_by_size, tool
-from .victim import ARCHIVED, FILES, KINDS, LAST, A, B, D, Victim, number_of, numbers_of
+from .victim import ARCHIVED, DIRS, FILES, KINDS, LAST, A, B, D, Victim, number_of, numbers_of
 
 GONE = number_of(A, 200)
 LATE = number_of(A, 650)
@@ -32,14 +32,14 @@ def before_repack(restore: Restore) -> Callable[[Victim], None]:
 
 
 for name, restore in RESTORES.items():
-    kinds = [kind for kind in KINDS if kind != "blob" or name != "rsync"]
+    kinds = [kind for kind in KINDS if kind not in DIRS or name != "rsync"]
     accident(f"01-before-repack-{name}", check=("UNALIGNED", "DIRTY"), fix=0, repack=9, maintain=0, kinds=kinds)(
         before_repack(restore)
     )
 # Of a folder, rsync leaves each file that has the size and the second of the one in the backup: what the repack has
 # renumbered stays under other numbers than the restored metadata say. By size alone, so
 # that the test does not depend on the second.
-accident("01-before-repack-rsync-blob", answered=False, fix=8, repack=9, maintain=8, kinds=("blob",))(
+accident("01-before-repack-rsync-folder", answered=False, fix=8, repack=9, maintain=8, kinds=DIRS)(
     before_repack(rsync_by_size)
 )
 

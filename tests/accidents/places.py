@@ -42,7 +42,7 @@ def renamed(victim: Victim) -> None:
     followed(victim)
 
 
-@accident("12-archive-renamed", check=("MISSING+UNALIGNED",), **WELL, **IN_ARCHIVE)
+@accident("12-archive-renamed", check=("MISSING",), **WELL, **IN_ARCHIVE)
 def _(victim: Victim) -> None:
     """Queries go on at once."""
     renamed(victim)
@@ -472,7 +472,7 @@ def _(victim: Victim) -> None:
     victim.run("repack", "--second-copies", "--yes")
 
 
-@accident("10-moved-into-an-archive-that-is-none", check=("MISSING+UNALIGNED",), **WELL, **IN_DATASET)
+@accident("10-moved-into-an-archive-that-is-none", check=("MISSING",), **WELL, **IN_DATASET)
 def _(victim: Victim) -> None:
     """There is no archive yet: a folder of that name is made by hand."""
     mv(victim.file(A), victim.path / LAST / victim.name(A))

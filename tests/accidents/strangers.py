@@ -13,7 +13,7 @@ import ondisk
 from .law import must
 from .table import accident
 from .tools import cp, cp_p, lose_index, put_index, tool
-from .victim import ARCHIVED, FILES, LINES, A, B, C, Victim, number_of, numbers_of, payload, token, variant
+from .victim import ARCHIVED, DIRS, FILES, LINES, A, B, C, Victim, number_of, numbers_of, payload, token, variant
 
 NEW_DAY = 9
 STRANGE = (number_of(NEW_DAY, 0), number_of(NEW_DAY, 200), number_of(NEW_DAY, 400))
@@ -64,14 +64,16 @@ def _(victim: Victim) -> None:
 def _(victim: Victim) -> None:
     """The copy of a segment stopped in its middle."""
     copied_in(victim)
-    if victim.kind == "blob":
+    if victim.kind in DIRS:
         shutil.rmtree(victim.file(NEW_DAY))
         victim.file(NEW_DAY).mkdir()
-        (source,) = victim.path.parent.glob("other*/2024/*/000001.blob")
+        (source,) = victim.path.parent.glob("other*/2024/*/000001.*")
         shutil.copy2(source, victim.file(NEW_DAY))
     else:
         os.truncate(victim.file(NEW_DAY), victim.file(NEW_DAY).stat().st_size // 2)
     victim.destroyed = {*STRANGE}
+    if victim.kind == "odimh5":
+        victim.untraceable = victim.destroyed  # nothing says how many files there were
 
 
 @accident("x-folder-of-another-dataset-copied-in", **COPIED)

@@ -11,7 +11,6 @@ from .law import check_law, check_query
 from .victim import A, Victim, number_of, numbers_of
 
 ONE = number_of(A, 200)
-GONE = f'area: "VM2,{ONE}"'
 
 
 @pytest.fixture(params=["vm2", "jsonl", "lz4", "plain", "blob"])
@@ -31,7 +30,7 @@ def test_a_healthy_dataset_keeps_the_law(victim):
 
 
 def test_a_datum_that_is_gone_is_lost(victim):
-    victim.run("delete", GONE, "--yes")
+    victim.run("delete", victim.match(ONE), "--yes")
     victim.repack()
     breaks(victim, rf"lost \[{ONE}\]")
     victim.destroyed = {ONE}
@@ -43,7 +42,7 @@ def test_a_datum_that_is_gone_is_lost(victim):
 
 
 def test_a_datum_that_is_only_on_disk_must_be_reported(victim):
-    victim.run("delete", GONE, "--yes")
+    victim.run("delete", victim.match(ONE), "--yes")
     breaks(victim, rf"nothing has reported \[{ONE}\]")
     victim.codes.insert(0, ("fix", 9))
     assert check_law(victim) == victim.given - {ONE}
@@ -59,7 +58,7 @@ def test_a_datum_in_quarantine_is_on_disk_and_one_under_a_hidden_name_is_not(vic
 
 
 def test_a_query_that_is_short_must_say_so(victim):
-    victim.run("delete", GONE, "--yes")
+    victim.run("delete", victim.match(ONE), "--yes")
     breaks(victim, rf"without \[{ONE}\]", lambda each: check_query(each, complete=True))
 
 

@@ -77,8 +77,7 @@ class Machine(RuleBasedStateMachine):
         found = check_query(self.victim).found
         if found:
             chosen = data.draw(st.lists(st.sampled_from(sorted(found)), min_size=1, max_size=4, unique=True))
-            match = " or ".join(f'"VM2,{number}"' for number in chosen)
-            code = self.victim.run("delete", f"area: {match}", "--yes")
+            code = self.victim.run("delete", self.victim.match(*chosen), "--yes")
             if code == EXIT_DONE:
                 self.victim.deleted |= {*chosen}
                 self.reported -= {*chosen}
@@ -318,14 +317,18 @@ def machine(kind: str) -> type[Machine]:
     return type(f"Machine_{kind}", (Machine,), {"kind": kind})
 
 
+SEALED = sorted({*KINDS} - {"grib", "odimh5"})
+"""Kinds whose data have checksums, or are lines: the bytes of others can be changed so that nothing shows it."""
+
+
 @pytest.mark.check
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SEALED)
 def test_accidents_and_verbs_in_any_order_keep_the_law(kind):
     phases = (Phase.explicit, Phase.generate)  # the long run shrinks what it finds
     run_state_machine_as_test(machine(kind), settings=settings(max_examples=10, stateful_step_count=15, phases=phases))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SEALED)
 def test_accidents_and_verbs_in_any_order_keep_the_law_in_the_long_run(kind):
     run_state_machine_as_test(machine(kind), settings=settings.get_profile("machines"))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import string
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -16,12 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from formats.grib.build import grib1, grid1
+from formats.hdf5_files import odim
 from worlds import sql
 
 import ondisk
 from ondisk import Datum
 from ondisk.cli import main
+from ondisk.config import DatasetConfig
 from ondisk.errors import OndiskError
+from ondisk.formats import find
+from ondisk.formats.described import Described
 from ondisk.maintenance.states import Report
 
 LAST = ".archive/last"
@@ -38,10 +44,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "lz4": {"format": "seg"},
     "plain": {"format": "seg", "compression": "none"},
     "blob": {"format": "blob"},
+    "grib": {"format": "grib"},
+    "odimh5": {"format": "odimh5"},
 }
 LINES = ("vm2", "jsonl")
 SEGS = ("lz4", "plain")
-FILES = ("vm2", "jsonl", "lz4", "plain")
+FILES = ("vm2", "jsonl", "lz4", "plain", "grib")
+DIRS = ("blob", "odimh5")
 
 _LETTERS = string.ascii_letters + string.digits
 
@@ -66,11 +75,44 @@ def token(number: int) -> str:
     return "".join(random.Random(number).choices(_LETTERS, k=24))
 
 
+@cache
+def message(number: int, kind: str) -> tuple[Mapping[str, Any], bytes]:
+    """Return metadata and bytes of a datum that says itself what it is; the number is in its area."""
+    reftime = time_of(number)
+    if kind == "grib":
+        grid = grid1(points=(number, 1))
+        content = grib1(time=reftime.timetuple()[:5], grid=grid, data=token(number).encode())
+    else:
+        groups = {"where": {"lat": number / 100, "lon": 11.0}, "how": {"comment": token(number)}}
+        content = odim("PVOL", groups, date=f"{reftime:%Y%m%d}", time=f"{reftime:%H%M%S}")
+    config = DatasetConfig.from_mapping({"format": kind, "step": "daily", "fields": {"area": "text"}})
+    format = find(kind)(config)
+    assert isinstance(format, Described)
+    return format.items_of(format.read(content)[1]), content
+
+
+def time_of(number: int) -> datetime:
+    day, minute = divmod(number, 1000)
+    return datetime(2024, 3, day, tzinfo=UTC) + timedelta(minutes=minute)
+
+
+def area(number: int, kind: str) -> str:
+    """Return the value of the field by which a datum is found."""
+    return str(message(number, kind)[0]["area"]) if kind in ("grib", "odimh5") else f"VM2,{number}"
+
+
+def number_in(area: object) -> int:
+    """Return the number of the datum that has a value of that field; -1 for one that none has."""
+    found = re.match(r"VM2,([0-9]+)$|GRIB:Ni=([0-9]+),|ODIMH5:lat=([0-9]+)0000,", str(area))
+    return int("".join(filter(None, found.groups()))) if found else -1
+
+
 def datum(number: int, kind: str) -> Datum:
     """Make the datum of a number. All data of a kind have the same size."""
-    day, minute = divmod(number, 1000)
-    reftime = datetime(2024, 3, day, tzinfo=UTC) + timedelta(minutes=minute)
-    metadata = {"area": f"VM2,{number}"}
+    day, reftime = number // 1000, time_of(number)
+    if kind in ("grib", "odimh5"):
+        return Datum(reftime, *message(number, kind))
+    metadata = {"area": area(number, kind)}
     if kind == "vm2":
         line = f"{reftime:%Y%m%d%H%M},{number},227,{day}.25,,{token(number)},000000000"
         return Datum(reftime, {**metadata, "product": "VM2,227"}, line.encode())
@@ -192,9 +234,9 @@ class Victim:
         return self.here / self.name(day)
 
     def part(self, number: int) -> Path:
-        """Return the file with the bytes of one datum: of blob the file of the datum, else the segment."""
+        """Return the file with the bytes of one datum: in a folder the file of the datum, else the segment."""
         segment = self.file(day_of(number))
-        if self.kind != "blob":
+        if self.kind not in DIRS:
             return segment
         content = self.payload(number)
         (found,) = (
@@ -217,10 +259,13 @@ class Victim:
     def maintain(self) -> int:
         return self.run("maintain")
 
+    def match(self, *numbers: int) -> str:
+        """Return the match expression for data."""
+        return "area: " + " or ".join(f'"{area(number, self.kind)}"' for number in numbers)
+
     def delete(self, *numbers: int) -> None:
         """Delete data, as a user does."""
-        match = " or ".join(f'"VM2,{number}"' for number in numbers)
-        assert self.run("delete", f"area: {match}", "--yes") == 0
+        assert self.run("delete", self.match(*numbers), "--yes") == 0
         self.deleted |= {*numbers}
 
     def append(self, *numbers: int) -> int:
@@ -282,7 +327,7 @@ class Victim:
         return answers
 
     def _query(self, dataset: ondisk.Dataset, number: int | None, answer: Answer) -> None:
-        equal = {} if number is None else {"area": f"VM2,{number}"}
+        equal = {} if number is None else {"area": area(number, self.kind)}
         try:
             for each in dataset.query(**equal):
                 self._add(answer, each)
@@ -290,8 +335,7 @@ class Victim:
             answer.error = error
 
     def _add(self, answer: Answer, found: Datum) -> None:
-        area = str(found.metadata.get("area", ""))
-        number = int(area[4:]) if area[:4] == "VM2," and area[4:].isdecimal() else -1
+        number = number_in(found.metadata.get("area"))
         if number in self.given | self.maybe and _same(found, datum(number, self.kind)):
             answer.found.append(number)
         elif not any(_same(found, each) for each in self.variants):
@@ -343,7 +387,7 @@ class Victim:
         """Return the number, the offset and the size of the data of a segment, as the index says."""
         known = """SELECT value.value, "offset", size FROM datum JOIN value ON value.id = datum.f_area
                    WHERE segment = ? ORDER BY "offset" """
-        return [(int(area[4:]), *span) for area, *span in self.sql(known, self.generation(day))]
+        return [(number_in(area), *span) for area, *span in self.sql(known, self.generation(day))]
 
     def within(self, day: int, begin: int, end: int) -> set[int]:
         """Return the data of a segment that need any of these bytes of its file: of compressed data the whole block."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import KINDS, START, A, content, datum, lose_index, rot, sql
@@ -178,7 +179,7 @@ def act(dataset: ondisk.Dataset, what: str, value: Any, target: Path, number: in
 
 @pytest.mark.check
 @pytest.mark.parametrize("config", [FIELDS | {"format": "jsonl"}, FIELDS, FIELDS | BLOB], ids=["jsonl", "seg", "blob"])
-@settings(max_examples=12)
+@settings(max_examples=up_to(12))
 @given(before=st.lists(ACTS, max_size=8), beside=st.lists(ACTS, max_size=4), after=st.lists(ACTS, max_size=3))
 def test_a_point_has_the_state_in_which_the_backup_began_whatever_others_do(
     config, before, beside, after, tmp_path_factory
@@ -325,6 +326,7 @@ def test_bytes_that_rotted_after_an_earlier_copy_are_taken_from_it(kind, tmp_pat
     assert restored(target) == expected
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("how", ["missing", "cut", "other", "rotten"])
 def test_an_older_copy_is_kept_if_the_present_bytes_are_damaged(how, create, tmp_path):
     dataset, target = create(**FIELDS), tmp_path / "backup"
@@ -454,6 +456,7 @@ def test_deleted_files_of_a_folder_are_in_the_point_as_long_as_they_are_on_disk(
     assert restored(target) == content(dataset)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("encryption", ["aes-256-gcm", "aes-128-ctr"])
 def test_encrypted_segments_are_copied_without_their_key(encryption, create, tmp_path):
     keys.use(KeyRing([Key(1, bytes(range(32 if encryption.endswith("gcm") else 16)))], "a test"))

@@ -79,6 +79,7 @@ def test_a_first_run_that_was_interrupted_is_repeated(begin, dataset, tmp_path):
     assert len(list(ondisk.backup.points(tmp_path / "backup", verify=True))) == 1
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("what", "errors"),
     [

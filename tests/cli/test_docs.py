@@ -16,7 +16,7 @@ import pytest
 import ondisk
 from ondisk.cli import COMMANDS, parser_of
 from ondisk.json_shapes import parse_time
-from ondisk.replication import Replica, token_file
+from ondisk.replication import Replica, token
 from ondisk.replication.token import Entry, Token
 
 from .conftest import PATIENCE, ROOT
@@ -222,7 +222,7 @@ def spool(folder):
 @pytest.fixture
 def tokens(folder):
     """Create token files of both layouts."""
-    token_file.update("replica.tokens", [Entry(Token("source", 1, 2, 3, b"key"), "replica")])
+    token.update("replica.tokens", [Entry(Token("source", 1, 2, 3, b"key"), "replica")])
     shutil.copy(ROOT / "tests/golden/ambry/v1_multi_v3_tokens.bin", "replicaTokens")
 
 

@@ -36,7 +36,7 @@ OF_WRITERS = (
     *("dataset.append", "dataset.archived", "dataset.batch_writer", "dataset.delete", "dataset.input_file"),
     *("index.atomic_change", "index.transaction", "segments.concat_writer"),
 )
-OF_DIR_SEGMENTS = ("frame", "segments.dir", "segments.dir_reader", "segments.dir_writer")
+OF_DIR_SEGMENTS = ("frame", "segments.dir", "segments.dir_writer")
 OF_READERS = (*RARE, *OF_WRITERS, *OF_DIR_SEGMENTS, "maintenance", "matcher.sort", "tables")
 
 

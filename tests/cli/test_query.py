@@ -456,7 +456,7 @@ def test_a_note_on_columns_is_about_the_data_that_are_written_and_never_an_error
             for n in range(6)
         )
     few = *option, "--columns", "data.old,data.late", "--limit", "3"
-    note = "ondisk: note: no datum that matches has 'data.late': there is data.old, data.temp\n"
+    note = "ondisk: note: none of the first 2 data that match has 'data.late': there is data.old, data.temp\n"
     assert run("query", "events", *few).err == note
     Path("events/2026/11-25.seg").write_bytes(b"damaged")
     done = run("query", "events", *few)

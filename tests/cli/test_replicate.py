@@ -23,7 +23,7 @@ from ondisk.errors import (
     StorageError,
     TokenForeign,
 )
-from ondisk.replication import Replica, reconcile, token_file
+from ondisk.replication import Replica, reconcile, token
 
 from .conftest import PATIENCE
 
@@ -114,13 +114,13 @@ def test_data_that_the_source_loses_are_kept_and_end_with_8_once(run, source):
 
 def test_the_token_file_is_an_export(run, source):
     assert run("replicate", "source", "copy", "--create", "--token-file", "tokens").code == 0
-    (entry,) = token_file.read("tokens")
+    (entry,) = token.read("tokens")
     assert entry.token.offset == 2
     Path("tokens").write_bytes(b"damaged\0")
     done = run("replicate", "source", "copy", "--token-file", "tokens")
     assert done.code == 0
     assert "tokens.bad now" in done.err
-    assert token_file.read("tokens") == [entry]
+    assert token.read("tokens") == [entry]
     done = run("replicate", "source", "copy", "--token-file", "nothing/tokens")
     assert (done.code, "the token file was not written" in done.err) == (0, True)
 
@@ -140,7 +140,7 @@ def test_a_follower_goes_on_until_it_is_terminated(source, environment):
     finally:
         process.kill()
     assert process.returncode == 143, err
-    assert token_file.read("tokens")[0].token.offset == 3
+    assert token.read("tokens")[0].token.offset == 3
 
 
 @pytest.mark.parametrize(

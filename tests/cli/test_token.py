@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ondisk.replication import token_file
-from ondisk.replication.token import Entry, Token, TokenFile, encode
+from ondisk.replication import token
+from ondisk.replication.token import Entry, Token, encode
 
 from .conftest import ROOT
 
@@ -18,7 +18,7 @@ ENTRY = Entry(Token(SOURCE, 255, 1234), REPLICA, "node1", 8080, bytes_read=5678)
 
 @pytest.fixture
 def tokens(folder) -> str:
-    token_file.update("replica.tokens", [ENTRY])
+    token.update("replica.tokens", [ENTRY])
     return "replica.tokens"
 
 
@@ -43,13 +43,13 @@ def test_show_prints_each_token(run, tokens):
 
 
 def test_show_says_how_far_a_comparison_is(run, folder):
-    token_file.update("it", [Entry(Token(SOURCE, 1, 2, 3, b"\xff"), REPLICA)])
+    token.update("it", [Entry(Token(SOURCE, 1, 2, 3, b"\xff"), REPLICA)])
     shown = run("token", "show", "it", "--json").json
     assert (shown["index_start"], shown["key"]) == (3, "ff")
 
 
 def test_verify_counts_tokens_that_a_later_one_replaces(run, folder):
-    Path("it").write_bytes(encode(TokenFile([ENTRY, ENTRY])))
+    Path("it").write_bytes(encode([ENTRY, ENTRY]))
     done = run("token", "verify", "it")
     assert (done.code, done.text) == (0, "it: 1 token in 288 bytes; nothing is damaged; 1 more are superseded\n")
     assert run("token", "verify", "it", "--json").json == {
@@ -86,7 +86,7 @@ def test_a_file_that_is_not_there_ends_with_10(run):
 
 
 def test_nothing_that_others_wrote_reaches_the_terminal(run, folder):
-    token_file.update("it", [Entry(Token("\x1b[31m"), "\x07\n", "\udcff")])
+    token.update("it", [Entry(Token("\x1b[31m"), "\x07\n", "\udcff")])
     done = run("token", "show", "it")
     assert done.code == 0
     assert done.text.isascii()

@@ -10,9 +10,13 @@ import ondisk
 from ondisk import Dataset
 from ondisk.replication import Replica
 
-from .workload import ALL_CONFIGS, Line, datum_of
+from .workload import ALL_CONFIGS, DESCRIBED, Line, datum_of
 
-CONFIGS = {name: {**values, "replace": "yes"} for name, values in ALL_CONFIGS.items() if name != "seg sequence"}
+CONFIGS = {
+    name: {**values, "replace": "yes"}
+    for name, values in ALL_CONFIGS.items()
+    if name not in ("seg sequence", *DESCRIBED)
+}
 
 
 @contextlib.contextmanager

@@ -37,12 +37,12 @@ STORIES = {
     ("seg lz4", "replacing"): _REPLACED,
     ("seg plain", "known and new segments"): _ON_KNOWN,
     ("seg ctr", "known and new segments"): _ON_KNOWN,
-    ("seg ctr", "replacing"): _REPLACED,
+    ("grib", "replacing"): _REPLACED,
     ("seg gcm", "known and new segments"): _ON_KNOWN,
     ("seg sequence", "known and new segments"): _ON_KNOWN,
     ("seg sequence", "replacing"): _REPLACED,
     ("blob", "known and new segments"): _ON_KNOWN,
-    ("blob", "replacing"): _REPLACED,
+    ("odimh5", "replacing"): _REPLACED,
 }
 TO_FAIL = [case for case in STORIES if "duplicates" not in case[1]]
 _ONE = ("vm2", "known and new segments")

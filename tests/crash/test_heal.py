@@ -14,9 +14,9 @@ import replicas
 import ondisk
 from ondisk.errors import TokenForeign
 from ondisk.replication import Replica
+from ondisk.replication.compare import verify
 from ondisk.replication.heal import heal
 from ondisk.replication.reconcile import reconcile
-from ondisk.replication.verify import verify
 
 from .conftest import Sweep
 from .followed import CONFIGS, followed

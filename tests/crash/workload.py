@@ -16,6 +16,7 @@ import fcntl
 import json
 import os
 import random
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -30,11 +31,16 @@ from typing import Any, Literal
 
 import filelock  # noqa: F401
 import lz4.frame
+from formats.grib.build import grib1, grid1
+from formats.hdf5_files import odim
 from sums import differences
 
 import ondisk
+import ondisk.arkimet
 import ondisk.dataset.commit_staged
 import ondisk.formats.diskqueue.seg
+import ondisk.formats.grib
+import ondisk.formats.odimh5
 import ondisk.formats.vm2
 import ondisk.index.migrations
 import ondisk.index.tables
@@ -61,7 +67,7 @@ from ondisk.segments import quarantine
 from ondisk.segments.generations import REPLACED, hidden
 from ondisk.staging.stage import FinishedStage, Stage
 
-ondisk.index.migrations.head()  # imports Alembic, too
+ondisk.index.migrations.config()  # imports Alembic, too
 
 CONFIG: dict[str, Any] = {
     "format": "vm2",
@@ -85,7 +91,10 @@ KEYS = {1: bytes(range(16)), 2: bytes(range(32))}
 KEY_LINES = ";".join(f"{number} {secret.hex()}" for number, secret in KEYS.items())
 """What the environment of a process must have as ONDISK_KEYS, to read encrypted segments."""
 SEQUENCE = {**CONFIG, "format": "seg", "step": "sequence", "segment_size": 450}
-ALL_CONFIGS = {**CONFIGS, **ENCRYPTED, "blob": {**CONFIG, "format": "blob"}, "seg sequence": SEQUENCE}
+_ITEMS = {**CONFIG, "fields": {"area": "item", "product": "item"}}
+DESCRIBED = {name: {**_ITEMS, "format": name} for name in ("grib", "odimh5")}
+"""Data say themselves what they are: a message, or a file in a folder."""
+ALL_CONFIGS = {**CONFIGS, **ENCRYPTED, "blob": {**CONFIG, "format": "blob"}, "seg sequence": SEQUENCE, **DESCRIBED}
 """Those of encrypted and of dir segments, and of a sequence, too."""
 SEG = ["seg lz4", "seg plain"]
 PIECE = (2, 7)  # offset and length
@@ -461,9 +470,9 @@ def carry_out(dataset: Dataset, step: Step) -> None:
             data = [datum_of(each, dataset.config.format) for each in lines]
             parts = [data[begin : begin + each] for begin in range(0, len(data), each)]
             staged = [stage(dataset, job, str(at), part, source) for at, part in enumerate(parts)]
-            dataset.append_staged(job, staged, overwrite=None if over is None else f'area:"VM2,{over}"')
+            dataset.append_staged(job, staged, overwrite=None if over is None else match_of(over, dataset))
         case Delete(station):
-            dataset.delete(f'area:"VM2,{station}"')
+            dataset.delete(match_of(station, dataset))
         case Repack():
             dataset.repack()
         case Fix():
@@ -554,15 +563,32 @@ def foreign(segment: bytes) -> bytes:
     return packed + lz4.frame.compress(frames, block_linked=True)
 
 
+def match_of(station: int, dataset: Dataset) -> str:
+    """Return the match of the data of one area."""
+    areas = {"grib": f"GRIB:Ni={station + 1}", "odimh5": f"ODIMH5:lat={10 * station}"}
+    return "area:" + areas.get(dataset.config.format, f'"VM2,{station}"')
+
+
 def datum_of(line: Line, format: str = "vm2") -> Datum:
     """Make the datum that a line stands for; in blob data are bytes, in seg a mapping or bytes, by turns."""
     time = datetime.strptime(line[:12].decode(), "%Y%m%d%H%M").replace(tzinfo=UTC)
     if format == "vm2":
         return Datum(time, {}, line)
+    if format in DESCRIBED:
+        return Datum(time, {}, message_of(line, time, format))
     _, station, variable, value, _, note, _ = line.decode().split(",")
     as_bytes = format == "blob" or int(value) % 2
     data = f"{value},{note}".encode() if as_bytes else {"value": int(value), "note": note}
     return Datum(time, {"area": f"VM2,{station}", "product": f"VM2,{variable}"}, data)
+
+
+def message_of(line: Line, time: datetime, format: str) -> bytes:
+    """Return what says itself when it is, and of which area; the line is somewhere in it."""
+    station = int(line.split(b",")[1])
+    if format == "grib":
+        return grib1(time=time.timetuple()[:5], grid=grid1(points=(station + 1, 1)), data=line)
+    groups = {"where": {"lat": station / 100_000, "lon": 11.0}, "how": {"comment": line}}
+    return odim("PVOL", groups, date=f"{time:%Y%m%d}", time=f"{time:%H%M%S}")
 
 
 def line_of(found: Datum, format: str = "vm2") -> Line:
@@ -572,6 +598,10 @@ def line_of(found: Datum, format: str = "vm2") -> Line:
         assert found.reftime.strftime("%Y%m%d%H%M").encode() == time
         assert found.metadata == {"area": f"VM2,{int(station)}", "product": f"VM2,{int(variable)}"}
         written: Line = found.data
+        return written
+    if format in DESCRIBED:
+        (written,) = re.findall(rb"[0-9]{12},[0-9]+,227,[0-9]+,,x*,000000000", found.data)
+        assert (found.reftime, found.data) == (datum_of(written, format).reftime, datum_of(written, format).data)
         return written
     station, variable = (found.metadata[name].removeprefix("VM2,") for name in ("area", "product"))
     value, note = found.data.decode().split(",") if type(found.data) is bytes else found.data.values()
@@ -610,11 +640,12 @@ def check_index(path: Path) -> None:
         assert differences(connection) == []
         rows = connection.execute(
             "SELECT segment.id, name, segment.size, segment.length, compressed, max(offset + datum.size) FROM datum"
-            " LEFT JOIN segment ON segment.id = datum.segment WHERE format != 'blob' GROUP BY datum.segment"
+            " LEFT JOIN segment ON segment.id = datum.segment WHERE format NOT IN ('blob', 'odimh5')"
+            " GROUP BY datum.segment"
         ).fetchall()
         files = connection.execute(
-            "SELECT segment.id, name, printf('%06d.blob', offset), datum.size FROM datum"
-            " LEFT JOIN segment ON segment.id = datum.segment WHERE format = 'blob'"
+            "SELECT segment.id, name, printf('%06d.%s', offset, format), datum.size FROM datum"
+            " LEFT JOIN segment ON segment.id = datum.segment WHERE format IN ('blob', 'odimh5')"
         ).fetchall()
     for generation, name, number, size in files:
         folder = file_of(path, name, generation)
@@ -690,6 +721,11 @@ def migrate(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | 
 def rebuild(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None, start: Connection) -> None:
     """Be the process that crashes while it rebuilds a damaged index; otherwise as `migrate`."""
     _run_one(ondisk.rebuild, path, acks, start)
+
+
+def adopt(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None, start: Connection) -> None:
+    """Be the process that crashes while it adopts a dataset of arkimet; otherwise as `migrate`."""
+    _run_one(ondisk.adopt, path, acks, start)
 
 
 def restore(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None, start: Connection) -> None:

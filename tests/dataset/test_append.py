@@ -958,6 +958,7 @@ def test_an_integer_of_thousands_of_digits_is_refused_as_an_argument(tmp_path, n
         [*dataset.query(**{name: HUGE})]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("format", ["jsonl", "vm2", "blob"])
 def test_a_datum_of_exactly_the_largest_size_is_stored(create, format):
     def datum(size):

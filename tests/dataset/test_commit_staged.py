@@ -12,6 +12,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from staging.stages import CONFIG, FORMATS, check_sound, commit, counts, stage
@@ -98,7 +99,7 @@ def test_what_fails_in_the_index_takes_back_what_was_written(create, monkeypatch
 
 @pytest.mark.check
 @given(st.data())
-@settings(max_examples=25)
+@settings(max_examples=up_to(25))
 def test_a_commit_does_what_an_append_of_the_same_data_does(drawn):
     format = drawn.draw(st.sampled_from(FORMATS))
     replace = drawn.draw(st.sampled_from(["no", "yes", "newer"]))
@@ -209,6 +210,7 @@ def test_what_replaces_others_is_no_duplicate(create):
     assert [each.data["value"] for each in dataset.query()] == [7]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("before", [None, 1, 3])
 @pytest.mark.parametrize("versions", [*permutations(range(3))])
 def test_of_three_versions_in_one_commit_the_newest_counts(create, versions, before):

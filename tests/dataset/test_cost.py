@@ -199,7 +199,7 @@ class Lines(io.RawIOBase):
     readinto = None
 
 
-BATCH, FEW, MANY = 5000, 20_000, 100_000
+BATCH, FEW, MANY = 2000, 8000, 40_000
 
 
 # Less than the smallest of the data take, were they all kept; and more than what pytest's own threads take meanwhile.

@@ -8,6 +8,7 @@ import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import EVERY_TYPE, same, strategies
@@ -81,7 +82,7 @@ def test_deleted_data_are_gone_and_their_files_stay(dataset):
 
 
 @pytest.mark.check
-@settings(max_examples=25)
+@settings(max_examples=up_to(25))
 @given(data=st.data())
 def test_any_bytes_and_metadata_of_every_type_come_back(tmp_path_factory, data):
     config = ondisk.DatasetConfig.from_mapping({"format": "blob", "step": "monthly", "fields": EVERY_TYPE})

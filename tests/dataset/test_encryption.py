@@ -176,6 +176,7 @@ def test_a_file_of_beats_is_not_imported_with_a_wrong_key(variant, make):
 # Without the keys
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("other", ["lost", "wrong"])
 def test_without_the_right_keys_nothing_is_returned_and_nothing_is_changed(kind, other, make):
@@ -493,6 +494,7 @@ with ondisk.open(sys.argv[1]) as dataset:
 """
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("kind", STREAMS)
 @pytest.mark.parametrize("after", ["killed", "undone", "torn"])
 def test_a_file_whose_tail_was_cut_is_rewritten_with_another_iv(kind, after, make, monkeypatch):
@@ -553,6 +555,7 @@ def test_a_file_that_was_put_back_is_rewritten_before_it_grows(kind, make):
         assert numbers(dataset) == [*range(10), 50]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("kind", STREAMS)
 @pytest.mark.parametrize("what", ["undone", "put back", "lost index"])
 def test_a_fix_in_between_does_not_hide_that_a_keystream_was_used(kind, what, make, monkeypatch):

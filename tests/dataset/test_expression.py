@@ -9,7 +9,8 @@ from formats.grib.build import grib1
 
 import ondisk
 from ondisk.cli import main
-from ondisk.errors import MatchError, NotFound
+from ondisk.dataset.expression import read_aliases
+from ondisk.errors import MatchError, NotFound, StorageError
 
 CONFIG = {
     "format": "grib",
@@ -63,5 +64,11 @@ def test_a_file_of_aliases_is_read_when_it_is_needed(path):
         assert dataset.count() == 6
         with pytest.raises(NotFound, match=r"names\.conf: no such file"):
             dataset.count("level: ground")
-        (path / "names.conf").write_text("[level]\nground = GRIB1\n")
+        (path / "names.conf").write_text("[level]\nground = GRIB1\n", encoding="utf-8-sig")
         assert dataset.count("level: ground") == 6
+
+
+@pytest.mark.check
+def test_a_file_of_aliases_that_cannot_be_read_is_an_error(path):
+    with pytest.raises(StorageError, match="Input/output error"):
+        read_aliases("/proc/self/mem")

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import lose_index
@@ -68,7 +69,7 @@ SORTS = [None, "reftime", "-reftime", "-reftime,station", "station,-name", "-nam
 
 
 @pytest.mark.check
-@settings(max_examples=40)
+@settings(max_examples=up_to(40))
 @given(
     worlds=st.lists(ROWS, min_size=1, max_size=4),
     sort=st.sampled_from(SORTS),
@@ -187,7 +188,6 @@ def twelve(create: Callable[..., ondisk.Dataset], tmp_path: Path) -> str:
     return str(tmp_path / "many/*")
 
 
-@pytest.mark.check
 def test_open_files_are_bounded_however_many_datasets_overlap(twelve, open_files, monkeypatch):
     few_open(monkeypatch, 1)
     with ondisk.merged(twelve) as merged:

@@ -1,4 +1,4 @@
-"""`ondisk.dataset.own_file`: a segment of the dataset is no file to append to it."""
+"""`ondisk.dataset.input_file`: a segment of the dataset is no file to append to it."""
 
 from __future__ import annotations
 

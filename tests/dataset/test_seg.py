@@ -18,6 +18,7 @@ from zlib import crc32
 import lz4.block
 import lz4.frame
 import pytest
+from drawn import up_to
 from formats.diskqueue import beats_reader, segments
 from formats.diskqueue.test_golden import COMPRESSED, FILES, GOLDEN, expectations, expected_events
 from hypothesis import given, settings
@@ -320,7 +321,7 @@ data = st.builds(Datum, days, metadatas, contents)
 
 
 @pytest.mark.check
-@settings(max_examples=15)
+@settings(max_examples=up_to(15))
 @given(st.lists(st.tuples(st.lists(data, max_size=3), st.booleans()), min_size=1, max_size=3),
        st.sampled_from(COMPRESSIONS))  # fmt: skip
 def test_what_ondisk_writes_beats_accepts_and_both_read_what_was_given(appends, compression):
@@ -681,6 +682,7 @@ def test_data_larger_than_the_configuration_allows_now_are_not_cut_off(make):
         assert segment(again)[12:].startswith(content[12:])
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(("after", "states"), [(blocks.END_MARK, ["OK"]), (b"\1\0\0\0", ["DIRTY"])])
 def test_only_an_end_mark_may_follow_the_last_block(make, after, states):
     dataset = make()

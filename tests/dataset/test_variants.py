@@ -9,6 +9,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from drawn import up_to
 from formats.diskqueue import beats_reader
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -72,7 +73,7 @@ data = st.builds(
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @given(batches=st.lists(st.lists(data, max_size=4), min_size=1, max_size=3))
-@settings(max_examples=10)
+@settings(max_examples=up_to(10))
 def test_what_is_appended_comes_back_and_beats_reads_it(variant, batches, tmp_path_factory):
     path = tmp_path_factory.mktemp("variants") / "dataset"
     with ondisk.create(path, {**CONFIG, **VARIANTS[variant], "unique": []}) as dataset:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -260,7 +261,7 @@ def written(tree, folder):
 
 
 @pytest.mark.check
-@settings(max_examples=25)
+@settings(max_examples=up_to(25))
 @given(TREES)
 def test_any_tree_of_files_is_stored_under_its_paths(tmp_path_factory, tree):
     folder = tmp_path_factory.mktemp("tree")

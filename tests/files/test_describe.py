@@ -46,6 +46,7 @@ def test_a_time_is_found_in_a_name_or_a_path(path, time):
     assert time_of(path, time) == NOON
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("path", "time", "problem"),
     [

@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import fail
@@ -274,6 +275,7 @@ def syncs(monkeypatch):
     return results
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(("limit", "results", "exported"), [
     (1, [DurabilityLost("it failed")], 1),
     (None, [DurabilityLost("it failed")], 2),
@@ -346,7 +348,7 @@ def test_names_that_no_temporary_file_can_hold_are_an_error(photos, tmp_path, mo
         files.export(photos, None, tmp_path / "out", name=NAME)
 
 
-@settings(max_examples=25)
+@settings(max_examples=up_to(25))
 @given(TREES, st.booleans())
 def test_a_tree_of_files_that_is_appended_and_exported_is_the_same(tmp_path_factory, tree, declared):
     folder = tmp_path_factory.mktemp("tree")

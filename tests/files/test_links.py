@@ -1,4 +1,4 @@
-"""`ondisk.files.links`, by exports that link files."""
+"""`ondisk.files.export`, by exports that link files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from worlds import fail
 import ondisk
 from ondisk import files
 from ondisk.errors import FrameCorrupt, InvalidInput, ReadOnly, StorageError
-from ondisk.files.links import Links
+from ondisk.files.export import Links
 from ondisk.filesystem import Directory
 
 from .conftest import photo

@@ -9,6 +9,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
+from drawn import up_to
 from formats.diskqueue.test_golden import FILES, GOLDEN
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -115,7 +116,7 @@ def cut(payloads: list[bytes], at: list[int]) -> list[list[bytes]]:
 @pytest.mark.check
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.format}-{config.compression}")
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=up_to(40))
 def test_a_scan_finds_what_parse_returns_where_it_is(config: DatasetConfig, data: st.DataObject) -> None:
     format = find(config.format)(config)
     given_data: list[Datum] = data.draw(st.lists(strategies.data(config), max_size=12))
@@ -135,7 +136,7 @@ def test_a_scan_finds_what_parse_returns_where_it_is(config: DatasetConfig, data
 @pytest.mark.check
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.format}-{config.compression}")
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=up_to(40))
 def test_a_scan_of_a_cut_file_finds_all_whole_data_and_ends_behind_them(
     config: DatasetConfig, data: st.DataObject
 ) -> None:
@@ -158,7 +159,7 @@ def test_a_scan_of_a_cut_file_finds_all_whole_data_and_ends_behind_them(
 @pytest.mark.check
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.format}-{config.compression}")
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=up_to(40))
 def test_a_scan_of_damaged_bytes_returns_whole_data_only_and_ends(config: DatasetConfig, data: st.DataObject) -> None:
     """After any flip, data that are found can be read at their places, are in order, and do not overlap."""
     format = find(config.format)(config)
@@ -185,7 +186,7 @@ def test_a_scan_of_damaged_bytes_returns_whole_data_only_and_ends(config: Datase
 @pytest.mark.check
 @pytest.mark.parametrize("config", CONFIGS[:2], ids=lambda config: config.format)
 @given(data=st.data(), pieces=st.integers(1, 64))
-@settings(max_examples=40)
+@settings(max_examples=up_to(40))
 def test_lines_are_found_however_the_file_is_read(config: DatasetConfig, data: st.DataObject, pieces: int) -> None:
     """Blank lines, CR LF, lines that are not data, and a last line without newline, at the edges of reads."""
     format = find(config.format)(config._replace(max_datum_size=100_000))
@@ -279,7 +280,7 @@ def test_large_and_small_data_of_one_segment_are_found_and_damage_between_them_i
 
 @pytest.mark.parametrize("config", WITH_COLUMNS, ids=lambda config: config.format)
 @given(st.data())
-@settings(max_examples=40)
+@settings(max_examples=up_to(40))
 def test_columns_are_encoded_as_data_are(config, given_data):
     some = strategies.data(config)
     if given_data.draw(st.booleans(), "with refused ones"):
@@ -304,7 +305,7 @@ CONTENT = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_in
 @pytest.mark.check
 @pytest.mark.parametrize("config", PARTS, ids=lambda config: config.format)
 @given(st.data())
-@settings(max_examples=40)
+@settings(max_examples=up_to(40))
 def test_parts_are_encoded_as_columns_are(config, given_data):
     """Or refused together, for example because of a text that is not Unicode."""
     format = find(config.format)(config)

@@ -73,6 +73,7 @@ def test_null_and_none_are_the_same_as_missing():
     assert encoded(Datum(T, {"station": None})) == REFTIME + b"}"
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("datum", "reason"),
     [
@@ -114,6 +115,7 @@ def test_data_come_back_as_they_were_also_where_they_look_like_shapes(data):
     assert same(format_of().decode(encoded(Datum(T, {}, data))), data)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("line", "reason"),
     [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import random
 import struct
+import tracemalloc
+import zlib
 from datetime import UTC, datetime
 
 import pytest
@@ -95,3 +97,43 @@ def test_hostile_headers_are_refused_and_nothing_else(version):
 def test_a_header_that_claims_many_names_is_refused_at_once():
     with pytest.raises(InvalidInput, match="its header has more than 100000 names"):
         format_of("netcdf").read(b"CDF\1" + struct.pack(">III", 0, 10, 2**31) + b"\0" * 1000)
+
+
+@pytest.mark.check
+def test_a_file_may_have_more_times_than_are_read():
+    many = {"time": ([6.0] * 1_100_000, TIME["time"][1])}
+    for content in (netcdf4(many), classic(2, many)):
+        assert said(content, "netcdf")["reftime"] == T
+
+
+@pytest.mark.check
+@pytest.mark.parametrize(
+    "options", [{"compression": "gzip"}, {"compression": "gzip", "shuffle": True, "fletcher32": True}]
+)
+def test_compressed_values_are_read(options):
+    stream = io.BytesIO(netcdf4(GRID))
+    with h5py.File(stream, "r+") as file:
+        del file["lat"]
+        latitudes = [43 + each / 1000 for each in range(1000)]
+        file.create_dataset("lat", data=latitudes, chunks=(100,), **options)
+        file["lat"].make_scale("lat")
+    assert said(stream.getvalue(), "netcdf")["north"] == 43.999
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("name", ["time", "lat"])
+def test_values_that_would_expand_without_end_are_refused(name):
+    stream = io.BytesIO(netcdf4(GRID))
+    with h5py.File(stream, "r+") as file:
+        about = dict(file[name].attrs)
+        del file[name]
+        dataset = file.create_dataset(name, (10,), "<f8", chunks=(10,), compression="gzip")
+        dataset.id.write_direct_chunk((0,), zlib.compress(b"\0" * 100_000_000))
+        dataset.attrs.update({key: value for key, value in about.items() if key in ("units", "calendar")})
+        dataset.make_scale(name)
+    tracemalloc.start()
+    (refused,) = next(format_of("netcdf").parse(io.BytesIO(stream.getvalue()), 10)).refused
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert refused[1] == f"a chunk of '/{name}' is larger than it says"
+    assert peak < 16_000_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -139,3 +140,17 @@ def test_hostile_files_are_refused_and_nothing_else():
             changed[chance.randrange(len(changed))] = chance.randrange(256)
         refused += len(next(format_of().parse(io.BytesIO(changed), 10)).refused)
     assert 0 < refused < 500
+
+
+@pytest.mark.check
+def test_hard_links_that_multiply_are_not_followed_without_end():
+    stream = io.BytesIO(volume())
+    with h5py.File(stream, "r+") as file:
+        dataset = file["dataset1"]
+        for number in range(2, 400):
+            dataset[f"data{number}"] = dataset["data1"]
+            file[f"dataset{number + 1}"] = dataset
+    begin = time.process_time()
+    (refused,) = next(format_of().parse(io.BytesIO(stream.getvalue()), 10)).refused
+    assert refused[1] == "its groups lead to more than 5000 members"
+    assert time.process_time() - begin < 20  # hours without a limit

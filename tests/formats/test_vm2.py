@@ -245,7 +245,7 @@ def test_fields_that_are_not_declared_are_reported_by_the_line():
 
 @pytest.mark.parametrize("name", ["area", "product"])
 def test_area_and_product_can_only_be_declared_as_text(name):
-    with pytest.raises(ConfigError, match=f"{name} of vm2 is an item, not integer"):
+    with pytest.raises(ConfigError, match=f"{name} of vm2 is item, not integer"):
         format_of(fields={name: "integer"})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from datetime import UTC, datetime
 
@@ -11,6 +12,8 @@ from formats.test_netcdf import GRID
 from worlds import lose_index
 
 import ondisk
+from ondisk.cli import main
+from ondisk.errors import InvalidInput
 from ondisk.segments.dir import METADATA, SEQUENCE
 
 FIELDS = dict.fromkeys(("area", "level", "origin", "product", "quantity", "task", "timerange"), "item")
@@ -125,3 +128,18 @@ def test_netcdf_files_have_segments_of_nc(make, tmp_path):
     with ondisk.open(tmp_path / "sea") as sea:
         sea.fix()
         assert [each.metadata["quantity"] for each in sea.query()] == ["lat,lon,time"]
+
+
+@pytest.mark.check
+def test_files_are_not_joined_as_nobody_would_find_their_borders(make, tmp_path):
+    with make() as radar:
+        append(radar, *FILES)
+        assert [*radar.payloads("product: ODIMH5,PVOL")] == FILES[:1]
+        with pytest.raises(InvalidInput, match="files of odimh5 cannot be joined"):
+            next(iter(radar.payloads()))
+        radar.append_file(io.BytesIO(b'{"reftime": "2026-11-20T05:00:00Z"}\n'), "jsonl")
+        with pytest.raises(InvalidInput, match="cannot be joined"):
+            [*radar.payloads()]
+    names = ["--to", str(tmp_path / "out"), "--name", "{product}.h5"]
+    assert main(["query", str(tmp_path / "radar"), "product: ODIMH5", *names]) == 0
+    assert {each.read_bytes() for each in (tmp_path / "out").iterdir()} == {*FILES}

@@ -195,6 +195,7 @@ def test_only_what_a_new_segment_begins_with_is_empty(name):
         assert not format.is_empty(File(more)), more[:20]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(("name", "data"), LINES, ids=["vm2", "jsonl"])
 @pytest.mark.parametrize("zeros", [1, PAGE])
 @pytest.mark.parametrize("pieces", [100, 512 * 1024])

@@ -20,6 +20,7 @@ from ondisk.index import INDEX
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("version", "kind"),
     [

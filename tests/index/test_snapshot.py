@@ -15,9 +15,9 @@ from worlds import sql as change
 from ondisk import Datum
 from ondisk.errors import IndexCorrupt, StateError, StorageError
 from ondisk.index import log, segment_rows
-from ondisk.index.field_values import counts
+from ondisk.index.field_values import most_frequent
 from ondisk.index.snapshot import ROWS, Segment
-from ondisk.index.totals import Totals, totals
+from ondisk.index.sums import Totals, totals
 from ondisk.index.transaction import Transaction
 from ondisk.matcher import Everything
 from ondisk.matcher.fields import Fields
@@ -26,6 +26,12 @@ from ondisk.segment import Block, End, Facts
 
 T = datetime(2026, 11, 20, 6, tzinfo=UTC)
 FIELDS = {"station": "integer", "product": "text", "level": "real"}
+
+
+def counts(snapshot, tree, name):
+    """Return the values of a field, in order, with the number of data that have each; None, for missing, first."""
+    found = most_frequent(snapshot, tree, name, None)
+    return [*[(None, found.missing)] * bool(found.missing), *sorted(found.values)]
 
 
 @pytest.fixture

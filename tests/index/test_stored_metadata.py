@@ -12,8 +12,7 @@ import pytest
 import ondisk
 from ondisk import Datum
 from ondisk.errors import ConfigError, FrameCorrupt, MatchError, SegmentMissing
-from ondisk.index.stored_metadata import StoredMetadata
-from ondisk.index.where import without_functions
+from ondisk.index.where import StoredMetadata, without_functions
 
 T = datetime(2026, 11, 20, tzinfo=UTC)
 SEG = {"format": "seg", "step": "daily", "fields": {"station": "integer"}}

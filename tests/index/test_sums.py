@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sums import wrong_sums
@@ -58,7 +59,7 @@ ACTS = st.lists(
 )
 
 
-@settings(max_examples=10)
+@settings(max_examples=up_to(10))
 @given(acts=ACTS, format=st.sampled_from(["jsonl", "seg"]))
 def test_summaries_from_sums_are_those_from_rows(acts, format, tmp_path_factory):
     path = tmp_path_factory.mktemp("sums") / "dataset"

@@ -62,6 +62,7 @@ def test_what_asking_knows_of_the_columns_is_what_there_is(made):
         assert tuple(columns(connection, table)) == tuple(names)
 
 
+@pytest.mark.check
 def test_people_can_look_at_any_number_of_texts(made):
     texts = {f"text_{number}": "text" for number in range(100)}
     connection = made(fields=texts)

@@ -533,7 +533,6 @@ def test_a_kill_at_any_call_of_the_creation_of_an_index_is_no_false_alarm(tmp_pa
         assert not needs_check(copy)
 
 
-@pytest.mark.check
 def test_a_kill_at_any_call_while_an_unused_index_is_configured_again_is_no_alarm(tmp_path):
     ondisk.create(tmp_path / "dataset", CONFIG).close()
     toml = tmp_path / "dataset/dataset.toml"

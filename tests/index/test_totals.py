@@ -9,7 +9,7 @@ import pytest
 
 import ondisk
 from ondisk.datum import Datum
-from ondisk.index.totals import Totals, interval_of_sums, totals
+from ondisk.index.sums import Totals, interval_of_sums, totals
 from ondisk.matcher import parse
 
 START = datetime(2026, 11, 20, tzinfo=UTC)

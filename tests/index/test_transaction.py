@@ -13,7 +13,7 @@ from ondisk.filesystem import Directory
 from ondisk.index import INDEX, Index, Segment, log
 from ondisk.index.changes import present
 from ondisk.index.connections import Connections
-from ondisk.index.totals import totals
+from ondisk.index.sums import totals
 from ondisk.index.transaction import Transaction
 from ondisk.matcher import Everything
 from ondisk.matcher.fields import Fields

@@ -133,14 +133,15 @@ def test_a_text_is_equality_of_its_id_and_needs_no_sort(connection):
         assert steps == ["SEARCH datum USING INDEX datum_by_product (f_product=?)"]
 
 
+@pytest.mark.parametrize("kind", ["text", "integer"])
 @pytest.mark.parametrize(("rare", "common"), [("product", "area"), ("area", "product")])
-def test_of_two_equalities_the_rarer_one_is_searched(rare, common):
+def test_of_two_equalities_the_rarer_one_is_searched(rare, common, kind):
     config = DatasetConfig.from_mapping({
-        "format": "jsonl", "step": "daily", "fields": {"area": "text", "product": "text"},
+        "format": "jsonl", "step": "daily", "fields": {"area": "text", "product": kind},
         "unique": ["reftime", "area", "product"], "index": ["area", "product"],
     })  # fmt: skip
     columns = Columns(config)
-    tree = And((Compare("area", "=", "a"), Compare("product", "=", "p")))
+    tree = And((Compare("area", "=", "a"), Compare("product", "=", "p" if kind == "text" else 2)))
     with closing(sqlite3.connect(":memory:", isolation_level=None, factory=Connection)) as connection:
         for statement in Tables(config).create_statements():
             connection.execute(statement)

@@ -9,7 +9,7 @@ import pytest
 
 from ondisk.index import Segment
 from ondisk.maintenance.ages import AgeLimits
-from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, diagnose
+from ondisk.maintenance.diagnosis import Circumstances, Known, OnDisk, Rows, diagnose
 from ondisk.maintenance.states import Diagnosis, State
 from ondisk.segment import End
 from ondisk.segments.facts import Seen
@@ -30,8 +30,10 @@ def known(
 ) -> Known:
     """Say what the index says of `data` bytes of data, one after the other."""
     end, unread = End(size, size if length is None else length, 10, compressed), values.pop("unread", False)
-    usual = {"count": 10, "size": data, "begin": BEGIN, "end": END - 1, "first": START, "data_end": 112, "needed": 112}
-    return Known(Segment(7, NAME, "seg", end, has_unknown=unread), **{**usual, **values})
+    usual = {"count": 10, "size": data, "begin": BEGIN, "end": END - 1, "first": START, "data_end": 112, **values}
+    rows = Rows(**{name: value for name, value in usual.items() if name in Rows.__slots__})
+    others = {name: value for name, value in usual.items() if name not in Rows.__slots__}
+    return Known(Segment(7, NAME, "seg", end, has_unknown=unread), rows, **{"needed": 112, **others})
 
 
 def aged(*, archive: int | None = None, delete: int | None = None) -> Circumstances:

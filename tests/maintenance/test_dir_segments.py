@@ -602,7 +602,7 @@ def test_data_of_other_times_and_names_of_other_steps_are_corrupted(dataset, pat
     with access_to(dataset.path) as access, access.current().index.snapshot() as snapshot:
         (known,) = all_known(access, snapshot)
     entry = Directory.open(dataset.path).entries("2026")[0]
-    known.end += 10**12
+    known.rows.end += 10**12
     found = diagnose_files(NAME, known, entry, files, at)
     assert (found.state, found.reasons) == (State.CORRUPTED, ("it has data of other times than its name says",))
     files.repeated.add("000001.h5")

@@ -143,6 +143,7 @@ def test_an_edited_row_is_noticed_by_an_accurate_check_and_read_again_by_the_nex
         assert dataset.check(accurate=True).is_clean
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("format", ["jsonl", "seg", "blob"], indirect=True)
 def test_a_query_raises_where_the_decoded_datum_has_another_reftime(path: Path) -> None:
     sql(path, f"{EDITS['reftime']} {FIRST}")

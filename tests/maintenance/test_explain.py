@@ -14,8 +14,7 @@ from ondisk.index.transaction import Transaction
 from ondisk.maintenance.compare import Compared, Subject
 from ondisk.maintenance.duplicates import Settled
 from ondisk.maintenance.explain import Outcome, explained
-from ondisk.maintenance.states import Diagnosis, Done, State
-from ondisk.maintenance.tally import Tally
+from ondisk.maintenance.states import Diagnosis, Done, State, Tally
 from ondisk.segment import REMEDY
 from ondisk.step import Interval
 

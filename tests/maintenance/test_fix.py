@@ -42,6 +42,16 @@ def put_back(world: World, content: bytes) -> None:
     world.file(A).write_bytes(content)
 
 
+@pytest.mark.check
+@pytest.mark.parametrize("touched", [(A,), (A, B)])
+def test_a_fix_has_nothing_to_say_about_segments_that_were_only_touched(world: World, touched: tuple[str, ...]) -> None:
+    for name in touched:
+        os.utime(world.file(name))
+    report = world.fix()
+    assert report.segments == []
+    assert world.fix().ok == report.ok
+
+
 def test_a_damaged_segment_is_noted_and_whole_again_once_it_is_put_back(world: World) -> None:
     backup = world.file(A).read_bytes()
     in_lost_index(flip)(world)

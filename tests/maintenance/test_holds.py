@@ -40,6 +40,7 @@ KEPT = {
 }
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("case", KEPT)
 def test_missing_segments_are_kept_if_many_are_missing_at_once(case: str) -> None:
     missing, known, absent, names, reason = KEPT[case]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -68,6 +69,7 @@ def test_a_command_does_not_depend_on_its_report(filled):
     assert [each.name for each in filled.glob(".report.json*")] == [".report.json"]
 
 
+@pytest.mark.check
 def test_a_report_has_a_limited_size(filled):
     many = Report(str(filled))
     many.segments = [Diagnosis(f"2026/{n}.vm2", State.DIRTY, ("x" * 100,)) for n in range(20_000)]
@@ -94,3 +96,15 @@ def test_any_file_is_a_report_or_none(tmp_path_factory, found):
     (path / ".report.json").write_text(json.dumps(VALID))
     assert loaded(path).is_clean
     (path / ".report.json").unlink()
+
+
+@pytest.mark.check
+def test_what_a_killed_command_has_left_is_removed_later(filled):
+    staged = filled / ".report.json.new"
+    staged.write_bytes(b"half of a rep")
+    main(["check", str(filled), "--quiet"])
+    assert staged.exists()  # another process may be writing it now
+    os.utime(staged, (1, 1))
+    main(["check", str(filled), "--quiet"])
+    assert not staged.exists()
+    assert json.loads((filled / ".report.json").read_bytes())["command"] == "check"

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drawn import up_to
+from formats.grib.build import grib1
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import same, strategies
@@ -42,6 +44,7 @@ from ondisk.errors import (
     VersionTooNew,
 )
 from ondisk.filesystem import Directory, WritersLock
+from ondisk.formats import RULES, grib
 from ondisk.index import INDEX
 from ondisk.index.connection import connect_to_read
 from ondisk.index.import_log import Mark
@@ -660,7 +663,7 @@ def _created(path: Path, config: DatasetConfig) -> ondisk.Dataset | None:
 
 
 @pytest.mark.check
-@settings(max_examples=60)
+@settings(max_examples=up_to(60))
 @given(changes())
 def test_migrating_does_what_appending_to_a_new_dataset_does(given):
     before, after, data = given
@@ -706,6 +709,66 @@ def test_memory_does_not_grow_with_the_data(tmp_path):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 2 * peaks[0]  # five times the data; a cache of metadata has room for 10,000
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    """A dataset of GRIB, of an ondisk that took an hour for a minute."""
+    fields = {"level": "item", "step": "integer"}
+    config = {"format": "grib", "step": "daily", "fields": fields, "unique": ["reftime", "level", "step"]}
+    with monkeypatch.context() as before, ondisk.create(tmp_path / "model", config) as dataset:
+        before.setattr(grib, "_times_of", lambda _: {"step": 360})
+        dataset.append_file(io.BytesIO(grib1()), "grib")
+    return tmp_path / "model"
+
+
+def steps(path):
+    with ondisk.open(path) as dataset:
+        assert dataset.append_file(io.BytesIO(grib1()), "grib").duplicates == 1
+        return [each.metadata["step"] for each in dataset.query()]
+
+
+def test_corrected_rules_need_a_migration_which_reads_their_fields_again(model, monkeypatch):
+    monkeypatch.setitem(RULES, "grib", RULES["grib"] + 1)
+    for read_only in (True, False):
+        with pytest.raises(NeedsMigration, match="has data of grib by older rules"):
+            ondisk.open(model, read_only)
+    plan = ondisk.migrate(model, dry_run=True)
+    assert (plan.rules, plan.retyped["step"], plan.count) == (["grib"], ("integer", "integer"), 1)
+    assert ondisk.migrate(model).done
+    assert steps(model) == [21600]
+    assert not ondisk.migrate(model).is_needed
+
+
+@pytest.mark.check
+def test_corrected_rules_of_a_format_without_declared_fields_read_no_segment(model, monkeypatch):
+    monkeypatch.setitem(RULES, "bufr", RULES["bufr"] + 1)
+    monkeypatch.setitem(RULES, "new", 1)  # of a format that did not exist
+    plan = ondisk.migrate(model)
+    assert (plan.rules, [*plan.retyped], plan.count, plan.done) == (["bufr"], ["step"], 1, True)
+    with ondisk.open(model) as dataset:
+        assert dataset.check().is_clean
+
+
+@pytest.mark.check
+def test_newer_rules_are_refused(model, monkeypatch):
+    monkeypatch.setitem(RULES, "grib", RULES["grib"] - 1)
+    with pytest.raises(VersionTooNew, match="by rules that this ondisk does not know yet"):
+        ondisk.open(model)
+    with pytest.raises(VersionTooNew):
+        ondisk.migrate(model)
+
+
+def test_an_index_from_before_rules_were_recorded_has_the_first_ones(model):
+    with contextlib.closing(sqlite3.connect(model / INDEX)) as index:
+        ((text,),) = index.execute("SELECT config FROM dataset")
+        values = json.loads(text)
+        assert values.pop("rules") == RULES
+        index.execute("UPDATE dataset SET config = ?", (json.dumps(values),))
+        index.commit()
+    assert not ondisk.migrate(model).is_needed
+    with ondisk.open(model) as dataset:
+        assert [each.metadata["step"] for each in dataset.query()] == [360]
 
 
 def test_marks_stay_whatever_changes(first):

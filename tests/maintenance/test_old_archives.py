@@ -548,7 +548,7 @@ def answers_without(path: Path, field: str) -> list[list[Any]]:
 # Killed
 
 
-EVERY = int(os.environ.get("ONDISK_EVERY", "6"))  # 1 for all calls that change the disk
+EVERY = int(os.environ.get("ONDISK_EVERY", "12"))  # 1 for all calls that change the disk
 KILLED: dict[str, tuple[str, dict[str, Any]]] = {
     "duplicates": ("twice-yes", {}),
     "other numbers, two archives": ("foreign", {}),

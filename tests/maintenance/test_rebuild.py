@@ -338,6 +338,7 @@ def test_a_rebuild_that_was_killed_is_repeated(step: str, weather: Path) -> None
     assert sorted(weather.glob(".index*")) == []
 
 
+@pytest.mark.check
 def test_a_reader_of_the_old_index_goes_on(weather: Path) -> None:
     with contextlib.closing(sqlite3.connect(weather / INDEX)) as reader:
         reader.execute("BEGIN")

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from worlds import KINDS, START, A, B, C, Kind, World, rot, sql
+from worlds import GRIB, KINDS, START, A, B, C, Kind, World, rot, sql
 
 import ondisk
 from ondisk import Datum
@@ -21,7 +21,7 @@ LAST = ".archive/last/"
 DIRS = {"format": "blob", "step": "daily", "extension": "h5", "unique": ["reftime"], "fields": {"n": "integer"}}
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+@pytest.fixture(params=[*KINDS, GRIB], ids=lambda kind: kind.name)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     kind: Kind = request.param
     return World.make(tmp_path / "dataset", kind)

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from worlds import KINDS, A, Kind, World
+from worlds import GRIB, KINDS, A, Kind, World
 
 
 def garbage(place: Path) -> None:
@@ -22,7 +22,7 @@ def link(place: Path) -> None:
     place.symlink_to("../dataset.toml")
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+@pytest.fixture(params=[*KINDS, GRIB], ids=lambda kind: kind.name)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     kind: Kind = request.param
     return World.make(tmp_path / "dataset", kind)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from ondisk.datum import FieldType
@@ -54,6 +56,8 @@ def test_an_alias_means_its_alternatives():
         ("a = GRIB1,1", "no section headers"),
         ("[level]\nGRIB1,1\n", "parsing errors"),
         ("[level]\n" + "".join(f"a{n} = a{n + 1}\n" for n in range(200)), "deeper than 50"),
+        ("[level]\n" + "".join(f"a{n} = a{n + 1}\n" for n in reversed(range(200))), "deeper than 50"),
+        ("[level]\na = " + " or ".join(f"GRIB1,{n}" for n in range(1001)), "stands for 1001 alternatives"),
     ],
 )
 def test_a_file_that_cannot_be_meant_is_an_error(text, said):
@@ -66,6 +70,9 @@ def test_a_file_that_cannot_be_meant_is_an_error(text, said):
 def test_aliases_that_name_each_other_many_times_stay_small():
     lines = "".join(f"a{n} = a{n + 1} or a{n + 1}\n" for n in range(40))
     assert aliases(f"[level]\n{lines}a40 = GRIB1,1").find("level", "a0") == ("GRIB1,1",)
+    begin = time.process_time()
+    aliases("[task]\n" + "".join(f"a{n} = b{n} or c{n} or a{n + 1 if n % 40 else n}x\n" for n in range(4000)))
+    assert time.process_time() - begin < 5  # 0.1 s alone
 
 
 @pytest.mark.check

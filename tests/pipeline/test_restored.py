@@ -91,6 +91,7 @@ def create_again(place: Path, name: str = "low") -> None:
     ondisk.create(place / name, DatasetConfig.from_toml(config)).close()
 
 
+@pytest.mark.each
 @BOTH
 @pytest.mark.parametrize("how", [restore, copy_back, create_again])
 def test_a_dataset_that_is_not_as_it_was_gets_what_it_lacks_and_no_other_gets_anything(place: Path, how) -> None:
@@ -156,6 +157,7 @@ def test_a_dataset_that_has_data_of_its_own_gets_what_it_lacks_although_a_run_is
     assert held(place) == before + Counter([line(9)])
 
 
+@pytest.mark.each
 @BOTH
 def test_an_older_index_loses_nothing_and_doubles_nothing(place: Path) -> None:
     before, is_unique = held(place), "unique" in (place / "low/dataset.toml").read_text()
@@ -205,7 +207,6 @@ def test_a_lost_index_lacks_nothing_that_the_folder_has_not(place: Path) -> None
     assert held(place) == before
 
 
-@pytest.mark.check
 def test_what_is_no_longer_in_the_folder_is_reported_once(place: Path) -> None:
     imported(place, d=[line(14)])  # it has no data for the restored dataset, so it takes no other file's place
     restore(place)

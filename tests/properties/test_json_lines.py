@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import strategies
@@ -98,7 +99,7 @@ def hostile(datum: Datum, text: str) -> Datum:
 
 
 @pytest.mark.parametrize("format", ["vm2", "jsonl", "seg", "blob"])
-@settings(max_examples=20)
+@settings(max_examples=up_to(20))
 @given(given_data=st.data())
 def test_each_datum_is_the_line_that_json_dumps_makes_of_it(format, given_data):
     draw = given_data.draw

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import EVERY_TYPE, Model, same, strategies
@@ -24,7 +25,7 @@ def metadata(data):
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=["seg lz4", "seg", "blob"])
-@settings(max_examples=8)
+@settings(max_examples=up_to(8))
 @given(st.data())
 def test_conditions_select_delete_and_count_the_same_as_the_model(config, data):
     rows = data.draw(st.lists(strategies.data(config), min_size=1, max_size=12))

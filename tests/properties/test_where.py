@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import strategies
@@ -57,7 +58,7 @@ def check_both_ways(config, data, trees):
 
 
 @pytest.mark.check
-@settings(max_examples=40)
+@settings(max_examples=up_to(40))
 @given(
     st.lists(strategies.data(EVERY_TYPE), max_size=12),
     st.lists(strategies.expressions(FIELDS), min_size=10, max_size=20),
@@ -67,7 +68,7 @@ def test_conditions_over_all_types_select_the_same_in_sql_and_in_python(data, tr
 
 
 @pytest.mark.parametrize("config", ONE_FIELD, ids=lambda config: f"{config.fields['level']}-{'-'.join(config.unique)}")
-@settings(max_examples=8)
+@settings(max_examples=up_to(8))
 @given(st.data())
 def test_conditions_over_one_type_select_the_same_in_sql_and_in_python(config, data):
     rows = data.draw(st.lists(strategies.data(config), min_size=3, max_size=20))

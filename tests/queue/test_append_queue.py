@@ -10,6 +10,7 @@ import struct
 import beats
 import pytest
 from beats import LZ4, Beats, event
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -139,6 +140,7 @@ def test_a_position_of_version_0_counts_no_header(dataset, queue):
     assert numbers(dataset) == [3, 4]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("state", "remark"),
     [
@@ -572,7 +574,7 @@ def test_a_queue_of_which_nothing_is_there_any_more_is_an_error(dataset, queue):
 
 
 @pytest.mark.check
-@settings(max_examples=30)
+@settings(max_examples=up_to(30))
 @given(st.integers(0, 2**32))
 def test_whatever_beats_does_each_event_that_it_did_not_send_before_is_imported_once(tmp_path_factory, seed):
     """Beats publishes, sends, crashes, ends and starts again, between imports of any batch size.

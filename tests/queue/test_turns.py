@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import beats
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -112,7 +113,7 @@ class Turns:
 
 
 @pytest.mark.check
-@settings(max_examples=10)
+@settings(max_examples=up_to(10))
 @given(st.integers(0, 2**32))
 def test_each_event_comes_once_and_in_order(tmp_path_factory, seed):
     turns = Turns(tmp_path_factory.mktemp("room") / "queue", seed)

@@ -13,9 +13,9 @@ import ondisk
 from ondisk import Datum
 from ondisk.errors import StateError, TokenExpired
 from ondisk.replication import Replica, compare
+from ondisk.replication.compare import verify
 from ondisk.replication.heal import Healed, heal
 from ondisk.replication.reconcile import reconcile
-from ondisk.replication.verify import verify
 
 
 def healed(path, source, *, yes: bool = True) -> Healed:

@@ -30,11 +30,10 @@ from ondisk.errors import (
     TokenForeign,
 )
 from ondisk.replication import http_source
-from ondisk.replication.contents import Removed
 from ondisk.replication.feed import Kind
 from ondisk.replication.http_source import HttpSource
 from ondisk.replication.records import Records
-from ondisk.replication.source import Numbers, PathSource, source_of
+from ondisk.replication.source import Numbers, PathSource, Removed, source_of
 from ondisk.replication.token import Token
 from ondisk.replication.wire import digest, from_json, to_json
 from ondisk.server.limits import Limits

@@ -14,11 +14,11 @@ from worlds import lose_index
 import ondisk
 from ondisk import Dataset, Datum, formats
 from ondisk.replication import Replica
+from ondisk.replication.compare import verify
 from ondisk.replication.feed import Kind
 from ondisk.replication.heal import heal
 from ondisk.replication.reconcile import reconcile
 from ondisk.replication.source import source_of
-from ondisk.replication.verify import verify
 
 VALUE, OTHER = b'"text":"2.5"', b'"text":"7.5"'
 

@@ -16,13 +16,13 @@ from ondisk.datum import microseconds
 from ondisk.errors import IntegrityError, SegmentCorrupt, SegmentMissing, StateError, TokenExpired, TokenForeign
 from ondisk.index.atomic_change import AtomicChange
 from ondisk.index.changes import OWN
+from ondisk.replication.compare import Verified, verify
 from ondisk.replication.feed import Kind
 from ondisk.replication.heal import heal
 from ondisk.replication.reconcile import Reconciled, reconcile
 from ondisk.replication.replica import Replica
 from ondisk.replication.source import PathSource
 from ondisk.replication.source_rows import Comparison, Mode, differences, follow, followed, set_apart
-from ondisk.replication.verify import Verified, verify
 
 FIRST, SECOND = "2026/11-01.jsonl", "2026/11-02.jsonl"
 

@@ -30,11 +30,11 @@ from ondisk.errors import (
     TokenForeign,
 )
 from ondisk.index.transaction import Transaction
-from ondisk.replication import token_file
+from ondisk.replication import token
+from ondisk.replication.compare import verify
 from ondisk.replication.feed import Kind
 from ondisk.replication.replica import Replica, promote
 from ondisk.replication.source import PathSource
-from ondisk.replication.verify import verify
 
 
 def test_a_replica_has_the_data_of_its_source_under_their_numbers(source, path):
@@ -413,7 +413,7 @@ def test_the_token_is_exported(source, path, tmp_path):
     with Replica.create(path, source.path) as replica:
         replica.pull()
         assert replica.export(tmp_path / "tokens") is None
-        (entry,) = token_file.read(tmp_path / "tokens")
+        (entry,) = token.read(tmp_path / "tokens")
         assert (entry.token, entry.replica) == (source.changes().token, replica.dataset.info()["uuid"])
         assert (entry.host, entry.port) == ("", 0)
         assert entry.bytes_read > 10

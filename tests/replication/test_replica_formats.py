@@ -13,9 +13,9 @@ import ondisk
 from ondisk import Datum
 from ondisk.errors import AuthenticationFailed
 from ondisk.replication import Replica, promote
+from ondisk.replication.compare import verify
 from ondisk.replication.heal import heal
 from ondisk.replication.reconcile import reconcile
-from ondisk.replication.verify import verify
 
 KEYS = "1 000102030405060708090a0b0c0d0e0f;2 " + bytes(range(32)).hex()
 OTHER_KEYS = "1 ff0102030405060708090a0b0c0d0e0f;2 " + bytes(range(1, 33)).hex()

@@ -23,9 +23,9 @@ from ondisk import Dataset, DatasetConfig, Datum
 from ondisk.errors import StateError, TokenExpired, TokenForeign
 from ondisk.maintenance.states import State
 from ondisk.replication import Replica
+from ondisk.replication.compare import verify
 from ondisk.replication.heal import heal
 from ondisk.replication.reconcile import reconcile
-from ondisk.replication.verify import verify
 
 CONFIGS: list[dict[str, Any]] = [
     {"format": "vm2", "step": "daily", "unique": ["reftime", "area", "product"], "replace": "yes",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -154,44 +152,6 @@ def test_a_configuration_that_nests_without_end_is_refused(text: str, path: Path
     (path / "dataset.toml").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ConfigError):
         ondisk.open(path)
-
-
-_ENDLESS = """
-import io, resource, sys
-import ondisk
-from ondisk.errors import LimitExceeded
-
-class Endless(io.RawIOBase):
-    size = 0
-    def readable(self):
-        return True
-    def readinto(self, buffer):
-        if self.size >= 10 * 2**30:
-            return 0
-        self.size += len(buffer)
-        buffer[:] = bytes(begin, "ascii").ljust(len(buffer), b"a") if self.size == len(buffer) else b"a" * len(buffer)
-        return len(buffer)
-
-path, format, begin = sys.argv[1:]
-with ondisk.open(path) as dataset:
-    list(dataset.query())
-    resource.setrlimit(resource.RLIMIT_AS, (700 * 2**20,) * 2)
-    try:
-        dataset.append_file(Endless(), format)
-    except LimitExceeded as error:
-        assert error.exit_code == 5 and error.context["line"] == 1, error
-        print("refused")
-"""
-
-
-@pytest.mark.check
-@pytest.mark.parametrize(("format", "begin"), [("vm2", "2026"), ("vm2", ""), ("jsonl", "{"), ("jsonl", '{"x": "')])
-def test_a_line_without_end_is_refused_with_little_memory(format: str, begin: str, path: Path) -> None:
-    """With the default `max_datum_size`, 128 MiB, in an address space of 700 MiB; the stream has 10 GiB."""
-    done = subprocess.run(
-        [sys.executable, "-c", _ENDLESS, path, format, begin], capture_output=True, text=True, timeout=60
-    )
-    assert (done.stdout, done.returncode) == ("refused\n", 0), done.stderr
 
 
 def jsonl_line(rest: str) -> bytes:

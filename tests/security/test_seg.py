@@ -306,6 +306,7 @@ def right_or_documented(dataset: ondisk.Dataset, locations: list[ondisk.Location
     return failed
 
 
+@pytest.mark.check
 def test_every_flip_of_a_stored_segment_returns_the_right_data_or_a_documented_error(path: Path) -> None:
     whole = (path / SEGMENT).read_bytes()
     begin = 19 if whole[8] else 12

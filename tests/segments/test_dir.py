@@ -18,6 +18,7 @@ from ondisk.segments.dir import (
     METADATA,
     NEW_METADATA,
     SEQUENCE,
+    DirReader,
     MetadataFile,
     complete_folder,
     facts_in,
@@ -28,7 +29,6 @@ from ondisk.segments.dir import (
     scan,
     seen_in,
 )
-from ondisk.segments.dir_reader import DirReader
 from ondisk.segments.dir_writer import DirWriter
 from ondisk.segments.facts import Committed, Seen
 

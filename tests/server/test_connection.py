@@ -44,6 +44,7 @@ def test_too_many_connections_are_closed_at_once(serving, filled):
             assert connection.recv(12) == b"HTTP/1.1 200"
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     "content",
     [

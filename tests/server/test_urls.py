@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from random import Random
 
 import httpx
 import pytest
+from formats.grib.build import grib1
 
 import ondisk
 from ondisk.cli import main
@@ -185,3 +187,23 @@ def test_a_client_that_vanishes_ends_the_work_on_its_table(serving, create, monk
     connection.close()
     assert_soon(lambda: served.sample("ondisk_server_running") == 1)
     assert not has_snapshot(dataset)
+
+
+@pytest.mark.check
+def test_a_url_uses_the_aliases_and_durations_of_a_dataset(serving, create):
+    fields = {"level": "item", "step": "integer"}
+    dataset = create("model", format="grib", aliases="names.conf", fields=fields)
+    names = dataset.path / "names.conf"
+    names.write_text("[level]\nground = GRIB1,105,2\n")
+    with dataset:
+        messages = [grib1(p1=hours, level=level) for hours in (3, 6) for level in ((105, 0, 2), (100, 3, 232))]
+        dataset.append_file(io.BytesIO(b"".join(messages)))
+    client = serving(dataset.path).client
+    asked = {"match": "level: ground; step: 6h"}
+    first = client.get("/dataset/model/query", params=asked)
+    assert (first.status_code, len(first.text.splitlines())) == (200, 1)
+    points = client.get("/dataset/model/points", params={**asked, "y": "step"}, headers={"accept": "text/html"})
+    assert points.json()["count"] == 1
+    names.write_text("[level]\nground = GRIB1\n")
+    second = client.get("/dataset/model/query", params=asked, headers={"if-none-match": first.headers["etag"]})
+    assert (second.status_code, len(second.text.splitlines())) == (200, 2)

@@ -16,6 +16,7 @@ from math import ceil
 from pathlib import Path
 
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import strategies
@@ -107,6 +108,7 @@ def test_each_datum_is_in_one_partition(create, kind, many):
     assert same(rows(partitions, dataset.config), expected(dataset))
 
 
+@pytest.mark.check
 def test_each_datum_is_in_one_partition_although_segments_overlap_in_time(create, many):
     dataset = create(step="sequence", segment_size=700, format="seg", fields={"station": "integer"})
     for first in range(0, 400, 40):
@@ -238,7 +240,7 @@ def test_a_partition_looks_at_its_own_rows_only(create):
 
 @pytest.mark.check
 @given(st.data())
-@settings(max_examples=40)
+@settings(max_examples=up_to(40))
 def test_any_condition_returns_what_a_query_returns(given_data):
     config = given_data.draw(strategies.configs("jsonl"))
     data = given_data.draw(st.lists(strategies.data(config), max_size=15))
@@ -300,7 +302,7 @@ CHANGES = st.sampled_from(["append", "replace", "delete one", "delete day", "rep
     st.lists(CHANGES, max_size=4),
     st.lists(CHANGES, min_size=1, max_size=3),
 )
-@settings(max_examples=60)
+@settings(max_examples=up_to(60))
 def test_a_partition_returns_the_planned_rows_or_fails(kind, is_large, before, after):
     """Whatever happens between planning and reading."""
     with in_many_partitions(kind, is_large) as dataset:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import strategies
@@ -138,7 +139,7 @@ def test_one_frame_is_asked_again_joined_and_united(spark, dataset):
 
 
 @given(st.data())
-@settings(max_examples=5)
+@settings(max_examples=up_to(5))
 def test_any_dataset_and_condition(spark, given_data):
     format = given_data.draw(st.sampled_from(["jsonl", "seg", "vm2"]))
     config = given_data.draw(strategies.configs(format))

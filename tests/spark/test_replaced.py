@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -112,6 +113,7 @@ def test_a_plan_of_an_archive_is_read_whole_after_maintenance(create, how, many)
     assert same(rows(planned(dataset), dataset.config), expected(dataset))
 
 
+@pytest.mark.check
 def test_several_changes_one_after_the_other(create, many):
     dataset = make(create)
     plans = []
@@ -282,7 +284,7 @@ NIGHT = st.sampled_from(["append", "replace", "delete one", "delete day", "repac
     st.lists(NIGHT, max_size=4),
     st.lists(NIGHT, min_size=1, max_size=4),
 )
-@settings(max_examples=25)
+@settings(max_examples=up_to(25))
 def test_a_partition_returns_the_planned_rows_or_fails_for_a_reason(kind, is_large, before, after):
     """It fails only if data of the plan were deleted or replaced by somebody, or merged with an archived folder."""
     with in_many_partitions(kind, is_large, keep_replaced="1h") as dataset:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -176,7 +177,7 @@ STEPS = st.sampled_from([*CHANGES, "batch", "failing batch", "batch amid a repac
 
 @pytest.mark.check
 @given(st.sampled_from(sorted(FORMATS)), st.sampled_from(["5", "1000"]), st.lists(STEPS, max_size=12))
-@settings(max_examples=30)
+@settings(max_examples=up_to(30))
 def test_each_datum_is_returned_once_whatever_happens(kind, limit, steps):
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(stream, "_ROWS", 3)

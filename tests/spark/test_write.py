@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from drawn import up_to
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from kit import EVERY_TYPE, strategies
@@ -186,7 +187,7 @@ def test_rows_without_data_and_narrower_types_are_taken(spark, create):
 
 
 @given(st.data())
-@settings(max_examples=5, phases=[Phase.generate])  # to shrink an example takes a quarter of an hour
+@settings(max_examples=up_to(5), phases=[Phase.generate])  # to shrink an example takes a quarter of an hour
 def test_any_data_arrive(spark, given_data):
     format = given_data.draw(st.sampled_from(["jsonl", "seg", "vm2", "blob"]))
     config = given_data.draw(strategies.configs(format))

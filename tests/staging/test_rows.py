@@ -13,6 +13,7 @@ from ondisk.errors import StateError
 from ondisk.staging.jobs import STAGED
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("stages", [1, 10], ids=["few", "merged"])
 @pytest.mark.parametrize("name", ["0.rows", "0.data"])
 def test_what_was_staged_and_lost_a_part_is_reported_from_a_damaged_index(create, name, stages):
@@ -39,6 +40,7 @@ def test_what_was_staged_and_lost_a_part_is_reported_from_a_damaged_index(create
         check_sound(dataset)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("before", [0, 50])
 @pytest.mark.parametrize("fields", [1, 60])
 @pytest.mark.parametrize(

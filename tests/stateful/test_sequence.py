@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from drawn import up_to
 from formats.diskqueue import segments
 from formats.diskqueue.beats_queue import Beat
 from formats.diskqueue.segments import Event
@@ -152,5 +153,5 @@ class QueueMachine(RuleBasedStateMachine):
 
 TestQueue = QueueMachine.TestCase
 TestQueue.settings = settings(
-    settings.get_profile("ci"), max_examples=15, stateful_step_count=12, phases=[Phase.generate]
+    settings.get_profile("ci"), max_examples=up_to(15), stateful_step_count=12, phases=[Phase.generate]
 )

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 import pyarrow as pa
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -297,7 +298,7 @@ def tables(draw, format):
 @pytest.mark.check
 @pytest.mark.parametrize("format", ["jsonl", "seg"])
 @given(data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=up_to(30))
 def test_any_table_comes_back(format, data, tmp_path_factory):
     table, config = data.draw(tables(format))
     with ondisk.create(tmp_path_factory.mktemp("any") / "it", config) as dataset:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import strategies
@@ -358,7 +359,7 @@ def test_importing_ondisk_does_not_import_pyarrow():
 
 @pytest.mark.check
 @given(given_data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=up_to(25))
 def test_any_dataset_and_condition(given_data, tmp_path_factory):
     format = given_data.draw(st.sampled_from(["jsonl", "seg", "vm2"]))
     config = given_data.draw(strategies.configs(format))

@@ -127,7 +127,7 @@ def test_a_text_among_numbers_that_often_means_no_value_is_noted(create, cells, 
 
 
 @pytest.mark.parametrize("format", ["seg", "jsonl"])
-@pytest.mark.parametrize("size", [1, 700, 100_000])
+@pytest.mark.parametrize("size", [50, 700, 100_000])
 def test_texts_among_numbers_are_counted_to_the_end_of_the_file(create, format, size):
     cells = [str(n / 7) if n % 500 else "" for n in range(3000)]
     columns = {
@@ -443,6 +443,7 @@ def test_the_extension_says_that_a_file_is_csv_and_which_delimiter_it_has(datase
         assert dataset.append_file(tmp_path / name, tz="UTC").imported == 1
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize(
     "odd",

@@ -60,7 +60,7 @@ def test_what_precedes_the_names_and_other_encodings_are_read(dataset, content, 
     assert stored(dataset, content, **options) == (ROWS, [])
 
 
-@pytest.mark.parametrize("count", [1, 70_000])
+@pytest.mark.parametrize("count", [1, pytest.param(70_000, marks=pytest.mark.check)])
 def test_lines_have_the_numbers_of_the_file(dataset, count):
     rows = "".join(f"2026-11-20 06:00,5,{n}\n" for n in range(count))
     content = f"{TITLE}# a\ntime,station,t\n{rows}# b\nx,5,1\n"

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -159,7 +160,7 @@ def test_a_key_that_the_first_data_do_not_have_is_an_error(create, monkeypatch):
         max_size=8,
     )
 )
-@settings(max_examples=25)
+@settings(max_examples=up_to(25))
 def test_any_text_comes_back(tmp_path_factory, rows):
     config = {"format": "jsonl", "step": "yearly", "fields": {"name": "text", "kind": "text"}}
     with ondisk.create(tmp_path_factory.mktemp("csv") / "it", config) as dataset:
@@ -192,7 +193,7 @@ def test_any_text_comes_back(tmp_path_factory, rows):
         max_size=8,
     )
 )
-@settings(max_examples=25)
+@settings(max_examples=up_to(25))
 def test_what_was_printed_can_be_appended_again(tmp_path_factory, rows):
     fields = {"n": "integer", "x": "real", "name": "text"}
     config = {"format": "seg", "step": "yearly", "fields": fields, "replace": "no"}

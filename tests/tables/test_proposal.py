@@ -68,6 +68,7 @@ def test_rows_that_nothing_identifies_are_no_duplicates():
     assert "propose again with a zone" in toml
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("seconds", "step"),
     [(17, "hourly"), (17 * 60, "daily"), (17 * 3600, "monthly"), (170 * 86_400, "yearly")],

@@ -183,7 +183,6 @@ class Backend:
         return transaction
 
     def _execute_each(self, transaction: _Transaction, packet: bytes) -> None:
-        """Execute the commands of any packet, up to the first error."""
         for number, (attribute, content) in enumerate(self.layout.attributes(packet, transaction.header)):
             if number == self.limits.commands:
                 raise Refused(errno.E2BIG)
@@ -394,19 +393,14 @@ class _Change:
 
 
 class _Transaction:
-    """A packet that is executed, and what is replied to it.
-
-    Attributes:
-        status: the first error, as a negative errno; 0 for none.
-        size: bytes of data in the reply.
-    """
+    """A packet that is executed, and what is replied to it."""
 
     __slots__ = ("_is_asked", "_layout", "_replies", "header", "size", "status")
 
     def __init__(self, layout: Layout, header: Header) -> None:
         self.header = header
-        self.status = 0
-        self.size = 0
+        self.status = 0  # the first error, as a negative errno; 0 for none
+        self.size = 0  # bytes of data in the reply
         self._layout = layout
         self._replies: list[tuple[int, IO | None, bytes]] = []
         self._is_asked = False  # whether a command asked for data, so that a reply is sent even if there are none
@@ -423,10 +417,7 @@ class _Transaction:
             self._replies.append((command, io, data))
 
     def packets(self, size: int) -> list[bytes]:
-        """Return the packets of the reply: data, at most `size` bytes in each, then an acknowledgement if one is due.
-
-        All but the last one have the flag MORE.
-        """
+        """Return the packets of the reply, each with at most `size` bytes of data; all but the last have MORE."""
         header, layout, packets = self.header, self._layout, []
         left = len(self._replies)
         is_acknowledged = bool(header.flags & NEED_ACK or self.status or (self._is_asked and not left))

@@ -6,7 +6,6 @@ import errno
 import os
 import socket
 from hashlib import sha512
-from typing import Self
 
 from ondisk.backends.elliptics.packets import APPEND, ID_SIZE, IO, MORE, NEED_ACK, REPLY, Code, Header, Layout
 from ondisk.datum import INTEGER_MAX
@@ -21,6 +20,7 @@ from ondisk.errors import (
     StorageError,
     shown,
 )
+from ondisk.filesystem import Closing
 
 _PART = 4 * 1024 * 1024  # bytes of one read or write
 _LONGEST = 64 * 1024 * 1024  # bytes of a packet of a reply
@@ -38,7 +38,7 @@ _ERRORS: dict[int, type[OndiskError]] = {
 }
 
 
-class Client:
+class Client(Closing):
     """Reads and writes objects of a server. Not for several threads.
 
     The name of an object is its id, or a text, whose SHA-512 is the id.
@@ -62,12 +62,6 @@ class Client:
         self._socket = socket.create_connection((host, port), timeout)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._stream = self._socket.makefile("rb")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connection."""
@@ -136,7 +130,6 @@ class Client:
         return id
 
     def _ask(self, id: bytes, *command: bytes) -> bytes:
-        """Send a command, and return the data of the reply."""
         self._trans += 1
         self._socket.sendall(self._layout.packet(Header(id, self._group, 0, NEED_ACK, 0, self._trans, 0), *command))
         data, is_complete = [], False

@@ -50,11 +50,7 @@ class Piece(NamedTuple):
 
 
 class Extents:
-    """The extents of an object that are needed to read it.
-
-    Attributes:
-        last: the time of the last write.
-    """
+    """The extents of an object that are needed to read it. `last`: the time of the last write."""
 
     def __init__(self, extents: Sequence[Extent] = ()) -> None:
         self.last = 0
@@ -78,10 +74,7 @@ class Extents:
         return self._pieces[-1].end if self._pieces else 0
 
     def add(self, extent: Extent) -> None:
-        """Overlay the others with a later one.
-
-        Cost: logarithmic in the number of pieces, and what it takes to insert into a list.
-        """
+        """Overlay the others with a later one. Cost: logarithmic in the pieces, and an insertion into a list."""
         if extent.replaces:
             self.clear()
         self.last = extent.time
@@ -133,10 +126,7 @@ class Extents:
                 self._covered.append(self._extents.pop(piece.extent.time))
 
     def _between(self, begin: int, end: int) -> tuple[int, int]:
-        """Return which pieces have some of the bytes `begin` to `end` - 1: the number of the first, and after the last.
-
-        There is at least one byte.
-        """
+        """Return which pieces have some of the bytes `begin` to `end` - 1, at least one: the first, and the end."""
         first = bisect_right(self._begins, begin)
         if first and self._pieces[first - 1].end > begin:
             first -= 1

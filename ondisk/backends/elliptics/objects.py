@@ -13,7 +13,7 @@ from typing import cast
 from ondisk.backends.elliptics.extents import FIRST, Extent, Extents
 from ondisk.backends.elliptics.settings import FIELDS, Limits
 from ondisk.dataset.dataset import Dataset
-from ondisk.dataset.exchange import State
+from ondisk.dataset.delete import State
 from ondisk.dataset.layout import untrusted
 from ondisk.datum import Datum, from_microseconds, microseconds
 from ondisk.errors import IntegrityError, SegmentCorrupt, SegmentMissing
@@ -26,25 +26,15 @@ _NUMBERS = ("flags", "offset", "size", "version")
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one commit changes.
+    """What one commit changes."""
 
-    Attributes:
-        delete: the data that it deletes.
-        store: object and extent, with its data, of each new datum.
-        parents: all objects that it touches.
-    """
-
-    delete: Sequence[Expression]
-    store: Sequence[tuple[bytes, Extent, bytes]]
-    parents: Sequence[bytes]
+    delete: Sequence[Expression]  # the data that it deletes
+    store: Sequence[tuple[bytes, Extent, bytes]]  # object and extent, with its data, of each new datum
+    parents: Sequence[bytes]  # all objects that it touches
 
 
 class Objects:
-    """The objects of a dataset.
-
-    What is in memory is used only while `Dataset.state` says that nobody else has changed the dataset. Not for several
-    threads.
-    """
+    """The objects of a dataset, for one thread. Those in memory count while nobody else changes the dataset."""
 
     def __init__(self, dataset: Dataset, limits: Limits) -> None:
         self._dataset = dataset
@@ -59,11 +49,7 @@ class Objects:
         self._listed: tuple[State, bytes, list[bytes]] | None = None
 
     def refresh(self) -> None:
-        """Forget all objects if others have changed the dataset.
-
-        Raises:
-            NeedsCheck: its index may not know all extents.
-        """
+        """Forget all objects if others have changed the dataset; raise NeedsCheck if the index was lost."""
         state = self._dataset.state()
         if state != self._trusted:  # an index that was lost, or put back, has another state
             if self._dataset.needs_check:
@@ -80,11 +66,7 @@ class Objects:
         return parent in self._known
 
     def get(self, parent: bytes, *, with_data: bool = False) -> Extents:
-        """Return the extents of an object, empty if it does not exist. The caller has called `refresh`.
-
-        Args:
-            with_data: the caller is going to read the object: the data of a small one are read with its extents.
-        """
+        """Return the extents of an object, empty if it does not exist. `with_data`: also read those of a small one."""
         if (known := self._known.get(parent)) is not None:
             self._known.move_to_end(parent)
             return known
@@ -93,10 +75,7 @@ class Objects:
         return self._know(parent, map(_extent, self._dataset.query(_of(parent), with_data=False)))
 
     def load(self, parents: Iterable[bytes]) -> None:
-        """Read unknown objects into memory, several with each query, up to the first ones that are large or damaged.
-
-        `get` reads the others one by one.
-        """
+        """Read unknown objects, several with each query, up to the first that is large or damaged."""
         for some in self._unknown(parents):
             if not self._load(some):
                 return
@@ -149,10 +128,7 @@ class Objects:
             self._count -= self._counts.pop(parent, 0)
 
     def parents(self, first: bytes) -> list[bytes]:
-        """Return the ids of objects in ascending order, from `first` on: as many as a LIST returns.
-
-        Cost: reads the rows of all extents, unless nothing has changed since the same was asked.
-        """
+        """Return the ids of objects in ascending order, from `first` on: as many as a LIST returns. Reads all rows."""
         if self._listed is not None and self._listed[:2] == (self._state, first):
             return self._listed[2]
         found: set[bytes] = set()
@@ -197,10 +173,7 @@ class Objects:
         return b"".join(part for part in parts if part)
 
     def commit(self, change: Commit) -> bool:
-        """Make a change durable, unless somebody else has changed the dataset: then return False.
-
-        Durability: one commit, see `Dataset.exchange`.
-        """
+        """Make a change durable, in one commit; return False if somebody else has changed the dataset."""
         data = [_datum(*each) for each in change.store]
         state = self._dataset.exchange(self._state, change.delete, data)
         if state is None:
@@ -251,11 +224,7 @@ class Objects:
 
 
 class Changes:
-    """Collects the writes and deletes of one commit, and what they cover.
-
-    Args:
-        objects: their extents change in memory at once. If the commit fails, the caller calls `objects.forget`.
-    """
+    """Collects the writes and deletes of one commit, already seen in memory; call `forget` if it fails."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
@@ -322,11 +291,7 @@ def _extent(datum: Datum) -> Extent:
 
 
 def _checked(datum: Datum, extent: Extent) -> bytes:
-    """Return the data of an extent.
-
-    Raises:
-        SegmentCorrupt: they are not what the index describes.
-    """
+    """Return the data of an extent; raise SegmentCorrupt if they are not what the index describes."""
     if type(datum.data) is not bytes or len(datum.data) != extent.size:
         raise SegmentCorrupt(f"{datum.location} is not the extent that the index describes")
     return datum.data

@@ -117,12 +117,7 @@ class HistoryEntry(NamedTuple):
 
 
 class Layout:
-    """The structures, for ids of one size.
-
-    Attributes:
-        id_size: in bytes.
-        header, attribute, io, history: the structures.
-    """
+    """The structures, for ids of one size, in bytes."""
 
     def __init__(self, id_size: int = ID_SIZE) -> None:
         self.id_size = id_size
@@ -134,11 +129,7 @@ class Layout:
         self._read_sizes = (self.attribute.size + self.io.size, self.io.size, _READ)
 
     def check_id(self, id: object) -> None:
-        """Raise unless a value is an id.
-
-        Raises:
-            InvalidInput: it is not bytes, or has another size.
-        """
+        """Raise InvalidInput unless a value is an id: bytes of this size."""
         if not isinstance(id, bytes) or len(id) != self.id_size:
             given = len(id) if isinstance(id, bytes) else shown(id)
             hint = f"The id of a named object is the SHA-512 of its name: its first {self.id_size} bytes."
@@ -149,21 +140,14 @@ class Layout:
         return Header._make(self.header.unpack_from(packet)) if len(packet) >= self.header.size else None
 
     def read_single_read(self, packet: bytes) -> tuple[Header, IO] | None:
-        """Return the header and the io attribute of a packet that is one read, as most are; None for another packet.
-
-        Cost: a third of reading them one after the other.
-        """
+        """Return header and io attribute of a packet that is one read, in a third of the time; None for another."""
         if len(packet) != self._read.size:
             return None
         values = self._read.unpack(packet)
         return (Header._make(values[:7]), IO._make(values[10:])) if values[6:9] == self._read_sizes else None
 
     def attributes(self, packet: bytes, header: Header) -> Iterator[tuple[Attribute, memoryview]]:
-        """Yield the attributes of a whole packet, each with the bytes that belong to it.
-
-        Raises:
-            Refused: EINVAL: a size does not match the packet; after the attributes before it.
-        """
+        """Yield the attributes of a whole packet, each with its bytes; raise Refused if a size is wrong."""
         content, at, end = memoryview(packet), self.header.size, len(packet)
         if header.size != end - at:
             raise Refused(errno.EINVAL)
@@ -178,11 +162,7 @@ class Layout:
             at += attribute.size
 
     def read_io(self, content: memoryview) -> tuple[IO, memoryview]:
-        """Return the io attribute at the beginning of an attribute's bytes, and the bytes after it.
-
-        Raises:
-            Refused: EINVAL: there are too few bytes.
-        """
+        """Return the io attribute at the beginning, and the bytes after it; raise Refused if there are too few."""
         if len(content) < self.io.size:
             raise Refused(errno.EINVAL)
         return IO._make(self.io.unpack_from(content)), content[self.io.size :]

@@ -32,27 +32,16 @@ _BACKLOG = 1024
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """Limits of a server.
+    """Limits of a server."""
 
-    Attributes:
-        connections: at a time; others are closed at once.
-        pipelined: packets of one connection that are not answered yet.
-        waiting: bytes of packets that are not answered yet, of all connections.
-        unsent: bytes of replies from which on the backend waits until connections take them.
-        together: packets that are given to the backend together.
-        idle: seconds until a connection that sends nothing is closed.
-        stalled: seconds for the rest of a packet, or until a connection takes a part of a reply.
-        crowded: seconds for that part while the backend waits because of `unsent`.
-    """
-
-    connections: int = 1024
-    pipelined: int = 64
-    waiting: int = 128 * 1024 * 1024
-    unsent: int = 128 * 1024 * 1024
-    together: int = 4096
-    idle: float = 600
-    stalled: float = 60
-    crowded: float = 5
+    connections: int = 1024  # at a time; others are closed at once
+    pipelined: int = 64  # packets of one connection that are not answered yet
+    waiting: int = 128 * 1024 * 1024  # bytes of packets that are not answered yet, of all connections
+    unsent: int = 128 * 1024 * 1024  # bytes of replies from which on the backend waits until connections take them
+    together: int = 4096  # packets that are given to the backend together
+    idle: float = 600  # seconds until a connection that sends nothing is closed
+    stalled: float = 60  # seconds for the rest of a packet, or until a connection takes a part of a reply
+    crowded: float = 5  # seconds for that part while the backend waits because of `unsent`
 
 
 async def serve(backend: Backend, host: str, port: int, started: Callable[[int], object]) -> None:
@@ -125,15 +114,12 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Connection:
-    """A connection that is served.
-
-    Attributes:
-        since: when it last took a part of a reply that is being sent, in the loop's time; None while none is.
-    """
+    """A connection that is served."""
 
     writer: asyncio.StreamWriter
     pipelined: InitVar[int]
     pipeline: asyncio.Queue[_Waiting | None] = field(init=False)
+    # when it last took a part of a reply that is being sent, in the loop's time; None while none is
     since: float | None = None
 
     def __post_init__(self, pipelined: int) -> None:
@@ -215,7 +201,6 @@ class Server:
                     each.writer.transport.abort()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection, until it ends or breaks a rule."""
         task = asyncio.current_task()
         assert task is not None
         with contextlib.suppress(asyncio.CancelledError):  # the server ends; asyncio of Python 3.11 would log it
@@ -239,7 +224,6 @@ class Server:
                 self._settle(connection.pipeline.get_nowait())
 
     async def _receive(self, reader: asyncio.StreamReader, connection: _Connection) -> None:
-        """Read packets until the connection's end."""
         layout, limits, pipeline = self._backend.layout, self._limits, connection.pipeline
         while True:
             async with asyncio.timeout(limits.idle):
@@ -272,7 +256,6 @@ class Server:
         await pipeline.put(None)
 
     async def _send(self, connection: _Connection) -> None:
-        """Send the replies to packets, in their order."""
         writer, now = connection.writer, asyncio.get_running_loop().time
         while (waiting := await connection.pipeline.get()) is not None:
             try:

@@ -67,11 +67,7 @@ def configuration(step: str = "daily", **others: Any) -> DatasetConfig:
 
 
 def check(config: DatasetConfig) -> None:
-    """Raise unless a dataset with this configuration can store extents.
-
-    Raises:
-        ConfigError: it cannot.
-    """
+    """Raise ConfigError unless a dataset with this configuration can store extents."""
     problem = None
     if config.format != "seg":
         problem = f"format is {config.format!r}, not 'seg'"

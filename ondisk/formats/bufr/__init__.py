@@ -27,11 +27,10 @@ from ondisk.formats.bufr.program import Program, Undecodable, make, run
 from ondisk.formats.bufr.report import SATELLITE, WANTED, Report, earlier, is_generic, items, moment, time_of
 from ondisk.formats.bufr.tables import Tables
 from ondisk.formats.described import Content
-from ondisk.formats.messages import Messages
+from ondisk.formats.messages import Messages, Remembered
 
 _SHORTEST = 28
-_CACHED = 10_000
-_CACHED_STEPS = 20_000  # of programs
+_CACHED_STEPS = 20_000  # of programs, and bytes of the descriptors that they are made of
 _METEOROLOGY = 0  # the master table that is known
 
 
@@ -61,8 +60,8 @@ class Bufr(Messages):
         # Most messages are of few kinds, and many of one place.
         self._kinds: dict[tuple[bytes, bytes], _Known] = {}
         self._steps = 0
-        self._contents: dict[tuple[Any, ...], Content] = {}
-        self._times: dict[Time, int] = {}
+        self._contents: Remembered[tuple[Any, ...], Content] = Remembered()
+        self._times: Remembered[Time, int] = Remembered()
 
     @staticmethod
     def size_of(window: bytes, at: int) -> int:
@@ -100,20 +99,13 @@ class Bufr(Messages):
         content = self._contents.get(key)
         if content is None:
             values = items(kind, report, first)
-            content = self.content({**values, "origin": _origin(kind), "usn": parts.update})
-            if len(self._contents) > _CACHED:
-                self._contents.clear()
-            self._contents[key] = content
+            said = self.content({**values, "origin": _origin(kind), "usn": parts.update})
+            content = self._contents.keep(key, said)
         return self._reftime(time), content
 
     def _reftime(self, time: Time) -> int:
         reftime = self._times.get(time)
-        if reftime is None:
-            reftime = microseconds(moment(time))
-            if len(self._times) > _CACHED:
-                self._times.clear()
-            self._times[time] = reftime
-        return reftime
+        return self._times.keep(time, microseconds(moment(time))) if reftime is None else reftime
 
     def _kind(self, identity: bytes, descriptors: bytes) -> _Known:
         kind = kind_of(identity, descriptors)
@@ -123,11 +115,12 @@ class Bufr(Messages):
         is_compressed, takes_all = kind.is_compressed, is_generic(kind)
         program = make(kind.descriptors, tables, WANTED, takes_all=takes_all, is_compressed=is_compressed)
         known = _Known(kind, program)
-        self._steps += 1 + program.size
+        size = program.size + len(descriptors)
+        self._steps += size
         if self._steps > _CACHED_STEPS:
             self._kinds.clear()
-            self._steps = 1 + program.size
-        if program.size <= _CACHED_STEPS:
+            self._steps = size
+        if size <= _CACHED_STEPS:
             self._kinds[identity, descriptors] = known
         return known
 

@@ -43,7 +43,7 @@ class Undecodable(Exception):
 
 
 class Wanted(NamedTuple):
-    """An element that is wanted: under which descriptor, and with how many digits behind the point."""
+    """An element that is wanted: its descriptor, and the number of digits after the decimal point."""
 
     descriptor: int
     digits: int = 0

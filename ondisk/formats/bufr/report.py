@@ -15,7 +15,7 @@ from ondisk.errors import InvalidInput
 from ondisk.formats.bufr.header import Kind, Time
 from ondisk.formats.bufr.program import Value, Wanted
 from ondisk.formats.bufr.tables import descriptor
-from ondisk.formats.described import pairs
+from ondisk.formats.described import not_a_time, pairs
 
 _BLOCK, _STATION, _FLIGHT, _FLIGHT_ID, _SHIP = (descriptor(f"0010{each}") for each in ("01", "02", "06", "08", "11"))
 _BUOY, _LONG_NAME, _MARINE, _GEMS, _REPORT = map(descriptor, ("001005", "001019", "001087", "001214", "001194"))
@@ -189,12 +189,10 @@ def moment(time: Time) -> datetime:
         InvalidInput: it is impossible.
     """
     is_next = time[3:] == (24, 0, 0)
-    year, month, day, hour, minute, second = (*time[:3], 0, 0, 0) if is_next else time
     try:
-        return datetime(year, month, day, hour, minute, second, tzinfo=UTC) + timedelta(days=is_next)
+        return datetime(*time[:3], *((0, 0, 0) if is_next else time[3:]), tzinfo=UTC) + timedelta(days=is_next)
     except (ValueError, OverflowError):
-        text = f"{year}-{month:02}-{day:02} {time[3]:02}:{minute:02}:{second:02}"
-        raise InvalidInput(f"its reference time, {text}, is not a time") from None
+        raise not_a_time(time) from None
 
 
 def earlier(time: datetime, seconds: int) -> datetime:

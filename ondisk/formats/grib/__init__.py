@@ -23,11 +23,11 @@ from ondisk import items
 from ondisk.config import DatasetConfig
 from ondisk.datum import FieldType, microseconds
 from ondisk.errors import InvalidInput
-from ondisk.formats.described import Content
+from ondisk.formats.described import Content, not_a_time
 from ondisk.formats.grib import edition1, edition2
-from ondisk.formats.messages import Messages
+from ondisk.formats.messages import Messages, Remembered
 
-_CACHED, _SHORTEST = 10_000, 40
+_SHORTEST = 40
 _LONGEST_KEY = 1024  # bytes; grids with a list of points have more
 
 
@@ -48,16 +48,18 @@ class Grib(Messages):
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
         # Most messages of a model differ from others in their date only.
-        self._contents: dict[bytes, Content] = {}
-        self._times: dict[bytes, int] = {}
+        self._contents: Remembered[bytes, Content] = Remembered()
+        self._times: Remembered[bytes, int] = Remembered()
 
     @staticmethod
     def size_of(window: bytes, at: int) -> int:
-        size = int.from_bytes(window[at + 4 : at + 7], "big")
         edition = window[at + 7]
+        if edition == 2:
+            return edition2.size_of(window, at)
+        size = int.from_bytes(window[at + 4 : at + 7], "big")
         if edition == 1:
             return size if _SHORTEST <= size < edition1.LARGE else edition1.size_of(window, at)
-        return edition2.size_of(window, at) if edition == 2 else 0
+        return 0
 
     @staticmethod
     def has_several(message: bytes) -> bool:
@@ -84,23 +86,14 @@ class Grib(Messages):
         try:
             reftime = microseconds(datetime(*date, tzinfo=UTC))
         except ValueError:
-            year, month, day, hour, minute, second = date
-            said = f"{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"
-            raise InvalidInput(f"its reference time, {said}, is not a time") from None
-        if len(self._times) > _CACHED:
-            self._times.clear()
-        self._times[time] = reftime
-        return reftime
+            raise not_a_time(date) from None
+        return self._times.keep(time, reftime)
 
     def _kept(self, key: bytes, values: dict[str, Any]) -> Content:
         if "timerange" in values:
             values |= _times_of(values["timerange"])
         content = self.content(values)
-        if len(self._contents) > _CACHED:
-            self._contents.clear()
-        if len(key) <= _LONGEST_KEY:
-            self._contents[key] = content
-        return content
+        return self._contents.keep(key, content) if len(key) <= _LONGEST_KEY else content
 
 
 def _times_of(time_range: str) -> dict[str, int]:

@@ -12,8 +12,8 @@ _NEGATIVE_I = 0x80  # of the scanning mode: points of a row go west
 def bounds(corners: Sequence[int], scanning_mode: int, columns: int | None) -> dict[str, float]:
     """Return north, south, east and west of a grid.
 
-    West is at least -180 and less than 180; east is not less than west, so more than 180 behind the date line. A grid
-    that goes around the earth is from -180 to 180.
+    West is at least -180 and less than 180; east is not less than west, so more than 180 if the grid crosses the date
+    line. A grid around the earth is from -180 to 180.
 
     Args:
         corners: latitude and longitude of the first and of the last point, millionths of a degree.

@@ -148,10 +148,11 @@ class _Section:
         self.template = template
         self.moved = self.repeated = 0
         size = len(content) - 4 * two(content, 6)  # without the coordinates at the end
-        if template.list_at:
-            if size < template.list_at:
+        at, entry_size, counted = template.list
+        if at:
+            if size < at:
                 raise self._too_short(size)
-            self.moved = template.list_size * (content[template.list_at - 1] - template.listed)
+            self.moved = entry_size * (content[at - 1] - counted)
         if template.statistic and template.time:
             at = template.statistic - 5 + self.moved  # the number of time ranges, of which the last one counts
             if size < at or at < 1:
@@ -162,7 +163,7 @@ class _Section:
 
     def at(self, octet: int) -> int:
         """Return the octet where one of the template is: lists before it move it."""
-        if octet > self.template.list_at:
+        if octet > self.template.list[0]:
             octet += self.moved
         if self.template.statistic and octet >= self.template.statistic + self.moved:
             octet += self.repeated
@@ -206,14 +207,14 @@ def _surface(surface: bytes) -> str:
 def _time_range(section: _Section, number: int, kind: int) -> str | None:
     """Return the time range; None if the units of step and length have nothing in common."""
     template = section.template
-    unit = section.value(template.unit)
+    unit = section.value(template.time - 1)
     time = signed(section.value(template.time, template.time_size), template.time_size)
     if number in _INSTANT:
         return timedef(duration(time, unit), 254, "0s")
     if not template.statistic:
         return timedef(duration(time, unit))
     statistic = section.value(template.statistic)
-    length_unit, length = section.value(template.length_unit), section.value(template.length, 4)
+    length_unit, length = section.value(template.length - 1), section.value(template.length, 4)
     if number in _OVER_TIME and kind == _ANALYSIS:
         return timedef("0s", statistic, duration(length, length_unit))
     same = same_unit((time, unit), (length, length_unit))
@@ -280,15 +281,15 @@ def _ensemble(section: _Section, kind: int, identification: bytes, local: bytes)
 
 def _satellite(section: _Section) -> dict[str, Any]:
     """Return satellite and channel of the last band, if it is one of Meteosat's."""
-    template, content = section.template, section.content
-    count = content[template.bands_at - 1] if template.bands_at else 0
-    at = template.bands_at + template.band_size * (count - 1) + 1
-    if not count or len(content) < at + template.band_size - 1 or two(content, at) != _METEOSAT:
+    (counted_at, size), content = section.template.bands, section.content
+    count = content[counted_at - 1] if counted_at else 0
+    at = counted_at + size * (count - 1) + 1
+    if not count or len(content) < at + size - 1 or two(content, at) != _METEOSAT:
         return {}
     found: dict[str, Any] = {}
     if two(content, at + 2) in _SATELLITES:
         found["sat"] = _SATELLITES[two(content, at + 2)]
-    wide = template.band_size - 9  # octets of the instrument
+    wide = size - 9  # octets of the instrument
     instrument = int.from_bytes(content[at + 3 : at + 3 + wide], "big")
     wave_number = four(content, at + 5 + wide)
     if instrument == _SEVIRI and wave_number:

@@ -113,33 +113,28 @@ class Template(NamedTuple):
     Attributes:
         type: the type of the generating process.
         background, process: its identifiers.
-        unit, time: the unit of the forecast time, and its first octet.
+        time: the first octet of the forecast time; its unit precedes it.
         time_size: octets of the forecast time.
         surface: the first octet of the first of two surfaces.
-        statistic, length_unit, length: the first statistic over a time, and how long it is.
+        statistic: the first statistic over a time.
+        length: the first octet of how long that time is; its unit precedes it.
         values: other values: key → first octet, and number of octets.
-        list_at, list_size, listed: octet of the length of a list that moves all after it, octets of its entries, and
-            their number in these octets.
-        bands_at, band_size: octet of the number of a satellite's bands, and octets of a band.
+        list: a list that moves all after it: octet of its length, octets of an entry, entries that are counted in here.
+        bands: octet of the number of a satellite's bands, and octets of a band.
         size: octets of section 4 that these values need.
     """
 
     type: int
     background: int
     process: int
-    unit: int
     time: int
     time_size: int
     surface: int
     statistic: int
-    length_unit: int
     length: int
     values: dict[str, tuple[int, int]]
-    list_at: int
-    list_size: int
-    listed: int
-    bands_at: int
-    band_size: int
+    list: tuple[int, int, int]
+    bands: tuple[int, int]
     size: int
 
 
@@ -168,28 +163,29 @@ def _template(number: int, first: int, layout: str, others: list[str]) -> Templa
     time = first + 7 if has_time else 0
     statistic = values.pop("sp", (0, 1))[0]
     # Without a forecast time there is no type of time increment between the statistic and its length.
-    unit = statistic + (2 if has_time else 1) if statistic else 0
+    length = statistic + (3 if has_time else 2) if statistic else 0
     surface = (time + time_size if has_time else first + 3) if has_surfaces else 0
-    list_at, list_size, listed = _LISTS.get(number, (0, 0, 0))
-    bands_at, band_size = _BANDS.get(number, (0, 0))
-    ends = [first, time + time_size - 1, surface + 11 if surface else 0, unit + 4 if unit else 0, bands_at, list_at]
+    moving, bands = _LISTS.get(number, (0, 0, 0)), _BANDS.get(number, (0, 0))
+    ends = [
+        first,
+        time + time_size - 1,
+        surface + 11 if surface else 0,
+        length + 3 if length else 0,
+        bands[0],
+        moving[0],
+    ]
     ends += [octet + size - 1 + (9 if key == "pt" else 0) for key, (octet, size) in values.items()]
     return Template(
         type=first,
         background=first + 1 if has_process else 0,
         process={"bare": 0, "process": first + 1}.get(layout, first + 2),
-        unit=time - 1 if time else 0,
         time=time,
         time_size=time_size,
         surface=surface,
         statistic=statistic,
-        length_unit=unit,
-        length=unit + 1 if unit else 0,
+        length=length,
         values=values,
-        list_at=list_at,
-        list_size=list_size,
-        listed=listed,
-        bands_at=bands_at,
-        band_size=band_size,
+        list=moving,
+        bands=bands,
         size=max(ends),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -16,30 +16,17 @@ Series = dict[Any, dict[str, list[Any]]]
 """The value of the group, or None, and for each point or pixel: `time` (microseconds), `min`, `max`, `sum` and `n`."""
 
 
-def exact(table: pa.RecordBatchReader, y: str, by: str, begin: int, pixel: int, most: int) -> Series:
-    """Return each number of a table as a point."""
-    found: Series = {}
-    for batch in _columns(table, y, by):
-        time, value, key = (batch.column(name).to_pylist() for name in ("time", "y", "key"))
-        for at, number, group in zip(time, value, key, strict=True):
-            columns = found.setdefault(group, {"time": [], **{name: [] for name in _NAMES}})
-            columns["time"].append(at)
-            for name in ("min", "max", "sum"):
-                columns[name].append(number)
-            columns["n"].append(1)
-    return found
-
-
-def reduced(table: pa.RecordBatchReader, y: str, by: str, begin: int, pixel: int, most: int) -> Series | None:
+def by_pixel(batches: Iterable[pa.Table], begin: int, pixel: int, most: int) -> Series | None:
     """Return the numbers of each pixel of a plot together; None if there would be too many.
 
     Args:
+        batches: what `columns` yields.
         begin: where the first pixel begins, in microseconds.
         pixel: its microseconds.
         most: rows of sums in memory.
     """
     parts, rows = [], 0
-    for batch in _columns(table, y, by):
+    for batch in batches:
         place = pc.divide(pc.subtract(batch.column("time"), begin), pixel)
         keyed = pa.table({"place": place, "key": batch.column("key"), "y": batch.column("y")})
         part = keyed.group_by(["place", "key"]).aggregate(_SUMS)
@@ -67,7 +54,7 @@ def _joined(parts: list[pa.Table]) -> pa.Table:
     return found.rename_columns({f"{name}_{way}": name for name, way in _AGAIN})
 
 
-def _columns(table: pa.RecordBatchReader, y: str, by: str) -> Iterator[pa.Table]:
+def columns(table: pa.RecordBatchReader, y: str, by: str) -> Iterator[pa.Table]:
     """Yield the times (microseconds), the finite numbers and the groups of the batches of a table."""
     for batch in table:
         time = batch.column("reftime").cast(pa.int64())

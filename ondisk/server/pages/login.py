@@ -15,7 +15,7 @@ LASTS = 12 * 3600
 """Seconds after which a browser must send the token again."""
 
 TRIES, PER = 10, 60.0
-"""How often an address may send a token in so many seconds."""
+"""How often an address may send a wrong token in so many seconds."""
 
 _MOST_SESSIONS, _MOST_ADDRESSES = 10_000, 10_000
 
@@ -35,22 +35,20 @@ class Sessions:
         self._tries: dict[str, deque[float]] = {}
 
     def may_try(self, address: str) -> bool:
-        """Return whether an address may send a token now, and count it."""
-        now, network = self._clock(), _network(address)
+        """Return whether an address may send a token now."""
+        network = _network(address)
         tries = self._tries.pop(network, deque())
-        while tries and tries[0] <= now - PER:
+        while tries and tries[0] <= self._clock() - PER:
             tries.popleft()
         self._tries[network] = tries  # the last one now
         while len(self._tries) > _MOST_ADDRESSES:
             del self._tries[next(iter(self._tries))]
-        if len(tries) >= TRIES:
-            return False
-        tries.append(now)
-        return True
+        return len(tries) < TRIES
 
-    def begin(self, given: str) -> str | None:
-        """Return the id of a new session; None if the token is wrong."""
+    def begin(self, given: str, address: str) -> str | None:
+        """Return the id of a new session; None if the token is wrong, which counts as a try of the address."""
         if not hmac.compare_digest(given.strip().encode(errors="replace"), self._token):
+            self._tries.setdefault(_network(address), deque()).append(self._clock())
             return None
         while len(self._ends) >= _MOST_SESSIONS:
             del self._ends[next(iter(self._ends))]

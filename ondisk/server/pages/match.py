@@ -58,7 +58,7 @@ def removable(match: str) -> list[tuple[str, str]]:
 
 
 def completions(text: str, fields: Mapping[str, FieldType], values_of: Callable[[str], Iterable[Any]]) -> Iterator[str]:
-    """Yield what a match expression that somebody is writing may become: it goes on with a field, or with a value.
+    """Yield what a match expression that somebody is writing may become: it continues with a field, or with a value.
 
     Args:
         text: what is written; its end is completed.

@@ -19,9 +19,8 @@ other clients get what they got without pages.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qs, quote
 
 from starlette.requests import Request
@@ -32,9 +31,8 @@ from ondisk import json_shapes
 from ondisk.dataset.dataset import Dataset
 from ondisk.datum import Location
 from ondisk.errors import InvalidInput, NotFound, OndiskError, shown
-from ondisk.server.answers import Work, of_error
+from ondisk.server.answers import Requests, of_error
 from ondisk.server.asked import DataAsked
-from ondisk.server.datasets import Served
 from ondisk.server.pages import views
 from ondisk.server.pages.content import picture_type
 from ondisk.server.pages.login import COOKIE, LASTS, PER, Sessions, local_path
@@ -43,16 +41,16 @@ from ondisk.server.pages.render import HEADERS, Page, static
 from ondisk.server.pages.views import Asked
 
 _SANDBOX = {"content-security-policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}
-_T = TypeVar("_T")
+_LONGEST_FORM = 16 * 1024  # bytes that are looked at; a token is shorter
 
 
-def routes(served: Mapping[str, Served], threads: ThreadPoolExecutor, sessions: Sessions | None) -> list[Route]:
+def routes(requests: Requests, sessions: Sessions | None) -> list[Route]:
     """Return the routes of all pages.
 
     Args:
         sessions: of a server with a token.
     """
-    pages = Pages(served, threads, sessions)
+    pages = Pages(requests, sessions)
     dataset = "/dataset/{name}"
     return [
         Route("/", pages.datasets),
@@ -95,17 +93,16 @@ def answer_of(error: Exception, headers: Mapping[str, str]) -> Response:
 class Pages:
     """Answers requests of browsers; each method is an endpoint."""
 
-    def __init__(self, served: Mapping[str, Served], threads: ThreadPoolExecutor, sessions: Sessions | None) -> None:
-        self._served = served
-        self._threads = threads
+    def __init__(self, requests: Requests, sessions: Sessions | None) -> None:
+        self._requests = requests
         self._sessions = sessions
 
     async def datasets(self, request: Request) -> Response:
         if not is_for_people(request.headers.get("accept", "")):
             raise NotFound("nothing is at '/'", hint="See docs/server.md.")
         wanted = request.query_params.get("name", "")
-        chosen = [each for name, each in self._served.items() if wanted.casefold() in name.casefold()]
-        listed = await Work(self._threads).call(lambda: [views.listed(each) for each in chosen])
+        chosen = [each for name, each in self._requests.served.items() if wanted.casefold() in name.casefold()]
+        listed = await self._requests.work().call(lambda: [views.listed(each) for each in chosen])
         return self._page("datasets.html", datasets=listed, wanted=wanted)
 
     async def overview(self, request: Request) -> Response:
@@ -126,8 +123,9 @@ class Pages:
         return await self._of_dataset(request, "hints.html", views.hints)
 
     async def facet(self, request: Request) -> Response:
-        template = "facet.html" if "hx-request" in request.headers else "values.html"
-        return await self._of_dataset(request, template, views.facet)
+        if "hx-request" in request.headers:
+            return await self._of_dataset(request, "facet.html", views.facet)
+        return await self._of_dataset(request, "values.html", views.values)
 
     async def count(self, request: Request) -> Response:
         return await self._of_dataset(request, "count.html", views.count)
@@ -137,7 +135,7 @@ class Pages:
         location: Location | None = asked.location
         if location is None:
             raise InvalidInput("a picture is one datum: offset and size are missing")
-        content = await self._read(request, lambda dataset: dataset.payload(location))
+        content = await self._requests.read(request, lambda dataset: dataset.payload(location))
         media_type = picture_type(content)
         if media_type is None:
             raise NotFound("the datum is not a picture that a page shows", hint="Download it instead.")
@@ -150,7 +148,7 @@ class Pages:
             raise InvalidInput(f"width is a number of pixels, not {shown(width)}")
         wanted = Wanted(given.get("match", ""), given.get("y", ""), given.get("by", ""),
                         time_of(given.get("begin", "")), time_of(given.get("end", "")), int(width))  # fmt: skip
-        content = await self._read(request, lambda dataset: json_shapes.dump(points(dataset, wanted)))
+        content = await self._requests.read(request, lambda dataset: json_shapes.dump(points(dataset, wanted)))
         return Response(content, media_type="application/json", headers={"cache-control": "no-cache"})
 
     async def static(self, request: Request) -> Response:
@@ -161,13 +159,13 @@ class Pages:
             return RedirectResponse("/", 303, HEADERS)
         if request.method != "POST":
             return self._login(local_path(request.query_params.get("next", "/")))
-        form = parse_qs((await request.body()).decode(errors="replace"), max_num_fields=10)
+        form = parse_qs((await request.body())[:_LONGEST_FORM].decode(errors="replace"))
         after = local_path(form.get("next", ["/"])[0])
         address = request.client.host if request.client is not None else ""
         if not self._sessions.may_try(address):
             problem = "There were too many tries from this address. Wait a minute."
             return self._login(after, problem, 429, {"retry-after": str(int(PER))})
-        session = self._sessions.begin(form.get("token", [""])[0])
+        session = self._sessions.begin(form.get("token", [""])[0], address)
         if session is None:
             return self._login(after, "This is not the token of this server.", 403)
         answer = RedirectResponse(quote(after, safe="/?&=%;:+,~@!$()*"), 303, HEADERS)
@@ -194,31 +192,16 @@ class Pages:
         self, request: Request, template: str, view: Callable[[Dataset, Asked], dict[str, Any]]
     ) -> Response:
         """Return a page, or a part of one, that shows what a function reads from the dataset of a request."""
-        served = self._of(request)
+        served = self._requests.of(request)
         asked = Asked.of(
             served.name, str(Path(served.path).absolute()), str(request.base_url).rstrip("/"), request.query_params
         )
 
         def read(dataset: Dataset) -> tuple[str, int, dict[str, Any]]:
-            problem = views.problem(dataset, asked)
-            if problem is None or view is views.hints:
+            problem = None if view is views.hints else views.problem(dataset, asked)
+            if problem is None:
                 return template, 200, view(dataset, asked)
             return "browse.html", 400, views.mistaken(dataset, asked, problem)
 
-        name, status, values = await self._read(request, read)
+        name, status, values = await self._requests.read(request, read)
         return self._page(name, status, asked=asked, **values)
-
-    def _of(self, request: Request) -> Served:
-        name = request.path_params["name"]
-        if name not in self._served:
-            raise NotFound(f"no dataset {shown(name)} is served here", hint="The first page lists those that are.")
-        return self._served[name]
-
-    async def _read(self, request: Request, read: Callable[[Dataset], _T]) -> _T:
-        served = self._of(request)
-
-        def opened() -> _T:
-            with served.opened() as dataset:
-                return read(dataset)
-
-        return await Work(self._threads).call(opened)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple, Self
 
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.query import Query
 from ondisk.dataset.scan import headers
-from ondisk.datum import Datum, Location, from_microseconds
+from ondisk.datum import CONTENT, Datum, Location, from_microseconds
 from ondisk.errors import InvalidInput, MatchError, OndiskError, command
 from ondisk.errors import shown as quoted
 from ondisk.index.field_values import FieldSummary, most_frequent_of_sums
@@ -30,6 +30,7 @@ ROWS = 50
 _MOST_ROWS = 100_000
 _MOST_COLUMNS = 12
 _VALUES, _COMPLETED = 12, 200
+_SPANS = (("day", 1), ("7 days", 7), ("30 days", 30), ("365 days", 365))  # up to the last datum
 _MOST_ITEMS = 1000
 _LARGEST = 32 * 1024 * 1024  # bytes of a datum that a page reads
 _LONGEST_MATCH = 8000  # characters: a longer one does not fit in the address of a page
@@ -161,12 +162,14 @@ class Facet(NamedTuple):
 
     Attributes:
         summary: None if they are not counted yet: that may take some time.
+        more: the page of more values; empty on it.
     """
 
     name: str
     kind: str
     summary: FieldSummary | None
     values: list[Value]
+    more: str = ""
 
 
 def overview(dataset: Dataset, asked: Asked) -> dict[str, Any]:
@@ -185,6 +188,7 @@ def overview(dataset: Dataset, asked: Asked) -> dict[str, Any]:
         "levels": range(LEVELS + 1),
         "at": lambda name, page: asked.link(page, match=refined(asked.match, f"reftime: ={name}")),
         "facets": _facets(dataset, asked, "browse"),
+        "numbers": [(name.removeprefix(CONTENT), asked.link("plot", y=name)) for name in numeric_columns(dataset)],
         "info": info,
         "committed": committed,
         "report": report,
@@ -193,10 +197,27 @@ def overview(dataset: Dataset, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _form(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return what the box for the match expression shows, and what data may be missing."""
-    conditions = [(cut(group), asked.link(match=rest)) for group, rest in removable(asked.match)]
-    return {"conditions": conditions, "doubts": dataset.doubts(), "problem": None, "completions": []}
+def _form(dataset: Dataset, asked: Asked, page: str = "", **kept: object) -> dict[str, Any]:
+    """Return what the box for the match expression shows, and what data may be missing.
+
+    Args:
+        page: the one that the links of the box lead to.
+        kept: parameters of these.
+    """
+
+    def link(match: str) -> str:
+        return asked.link(page, match=match, **kept)
+
+    end = dataset.summary(fields=[]).end
+    spans = () if end is None else ((text, f"reftime: >={end.date() - timedelta(days - 1)}") for text, days in _SPANS)
+    return {
+        "conditions": [(cut(group), link(rest)) for group, rest in removable(asked.match)],
+        "spans": [(text, link(refined(asked.match, added))) for text, added in spans],
+        "doubts": dataset.doubts(),
+        "example": "" if end is None else f"reftime: ={end.date()}",
+        "problem": None,
+        "completions": [],
+    }
 
 
 def _facets(dataset: Dataset, asked: Asked, page: str) -> list[Facet]:
@@ -218,15 +239,24 @@ def _facet(dataset: Dataset, asked: Asked, name: str, summary: FieldSummary | No
         is_chosen = added is not None and any(added == group for group, _ in removable(asked.match))
         text = text_of(value.hex() if isinstance(value, bytes) else value)
         values.append(Value(cut(text) or "(empty)", count, max(1, 100 * count // most), link, is_chosen))
-    return Facet(name, fields[name].value, summary, values)
+    return Facet(name, fields[name].value, summary, values, asked.link("facet", field=name, sort=""))
 
 
 def facet(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return the values of one field."""
+    """Return the most frequent values of one field."""
+    return {"facet": _counted(dataset, asked, _VALUES)}
+
+
+def values(dataset: Dataset, asked: Asked) -> dict[str, Any]:
+    """Return the values of one field, as many as a page shows."""
+    return {"facet": _counted(dataset, asked, _MOST_ITEMS)._replace(more=""), **_form(dataset, asked)}
+
+
+def _counted(dataset: Dataset, asked: Asked, most: int) -> Facet:
     if asked.field not in dataset.config.fields:
         raise InvalidInput(f"there is no field {quoted(asked.field)}")
-    found = dataset.summary(asked.match or None, fields=[asked.field], values=_VALUES)
-    return {"facet": _facet(dataset, asked, asked.field, found.fields[asked.field], "browse"), **_form(dataset, asked)}
+    found = dataset.summary(asked.match or None, fields=[asked.field], values=most)
+    return _facet(dataset, asked, asked.field, found.fields[asked.field], "browse")
 
 
 def count(dataset: Dataset, asked: Asked) -> dict[str, Any]:
@@ -235,7 +265,7 @@ def count(dataset: Dataset, asked: Asked) -> dict[str, Any]:
 
 
 def hints(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return what is wrong with a match expression that somebody is writing, and how it may go on."""
+    """Return what is wrong with a match expression that somebody is writing, and how it may continue."""
     index = dataset._access.current().index
     fields = dataset.config.fields
 
@@ -300,8 +330,7 @@ def browse(dataset: Dataset, asked: Asked) -> dict[str, Any]:
         "is_cut": has_next and first + ROWS >= _MOST_ROWS,
         "previous": asked.link("browse", page=asked.page - 1) if asked.page > 1 else "",
         "facets": [Facet(name, kind.value, None, []) for name, kind in dataset.config.fields.items()],
-        **_form(dataset, asked),
-        "conditions": [(cut(group), asked.link("browse", match=rest)) for group, rest in removable(asked.match)],
+        **_form(dataset, asked, "browse"),
         **_ways(asked),
     }
 
@@ -309,7 +338,16 @@ def browse(dataset: Dataset, asked: Asked) -> dict[str, Any]:
 def mistaken(dataset: Dataset, asked: Asked, problem: Problem) -> dict[str, Any]:
     """Return what the page of a query shows that cannot be answered."""
     empty = {"columns": [], "rows": [], "first": 0, "next": "", "previous": "", "is_cut": False, "facets": []}
-    return {**empty, "conditions": [], "doubts": [], "problem": problem, "completions": [], **_ways(asked)}
+    return {
+        **empty,
+        "conditions": [],
+        "spans": [],
+        "example": "",
+        "doubts": [],
+        "problem": problem,
+        "completions": [],
+        **_ways(asked),
+    }
 
 
 def _ways(asked: Asked) -> dict[str, Any]:
@@ -415,10 +453,7 @@ def plot(dataset: Dataset, asked: Asked) -> dict[str, Any]:
         "y": y,
         "by": by,
         "points": asked.link("points", sort="", y=y, by=by) if y else "",
-        **_form(dataset, asked),
-        "conditions": [
-            (cut(group), asked.link("plot", match=rest, y=y, by=by)) for group, rest in removable(asked.match)
-        ],
+        **_form(dataset, asked, "plot", y=y, by=by),
     }
 
 
@@ -443,7 +478,9 @@ def health(dataset: Dataset, asked: Asked) -> dict[str, Any]:
         "report": report,
         "findings": findings,
         "more": 0 if report is None else len(report.findings) - len(findings) + report.left_out,
-        "changed_since": report is not None and committed is not None and committed > report.time,
+        "changed_since": report is not None
+        and committed is not None
+        and committed.replace(microsecond=0) > report.time,
         "info": info,
         "committed": committed,
         "quarantine": [*islice(dataset.quarantine, _MOST_ITEMS)],

@@ -183,6 +183,7 @@ def test_a_block_that_grows_beyond_the_maximum_is_damage():
     assert (data, "cannot be decompressed" in damage["reason"]) == (b"", True)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("data", [b"", b"\x01\x00\x00\x00", struct.pack("<I", 5) + b"1234", bytes(4) + b"x",
                                   struct.pack("<I", 4) + b"\xff" * 4])  # fmt: skip
 def test_what_is_no_block_is_damage(data):

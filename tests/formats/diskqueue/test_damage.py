@@ -13,6 +13,7 @@ from itertools import accumulate, pairwise
 
 import lz4.frame
 import pytest
+from drawn import up_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,7 +105,7 @@ def numbers_of(places, byte):
 
 @pytest.mark.parametrize("name", ["plain", "lz4", "lz4, compressible"])
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=up_to(60))
 def test_whatever_bytes_are_in_a_hole_nothing_wrong_is_read(name, drawn):
     compression, (content, frames, _) = CASES[name]
     begin = drawn.draw(st.integers(0, len(content) - 1))
@@ -129,7 +130,7 @@ CASES = {"plain": ("none", PLAIN), "lz4": ("lz4", BLOCKS), "lz4, compressible": 
 @pytest.mark.check
 @pytest.mark.parametrize("name", CASES)
 @given(st.data())
-@settings(max_examples=100)
+@settings(max_examples=up_to(100))
 def test_a_flip_of_any_byte_takes_only_the_frame_or_the_block_it_is_in(name, drawn):
     compression, (content, frames, places) = CASES[name]
     byte, mask = drawn.draw(st.integers(12, len(content) - 1)), drawn.draw(st.integers(1, 255))
@@ -157,7 +158,7 @@ def test_a_flip_of_any_bit_of_a_length_or_of_the_lz4_header(name):
 
 @pytest.mark.parametrize("name", CASES)
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=up_to(60))
 def test_several_holes_take_only_what_they_touch(name, drawn):
     """Of a plain segment; the blocks of a hole may take more, because zeros look like the end of an LZ4 frame."""
     compression, (content, frames, places) = CASES[name]
@@ -234,8 +235,8 @@ def test_large_frames_around_damage_are_found(compression, size):
 @pytest.mark.check
 def test_frames_of_beats_that_cross_blocks_are_found_after_a_damaged_block():
     noise = random.Random(1)
-    frames = FORMATS["none"].encode([Datum(T, {"n": n}, {"x": noise.randbytes(50_000)}) for n in range(400)]).payloads
-    body = lz4.frame.compress(b"".join(frames), block_size=7, block_linked=False, content_checksum=True,
+    frames = FORMATS["none"].encode([Datum(T, {"n": n}, {"x": noise.randbytes(5_000)}) for n in range(400)]).payloads
+    body = lz4.frame.compress(b"".join(frames), block_size=5, block_linked=False, content_checksum=True,
                               store_size=False)  # fmt: skip
     content = struct.pack("<III", 2, 400, 2) + body
     second = 19 + 4 + (struct.unpack_from("<I", content, 19)[0] & 0x7FFFFFFF)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import lz4.block
 import pytest
+from drawn import up_to
 from formats.test_base import parsed
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -63,7 +64,7 @@ def by_key_of_beats(content):
 
 @pytest.mark.parametrize(("version", "compression"), KINDS)
 @given(events=st.lists(segments.events, max_size=5))
-@settings(max_examples=30)
+@settings(max_examples=up_to(30))
 def test_what_is_written_is_read(version, compression, events):
     found, damaged = read(written(version, compression, events))
     assert same([*map(list, found)], [*map(list, events)])

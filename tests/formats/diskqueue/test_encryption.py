@@ -188,6 +188,7 @@ def with_checksum(stored):
     return stored[:-8] + struct.pack("<II", crc32(stored[:-8]), len(stored))
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     "attack",
     ["another key", "another file id", "another name", "frames swapped", "nonces swapped", "plain", "another segment"],

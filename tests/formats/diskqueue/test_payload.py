@@ -165,6 +165,7 @@ def test_nesting_is_written_and_read_up_to_the_limit(max_depth, leaf):
         one(deeper, max_depth=max_depth)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("depth", [3_000, 100_000])
 def test_nesting_beyond_what_python_can_follow_is_refused(depth):
     limits = {"max_depth": 2 * depth, "max_items": 2 * depth}

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from zlib import crc32
 
 import pytest
+from drawn import up_to
 from formats.test_base import Scanned
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -145,7 +146,7 @@ def whole(batches):
 
 @pytest.mark.check
 @given(st.lists(data, max_size=4))
-@settings(max_examples=40)
+@settings(max_examples=up_to(40))
 def test_data_come_back_as_they_were_given(given_data):
     batch = SEG.encode(given_data)
     assert not batch.refused
@@ -315,7 +316,7 @@ def test_refusals_among_many_keep_their_positions():
 
 @pytest.mark.check
 @given(st.lists(data | st.sampled_from(list(REFUSED.values())), max_size=5))
-@settings(max_examples=40)
+@settings(max_examples=up_to(40))
 def test_refusals_do_not_touch_the_others(given_data):
     format = make(max_datum_size=500, max_depth=8)
     alone = [format.encode([datum]) for datum in given_data]
@@ -414,7 +415,7 @@ def test_a_stream_may_give_few_bytes_at_a_time(compression, most):
 
 @pytest.mark.check
 @given(st.lists(st.lists(segments.events, max_size=4), max_size=3), st.sampled_from([0, 2]), st.integers(1, 5))
-@settings(max_examples=30)
+@settings(max_examples=up_to(30))
 def test_events_are_parsed_as_they_came(batches, options, batch_size):
     format = make(fields={})
     events = [each for batch in batches for each in batch]
@@ -567,7 +568,7 @@ def test_nothing_laid_changes_nothing():
     st.sampled_from(COMPRESSIONS),
     st.sampled_from([0, 100, 70_000]),
 )
-@settings(max_examples=40)
+@settings(max_examples=up_to(40))
 def test_a_segment_grows_and_beats_accepts_it_after_every_append(batches, compression, extra):
     format = make(compression=compression)
     file = Stored()

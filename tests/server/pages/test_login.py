@@ -7,6 +7,7 @@ import pytest
 from ondisk.server.pages.login import COOKIE, LASTS, PER, TRIES, Sessions, local_path
 
 TOKEN = b"0123456789abcdef"
+HOST = "192.0.2.1"
 
 
 class Clock:
@@ -19,9 +20,9 @@ class Clock:
 def test_a_session_is_opened_by_the_token_only_and_ends():
     clock = Clock()
     sessions = Sessions(TOKEN, clock)
-    assert sessions.begin("0123456789abcdeF") is None
-    assert sessions.begin("ä\udc80") is None
-    session = sessions.begin(f" {TOKEN.decode()}\n")
+    assert sessions.begin("0123456789abcdeF", HOST) is None
+    assert sessions.begin("ä\udc80", HOST) is None
+    session = sessions.begin(f" {TOKEN.decode()}\n", HOST)
     assert session is not None
     assert TOKEN.decode() not in session
     cookie = f"a=b; {COOKIE}={session}"
@@ -32,19 +33,24 @@ def test_a_session_is_opened_by_the_token_only_and_ends():
     assert not sessions.is_open('"=;\0')
     clock.now = LASTS
     assert not sessions.is_open(cookie)
-    other = sessions.begin(TOKEN.decode())
+    other = sessions.begin(TOKEN.decode(), HOST)
     sessions.end(f"{COOKIE}={other}")
     assert not sessions.is_open(f"{COOKIE}={other}")
 
 
-def test_an_address_has_ten_tries_a_minute():
+def test_an_address_may_send_ten_wrong_tokens_a_minute():
     clock = Clock()
     sessions = Sessions(TOKEN, clock)
-    assert [sessions.may_try("192.0.2.1") for _ in range(TRIES + 1)] == [True] * TRIES + [False]
+
+    def try_wrong(address):
+        return sessions.may_try(address) and sessions.begin("wrong", address) is None
+
+    assert all(sessions.begin(TOKEN.decode(), HOST) for _ in range(TRIES + 1))
+    assert [try_wrong(HOST) for _ in range(TRIES + 1)] == [True] * TRIES + [False]
     assert sessions.may_try("192.0.2.2")
     clock.now = PER
-    assert sessions.may_try("192.0.2.1")
-    assert [sessions.may_try(f"2001:db8::{n:x}") for n in range(TRIES + 1)] == [True] * TRIES + [False]
+    assert sessions.may_try(HOST)
+    assert [try_wrong(f"2001:db8::{n:x}") for n in range(TRIES + 1)] == [True] * TRIES + [False]
     assert sessions.may_try("2001:db8:0:1::1")
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from html import escape
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote_plus
 
 import httpx
 import pytest
@@ -36,6 +36,7 @@ OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-
 PATIENCE = 60_000  # milliseconds
 TOKEN = b"0123456789abcdef0123456789abcdef"
 HTML = {"accept": "text/html"}
+FORM = "application/x-www-form-urlencoded"
 
 HOSTILE = [
     "<script>window.hit=1</script>",
@@ -138,6 +139,7 @@ def until(page, condition: str) -> None:
         page.wait_for_timeout(50)
 
 
+@pytest.mark.check
 @in_a_browser
 def test_a_person_finds_a_day_refines_mends_pages_plots_and_downloads(open_page, serving, folder, capfdbinary):
     page = open_page("/")
@@ -226,6 +228,22 @@ def test_no_script_of_a_hostile_value_runs(open_page, serving, folder):
 
 
 @pytest.mark.check
+def test_links_lead_to_the_last_days_of_the_data_and_to_their_plots(serving):
+    def shown(path: str) -> str:
+        return str(serving.client.get(path).text)
+
+    page = shown("/dataset/stations?match=station:%201")
+    links = re.findall(r'<a href="([^"]*)">(?:day|7 days)</a>', page)
+    plots = re.findall(r'<a href="([^"]*)">temperature</a>', page)
+    assert (len(links), len(plots)) == (2, 1), page
+    summary = serving.client.get("/dataset/stations/summary", headers={"accept": "application/json"}).json()
+    end = summary["end"][:10]
+    day, week = (unquote_plus(link.replace("&amp;", "&")) for link in links)
+    assert f"station: 1; reftime: >={end}" in day
+    assert f"reftime: >={datetime.fromisoformat(end).date() - timedelta(6)}" in week
+    assert "selected>temperature</option>" in shown(plots[0].replace("&amp;", "&"))
+
+
 def test_each_value_of_a_hostile_dataset_is_escaped(serving):
     name = quote("<b onclick=hit=1>'\"&")
     for path in ("", "/browse", "/health"):
@@ -424,6 +442,8 @@ def test_a_browser_logs_in_with_the_token_and_keeps_a_session_only(folder):
         assert client.get("/dataset/stations/summary", headers=kept).status_code == 401
         part = client.get("/dataset/stations/facet?field=name", headers={**HTML, "hx-request": "true"})
         assert (part.status_code, "<html" in part.text) == (401, False)
+        many = "&".join(f"x{number}=1" for number in range(5000))
+        assert client.post("/login", content=many, headers={"content-type": FORM}).status_code == 403
         for _ in range(10):
             last = client.post("/login", data={"token": "wrong"})
         assert (last.status_code, "retry-after" in last.headers) == (429, True)
