@@ -70,7 +70,7 @@ crash: $(VENV)/installed-dev ## Kill processes at every write, cut the power (ro
 	$(PYTEST) -m crash
 
 sparks: ## Run the tests of Spark with each version that the connector may know, in .venv-spark-VERSION: half an hour.
-	@status=0; for version in 4.1 4.2 4.3; do \
+	@status=0; for version in 4.2 4.3; do \
 		echo "pyspark $$version"; \
 		$(PYTHON) -m venv --clear .venv-spark-$$version && \
 		.venv-spark-$$version/bin/python -m pip install --quiet --editable '.[test]' "pyspark==$$version.*" \

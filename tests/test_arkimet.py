@@ -298,3 +298,16 @@ def test_the_command_prints_what_becomes_of_the_configuration(tmp_path, capsys):
     assert "ignored: name -> read" in capsys.readouterr().out
     assert main(["query", str(path), "step: 6h; level: GRIB1,105", "--json"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("options", [[], ["--yes"]])
+def test_the_command_lists_packed_segments_and_changes_nothing(tmp_path, capsys, options):
+    path = archive(tmp_path / "model")
+    (path / "2026/11-22.grib.gz").write_bytes(gzip.compress(grib1()))
+    before = content(path), indices(path)
+    assert main(["adopt", str(path), *options]) == 30
+    told = capsys.readouterr()
+    assert f"gunzip {path}/2026/11-22.grib.gz -> left alone" in told.out
+    assert "1 segment is compressed, or in a .tar or .zip; nothing was changed" in told.err
+    assert (content(path), indices(path)) == before

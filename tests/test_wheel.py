@@ -73,7 +73,8 @@ def test_the_source_archive_has_every_file_that_git_knows_and_no_dataset(built):
 
 def test_the_wheel_holds_the_packages_the_migrations_and_the_manual_page_only(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"ondisk/py.typed", "ondisk/migrations/env.py", "ondisk/migrations/versions/0001_first.py"} <= set(names)
+    wanted = {"ondisk/py.typed", "ondisk/migrations/env.py", "ondisk/migrations/versions/0001_first.py"}
+    assert wanted | {"ondisk/spark/ondisk-spark.jar"} <= set(names)
     own = f"ondisk-{ondisk.__version__}"
     assert {name.partition("/")[0] for name in names} == {"ondisk", "pyspark_ondisk", f"{own}.dist-info", f"{own}.data"}
     assert [name for name in names if name.startswith(f"{own}.data/")] == [f"{own}.data/data/share/man/man1/ondisk.1"]

@@ -10,6 +10,7 @@ ondisk adopt /srv/arkimet/cosmo --field step=integer --yes
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 import ondisk
 from ondisk.cli.arguments import add_fields, add_keys, declared, path
@@ -17,7 +18,10 @@ from ondisk.cli.dataset import examined
 from ondisk.cli.progress import segments_progress
 from ondisk.cli.reports import show_mended, show_would_mend
 from ondisk.cli.streams import Output
-from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, OndiskError
+from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, DatasetNotFound, OndiskError
+
+if TYPE_CHECKING:
+    from ondisk.maintenance.states import Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,14 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    from ondisk.maintenance.states import FIXED
-
     config = declared(arguments)
     if not arguments.yes:
         report, error = examined(lambda: ondisk.adopt(arguments.folder, config, dry_run=True))
-        work = report.mended_by(FIXED)
-        told = [each for each in report if each not in work and (each.state or each.action is not None)]
-        show_would_mend(report, "read", work, told, output)
+        _show_plan(report, output)
         if error is not None:
             raise error
         return EXIT_FINDINGS
@@ -48,11 +48,25 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         if "report" not in error.context:
             raise
         report, failed = error.context["report"], error
-    with ondisk.open(arguments.folder, read_only=True) as dataset:
-        left, denied = examined(dataset.check)
+    try:
+        with ondisk.open(arguments.folder, read_only=True) as dataset:
+            left, denied = examined(dataset.check)
+    except DatasetNotFound:
+        if failed is None:
+            raise
+        _show_plan(report, output)  # nothing was adopted
+        raise failed from None
     show_mended(report, left.after(report), output)
     if (error_left := failed or denied) is not None:
         raise error_left
     if report.lost:
         return EXIT_DATA_SKIPPED
     return EXIT_DONE if left.is_clean else EXIT_FINDINGS
+
+
+def _show_plan(report: Report, output: Output) -> None:
+    from ondisk.maintenance.states import FIXED
+
+    work = report.mended_by(FIXED)
+    told = [each for each in report if each not in work and (each.state or each.action is not None)]
+    show_would_mend(report, "read", work, told, output)

@@ -197,25 +197,16 @@ def _field(text: str) -> tuple[str, str]:
 
 
 class _Complaints:
-    """What to print about input files on standard error.
-
-    Attributes:
-        refusals: file and reason, of the first 100 refused data.
-        refused: how many lines `refusals` would have with all refused data.
-        damage: file and place, the first 100.
-        warnings: file and warning.
-        notes: file and note.
-        printed: how many of the notes were printed before the end.
-    """
+    """What to print about input files on standard error."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self._files = files
-        self.refusals: list[tuple[str, str]] = []
-        self.refused = 0
-        self.damage: list[tuple[str, Damage]] = []
-        self.warnings: list[tuple[str, str]] = []
-        self.notes: list[tuple[str, str]] = []
-        self.printed = 0
+        self.refusals: list[tuple[str, str]] = []  # file and reason, of the first 100 refused data
+        self.refused = 0  # how many lines `refusals` would have with all refused data
+        self.damage: list[tuple[str, Damage]] = []  # file and place, the first 100
+        self.warnings: list[tuple[str, str]] = []  # file and warning
+        self.notes: list[tuple[str, str]] = []  # file and note
+        self.printed = 0  # how many of the notes were printed before the end
         self._room = _NAMED
 
     def add(self, name: str, result: AppendResult) -> None:

@@ -148,16 +148,8 @@ def _complain_of(skipped: Skipped) -> None:
     if skipped.count > len(skipped.listed):
         complain("damaged", f"and {skipped.count - len(skipped.listed)} more")
     if skipped.count:
-        complain(
-            "warning",
-            "\n".join(
-                [f"{skipped.count} {'datum was' if skipped.count == 1 else 'data were'} left out", *_hints(skipped)]
-            ),
-        )
-
-
-def _hints(skipped: Skipped) -> list[str]:
-    return [*dict.fromkeys(each.hint for each in skipped.listed if each.hint)][:_HINTS]
+        hints = [*dict.fromkeys(each.hint for each in skipped.listed if each.hint)][:_HINTS]
+        complain("warning", "\n".join([f"{counted(skipped.count, 'datum', 'was')} left out", *hints]))
 
 
 def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any], output: Output) -> None:

@@ -129,16 +129,13 @@ class Input(io.RawIOBase):
         name: the file's path.
         advance: called with the number of bytes of each read.
 
-    Attributes:
-        name: the file's path; `append_file` reads the extension from it.
-
     Raises:
         NotFound: the file does not exist.
         StorageError: the file cannot be opened or read.
     """
 
     def __init__(self, name: str, advance: Callable[[int], None] = lambda count: None) -> None:
-        self.name = name
+        self.name = name  # the file's path; `append_file` reads the extension from it
         self._advance = advance
         self._stream: io.FileIO | None = None  # `close` is also called if opening fails
         self._stream = io.FileIO(sys.stdin.fileno(), closefd=False) if name == STDIN else _open(name)

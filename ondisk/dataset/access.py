@@ -60,30 +60,22 @@ class Opened:
 
 
 class Remembered:
-    """What maintenance remembers for as long as a dataset is open.
-
-    Attributes:
-        keeps_replaced: what is replaced or dropped stays readable for `keep_replaced`.
-        last_commit: when maintenance read the time of the last commit (monotonic seconds), and what it was.
-    """
+    """What maintenance remembers for as long as a dataset is open."""
 
     def __init__(self, *, keeps_replaced: bool) -> None:
-        self.keeps_replaced = keeps_replaced
+        self.keeps_replaced = keeps_replaced  # what is replaced or dropped stays readable for `keep_replaced`
+        # when maintenance read the time of the last commit (monotonic seconds), and what it was
         self.last_commit: tuple[float, int] | None = None
 
 
 class _Usable:
-    """Whether a dataset that is open can be used: not closed, in the process that opened it, without a failed disk.
-
-    Attributes:
-        failed: the error of the disk after which nothing is written.
-    """
+    """Whether a dataset that is open can be used: not closed, in the process that opened it, without a failed disk."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._process = os.getpid()
         self.is_closed = False
-        self.failed: OndiskError | None = None
+        self.failed: OndiskError | None = None  # the error of the disk after which nothing is written
 
     @property
     def is_writable(self) -> bool:
@@ -116,16 +108,11 @@ class _Usable:
 
 
 class _Later:
-    """What is left for a later commit.
-
-    Attributes:
-        unclean: segments with other generations on disk.
-        waiting: data in the index's log and not yet in its main file; None: no commit yet.
-    """
+    """What is left for a later commit."""
 
     def __init__(self) -> None:
-        self.unclean: set[str] = set()
-        self.waiting: int | None = None
+        self.unclean: set[str] = set()  # segments with other generations on disk
+        self.waiting: int | None = None  # data in the index's log and not yet in its main file; None: no commit yet
 
 
 class Access:
@@ -139,11 +126,11 @@ class Access:
         read_only: bool,
         connect: Callable[[Directory], Connection] = connect_to_read,
     ) -> None:
-        self.directory = directory
-        self.config = config
-        self.read_only = read_only
-        self.connect = connect
-        self.remembered = Remembered(keeps_replaced=config.keep_seconds > 0)
+        self.directory = directory  # the directory, open
+        self.config = config  # the configuration in `dataset.toml`
+        self.read_only = read_only  # True if nothing may be written
+        self.connect = connect  # connects readers to the index
+        self.remembered = Remembered(keeps_replaced=config.keep_seconds > 0)  # by maintenance
         self._lock = WritersLock(directory, config.lock_timeout)
         self._tide = Tide(directory)
         self._threads = threading.RLock()

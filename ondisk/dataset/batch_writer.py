@@ -27,22 +27,15 @@ DataWriter: TypeAlias = "SegmentWriter | FileWriter"
 
 
 class Destination:
-    """A segment to which new data are written.
-
-    Attributes:
-        segment: its row in the index, or that of a new segment.
-        interval: the interval of its name; in a sequence, that of the data to write.
-        start: where it continues.
-        payloads: the data that are written to it first, if they are in memory.
-    """
+    """A segment to which new data are written."""
 
     def __init__(self, segment: Segment, interval: Interval, format: Format, start: Start, *, known: bool) -> None:
-        self.segment = segment
-        self.interval = interval
-        self.format = format
-        self.start = start
-        self.known = known
-        self.payloads: Sequence[bytes] = ()
+        self.segment = segment  # its row in the index, or that of a new segment
+        self.interval = interval  # the interval of its name; in a sequence, that of the data to write
+        self.format = format  # the format of its data
+        self.start = start  # where it continues
+        self.known = known  # whether the index knows it
+        self.payloads: Sequence[bytes] = ()  # the data that are written to it first, if they are in memory
 
 
 class BatchWriter:

@@ -313,17 +313,12 @@ class _Commit:
 
 
 class _Segment:
-    """A segment, and the pieces that are stored in it.
-
-    Attributes:
-        destination: where it continues.
-        pieces: those with data to store; their `count`, `length` and `data_size` exclude duplicates.
-        staged: piece → number of its data, with duplicates.
-    """
+    """A segment, and the pieces that are stored in it."""
 
     def __init__(self, destination: Destination, pieces: list[Piece], staged: Mapping[int, int] | None = None) -> None:
-        self.destination = destination
-        self.pieces = pieces
+        self.destination = destination  # where it continues
+        self.pieces = pieces  # those with data to store; their `count`, `length` and `data_size` exclude duplicates
+        # piece → number of its data, with duplicates
         self.staged = {piece.id: piece.count if staged is None else staged[piece.id] for piece in pieces}
 
     @property

@@ -92,15 +92,16 @@ class _Members:
 class Decompressed:
     """The decompressed bytes of a stream.
 
-    Attributes:
-        damage: what was wrong with it; None until that is known.
+    Args:
+        stream: compressed bytes.
+        compression: gzip, zstd, bzip2 or xz.
 
     Raises:
         StateError: the library for zstd is not installed.
     """
 
     def __init__(self, stream: Readable, compression: str) -> None:
-        self.damage: Damage | None = None
+        self.damage: Damage | None = None  # what was wrong with it; None until that is known
         self._members = _Members(stream, compression)
         self._compression = compression
         self._ready = b""

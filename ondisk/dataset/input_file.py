@@ -291,12 +291,10 @@ class Peeked(Chained):
     Args:
         size: of the bytes to read ahead.
         before: bytes of the stream that were read before.
-
-    Attributes:
-        head: the first bytes; fewer if one read of the stream returned fewer, none at its end.
     """
 
     def __init__(self, stream: Readable, size: int = _HEAD, before: bytes = b"") -> None:
+        # the first bytes; fewer if one read of the stream returned fewer, none at its end
         self.head = before + stream.read(size)
         super().__init__(self.head, stream)
 

@@ -61,8 +61,9 @@ class Merged(Queryable):
 
     Threads may share it; a forked child must open its own.
 
-    Raises, in methods that read data:
-        LimitExceeded: `sort` does not begin with reftime, and more datasets match than can be open at once.
+    Raises:
+        LimitExceeded: by a query whose `sort` does not begin with reftime, if more datasets match than can be open at
+            once.
         StateError: the index of a dataset was lost or exchanged after the query began; or the spans of more datasets
             overlap than can be open at once, and one of those that were opened again was changed meanwhile. Raised
             while iterating.

@@ -32,14 +32,11 @@ class SkippedDatum(NamedTuple):
 class Skipped:
     """The data that a query has left out so far, each once.
 
-    Attributes:
-        listed: the first 100 of them.
-
     Memory: some 200 bytes for each.
     """
 
     def __init__(self) -> None:
-        self.listed: list[SkippedDatum] = []
+        self.listed: list[SkippedDatum] = []  # the first 100 of them
         self._places: set[tuple[str | None, Location]] = set()
 
     @property

@@ -45,10 +45,6 @@ class Names:
             times, otherwise one of Python's `format`. `{{` is a brace.
         fields: the declared fields.
 
-    Attributes:
-        used: the names in the template: reftime, and those of metadata.
-        needs_data: metadata are named that are not declared: only reading the data finds them.
-
     Raises:
         InvalidInput: the template is not valid.
     """
@@ -69,6 +65,7 @@ class Names:
                 except ValueError as error:
                     raise _invalid(template, f"{name} has the type {kinds[name]}: {error}") from None
             self._parts.append((literal, name, form or ""))
+        # the names in the template: reftime, and those of metadata
         self.used = {name for _, name, _ in self._parts if name is not None}
         if not self.used:
             raise _invalid(template, "all files would have one name")
@@ -76,6 +73,7 @@ class Names:
             safe("".join(literal + ("" if name is None else "x") for literal, name, _ in self._parts))
         except InvalidInput as error:  # no value makes it safe
             raise _invalid(template, error.message) from None
+        # metadata are named that are not declared: only reading the data finds them
         self.needs_data = not self.used <= kinds.keys()
 
     def __call__(self, datum: Datum) -> str:

@@ -67,11 +67,6 @@ class Division:
         routes: to the datasets; the one for errors is last.
         format: the file's format.
 
-    Attributes:
-        formats: the file's format, configured for each dataset.
-        reader: the format to read the file with.
-        position: how many data of the file were divided.
-
     Raises:
         ConfigError: a dataset cannot hold this format.
     """
@@ -79,12 +74,12 @@ class Division:
     def __init__(self, routes: Sequence[Route], format: str) -> None:
         self._routes = routes
         kind = find(format)
-        self.formats = [kind(route.config) for route in routes]
+        self.formats = [kind(route.config) for route in routes]  # the file's format, configured for each dataset
         self._readings = [_reading(route.config) for route in routes]
         self._verdicts: dict[tuple[int, int], bool] = {}
-        self.position = 0
+        self.position = 0  # how many data of the file were divided
         if len(set(self._readings)) == 1:
-            self.reader = self.formats[-1]
+            self.reader = self.formats[-1]  # the format to read the file with
         else:
             config = routes[-1].config
             self.reader = kind(

@@ -341,14 +341,11 @@ class Stream:
 
     Args:
         chunks: their rows in the order of their numbers, some at a time; see `Run`.
-
-    Attributes:
-        head: the number of the next change; None at the end.
     """
 
     def __init__(self, chunks: Iterator[list[Row]], *, is_new: bool) -> None:
         self.is_new = is_new
-        self.head: int | None = None
+        self.head: int | None = None  # the number of the next change; None at the end
         self._chunks = chunks
         self._number: Callable[[Row], int] = (lambda row: row[-1]) if is_new else (lambda row: row[0])
         self._rows: list[Row] = []

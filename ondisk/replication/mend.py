@@ -100,18 +100,13 @@ def mend(access: Access, transaction: Transaction, segment: Segment, fetch: Call
 
 
 class _Patch:
-    """Writes copies of data into a copy of their segment's file.
-
-    Attributes:
-        size: bytes of the data that were changed so far.
-        left: data that have no copy, or one that does not fit.
-    """
+    """Writes copies of data into a copy of their segment's file."""
 
     def __init__(self, format: Format, file: WritableFile) -> None:
         self._format = format
         self._file = file
-        self.size = 0
-        self.left = 0
+        self.size = 0  # bytes of the data that were changed so far
+        self.left = 0  # data that have no copy, or one that does not fit
 
     def write(self, rows: dict[int, tuple[int, int, int]], fetch: Callable[[Sequence[int]], Records]) -> None:
         """Write the copies of some data. `rows`: number → reftime, offset, size."""

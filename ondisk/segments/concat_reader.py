@@ -70,6 +70,7 @@ class ConcatReader:
         self._sealer = sealer
         self._files: OrderedDict[int, _Open] = OrderedDict()
         self._generations: dict[str, int] = {}
+        # how many files it keeps open
         self.most = min(_OPEN_TO_READ, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
     def read(

@@ -389,6 +389,7 @@ class SegmentWriter:
         base: in a file of staged data: the position in the file where this segment's data begin. No header is written
             there.
         sealer: what encrypts a segment that is continued, or a file without a header.
+        save_blocks: called with the new blocks, if the segment is compressed.
 
     Durability: none, until `seal` syncs the file, or the caller does. A crash before that leaves bytes after the
         committed end, or an incomplete new file.
@@ -412,7 +413,7 @@ class SegmentWriter:
         self._base = base or 0
         self._save_blocks = save_blocks
         self._checksum = checksum
-        self.end: End = start.end
+        self.end: End = start.end  # the present end of the segment
         position = start.end.size - len(start.content)
         if base is None and not position:
             sealer = layout.new_sealer(start.content, name)

@@ -262,18 +262,13 @@ class MetadataFile:
 
     Iterates over these numbers.
 
-    Attributes:
-        end: position after the last entry.
-        damage: what is wrong after that; None if the file ends there.
-        skipped: a damaged entry before that was skipped.
-
     Memory: a few numbers for each entry.
     """
 
     def __init__(self, file: ReadableFile) -> None:
-        self.end = 0
-        self.damage: frame.Fault | None = None
-        self.skipped = False
+        self.end = 0  # position after the last entry
+        self.damage: frame.Fault | None = None  # what is wrong after that; None if the file ends there
+        self.skipped = False  # a damaged entry before that was skipped
         self._file = file
         self._spans: dict[int, tuple[int, int, int]] = {}  # number → position and size of the entry, checksum
         self._lock = threading.Lock()

@@ -1,7 +1,7 @@
 """Connections that read the index with ADBC, which returns Arrow; they offer the part of `sqlite3` that snapshots use.
 
-ADBC contains its own SQLite library, so only Spark's Python workers use this module. A process that opens an index with
-ADBC never opens one with `sqlite3`: when one library closes a file, the POSIX locks of the other are lost.
+ADBC contains its own SQLite library, so only Spark's Python workers use this module. A process that has an index open
+with ADBC never opens one with `sqlite3`: when one library closes a file, the POSIX locks of the other are lost.
 
 Reading with `sqlite3` and Arrow instead takes 1.5 to 1.7 times as long. Times relative to the same query on Parquet,
 by `python benchmarks/spark.py`, with ADBC / with `sqlite3`: all columns 1.29 / 2.19, count by product 0.76 / 1.14, all

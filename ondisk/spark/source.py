@@ -17,7 +17,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 
-import ondisk
 from ondisk.config import DatasetConfig
 from ondisk.dataset import merged_paths
 from ondisk.dataset.access import Access
@@ -192,12 +191,12 @@ def _created(options: Mapping[str, str], pushed: Pushed) -> StructType:
             hint = f"The types are {', '.join(_FIELD_TYPES)}; {REFTIME} is timestamp."
             raise InvalidInput(f"the column {column} cannot be {kind}", hint=hint)
         config["fields"][name] = _FIELD_TYPES[kind]
-    ondisk.create(options["path"], config).close()
+    Dataset.create(options["path"], config).close()
     return StructType().add("created", LongType())
 
 
 def _deleted(options: Mapping[str, str], pushed: Pushed) -> StructType:
-    """Delete what DELETE FROM names."""
+    """Delete what DELETE FROM names. Each question closes its index, so no other SQLite library has one open here."""
     with Dataset.open(options["path"]) as dataset:
         dataset.delete(pushed.tree(Everything(), dataset.config, None))
     return StructType().add("deleted", LongType())
@@ -277,20 +276,21 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         paths, several = paths_of(options)
         self._paths = paths if pushed.state is None else [*pushed.state]
         self._is_several = several
-        # Opened once for the columns and the plan, as each query does both.
-        self._open = contextlib.ExitStack()
-        self._access = None if several else self._open.enter_context(opened(paths[0], connect))
-        config = _config(options, self._paths)[0] if self._access is None else self._access.current().index.config
-        self._columns: list[Column] = []
-        self._groups: Groups | None = None
-        if pushed.aggregate is not None:
-            self._groups = groups_of(pushed.aggregate, config, schema, several=several)
-        elif pushed.is_present:
-            self._columns = columns_of(config, schema, several=several)
-        else:
-            self._columns = read_columns(options, schema, config, several=several)
         choice(options)
         self._limits = Limits.of(*limits_of(options))
+        self._columns: list[Column] = []
+        self._groups: Groups | None = None
+        with contextlib.ExitStack() as stack:
+            # Opened once for the columns and the plan, as each query does both.
+            self._access = None if several else stack.enter_context(opened(paths[0], connect))
+            config = _config(options, self._paths)[0] if self._access is None else self._access.current().index.config
+            if pushed.aggregate is not None:
+                self._groups = groups_of(pushed.aggregate, config, schema, several=several)
+            elif pushed.is_present:
+                self._columns = columns_of(config, schema, several=several)
+            else:
+                self._columns = read_columns(options, schema, config, several=several)
+            self._open = stack.pop_all()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what executors need."""

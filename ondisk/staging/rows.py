@@ -132,8 +132,7 @@ class StagedRows(Closing):
         first = self._seq + 1
         self._add(batch.reftimes, pieces, offsets, list(map(len, batch.payloads)), batch.metadata)
         if batch.beside:
-            with sqlite_errors(self._directory):
-                self._connection.executemany("INSERT INTO beside VALUES (?, ?)", enumerate(batch.beside, first))
+            self._add_rows("INSERT INTO beside VALUES (?, ?)", enumerate(batch.beside, first))
 
     def add_result(self, found: ScanResult) -> None:
         """Add a part of what a scan found in a segment."""
@@ -143,26 +142,26 @@ class StagedRows(Closing):
         number = self.add_piece(piece, found.blocks)
         pieces = [number] * len(found.offsets)
         self._add(found.reftimes, pieces, found.offsets, found.sizes, found.metadata)
-        with sqlite_errors(self._directory):
-            rows: list[tuple[Any, ...]] = [(number, *each) for each in found.damage]
-            if found.missing:
-                rows.append((number, 0, found.missing, None))
-            self._connection.executemany("INSERT INTO damage VALUES (?, ?, ?, ?)", rows)
+        rows: list[tuple[Any, ...]] = [(number, *each) for each in found.damage]
+        if found.missing:
+            rows.append((number, 0, found.missing, None))
+        self._add_rows("INSERT INTO damage VALUES (?, ?, ?, ?)", rows)
 
     def place(self, places: Iterable[tuple[int, int, int]]) -> None:
         """Add new places of data: (seq, old offset, new offset)."""
-        with sqlite_errors(self._directory):
-            self._connection.executemany("INSERT INTO place VALUES (?, ?, ?)", places)
+        self._add_rows("INSERT INTO place VALUES (?, ?, ?)", places)
 
     def resize(self, sizes: Iterable[tuple[int, int]]) -> None:
         """Add new sizes of data: (seq, size)."""
-        with sqlite_errors(self._directory):
-            self._connection.executemany("INSERT INTO resized VALUES (?, ?)", sizes)
+        self._add_rows("INSERT INTO resized VALUES (?, ?)", sizes)
 
     def save_blocks(self, blocks: Iterable[Block]) -> None:
         """Add blocks of a segment that is rewritten."""
+        self._add_rows("INSERT INTO block VALUES (0, ?, ?, ?)", blocks)
+
+    def _add_rows(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         with sqlite_errors(self._directory):
-            self._connection.executemany("INSERT INTO block VALUES (0, ?, ?, ?)", blocks)
+            self._connection.executemany(sql, rows)
 
     def _add(
         self,

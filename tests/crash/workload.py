@@ -36,6 +36,7 @@ from formats.hdf5_files import odim
 from sums import differences
 
 import ondisk
+import ondisk.arkimet
 import ondisk.dataset.commit_staged
 import ondisk.formats.diskqueue.seg
 import ondisk.formats.grib
@@ -720,6 +721,11 @@ def migrate(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | 
 def rebuild(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None, start: Connection) -> None:
     """Be the process that crashes while it rebuilds a damaged index; otherwise as `migrate`."""
     _run_one(ondisk.rebuild, path, acks, start)
+
+
+def adopt(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None, start: Connection) -> None:
+    """Be the process that crashes while it adopts a dataset of arkimet; otherwise as `migrate`."""
+    _run_one(ondisk.adopt, path, acks, start)
 
 
 def restore(path: Path, steps: list[Step], acks: Path, create: dict[str, Any] | None, start: Connection) -> None:

@@ -49,6 +49,7 @@ def ask(spark, sql):
     return [tuple(row) for row in spark.sql(sql).collect()]
 
 
+@pytest.mark.check
 def test_names_are_listed_and_described(spark, weather):
     namespace = weather.path.parent.name
     assert (namespace,) in ask(spark, "SHOW NAMESPACES IN data")
@@ -101,6 +102,7 @@ def test_rows_are_inserted_replaced_and_deleted(spark, weather):
     assert weather.summary().count == 100
 
 
+@pytest.mark.check
 def test_several_datasets_are_one_table_that_cannot_be_changed(spark, weather):
     namespace = weather.path.parent.name
     several = f"data.{namespace}.`*`"
@@ -117,6 +119,16 @@ def test_several_datasets_are_one_table_that_cannot_be_changed(spark, weather):
     assert weather.summary().count == 100
 
 
+@pytest.mark.check
+def test_a_stream_of_a_table_goes_to_another(spark, weather, tmp_path):
+    other = table(weather, "other")
+    writer = spark.readStream.table(table(weather)).writeStream.option("checkpointLocation", str(tmp_path))
+    writer.trigger(availableNow=True).toTable(other).awaitTermination()
+    assert ask(spark, f"SELECT station, data FROM {other} WHERE reftime = '2026-11-20 07:00:00'") == [(2, '{"wind":7}')]
+    assert spark.table(other).count() == 100
+
+
+@pytest.mark.check
 def test_a_table_is_created(spark, root, weather):
     name = table(weather, "made")
     spark.sql(f"""
@@ -145,6 +157,7 @@ def test_a_table_is_created(spark, root, weather):
         spark.sql(f"CREATE TABLE {name} (x BIGINT) TBLPROPERTIES (format = 'jsonl', step = 'daily')")
 
 
+@pytest.mark.check
 def test_what_a_catalog_does_not_do_is_said_with_what_to_do_instead(spark, weather):
     name = table(weather)
     for statement, instead in {
@@ -187,6 +200,7 @@ def test_nothing_outside_of_the_folder_can_be_named(spark, weather, outside, nam
     assert {each.name for each in weather.path.parent.iterdir()} == {"other", "weather", "linked", "folder"}
 
 
+@pytest.mark.check
 def test_a_pattern_and_a_list_leave_out_what_is_linked_from_outside(spark, weather, outside):
     namespace = weather.path.parent.name
     assert [name for _, name, *_ in ask(spark, f"SHOW TABLES IN data.{namespace}")] == ["other", "weather"]

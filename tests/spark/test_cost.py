@@ -81,7 +81,7 @@ def test_what_is_read_is_what_is_asked_for(spark, dataset):
     assert data / DAYS < length(match=day) - rows < 1.5 * data / DAYS
     assert 2 * data / DAYS < length(match=two_days) - rows < 3 * data / DAYS + index / 10
     assert count() < index / 10  # from the sums of segments and days
-    assert index / 2 < count_of(load().selectExpr("count(name)").collect) < 1.5 * index
+    assert index / 2 < count_of(lambda: load().selectExpr("count(name)").collect()) < 1.5 * index
     assert data < length() < 1.05 * data + 1.5 * index
 
 

@@ -227,6 +227,7 @@ def test_what_cannot_be_translated_stays_with_spark(spark, dataset):
     assert "station = 3" in found.partition("ondisk pushed")[2]
 
 
+@pytest.mark.check
 def test_a_large_condition_stays_with_spark_and_a_match_leaves_less_room(spark, dataset):
     many = " OR ".join(f"(station = {number} AND product = 'a')" for number in range(600))
     large = load(spark, dataset).where(many)
@@ -239,6 +240,7 @@ def test_a_large_condition_stays_with_spark_and_a_match_leaves_less_room(spark, 
     assert some.where("product = 'a' AND valid").count() == dataset.summary(f'{match}; product: "a"; valid: true').count
 
 
+@pytest.mark.check
 def test_only_the_nested_fields_that_are_selected_are_read(spark, dataset):
     schema = "number bigint, data struct<wind: double, note: struct<text: string>>"
     loaded = spark.read.format("ondisk").schema(schema).load(str(dataset.path))
@@ -248,6 +250,7 @@ def test_only_the_nested_fields_that_are_selected_are_read(spark, dataset):
     assert loaded.count() == 600
 
 
+@pytest.mark.check
 def test_counts_and_extremes_are_answered_by_the_index(spark, dataset):
     loaded = load(spark, dataset)
     grouped = loaded.groupBy("valid").agg(
@@ -296,6 +299,7 @@ def test_show_and_first_say_nothing_beside_their_result(spark, dataset, capfd):
     assert "where and select read all data" not in printed.err
 
 
+@pytest.mark.check
 def test_a_join_prunes_and_reads_once_what_it_uses_twice(spark, dataset):
     loaded = load(spark, dataset)
     wanted = spark.createDataFrame([(1, "x"), (2, "y")], "station bigint, name string").where("name = 'y'")
@@ -307,6 +311,7 @@ def test_a_join_prunes_and_reads_once_what_it_uses_twice(spark, dataset):
 # One frame in many queries.
 
 
+@pytest.mark.check
 def test_16_shapes_of_queries_on_one_frame(spark, dataset):
     loaded = load(spark, dataset)
     loaded.createOrReplaceTempView("t")
@@ -387,6 +392,7 @@ def test_a_frame_returns_the_state_of_its_load(spark, create):
     assert asked(load(spark, dataset))[:2] == (87, 27)
 
 
+@pytest.mark.check
 def test_several_datasets_of_which_one_lacks_a_field(spark, create, tmp_path):
     both = {"format": "jsonl", "step": "daily"}
     one = create(**both, fields={"station": "integer"})

@@ -468,7 +468,9 @@ def test_a_fresh_process_finds_it_without_registration(java, tmp_path, dataset):
     code = f"""if True:
         from pyspark.sql import SparkSession
         spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-        print(spark.read.format("ondisk").load({str(dataset.path)!r}).count())
+        loaded = spark.read.format("ondisk").load({str(dataset.path)!r})
+        assert loaded.where("station = 3").count() == 7
+        print(loaded.count())
     """
     environment = {
         **os.environ,
@@ -482,3 +484,4 @@ def test_a_fresh_process_finds_it_without_registration(java, tmp_path, dataset):
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300
     )
     assert done.stdout.strip() == "48", done.stderr
+    assert done.stderr.count("where and select read all data, since Spark has no connector") == 1

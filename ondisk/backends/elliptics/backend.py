@@ -393,19 +393,14 @@ class _Change:
 
 
 class _Transaction:
-    """A packet that is executed, and what is replied to it.
-
-    Attributes:
-        status: the first error, as a negative errno; 0 for none.
-        size: bytes of data in the reply.
-    """
+    """A packet that is executed, and what is replied to it."""
 
     __slots__ = ("_is_asked", "_layout", "_replies", "header", "size", "status")
 
     def __init__(self, layout: Layout, header: Header) -> None:
         self.header = header
-        self.status = 0
-        self.size = 0
+        self.status = 0  # the first error, as a negative errno; 0 for none
+        self.size = 0  # bytes of data in the reply
         self._layout = layout
         self._replies: list[tuple[int, IO | None, bytes]] = []
         self._is_asked = False  # whether a command asked for data, so that a reply is sent even if there are none

@@ -16,25 +16,7 @@ Series = dict[Any, dict[str, list[Any]]]
 """The value of the group, or None, and for each point or pixel: `time` (microseconds), `min`, `max`, `sum` and `n`."""
 
 
-def exact(batches: Iterable[pa.Table]) -> Series:
-    """Return each number as a point.
-
-    Args:
-        batches: what `columns` yields.
-    """
-    found: Series = {}
-    for batch in batches:
-        time, value, key = (batch.column(name).to_pylist() for name in ("time", "y", "key"))
-        for at, number, group in zip(time, value, key, strict=True):
-            columns = found.setdefault(group, {"time": [], **{name: [] for name in _NAMES}})
-            columns["time"].append(at)
-            for name in ("min", "max", "sum"):
-                columns[name].append(number)
-            columns["n"].append(1)
-    return found
-
-
-def reduced(batches: Iterable[pa.Table], begin: int, pixel: int, most: int) -> Series | None:
+def by_pixel(batches: Iterable[pa.Table], begin: int, pixel: int, most: int) -> Series | None:
     """Return the numbers of each pixel of a plot together; None if there would be too many.
 
     Args:

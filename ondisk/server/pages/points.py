@@ -17,9 +17,9 @@ from ondisk.tables import installed
 from ondisk.tables.columns import ends, index_columns
 
 MOST_POINTS = 100_000
-"""Of more data, each pixel shows the lowest, the mean and the highest."""
+"""Of more data, each pixel shows the lowest, the mean and the highest; of fewer, each time."""
 
-MOST_SERIES = 12
+MOST_SERIES, _MOST_LISTED = 12, 200
 WIDEST = 4000  # pixels
 _NUMBERS = (FieldType.INTEGER, FieldType.REAL)
 _MOST_PARTS = 2_000_000  # rows of unfinished sums
@@ -75,9 +75,9 @@ def points(dataset: Dataset, wanted: Wanted) -> dict[str, Any]:
     if total.begin is None or total.end is None:
         return {"count": 0, "reduced": False, "series": [], "others": 0}
     begin, end = wanted.begin or total.begin, wanted.end or total.end
-    is_reduced = total.count > MOST_POINTS
-    width = max(1, min(wanted.width, WIDEST))
-    pixel = max(1, (microseconds(end) - microseconds(begin)) // width + 1)
+    width, pixel = max(1, min(wanted.width, WIDEST)), 1  # microseconds
+    if total.count > MOST_POINTS:
+        pixel = (microseconds(end) - microseconds(begin)) // width + 1
     with installed():
         from ondisk.server.pages import arrow_points
 
@@ -87,26 +87,31 @@ def points(dataset: Dataset, wanted: Wanted) -> dict[str, Any]:
         raise InvalidInput(f"{shown(wanted.by)} cannot be both an axis and the group", hint="Choose another field.")
     table = dataset.to_arrow(condition, columns=columns)
     batches = arrow_points.columns(table, wanted.y, wanted.by)
-    found: arrow_points.Series | None = (
-        arrow_points.reduced(batches, microseconds(begin), pixel, _MOST_PARTS)
-        if is_reduced
-        else arrow_points.exact(batches)
-    )
+    found = arrow_points.by_pixel(batches, microseconds(begin), pixel, _MOST_PARTS)
     if found is None:
         hint = "Choose another field, or select fewer data."
         raise LimitExceeded(f"{shown(wanted.by)} has too many values to draw a line for each", hint=hint)
-    in_order = sorted(found.items(), key=lambda each: (-sum(each[1]["n"]), str(each[0])))
-    drawn = in_order[:MOST_SERIES]
-    drawn.sort(key=lambda each: (each[0] is None, str(each[0])) if isinstance(each[0], str | None) else (False, ""))
-    series = [_series(wanted, key, columns, is_reduced=is_reduced) for key, columns in drawn]
+    # Groups of about the same size are in the order of their names, so that a zoom draws the same ones.
+    in_order = sorted(found.items(), key=lambda each: (-sum(each[1]["n"]).bit_length(), _by_name(each[0])))
+    drawn = sorted(in_order[:MOST_SERIES], key=lambda each: _by_name(each[0]))
+    is_reduced = any(count > 1 for _, columns in drawn for count in columns["n"])
+    lines = [_series(wanted, key, columns) | _line(columns, is_reduced=is_reduced) for key, columns in drawn]
+    others = [_series(wanted, key, columns) for key, columns in in_order[MOST_SERIES:_MOST_LISTED]]
     return {
         "count": total.count,
         "reduced": is_reduced,
         "begin": microseconds(begin) / _SECOND,
         "end": microseconds(end) / _SECOND,
-        "series": series,
+        "series": lines + others,
         "others": len(in_order) - len(drawn),
     }
+
+
+def _by_name(key: Any) -> tuple[int, float, str]:
+    """Return what orders the values of a field: numbers, then texts, then none."""
+    if isinstance(key, int | float):
+        return 0, key, ""
+    return (2, 0, "") if key is None else (1, 0, str(key))
 
 
 def _condition(dataset: Dataset, wanted: Wanted) -> Expression:
@@ -124,22 +129,27 @@ def _mean(total: float, count: int) -> float | None:
     return total / count if isfinite(total) else None
 
 
-def _series(wanted: Wanted, key: Any, columns: Mapping[str, Sequence[Any]], *, is_reduced: bool) -> dict[str, Any]:
-    """Return one line of a plot, and what a table says about it."""
+def _series(wanted: Wanted, key: Any, columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Return what a table says about one line of a plot."""
     least = min(range(len(columns["min"])), key=columns["min"].__getitem__)
     most = max(range(len(columns["max"])), key=columns["max"].__getitem__)
-    count, total = sum(columns["n"]), sum(columns["sum"])
     label = wanted.y.removeprefix(CONTENT) if not wanted.by else "–" if key is None else cut(text_of(_plain(key)))
-    times = [time / _SECOND for time in columns["time"]]
+    count = sum(columns["n"])
     return {
         "label": label,
-        "x": times,
+        "count": count,
+        "lowest": [columns["min"][least], columns["time"][least] / _SECOND],
+        "mean": _mean(sum(columns["sum"]), count),
+        "highest": [columns["max"][most], columns["time"][most] / _SECOND],
+    }
+
+
+def _line(columns: Mapping[str, Sequence[Any]], *, is_reduced: bool) -> dict[str, Any]:
+    """Return the points of a line, with the lowest and highest number of each if that differs."""
+    return {
+        "x": [time / _SECOND for time in columns["time"]],
         **({"min": columns["min"], "max": columns["max"]} if is_reduced else {}),
         "y": [_mean(*each) for each in zip(columns["sum"], columns["n"], strict=True)],
-        "count": count,
-        "lowest": [columns["min"][least], times[least]],
-        "mean": _mean(total, count),
-        "highest": [columns["max"][most], times[most]],
     }
 
 

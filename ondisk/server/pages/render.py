@@ -10,6 +10,7 @@ from pkgutil import get_data
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from ondisk.errors import NotFound, counted, shown
@@ -86,9 +87,22 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {"size": size_text, "time": time_text, "number": "{:,}".format, "counted": _counted, "ago": ago}
+    found.filters |= {
+        "size": size_text,
+        "time": time_text,
+        "number": "{:,}".format,
+        "counted": _counted,
+        "ago": ago,
+        "code": code,
+    }
     found.globals |= {"address": address, "file": lambda name: f"/static/{name}?{_file(name)[1]}"}
     return found
+
+
+def code(text: str) -> Markup:
+    """Return a text of which what is between backticks is code."""
+    pieces = map(escape, text.split("`"))
+    return Markup("").join(Markup("<code>{}</code>").format(each) if at % 2 else each for at, each in enumerate(pieces))
 
 
 def size_text(size: int) -> str:

@@ -123,8 +123,9 @@ class Pages:
         return await self._of_dataset(request, "hints.html", views.hints)
 
     async def facet(self, request: Request) -> Response:
-        template = "facet.html" if "hx-request" in request.headers else "values.html"
-        return await self._of_dataset(request, template, views.facet)
+        if "hx-request" in request.headers:
+            return await self._of_dataset(request, "facet.html", views.facet)
+        return await self._of_dataset(request, "values.html", views.values)
 
     async def count(self, request: Request) -> Response:
         return await self._of_dataset(request, "count.html", views.count)

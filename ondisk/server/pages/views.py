@@ -162,12 +162,14 @@ class Facet(NamedTuple):
 
     Attributes:
         summary: None if they are not counted yet: that may take some time.
+        more: the page of more values; empty on it.
     """
 
     name: str
     kind: str
     summary: FieldSummary | None
     values: list[Value]
+    more: str = ""
 
 
 def overview(dataset: Dataset, asked: Asked) -> dict[str, Any]:
@@ -212,6 +214,7 @@ def _form(dataset: Dataset, asked: Asked, page: str = "", **kept: object) -> dic
         "conditions": [(cut(group), link(rest)) for group, rest in removable(asked.match)],
         "spans": [(text, link(refined(asked.match, added))) for text, added in spans],
         "doubts": dataset.doubts(),
+        "example": "" if end is None else f"reftime: ={end.date()}",
         "problem": None,
         "completions": [],
     }
@@ -236,15 +239,24 @@ def _facet(dataset: Dataset, asked: Asked, name: str, summary: FieldSummary | No
         is_chosen = added is not None and any(added == group for group, _ in removable(asked.match))
         text = text_of(value.hex() if isinstance(value, bytes) else value)
         values.append(Value(cut(text) or "(empty)", count, max(1, 100 * count // most), link, is_chosen))
-    return Facet(name, fields[name].value, summary, values)
+    return Facet(name, fields[name].value, summary, values, asked.link("facet", field=name, sort=""))
 
 
 def facet(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return the values of one field."""
+    """Return the most frequent values of one field."""
+    return {"facet": _counted(dataset, asked, _VALUES)}
+
+
+def values(dataset: Dataset, asked: Asked) -> dict[str, Any]:
+    """Return the values of one field, as many as a page shows."""
+    return {"facet": _counted(dataset, asked, _MOST_ITEMS)._replace(more=""), **_form(dataset, asked)}
+
+
+def _counted(dataset: Dataset, asked: Asked, most: int) -> Facet:
     if asked.field not in dataset.config.fields:
         raise InvalidInput(f"there is no field {quoted(asked.field)}")
-    found = dataset.summary(asked.match or None, fields=[asked.field], values=_VALUES)
-    return {"facet": _facet(dataset, asked, asked.field, found.fields[asked.field], "browse"), **_form(dataset, asked)}
+    found = dataset.summary(asked.match or None, fields=[asked.field], values=most)
+    return _facet(dataset, asked, asked.field, found.fields[asked.field], "browse")
 
 
 def count(dataset: Dataset, asked: Asked) -> dict[str, Any]:
@@ -326,7 +338,16 @@ def browse(dataset: Dataset, asked: Asked) -> dict[str, Any]:
 def mistaken(dataset: Dataset, asked: Asked, problem: Problem) -> dict[str, Any]:
     """Return what the page of a query shows that cannot be answered."""
     empty = {"columns": [], "rows": [], "first": 0, "next": "", "previous": "", "is_cut": False, "facets": []}
-    return {**empty, "conditions": [], "spans": [], "doubts": [], "problem": problem, "completions": [], **_ways(asked)}
+    return {
+        **empty,
+        "conditions": [],
+        "spans": [],
+        "example": "",
+        "doubts": [],
+        "problem": problem,
+        "completions": [],
+        **_ways(asked),
+    }
 
 
 def _ways(asked: Asked) -> dict[str, Any]:
@@ -457,7 +478,9 @@ def health(dataset: Dataset, asked: Asked) -> dict[str, Any]:
         "report": report,
         "findings": findings,
         "more": 0 if report is None else len(report.findings) - len(findings) + report.left_out,
-        "changed_since": report is not None and committed is not None and committed > report.time,
+        "changed_since": report is not None
+        and committed is not None
+        and committed.replace(microsecond=0) > report.time,
         "info": info,
         "committed": committed,
         "quarantine": [*islice(dataset.quarantine, _MOST_ITEMS)],

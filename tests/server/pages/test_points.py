@@ -48,6 +48,27 @@ def test_few_numbers_are_drawn_one_by_one(dataset):
     assert second["mean"] == pytest.approx(sum(second["y"]) / len(data))
 
 
+def test_several_numbers_of_one_time_are_one_point(dataset):
+    (line,) = points(dataset, Wanted("station: 0 or 1", "data.wind", ""))["series"]
+    by_time: dict[float, list[float]] = {}
+    for datum in dataset.query("station: 0 or 1"):
+        if "wind" in datum.data:
+            by_time.setdefault(datum.reftime.timestamp(), []).append(datum.data["wind"])
+    assert max(map(len, by_time.values())) == 2
+    assert [line["x"], line["min"], line["max"]] == [
+        [*by_time],
+        [*map(min, by_time.values())],
+        [*map(max, by_time.values())],
+    ]
+
+
+def test_the_lines_that_are_drawn_are_the_same_ones_in_each_span(dataset, monkeypatch):
+    monkeypatch.setattr(module, "MOST_SERIES", 2)
+    for begin in (BEGIN, BEGIN + timedelta(minutes=5)):
+        found = points(dataset, Wanted("", "data.wind", "station", begin, BEGIN + timedelta(minutes=100)))
+        assert [(each["label"], "x" in each) for each in found["series"]] == [("0", True), ("1", True), ("2", False)]
+
+
 def test_many_numbers_are_a_band_that_keeps_each_peak(dataset, monkeypatch):
     exact = points(dataset, Wanted("", "data.wind", ""))["series"][0]
     monkeypatch.setattr(module, "MOST_POINTS", 1000)
@@ -56,7 +77,7 @@ def test_many_numbers_are_a_band_that_keeps_each_peak(dataset, monkeypatch):
     (band,) = found["series"]
     assert found["reduced"]
     assert len(band["x"]) <= 30
-    assert (min(band["min"]), max(band["max"])) == (min(exact["y"]), max(exact["y"]))
+    assert (min(band["min"]), max(band["max"])) == (min(exact["min"]), max(exact["max"]))
     assert (band["count"], band["mean"]) == (exact["count"], pytest.approx(exact["mean"]))
     assert all(low <= mean <= high for low, mean, high in zip(band["min"], band["y"], band["max"], strict=True))
 
@@ -73,7 +94,8 @@ def test_a_span_is_drawn_alone(dataset):
 
 def test_a_field_with_very_many_values_has_its_most_frequent_ones(dataset, monkeypatch):
     found = points(dataset, Wanted("", "data.wind", "level"))
-    assert (len(found["series"]), found["others"]) == (module.MOST_SERIES, 2700 - module.MOST_SERIES)
+    drawn = [each for each in found["series"] if "x" in each]
+    assert (len(drawn), found["others"]) == (module.MOST_SERIES, 2700 - module.MOST_SERIES)
     monkeypatch.setattr(module, "MOST_POINTS", 10)
     monkeypatch.setattr(module, "_MOST_PARTS", 100)
     with pytest.raises(ondisk.errors.LimitExceeded, match="too many values"):

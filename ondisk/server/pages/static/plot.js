@@ -6,6 +6,7 @@
   const status = document.getElementById("plotted");
   const numbers = document.getElementById("numbers"), pointed = document.getElementById("pointed");
   const HEIGHT = 380;
+  const EXPANDED = 2; // uPlot: where a line is broken, it stays so up to its next point
   const LIGHT = ["#0b7285", "#d9480f", "#5f3dc4", "#2b8a3e"], DARK = ["#66d9e8", "#ffa94d", "#b197fc", "#8ce99a"];
   const DASHES = [[], [8, 4], [2, 3]], BORDERS = ["solid", "dashed", "dotted"];
   const isDark = matchMedia("(prefers-color-scheme: dark)");
@@ -47,6 +48,7 @@
 
   function show(found) {
     if (drawn) { drawn.destroy(); drawn = null; }
+    pointed.textContent = "Point at the plot to read its numbers.";
     shown = found.count ? found : shown;
     document.getElementById("zoom").hidden = pointed.hidden = !shown;
     tell(found);
@@ -55,10 +57,11 @@
 
   function tell(found) {
     const lines = found.series.reduce((sum, each) => sum + each.count, 0);
-    let text = found.count ? `${lines.toLocaleString("en")} numbers from ${time(found.begin)} to ${time(found.end)} UTC.` : "No datum matches.";
+    const end = (seconds) => time(found.end - found.begin > 1000 ? Math.round(seconds) : seconds);
+    let text = found.count ? `${lines.toLocaleString("en")} numbers from ${end(found.begin)} to ${end(found.end)} UTC.` : "No datum matches.";
     if (found.count && !found.series.length) text = "No datum that matches has this number.";
-    if (found.reduced) text += " They are more than the plot can show: each pixel has their mean, and a band from the lowest to the highest.";
-    if (found.others) text += ` ${found.others} more lines are not drawn: select some by a condition.`;
+    if (found.reduced) text += " Where several are at one place, the line is their mean, in a band from the lowest to the highest.";
+    if (found.others) text += ` ${found.others} more lines are not drawn, only listed: select some by a condition.`;
     status.textContent = text;
     numbers.hidden = !found.series.length;
     const body = numbers.querySelector("tbody"), heads = numbers.querySelectorAll("thead th");
@@ -67,8 +70,8 @@
       const cells = [each.label, each.count.toLocaleString("en"), number(each.lowest[0]), time(each.lowest[1]), number(each.mean), number(each.highest[0]), time(each.highest[1])];
       cells.forEach((text, column) => {
         const cell = document.createElement(column ? "td" : "th");
-        if (!column) {
-          cell.scope = "row";
+        if (!column) cell.scope = "row";
+        if (!column && each.x) {
           const mark = document.createElement("i");
           mark.className = "mark";
           mark.style.borderTop = `3px ${BORDERS[kind(at)]} ${color(at)}`;
@@ -79,6 +82,7 @@
         row.append(cell);
       });
       // Colours are not enough to find a line: the one of the row that has the focus or the pointer is emphasized.
+      if (!each.x) return row;
       row.tabIndex = 0;
       const emphasize = (on) => drawn && drawn.setSeries(on ? 1 + at * (found.reduced ? 3 : 1) : null, { focus: on });
       for (const event of ["focus", "mouseenter"]) row.addEventListener(event, () => emphasize(true));
@@ -105,7 +109,7 @@
 
   function draw(found) {
     const tables = [], series = [{}], bands = [];
-    found.series.forEach((each, at) => {
+    found.series.filter((each) => each.x).forEach((each, at) => {
       const line = { label: each.label, stroke: color(at), width: 1.5, dash: DASHES[kind(at)], points: { show: each.x.length === 1 ? true : undefined } };
       if (found.reduced) {
         tables.push(broken([each.x, each.y, each.max, each.min]));
@@ -140,8 +144,8 @@
           zoom(at(plot.select.left), at(plot.select.left + plot.select.width));
         }],
       },
-    }, uPlot.join(tables), place);
-    place.dataset.drawn = String(found.series.reduce((sum, each) => sum + each.x.length, 0));
+    }, uPlot.join(tables, tables.map((table) => table.map(() => EXPANDED))), place);
+    place.dataset.drawn = String(found.series.reduce((sum, { x = [] }) => sum + x.length, 0));
   }
 
   function zoom(begin, end) {

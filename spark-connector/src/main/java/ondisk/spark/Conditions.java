@@ -63,13 +63,12 @@ final class Conditions {
     if (tree == null) {
       return false;
     }
-    int parts = parts(tree);
-    int literals = literals(tree);
-    if (parts > room || literals > values || depth(tree) > DEEPEST) {
+    Size size = Size.of(tree);
+    if (size.parts > room || size.values > values || size.depth > DEEPEST) {
       return false;
     }
-    room -= parts;
-    values -= literals;
+    room -= size.parts;
+    values -= size.values;
     trees.add(tree);
     return true;
   }
@@ -232,29 +231,20 @@ final class Conditions {
     return null;
   }
 
-  /** Returns the number of nodes of a tree. */
-  private static int parts(JsonNode tree) {
-    int count = 1;
-    for (JsonNode child : children(tree)) {
-      count += parts(child);
+  /** How large a tree is. */
+  private record Size(int parts, int values, int depth) {
+    static Size of(JsonNode tree) {
+      int parts = 1;
+      int values = tree.has("OneOf") ? tree.get("OneOf").get(1).size() : 1;
+      int deepest = 0;
+      for (JsonNode child : children(tree)) {
+        Size size = of(child);
+        parts += size.parts;
+        values += size.values;
+        deepest = Math.max(deepest, size.depth);
+      }
+      return new Size(parts, values, deepest + 1);
     }
-    return count;
-  }
-
-  private static int literals(JsonNode tree) {
-    int count = tree.has("OneOf") ? tree.get("OneOf").get(1).size() : 1;
-    for (JsonNode child : children(tree)) {
-      count += literals(child);
-    }
-    return count;
-  }
-
-  private static int depth(JsonNode tree) {
-    int deepest = 0;
-    for (JsonNode child : children(tree)) {
-      deepest = Math.max(deepest, depth(child));
-    }
-    return deepest + 1;
   }
 
   private static Iterable<JsonNode> children(JsonNode tree) {

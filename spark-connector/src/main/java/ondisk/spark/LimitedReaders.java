@@ -13,16 +13,7 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
  * <p>Spark stops reading after the last row that it needs. Then it kills the worker, which says so
  * with a traceback, and the next worker imports everything again.
  */
-final class LimitedReaders implements PartitionReaderFactory {
-  private static final long serialVersionUID = 1;
-
-  private final PartitionReaderFactory python;
-  private final int limit;
-
-  LimitedReaders(PartitionReaderFactory python, int limit) {
-    this.python = python;
-    this.limit = limit;
-  }
+record LimitedReaders(PartitionReaderFactory python, int limit) implements PartitionReaderFactory {
 
   @Override
   public PartitionReader<InternalRow> createReader(InputPartition partition) {

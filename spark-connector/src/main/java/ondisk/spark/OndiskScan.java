@@ -161,17 +161,7 @@ final class OndiskScan implements Scan, SupportsReportStatistics, SupportsRuntim
   }
 
   /** Equal if it reads the same: then Spark reads once what a query uses twice. */
-  private static final class OndiskBatch implements Batch {
-    private final List<Object> key;
-    private final Batch python;
-    private final int limit;
-
-    OndiskBatch(List<Object> key, Batch python, int limit) {
-      this.key = key;
-      this.python = python;
-      this.limit = limit;
-    }
-
+  private record OndiskBatch(List<Object> key, Batch python, int limit) implements Batch {
     @Override
     public InputPartition[] planInputPartitions() {
       return python.planInputPartitions();

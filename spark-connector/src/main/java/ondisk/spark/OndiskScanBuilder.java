@@ -43,9 +43,16 @@ final class OndiskScanBuilder
   private ObjectNode aggregate;
   private int limit = -1;
 
-  OndiskScanBuilder(StructType schema, CaseInsensitiveStringMap options, Loaded loaded) {
+  /**
+   * Returns a builder.
+   *
+   * @param schema all columns, also hidden ones
+   * @param shown those that a stream reads: Spark does not prune its columns
+   */
+  OndiskScanBuilder(
+      StructType schema, StructType shown, CaseInsensitiveStringMap options, Loaded loaded) {
     this.schema = schema;
-    this.required = schema;
+    this.required = shown;
     this.options = options;
     this.loaded = loaded;
     this.conditions = new Conditions(schema, loaded.room());

@@ -118,7 +118,7 @@ final class OndiskTable
   @Override
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
     loaded.check();
-    return new OndiskScanBuilder(schema, PythonSource.with(options, fixed), loaded);
+    return new OndiskScanBuilder(schema, schema(), PythonSource.with(options, fixed), loaded);
   }
 
   @Override
