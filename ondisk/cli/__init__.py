@@ -57,6 +57,7 @@ COMMANDS = {
 _DASHED = ("--sort", "--tz", "--null")  # options whose values may begin with a dash
 _DATASET = "ONDISK_DATASET"
 _REPEATED_AFTER = 0.05  # seconds, for a signal
+_WIDTH = 80  # of help that is not printed on a terminal
 _NO_MEMORY = """there is not enough memory
 Raise the limit of memory (`ulimit -v`, the container's), or append with a lower --batch-size; in Python, batch_size.\
 """
@@ -87,13 +88,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser_of(command: str) -> argparse.ArgumentParser:
     """Return the parser of a command; its docstring has the description, then the examples."""
-    from textwrap import dedent, indent  # here, because the parser of `--version` needs no examples
-
     module = _module(command)
     description, _, examples = (module.__doc__ or "").partition("\n\n")
-    parser = _Parser(
-        prog=f"ondisk {command}", description=description, epilog="examples:\n" + indent(dedent(examples), "  ")
-    )
+    indented = "\n".join(line and f"  {line}" for line in examples.split("\n"))
+    parser = _Parser(prog=f"ondisk {command}", description=description, epilog=f"examples:\n{indented}")
     module.add_arguments(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
     return parser
@@ -197,6 +195,17 @@ def _similar(text: str, known: Iterable[str]) -> str:
     return f"; did you mean {found[0]}?" if found else ""
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """A formatter that knows its width without shutil, whose import takes longer than to parse the arguments."""
+
+    def __init__(self, prog: str) -> None:
+        try:
+            width = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(sys.stdout.fileno()).columns
+        except (OSError, ValueError):
+            width = 0
+        super().__init__(prog, width=(width or _WIDTH) - 2)
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser that raises ondisk's errors and refuses abbreviated options."""
 
@@ -206,7 +215,7 @@ class _Parser(argparse.ArgumentParser):
             description=description,
             epilog=epilog,
             allow_abbrev=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Formatter,
         )
 
     def error(self, message: str) -> NoReturn:

@@ -1,10 +1,10 @@
 """Create an empty dataset: a directory with dataset.toml and an empty index.
 
-  ondisk init weather --format vm2 --step daily --field area=text --field product=text \\
-      --unique reftime,area,product --index area,product
-  ondisk init weather --config dataset.toml
-  ondisk init stations --from year.csv
-  ondisk init objects --backend elliptics
+ondisk init weather --format vm2 --step daily --field area=text --field product=text \\
+    --unique reftime,area,product --index area,product
+ondisk init weather --config dataset.toml
+ondisk init stations --from year.csv
+ondisk init objects --backend elliptics
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from ondisk.cli.streams import printable, write_stdout
 from ondisk.dataset.json_lines import json_data, metadata_of, time_text
 from ondisk.datum import Datum, Value
 from ondisk.errors import counted
-from ondisk.formats.foreign import kind_of
 
 if TYPE_CHECKING:
     from ondisk import FieldSummary, Group, Summary
@@ -187,6 +186,8 @@ def _kind_of(head: bytes) -> str | None:
 
     Text has few control characters. It may be in another encoding than UTF-8, but most of it is still readable then.
     """
+    from ondisk.formats.foreign import kind_of  # here, because most commands print no data
+
     text = head.decode(errors="replace")
     is_text = _CONTROLS.isdisjoint(text) and 4 * text.count("\ufffd") <= len(head)
     return kind_of(head) or (None if is_text else "binary")

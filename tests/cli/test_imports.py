@@ -23,7 +23,8 @@ COMMAND = f"""if True:
 """
 PROGRAM = f"{BEFORE}; import ondisk; d = ondisk.open(sys.argv[1]); next(d.query(), None); {AFTER}"
 # `inspect`, with `ast`, `dis` and `tokenize`, and each class that `dataclasses` makes take as long as several modules.
-SLOW = {"dataclasses", "inspect"}
+# `shutil` imports all that compresses, and `textwrap` compiles long expressions; argparse takes them for help only.
+SLOW = {"dataclasses", "inspect", "shutil", "textwrap"}
 
 # What few commands need: maintenance, archives' summaries, queues, encryption, several processes, tables, networks.
 RARE = (
@@ -90,7 +91,7 @@ def test_a_query_imports_no_writers(dataset, argv):
 
 def test_info_imports_no_writers(dataset):
     modules = loaded(COMMAND, "info", dataset)
-    assert not unneeded(modules, tuple({*OF_READERS} - {"maintenance"}))
+    assert not unneeded(modules, ("formats.foreign", *({*OF_READERS} - {"maintenance"})))
     assert not modules & SLOW
 
 
@@ -103,6 +104,7 @@ def test_a_summary_imports_no_writers_and_not_what_merges_datasets(dataset):
 def test_an_append_imports_no_queues_no_dir_segments_no_csv_and_no_maintenance(dataset):
     modules = loaded(COMMAND, "append", dataset, dataset.parent / "more.vm2")
     assert "ondisk.dataset.append" in modules
+    assert "shutil" not in modules
     assert not unneeded(modules, (*RARE, *OF_DIR_SEGMENTS, "tables.csv_reader"))
     assert "sqlalchemy" not in modules
 
