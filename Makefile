@@ -74,7 +74,7 @@ sparks: ## Run the tests of Spark with each version that the connector may know,
 		echo "pyspark $$version"; \
 		$(PYTHON) -m venv --clear .venv-spark-$$version && \
 		.venv-spark-$$version/bin/python -m pip install --quiet --editable '.[test]' "pyspark==$$version.*" \
-			adbc-driver-manager adbc-driver-sqlite && \
+			adbc-driver-manager adbc-driver-sqlite pandas && \
 		$(IN_MEMORY) .venv-spark-$$version/bin/python -m pytest -m "$(SHORT)" tests/spark || status=1; \
 	done; exit $$status
 
