@@ -69,6 +69,7 @@ def _values(report: Report, segments: Sequence[Diagnosis | Done], freed: int | N
 
 def show_maintained(result: Maintained, output: Output, *, dry_run: bool) -> None:
     """Print what maintain did to a dataset, and on standard error what was lost or is left."""
+    as_text: list[Maintained] = []
 
     def values() -> Iterator[dict[str, Any]]:
         from ondisk.maintenance.last_report import segment_as_json, state_as_json
@@ -101,11 +102,13 @@ def show_maintained(result: Maintained, output: Output, *, dry_run: bool) -> Non
         if not dry_run:
             parts.append(f"{_freed(result.freed)} in {result.duration:.1f} s")
         yield f"{result.dataset}: {'; '.join(parts)}"
-        for line in () if result.left is None else _untrusted(result.left):
-            complain("warning", printable(f"{result.dataset}: {line}"))
-        _complain_of(result)
+        as_text.append(result)
 
     output.show(values(), lines())
+    for each in as_text:  # not with --json, which has all of it
+        for line in () if each.left is None else _untrusted(each.left):
+            complain("warning", printable(f"{each.dataset}: {line}"))
+        _complain_of(each)
 
 
 def _first(line: Callable[[Diagnosis | Done], str], segments: Sequence[Diagnosis | Done]) -> Iterator[str]:

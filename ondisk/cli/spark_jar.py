@@ -1,5 +1,6 @@
 """Print the path of the connector, with which `where` and `select` of Spark reach the index.
 
+ondisk spark-jar
 spark-submit --jars "$(ondisk spark-jar)" job.py
 """
 

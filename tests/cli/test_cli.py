@@ -93,7 +93,7 @@ def test_every_command_has_help_with_an_example(capsys, command):
         main([command, "--help"])
     assert caught.value.code == 0
     shown = capsys.readouterr().out
-    assert f"\n  ondisk {command} " in shown
+    assert f"\n  ondisk {command}" in shown
     assert shown.isascii()  # it is printed in any locale
 
 
