@@ -257,7 +257,12 @@ class DirWriter:
         end = start.laid.end
         path = hidden(name, generation) if start.is_new else name
         if start.is_new:
-            self._directory.create_file(f"{path}/{SEQUENCE}").close()
+            try:
+                self._directory.create_file(f"{path}/{SEQUENCE}").close()
+            except OndiskError:
+                with contextlib.suppress(OndiskError):
+                    self._directory.remove_directory(path)  # `undo` does not know it yet
+                raise
         with open_directory(self._directory, path) as folder:
             size, before = end_of_entries(folder, name, end), folder.stat(SEQUENCE)
         append = self._appends[name] = _Append(

@@ -436,6 +436,20 @@ def test_a_full_disk_can_be_taken_back(directory, path, monkeypatch, code):
     assert files(path) == {"000000.h5": b"one"}
 
 
+def test_a_folder_whose_first_file_cannot_be_created_does_not_stay(directory, new, monkeypatch):
+    def open_only(path, flags, *arguments, **options):
+        return (fail(errno.EIO) if flags & os.O_CREAT else opened)(path, flags, *arguments, **options)
+
+    writer, opened = DirWriter(directory), os.open
+    start = writer.start(NAME, None, trusted=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", open_only)
+        with pytest.raises(StorageError):
+            write(writer, NAME, start, [b"one"], beside(0), known=False)
+    writer.undo()
+    assert not new.exists()
+
+
 def test_a_sync_that_fails_loses_durability(directory, monkeypatch):
     writer = append(directory, b"one", commit=False)
     monkeypatch.setattr(os, "fsync", fail(errno.EIO))
