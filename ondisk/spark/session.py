@@ -61,10 +61,15 @@ def session(master: str | None = None, **settings: str) -> SparkSession:
     builder = SparkSession.builder.appName("ondisk")
     if master is not None:
         builder = builder.master(master)
-    for name, value in (SETTINGS | {name.replace("__", "."): value for name, value in settings.items()}).items():
+    given = SETTINGS | {name.replace("__", "."): value for name, value in settings.items()}
+    # Only a jar that Spark is started with is there in all threads.
+    given["spark.jars"] = ",".join(filter(None, (given.get("spark.jars"), str(CONNECTOR))))
+    for name, value in given.items():
         builder = builder.config(name, value)
+    is_running = SparkSession.getActiveSession() is not None
     spark = builder.getOrCreate()
-    _add_connector(spark)
+    if is_running:
+        _add_connector(spark)
     return spark
 
 

@@ -177,6 +177,8 @@ def _created(options: Mapping[str, str], pushed: Pushed) -> StructType:
     """Create a dataset for CREATE TABLE."""
     given = {name.lower(): value for name, value in pushed.more["properties"].items()}
     config: Any = {"fields": {}}
+    if "location" in given:
+        raise InvalidInput("the name of a table is its place below the root of the catalog", hint="Leave out LOCATION.")
     for name in ("format", "step"):
         if name not in given:
             hint = "Add TBLPROPERTIES (format = 'jsonl', step = 'daily'), for example."

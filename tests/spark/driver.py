@@ -20,7 +20,6 @@ from pyspark.sql.functions import md5
 import ondisk
 from ondisk.pipeline import pipeline
 from ondisk.spark import executors, session
-from ondisk.spark.session import CONNECTOR
 from ondisk.spark.write import StreamWriter
 from ondisk.workers import work
 from pyspark_ondisk import DefaultSource
@@ -208,14 +207,11 @@ SETTINGS = {
         "spark__speculation__quantile": "0.5",
         "spark__speculation__interval": "100ms",
     },
-    "pushed": {"spark__jars": str(CONNECTOR)},
 }
 """What functions need of a session, beside what all have."""
 
 
 def main(master: str, name: str, arguments: str) -> None:
-    if name == "pushed":  # the jar is given by spark.jars only
-        sys.modules["ondisk.spark.session"].__dict__["_add_connector"] = lambda _: None
     spark = session(
         master,
         **SETTINGS.get(name, {}),

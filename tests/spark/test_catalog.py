@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -149,10 +150,13 @@ def test_a_table_is_created(spark, root, weather):
         ("reftime DATE", "TBLPROPERTIES (format = 'jsonl', step = 'daily')", "the column reftime cannot be date"),
         ("x DECIMAL(5,2)", "TBLPROPERTIES (format = 'jsonl', step = 'daily')", "the column x cannot be decimal"),
         ("x BIGINT", "PARTITIONED BY (x)", "a dataset is divided by reftime"),
+        ("x BIGINT", "LOCATION '/elsewhere'", "the name of a table is its place"),
     ):
         with pytest.raises(Exception, match=r"(?i)ondisk|dataset") as caught:
             spark.sql(f"CREATE TABLE {table(weather, 'wrong')} ({columns}) {more}")
         assert message in str(caught.value)
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(ask, spark, f"SELECT station FROM {name}").result() == [(1,)]
     with pytest.raises(Exception, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
         spark.sql(f"CREATE TABLE {name} (x BIGINT) TBLPROPERTIES (format = 'jsonl', step = 'daily')")
 
