@@ -45,7 +45,7 @@ man: $(VENV)/installed-dev ## Write the manual page docs/ondisk.1 from the parse
 jar: $(VENV)/installed-dev ## Build the connector for Spark, which the wheel contains; needs javac 17 or newer.
 	$(BIN)/python tools/connector.py build
 
-connector: $(VENV)/installed-dev ## Compare the connector with one that is built anew.
+connector: $(VENV)/installed-dev ## Compare the connector with one that is built again.
 	$(BIN)/python tools/connector.py compare
 
 wheel: $(VENV)/installed-dev ## Build the wheel, install it elsewhere, and use it there.

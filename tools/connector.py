@@ -1,4 +1,4 @@
-"""Build the connector for Spark, or compare the jar in the repository with one built anew.
+"""Build the connector for Spark, or compare the jar in the repository with one that is built again.
 
 python tools/connector.py build [FILE]     by default ondisk/spark/ondisk-spark.jar
 python tools/connector.py compare
@@ -57,7 +57,7 @@ def contents(jar: Path) -> dict[str, bytes]:
 
 
 def compare() -> int:
-    """Compare the jar in the repository with one that is built anew; see above."""
+    """Compare the jar in the repository with one that is built again; see above."""
     kept = contents(JAR)
     with tempfile.TemporaryDirectory() as folder:
         build(Path(folder, "new.jar"))

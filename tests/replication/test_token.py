@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ondisk.errors import IntegrityError, InvalidInput, NotFound, ReadOnly, StorageError, VersionTooNew
 from ondisk.filesystem import Directory
 from ondisk.replication import ambry, token
-from ondisk.replication.fields import LARGEST, Reader, sealed
+from ondisk.replication.fields import LARGEST, sealed
 from ondisk.replication.token import Entry, Token, decode, encode, latest
 
 SOURCE, REPLICA = "11111111-2222-4333-8444-555555555555", "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
@@ -136,23 +136,9 @@ def test_memory_grows_with_the_size_of_the_file():
     assert peak < 20 * len(stored)
 
 
-@pytest.mark.parametrize("size", [b"\xff\xff\xff\xff", b"\x80\0\0\0", b"\x7f\xff\xff\xff", b"\0\0\0\2", b"\0\0"])
-def test_a_length_beyond_the_bytes_is_refused(size):
-    with pytest.raises(IntegrityError, match=r"^it is damaged: near byte "):
-        Reader(size + b"x" * (len(size) == 4), "it").counted()
-
-
 def test_a_text_that_is_no_unicode_is_refused():
     with pytest.raises(InvalidInput, match="not valid Unicode"):
         encode([replace(ENTRY, host="\ud800")])
-
-
-def test_the_checksum_covers_all_bytes_and_its_own_upper_half():
-    whole = sealed(b"12345")
-    assert Reader.opened(whole, "it").take(5) == b"12345"
-    assert whole[-8:-4] == bytes(4)
-    with pytest.raises(IntegrityError, match="checksum"):
-        Reader.opened(whole[:-8] + b"\1" + whole[-7:], "it")
 
 
 PLACED = Entry(Token("source", 7, 12), "replica")
