@@ -122,10 +122,7 @@ def decode(frame: bytes) -> bytes | memoryview:
 
 
 def decode_many(frames: Sequence[bytes]) -> Sequence[bytes | memoryview]:
-    """Return the payloads of whole frames, as `decode` does.
-
-    Raises:
-        FrameCorrupt: one of them fails its checks; the error's context has its `position`.
+    """Return the payloads of whole frames, as `decode` does; the error's context has the `position` of the damaged one.
 
     Cost: half that of `scan`, which has to find where frames begin.
     """
@@ -288,11 +285,7 @@ def find_whole(data: bytes, first_key: FirstKey, *, max_size: int) -> int | None
 
 
 def walk_back(data: bytes, *, max_size: int) -> int:
-    """Walk back from the end of `data` by the trailing lengths.
-
-    Returns:
-        The index of the first of the whole frames at the end of `data`; `len(data)` if there are none.
-    """
+    """Return where the whole frames at the end of `data` begin, by their trailing lengths; `len(data)` without any."""
     begin = len(data)
     while begin > OVERHEAD:
         (length,) = _LENGTH.unpack_from(data, begin - _LENGTH.size)

@@ -97,11 +97,7 @@ def _time() -> re.Pattern[str]:
 
 
 def parse_time(text: str) -> int:
-    """Return the microseconds since 1970 of an RFC 3339 text; finer digits are cut off.
-
-    Raises:
-        InvalidInput: it is not an RFC 3339 time, has no zone, or names an impossible date.
-    """
+    """Return the microseconds since 1970 of an RFC 3339 text with a zone, cut; or raise InvalidInput."""
     matched = _time().fullmatch(text)
     if matched is None:
         hint = ": append Z or an offset" if _time().fullmatch(f"{text}Z") else ""

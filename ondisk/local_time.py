@@ -12,11 +12,7 @@ _OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})?")
 
 
 def zone_of(name: str) -> tzinfo:
-    """Return a time zone by its name in the IANA database, such as `Europe/Rome` or `UTC`; or by its offset, `+01:00`.
-
-    Raises:
-        InvalidInput: there is no such zone, or this machine has no database.
-    """
+    """Return a time zone by its name in the IANA database, or by its offset, `+01:00`; or raise InvalidInput."""
     if name == "UTC":
         return UTC
     from zoneinfo import ZoneInfo  # here, because few commands need it

@@ -222,10 +222,7 @@ class Access:
         return begin()
 
     def _waiting_with(self, adds: int) -> int:
-        """Return how many data wait in the log when an append has added some; 0 if they may not, and all are moved.
-
-        Those of the first commit do not wait: most have no second one.
-        """
+        """Return how many data wait in the log when an append has added some; 0 if they may not, as the first ones."""
         together = (_WAITING if self._later.waiting is None else self._later.waiting) + max(adds, _LEAST)
         is_little = adds > 0 and together <= _WAITING
         return together if is_little and not self._later.unclean and self.directory.free_space() > _PLENTY else 0
@@ -350,10 +347,7 @@ class Access:
             settle_next(self.directory, self.config.lock_timeout)
 
     def open_to_write(self) -> None:
-        """Replace a lost or an exchanged index, and finish what a crash interrupted.
-
-        Raises:
-            ReadOnly: this user has no permission to write.
+        """Replace a lost or an exchanged index, and finish what a crash interrupted; raise ReadOnly without permission.
 
         Locks: the writers' lock, if there is something to do.
         """

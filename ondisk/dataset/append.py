@@ -123,12 +123,7 @@ class AppendResult:
 
 
 class Stored:
-    """The result of a batch.
-
-    Attributes:
-        replaced, duplicates: positions in `Batch.payloads`.
-        displaced: of the data that were replaced: number → id of the segment.
-    """
+    """The result of a batch; `replaced` and `duplicates` are positions in `Batch.payloads`."""
 
     def __init__(self, imported: int = 0) -> None:
         self.imported = imported
@@ -141,11 +136,7 @@ class Stored:
 
 
 def iterated(values: Iterable[_T], what: str) -> Iterator[_T]:
-    """Return an iterator over an argument of a caller.
-
-    Raises:
-        InvalidInput: it is not iterable.
-    """
+    """Return an iterator over an argument of a caller; raise InvalidInput if it is not iterable."""
     try:
         return iter(values)
     except TypeError:
@@ -153,22 +144,14 @@ def iterated(values: Iterable[_T], what: str) -> Iterator[_T]:
 
 
 def checked_batch_size(value: int) -> int:
-    """Return a number of data in a batch.
-
-    Raises:
-        InvalidInput: it is not a whole number of 1 or more.
-    """
+    """Return a number of data in a batch; raise InvalidInput unless it is a whole number of 1 or more."""
     if type(value) is not int or value < 1:
         raise InvalidInput(f"batch_size must be a whole number of 1 or more, not {shown(value)}")
     return value
 
 
 def batches(data: Iterable[Datum], format: Format, batch_size: int) -> Iterator[Batch]:
-    """Yield the data, encoded in batches; a batch ends at `batch_size` data, or when it has reached `BATCH_BYTES`.
-
-    Raises:
-        InvalidInput: an item is not a `Datum`.
-    """
+    """Yield the data, encoded in batches, which end at `batch_size` data or at `BATCH_BYTES`; raise InvalidInput."""
     iterator = iter(data)
     batch, weight, count = Batch(), 0, 1
     while taken := _take(iterator, min(count, batch_size - len(batch))):
@@ -186,11 +169,7 @@ def batches(data: Iterable[Datum], format: Format, batch_size: int) -> Iterator[
 
 
 class Unidentified:
-    """Counts the data of an append that have none of the fields of `unique` except reftime: probably a mistake.
-
-    Args:
-        unique: the fields that together identify a datum.
-    """
+    """Counts the data of an append that have none of the fields of `unique` except reftime: probably a mistake."""
 
     def __init__(self, unique: Sequence[str]) -> None:
         self._unique = unique
@@ -336,11 +315,7 @@ def _refusals(
 
 
 def _refuse(batch: Batch, stored: Stored, reasons: dict[int, str]) -> None:
-    """Count some duplicates as refused.
-
-    Args:
-        reasons: position → reason.
-    """
+    """Count some duplicates, position → reason, as refused."""
     if reasons:
         kept = [place for place in range(len(batch.payloads)) if place not in reasons]
         now = {place: at for at, place in enumerate(kept)}
@@ -373,10 +348,7 @@ def _mend(
 def _settle(rows: list[tuple[Any, ...]], precedence: Precedence, transaction: Transaction, stored: Stored) -> list[int]:
     """Let rows that were not inserted replace those that they duplicate, or be skipped; add them to `stored`.
 
-    Data in `stored.replaced` were written back before, where they were.
-
-    Returns:
-        The positions of the rows that are now in the index.
+    Data in `stored.replaced` were written back before. Return the positions of the rows that are now in the index.
     """
     seqs = [row[0] for row in rows]
     batch = {*seqs}

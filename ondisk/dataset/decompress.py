@@ -90,15 +90,7 @@ class _Members:
 
 
 class Decompressed:
-    """The decompressed bytes of a stream.
-
-    Args:
-        stream: compressed bytes.
-        compression: gzip, zstd, bzip2 or xz.
-
-    Raises:
-        StateError: the library for zstd is not installed.
-    """
+    """The decompressed bytes of a stream; raises StateError if the library for zstd is not installed."""
 
     def __init__(self, stream: Readable, compression: str) -> None:
         self.damage: Damage | None = None  # what was wrong with it; None until that is known

@@ -14,14 +14,9 @@ from ondisk.segments.dir import file_name
 
 
 def index_lines(data: Iterable[Datum], dataset: str) -> Iterator[bytes]:
-    """Yield a line for each datum of a query, which says where its bytes are in a file.
+    """Yield a line for each datum of a query, which says where its bytes are in a file of a dataset.
 
-    Args:
-        data: those read as one dataset say which one they are from.
-        dataset: the path of the dataset of the others.
-
-    Raises:
-        InvalidInput: the bytes are not in a file as they were appended.
+    Raises InvalidInput if the bytes are not in a file as they were appended.
     """
     for datum in data:
         location = datum.location

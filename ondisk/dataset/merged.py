@@ -203,11 +203,7 @@ class Merged(Queryable):
 
     @contextlib.contextmanager
     def _opened_again(self, candidate: Candidate) -> Iterator[Dataset]:
-        """Open a dataset whose span was looked at.
-
-        Raises:
-            StateError: its index was lost since then, or another one is there: its data may have other times.
-        """
+        """Open a dataset whose span was looked at; raise StateError if its index was exchanged: times may differ."""
         with self._opened(candidate.name) as dataset:
             if candidate.uuid is not None and candidate.uuid != _uuid(dataset._access):
                 message = f"{candidate.name}: its index was lost or exchanged while the datasets were read"
@@ -227,11 +223,7 @@ class Merged(Queryable):
         return found
 
     def _check_types(self, names: Iterable[str]) -> None:
-        """Raise if two datasets declare one of some fields with different types.
-
-        Raises:
-            MatchError: they do.
-        """
+        """Raise MatchError if two datasets declare one of some fields with different types."""
         differing = differing_types(self.configs)
         for name in names:
             if name in differing:
@@ -239,11 +231,7 @@ class Merged(Queryable):
                 raise MatchError(f"{name} is {differing[name]}, so its values cannot be counted together", hint=hint)
 
     def _order(self, text: str) -> Sort:
-        """Return the order of a query.
-
-        Raises:
-            MatchError: it is not valid for a dataset.
-        """
+        """Return the order of a query; raise MatchError if it is not valid for a dataset."""
         orders = []
         for name, config in self.configs.items():
             try:

@@ -14,9 +14,7 @@ from ondisk.errors import InvalidInput, StorageError, shown
 def paths_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
     """Return the paths of datasets, each dataset once.
 
-    Args:
-        given: a path, a pattern such as `archive/*`, or a list of them. The datasets that a pattern matches are in the
-            order of their names; `**` matches folders inside each other, and no wildcard matches a hidden folder.
+    `**` in a pattern matches folders inside each other; its datasets are in the order of their names.
 
     Raises:
         InvalidInput: a path is empty, or no path is given.

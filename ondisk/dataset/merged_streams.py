@@ -57,11 +57,7 @@ def most_open() -> int:
 def merged(
     candidates: Iterable[Candidate], opened: Opener, query: Query, order: Sort, kind: Kind[_T]
 ) -> Generator[_T, None, None]:
-    """Yield what a query finds in several datasets in one order, up to its limit.
-
-    Args:
-        opened: opens a dataset for reading, for the length of a block.
-    """
+    """Yield what a query finds in several datasets in one order, up to its limit."""
     room = Semaphore(most_open())
     streams = [_Stream(opened, each, query, order, kind, room) for each in candidates]
     with contextlib.ExitStack() as stack:

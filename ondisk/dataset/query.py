@@ -201,8 +201,7 @@ def span(totals: Totals) -> tuple[Any, Any]:
 class Reading:
     """What a query reads from, for a `with` block: a reader, a snapshot, and the syntax tree of the condition.
 
-    Raises:
-        SegmentMissing: data that may match are away. Nothing was read yet.
+    Raises SegmentMissing if data that may match are away, before anything is read.
     """
 
     def __init__(self, opened: Opened, query: Query, *, with_data: bool = True) -> None:

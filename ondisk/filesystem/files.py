@@ -85,10 +85,7 @@ class ReadableFile(_OpenFile):
         return self._descriptor
 
     def identity(self) -> tuple[int, int, int]:
-        """Return what identifies this file with its present content: inode, size and ctime (nanoseconds).
-
-        Not mtime: restoring an older file can set that to the old value.
-        """
+        """Return what identifies this file with its content: inode, size, ctime (ns); mtime may be set back."""
         found = os.fstat(self._descriptor)
         return found.st_ino, found.st_size, found.st_ctime_ns
 

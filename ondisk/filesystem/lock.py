@@ -65,16 +65,10 @@ class WritersLock:
 
     @contextlib.contextmanager
     def hold(self, verb: str, timeout: float | None = None) -> Iterator[None]:
-        """Hold the lock during the block.
+        """Hold the lock during the block; the error of a waiting process names the verb.
 
-        Args:
-            verb: the work that it is held for; the error of a waiting process names it.
-            timeout: seconds to wait for it; None waits as long as the lock's own timeout.
-
-        Raises:
-            LockError: another process held it for longer than that; names the holder.
-            ReadOnly: this user may not write here.
-            UnsupportedFilesystem: the filesystem has no locks.
+        Raises LockError, which names the holder, after `timeout` seconds (None: those of the lock); ReadOnly; or
+        UnsupportedFilesystem if the filesystem has no locks.
         """
         import filelock
 

@@ -75,16 +75,12 @@ class FileStream:
 
 
 class Loaded(NamedTuple):
-    """The content of several data, in columns: entry i belongs to datum i.
+    """The content of several data, in columns: entry i belongs to datum i."""
 
-    Attributes:
-        data: as `Datum.data`.
-        undeclared: metadata that are not in the index; None if no datum has any.
-        reftimes: microseconds since 1970; None if the format does not read them from the payload.
-    """
-
-    data: Sequence[Any]
+    data: Sequence[Any]  # as `Datum.data`
+    # metadata that are not in the index; None if no datum has any
     undeclared: Sequence[Mapping[str, Any]] | None = None
+    # microseconds since 1970; None if the format does not read them from the payload
     reftimes: Sequence[int] | None = None
 
 

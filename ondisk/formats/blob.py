@@ -57,10 +57,7 @@ class Blob(Format):
         return False
 
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
-        """Refuse the file: it does not contain its reftime.
-        Raises:
-            InvalidInput: always.
-        """
+        """Refuse the file: it does not contain its reftime."""
         raise InvalidInput(
             "a file of the format blob does not contain its reftime and metadata",
             hint="Say where they are: `ondisk append DATASET FILE --format blob --time mtime`, or see docs/files.md.",

@@ -17,15 +17,10 @@ _SEPARATORS = re.compile(r'[,:="]')
 
 
 class Content(NamedTuple):
-    """What a datum says of itself.
+    """What a datum says of itself."""
 
-    Attributes:
-        metadata: canonical values of the declared fields.
-        all: values by name, also of fields that are not declared.
-    """
-
-    metadata: Mapping[str, Any]
-    all: Mapping[str, Any]
+    metadata: Mapping[str, Any]  # canonical values of the declared fields
+    all: Mapping[str, Any]  # values by name, also of fields that are not declared
 
 
 class HasItems(Format):
@@ -77,22 +72,14 @@ class Described(HasItems):
 
     @abstractmethod
     def read(self, payload: bytes) -> tuple[int, Content]:
-        """Return the reftime of a datum, in microseconds, and what it says of itself.
-
-        Raises:
-            InvalidInput: it says no valid time, or contradicts itself.
-        """
+        """Return the reftime of a datum, in microseconds, and what it says of itself; or raise InvalidInput."""
 
     def items_of(self, content: Content) -> dict[str, Any]:
         """Return what is stored of a datum: all its items, and the numbers that are declared."""
         return {**{name: content.all[name] for name in content.all if name in self.items}, **content.metadata}
 
     def check_given(self, datum: Datum, reftime: int, content: Content) -> None:
-        """Compare what the caller says of a datum with what its bytes say.
-
-        Raises:
-            InvalidInput: they differ.
-        """
+        """Raise InvalidInput if what the caller says of a datum is not what its bytes say."""
         if microseconds(datum.reftime) != reftime:
             raise InvalidInput(f"reftime is {datum.reftime.isoformat()}, but another time in the data")
         for name, value in datum.metadata.items():
@@ -130,11 +117,7 @@ def pairs(style: str, values: Mapping[str, Any]) -> str:
 
 
 def positions(style: str, *values: Any) -> str:
-    """Return an item that has values by position.
-
-    Raises:
-        InvalidInput: one has a character that separates the parts of an item.
-    """
+    """Return an item that has values by position; raise InvalidInput if one has a character that separates these."""
     for value in values:
         if _SEPARATORS.search(str(value)):
             raise InvalidInput(f'{shown(value)} cannot be part of an item: it has one of the characters , : = "')

@@ -49,35 +49,21 @@ class Remembered(dict[_Key, _Value]):
 
 
 class Gap(NamedTuple):
-    """Bytes between messages.
+    """Bytes between messages."""
 
-    Attributes:
-        offset: of the first byte.
-        size: number of bytes.
-        reason: why they are damage; empty for padding and headings.
-    """
-
-    offset: int
-    size: int
-    reason: str
+    offset: int  # of the first byte
+    size: int  # number of bytes
+    reason: str  # why they are damage; empty for padding and headings
 
 
 class Frames(NamedTuple):
-    """Consecutive messages of a stream.
+    """Consecutive messages of a stream."""
 
-    Attributes:
-        window: bytes of the stream.
-        offset: of the window in the stream.
-        spans: where in the window each message begins and ends.
-        gaps: those that ended before or between these messages.
-        is_last: the stream has ended; a gap at its end is the last of the gaps.
-    """
-
-    window: bytes
-    offset: int
-    spans: list[tuple[int, int]]
-    gaps: list[Gap]
-    is_last: bool
+    window: bytes  # bytes of the stream
+    offset: int  # of the window in the stream
+    spans: list[tuple[int, int]]  # where in the window each message begins and ends
+    gaps: list[Gap]  # those that ended before or between these messages
+    is_last: bool  # the stream has ended; a gap at its end is the last of the gaps
 
 
 class Messages(Described):
@@ -266,11 +252,7 @@ class Messages(Described):
         return keep
 
     def _read_alone(self, message: Any) -> tuple[int, Content]:
-        """Read a message that came alone.
-
-        Raises:
-            InvalidInput: it is not exactly one whole message, is too large, or cannot be read.
-        """
+        """Read a message that came alone; raise InvalidInput unless it is exactly one and can be read."""
         if type(message) is not bytes:
             raise InvalidInput(f"the data of {self.name} must be a message as bytes, not {type(message).__name__}")
         if len(message) > self.config.max_datum_size:

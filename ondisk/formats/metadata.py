@@ -35,11 +35,7 @@ class OncePerMapping(Generic[_T]):
 
 
 def times_to_text(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata with the timestamps as text.
-
-    Raises:
-        InvalidInput: one has no time zone.
-    """
+    """Return metadata with the timestamps as text; raise InvalidInput if one has no time zone."""
     return {
         key: format_time(int(canonical(value, FieldType.TIMESTAMP))) if isinstance(value, datetime) else value
         for key, value in metadata.items()
@@ -49,14 +45,11 @@ def times_to_text(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def canonical_metadata(
     metadata: Mapping[str, Any], fields: Mapping[str, FieldType], *, times_as_text: bool, shapes: bool = False
 ) -> dict[str, Any]:
-    """Return canonical values of the declared fields; None is the same as missing.
+    """Return canonical values of the declared fields; None is the same as missing. InvalidInput names the field.
 
     Args:
         times_as_text: timestamps may be RFC 3339 text.
         shapes: values may have the shapes of `json_shapes`.
-
-    Raises:
-        InvalidInput: a value is not of its field's type; the message names the field.
     """
     found: dict[str, Any] = {}
     for name, kind in fields.items():

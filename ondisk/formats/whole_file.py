@@ -58,11 +58,7 @@ class WholeFile(Described, Blob, DescribesFiles):
         return batch.beside[0]
 
     def _whole(self, content: Any) -> tuple[int, Content]:
-        """Read a file that came alone.
-
-        Raises:
-            InvalidInput: it is too large, or cannot be read.
-        """
+        """Read a file that came alone; raise InvalidInput if it is too large, or cannot be read."""
         if type(content) is not bytes:
             raise InvalidInput(f"the data of {self.name} must be a file as bytes, not {type(content).__name__}")
         if len(content) > self.config.max_datum_size:

@@ -10,11 +10,7 @@ from ondisk.step import ALWAYS, NEVER, Interval
 
 
 def reftime_interval(expression: Expression) -> Interval:
-    """Return an interval that contains every reftime that can match.
-
-    It may be larger than needed: times of day, steps and other fields do not narrow it, and for alternatives with a gap
-    between them it goes from the first to the last.
-    """
+    """Return an interval that contains every reftime that can match; perhaps a larger one than needed."""
     return _interval(expression, negated=False)
 
 

@@ -114,18 +114,9 @@ class _Tokens:
 
 
 def parse_times(field: str, fragment: Fragment, now: datetime) -> Expression:
-    """Return the condition of one alternative of a timestamp field.
+    """Return the condition of one alternative of a timestamp field; `OneOf(field, ())` if no time of day can match.
 
-    Args:
-        field: the field's name, `reftime` or a declared one.
-        fragment: the text of the alternative.
-        now: the UTC time for `now`, `today` and `ago`.
-
-    Returns:
-        A tree of Compare, TimeOfDay, EverySeconds and And; `OneOf(field, ())` if no time of day can match.
-
-    Raises:
-        MatchError: the text has a syntax error, or names a time that does not exist.
+    `now`, in UTC, is the time for `now`, `today` and `ago`. Raises MatchError.
     """
     return all_of(condition for term in fragment.split(",") for condition in _conditions(field, term, now))
 

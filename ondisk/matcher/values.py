@@ -30,17 +30,9 @@ _LONGEST_INTEGER = 100
 def parse_value(
     field: str, kind: FieldType, fragment: Fragment, now: datetime, *, is_duration: bool = False
 ) -> Expression:
-    """Return the condition of one alternative of a group.
+    """Return the condition of one alternative of a group, without blanks around it; raise MatchError.
 
-    Args:
-        field: the field's name.
-        kind: the field's declared type.
-        fragment: the text between the colon, `or` and the end of the group; no blanks around it.
-        now: the UTC time for relative times.
-        is_duration: integers of the field are seconds, and may be written as `6h`.
-
-    Raises:
-        MatchError: the text is not a value or comparison of this type.
+    `is_duration`: integers of the field are seconds, and may be written as `6h`.
     """
     if not fragment.text:
         raise fragment.error(f"{field} is compared with nothing", 'Remove the group, or write `""` for the empty text.')

@@ -35,9 +35,7 @@ _WIDTHS = [
 def encode(value: Any, *, max_depth: int, max_items: int) -> bytes:
     """Return the CBOR of a value; Beats reads the same value from it.
 
-    Raises:
-        InvalidInput: it contains a type, a key, an integer or a text that Beats cannot read.
-        LimitExceeded: it is nested deeper than `max_depth`, or has more than `max_items` values and keys.
+    Raises InvalidInput of what Beats cannot read, or LimitExceeded of more than `max_items` values and keys.
     """
     parts: list[bytes] = []
     try:
@@ -51,12 +49,7 @@ def encode(value: Any, *, max_depth: int, max_items: int) -> bytes:
 
 
 def decode(data: bytes, *, max_depth: int, max_items: int) -> Any:
-    """Return the one value in `data`.
-
-    Raises:
-        FrameCorrupt: the bytes are not such a value, end early, or continue after it.
-        LimitExceeded: it is nested deeper than `max_depth`, or has more than `max_items` values and keys.
-    """
+    """Return the one value in `data`; raise FrameCorrupt, or LimitExceeded as `encode`."""
     decoder = _Decoder(data, max_items)
     try:
         value = decoder.value(max_depth)

@@ -117,15 +117,6 @@ _PLACES = dict(zip(Event._fields, range(1, _STRIDE, 2), strict=True))
 def encode(events: Events, begin: int, max_depth: int) -> list[bytes]:
     """Return events as payloads; Beats reads equal values from them.
 
-    Args:
-        events: some hundreds; a `datetime` in their metadata is written as text.
-        begin: position of the first of them, for errors.
-        max_depth: how deep a metadata or data mapping may nest.
-
-    Raises:
-        InvalidInput: a value cannot be written so that Beats can read it; the context has the event's `position`.
-        LimitExceeded: an event nests too deep, or has more than `MAX_ITEMS` values and keys.
-
     Cost: 3 µs for a small event, 20 µs for one that cbor2 would write with another meaning.
     """
     return _dump(events, begin, max_depth) or _dump_with_care(events, begin, max_depth)
@@ -144,15 +135,10 @@ def meta_part(meta: Mapping[str, Any], max_depth: int) -> bytes:
 
 
 def joined(timestamps: Sequence[int], metas: Sequence[bytes], fields: Sequence[Sequence[bytes]]) -> list[bytes]:
-    """Return the payloads that `encode` returns for events of these parts, without flags.
+    """Return the payloads that `encode` returns for events of parts, as `meta_part` and `field_part` return them.
 
-    Args:
-        timestamps: nanoseconds since 1970.
-        metas: as `meta_part` returns them.
-        fields: for each key, what `field_part` returns for each event; no bytes where an event lacks the key.
-
-    Raises:
-        InvalidInput: a timestamp has more than 64 bits, or an event is too large. The context does not say which one.
+    A part is empty where an event lacks the key. Timestamps are nanoseconds since 1970.
+    Raises InvalidInput, which does not say of which event, if a timestamp has over 64 bits, or one is too large.
     """
     each_once = {*timestamps}
     if each_once:
@@ -170,13 +156,7 @@ def joined(timestamps: Sequence[int], metas: Sequence[bytes], fields: Sequence[S
 
 
 def decode(payloads: Sequence[Buffer], begin: int, max_depth: int, *, data: bool = True) -> Events:
-    """Return the events in payloads; errors, cost and memory are those of `payload.decode`.
-
-    Args:
-        payloads: some hundreds.
-        begin: position of the first of them, for errors.
-        data: if False, data that are bytes may come back empty.
-    """
+    """Return the events in some hundreds of payloads, as `payload.decode` does; `begin`: the first one's position."""
     loaded = _load_large(payloads, max_depth, data=data)
     if loaded is None and len(payloads) > 1:
         loaded = _load(payloads, max_depth)
@@ -261,10 +241,7 @@ def _timestamp(timestamp: int) -> bytes:
 
 
 def _suspects(maps: list[bytes]) -> set[int]:
-    """Return the indexes of maps that may contain a number which Beats misreads as cbor2 writes it.
-
-    The search is for bytes, which may also be part of another value: `_holds_trap` looks at the values.
-    """
+    """Return the indexes of maps with bytes that may be a number which Beats misreads; see `_holds_trap`."""
     joined = b"".join(maps)
     kinds = joined.translate(_KINDS)
     found = chain(*(trap.finditer(kinds) for trap in _INTEGER_TRAPS), _FLOAT_TRAP.finditer(joined))
@@ -314,9 +291,6 @@ def _load_large(payloads: Sequence[Buffer], max_depth: int, *, data: bool) -> Ev
     The bytes at the end of each payload are replaced by an empty byte string, one byte of CBOR. If that byte is decoded
     as the last value, then the original bytes are the last value of the payload, and the rest decodes in the same way.
     So cbor2 copies none of them.
-
-    Args:
-        data: if False, the data come back empty.
     """
     if min(map(len, payloads)) < _LARGE:
         return None

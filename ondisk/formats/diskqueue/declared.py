@@ -28,11 +28,7 @@ class Declared:
         self._shared = _Metadata(kinds)
 
     def of(self, metas: Sequence[Mapping[str, Any]], *, from_frame: bool) -> list[Mapping[str, Any]]:
-        """Return canonical values of the declared fields.
-
-        Args:
-            from_frame: timestamps are text.
-        """
+        """Return canonical values of the declared fields; `from_frame`: timestamps are text."""
         columns = [[meta.get(name) for meta in metas] for name in self._shared.kinds]
         if not columns:
             return [NO_METADATA] * len(metas)

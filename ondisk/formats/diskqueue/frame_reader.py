@@ -123,10 +123,7 @@ class FrameReader:
             wanted = max(least, length, min(_TOGETHER * length, _LARGE_CHUNK))
 
     def skip(self) -> int:
-        """Skip damage, up to the next whole frame or block.
-
-        Returns:
-            The number of bytes skipped; 0 if nothing whole follows.
+        """Skip damage, up to the next whole frame or block; return the bytes skipped; 0 if nothing whole follows.
 
         Memory: some megabytes, or the size of the largest frame allowed if it takes as much to tell the frames of the
             segment from those in the data of a damaged frame.

@@ -60,23 +60,14 @@ _OPTIONS = {2: ENCRYPTION | LZ4 | PROTOBUF, ONDISK: ENCRYPTION | PROTOBUF}
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A segment's header.
+    """A segment's header."""
 
-    Attributes:
-        version: 0, 1, 2, 3 or 256.
-        frame_count: number of frames written, a hint; 0 in versions without it.
-        options: bits; 0 in versions without them.
-        draft: it is one of the drafts of versions 2 and 3.
-        iv: 16 random bytes if the segment is encrypted, else empty; in version 256 the file id.
-        digest: in version 256, of the segment's name; else empty.
-    """
-
-    version: int = VERSION
-    frame_count: int = 0
-    options: int = 0
-    draft: bool = False
-    iv: bytes = b""
-    digest: bytes = b""
+    version: int = VERSION  # 0, 1, 2, 3 or 256
+    frame_count: int = 0  # number of frames written, a hint; 0 in versions without it
+    options: int = 0  # bits; 0 in versions without them
+    draft: bool = False  # it is one of the drafts of versions 2 and 3
+    iv: bytes = b""  # 16 random bytes if the segment is encrypted, else empty; in version 256 the file id
+    digest: bytes = b""  # in version 256, of the segment's name; else empty
 
     @property
     def size(self) -> int:
@@ -95,11 +86,7 @@ class Header:
 
     @classmethod
     def of_kind(cls, kind: int) -> Header:
-        """Return the header of a `kind`, without what is not in it.
-
-        Raises:
-            IndexCorrupt: no header has this kind.
-        """
+        """Return the header of a `kind`, without what is not in it; raise IndexCorrupt if no header has this kind."""
         found = cls((kind >> 8) ^ VERSION, options=kind & ~(_DRAFT | FOUND) & 0xFF, draft=bool(kind & _DRAFT))
         known = 0 if found.draft else _OPTIONS.get(found.version, 0) & ~LZ4
         if found.version not in (_DRAFTS if found.draft else _LOGICAL_SIZES) or found.options & ~known:

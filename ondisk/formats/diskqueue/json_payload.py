@@ -41,12 +41,7 @@ _MARK = f",{_MARK_VALUE},"
 
 
 def encode(events: Events, begin: int, max_depth: int) -> list[bytes]:
-    """Return events as payloads, as `cbor_payload.encode` does.
-
-    Raises:
-        InvalidInput: JSON, or Beats before 7.14, has no such value; the context has the event's `position`.
-        LimitExceeded: an event nests too deep, or has too many values and keys.
-    """
+    """Return events as payloads; raise InvalidInput of what JSON, or Beats before 7.14, does not have."""
     check_timestamps(events.timestamps, begin)
     metas, fields = _plain(events, max_depth) or _with_care(events, begin, max_depth)
     rows = zip(events.timestamps, events.flags, metas, fields, strict=True)

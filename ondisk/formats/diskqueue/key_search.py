@@ -27,11 +27,7 @@ def sealer_of(
 ) -> Stream | Frames | None:
     """Return what encrypts and decrypts a segment's file, with the keys of this process; None if it is plain.
 
-    Args:
-        head: its header.
-        read: returns bytes of the file by position and size, fewer at the end.
-        name: of the segment, to compare with the header; None if it is not known.
-        max_size: of a frame.
+    `read` returns bytes of the file by position and size; `name`, of the segment, is compared with the header if known.
 
     Raises:
         KeyMissing: counter mode only: there is no key of 16 bytes. With GCM the first frame shows what is needed.
@@ -52,11 +48,7 @@ def sealer_of(
 
 
 def opened(file: SegmentFile, head: Header, *, max_size: int) -> tuple[SegmentFile, Frames | None]:
-    """Return a segment's file as if it were not encrypted in counter mode; and what decrypts each frame, with GCM.
-
-    Raises:
-        As `sealer_of`.
-    """
+    """Return a segment's file as if it were not encrypted in counter mode; and what decrypts each frame, with GCM."""
     sealer = sealer_of(head, file.read, None, max_size=max_size)
     if sealer is None or isinstance(sealer, Frames):
         return file, sealer
@@ -64,10 +56,7 @@ def opened(file: SegmentFile, head: Header, *, max_size: int) -> tuple[SegmentFi
 
 
 def decrypted(stream: Readable, head: Header, *, max_size: int) -> tuple[Readable, Frames | None]:
-    """Do the same as `opened` with a stream, which begins after the header.
-
-    Memory: one frame, to find the key.
-    """
+    """Do the same as `opened` with a stream, which begins after the header. Memory: one frame, to find the key."""
     if not head.encrypted:
         return stream, None
     held = b""
@@ -106,11 +95,7 @@ class DecryptedFile:
 
 
 class _DecryptedStream:
-    """The bytes of a stream that is encrypted in counter mode.
-
-    Args:
-        stream: begins after the header.
-    """
+    """The bytes of a stream that is encrypted in counter mode, from after the header on."""
 
     def __init__(self, stream: Readable, key: Stream) -> None:
         self._stream = stream
@@ -126,16 +111,7 @@ def stream_of(
 ) -> Stream:
     """Return the stream of a segment of Beats, which does not name its key: each is tried until something is valid.
 
-    Args:
-        read: returns stored bytes by position and size, fewer at the end.
-        compressed: an LZ4 frame begins at `begin`, otherwise frames do.
-        max_size: of a frame.
-
-    Raises:
-        KeyMissing: there is no key of 16 bytes.
-        AuthenticationFailed: none of them fits.
-
-    Memory: one frame.
+    Raises KeyMissing if there is no key of 16 bytes, or AuthenticationFailed if none fits. Memory: one frame.
     """
     streams = [Stream(secret, iv, begin) for secret in ring.of_size(AES_128)]
     size, stored = _PIECE, read(begin, _PIECE)

@@ -21,27 +21,16 @@ _PASSED = 100_000  # limit for damaged places to skip in one file
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How far a segment was read, and how it is recognised: by its first frame and the last one that was read.
+    """How far a segment was read, and how it is recognised: by its first frame and the last one that was read."""
 
-    Attributes:
-        offset: logical offset of what follows; 0: nothing was read, not even the header.
-        frames: the number of whole frames before it.
-        first: the checksum of the first of them.
-        begin: where the first one ends.
-        last: where the last one begins.
-        end: where the last one ends; less than `offset` if damage follows it.
-        checksum: of the last one.
-        size: of the file, if all of it was read and its program had finished it; else 0.
-    """
-
-    offset: int = 0
-    frames: int = 0
-    first: int = 0
-    begin: int = 0
-    last: int = 0
-    end: int = 0
-    checksum: int = 0
-    size: int = 0
+    offset: int = 0  # logical offset of what follows; 0: nothing was read, not even the header
+    frames: int = 0  # the number of whole frames before it
+    first: int = 0  # the checksum of the first of them
+    begin: int = 0  # where the first one ends
+    last: int = 0  # where the last one begins
+    end: int = 0  # where the last one ends; less than `offset` if damage follows it
+    checksum: int = 0  # of the last one
+    size: int = 0  # of the file, if all of it was read and its program had finished it; else 0
 
     def after(self, scanned: frame.Scan, begin: int, end: int) -> Place:
         """Return the place after frames `begin` to `end` - 1 of a scan; it is before them."""
@@ -95,11 +84,9 @@ def batches(
 
 
 def walk(frames: FrameReader, limit: int) -> tuple[Place, Walked]:
-    """Read frames up to a logical offset.
+    """Read frames up to a logical offset; return the place after the last whole frame up to there, and what follows.
 
-    Returns:
-        The place after the last whole frame that ends there or before, and what is between it and the offset: nothing,
-        the end of the file ("short"), a frame that ends later ("across"), or damage.
+    That is nothing, the end of the file ("short"), a frame that ends later ("across"), or damage.
     """
     place = Place(frames.offset)
     while frames.offset < limit:

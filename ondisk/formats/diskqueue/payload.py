@@ -97,10 +97,7 @@ def encode(
         data: mappings, bytes, or None for the empty mapping.
         max_depth: how deep a metadata or data mapping may nest.
 
-    Raises:
-        InvalidInput: a payload of this kind cannot have a value so that Beats can read it; the context has the event's
-            `position`.
-        LimitExceeded: an event nests too deep, or has too many values and keys.
+    Raises InvalidInput of a value that a payload of this kind cannot have, with its `position`; or LimitExceeded.
     """
     payloads: list[bytes] = []
     for begin in range(0, len(data), _CHUNK):
@@ -111,11 +108,7 @@ def encode(
 
 
 def convert(payloads: Sequence[Buffer], kind: Kind, *, max_depth: int = MAX_DEPTH) -> list[bytes]:
-    """Return the events in payloads of any kinds as payloads of one kind; those that are of it stay as they are.
-
-    Raises:
-        FrameCorrupt, InvalidInput, LimitExceeded: as `decode` and `encode`.
-    """
+    """Return the events in payloads of any kinds as payloads of one kind; those that are of it stay as they are."""
     converted: list[bytes] = []
     for is_kind, run in groupby(payloads, lambda payload: kind_of(payload) is kind):
         some = [*run]
@@ -130,10 +123,7 @@ def convert(payloads: Sequence[Buffer], kind: Kind, *, max_depth: int = MAX_DEPT
 
 
 def decode(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH, data: bool = True) -> Events:
-    """Return the events in payloads.
-
-    Args:
-        data: if False, data that are bytes may come back empty.
+    """Return the events in payloads; with `data=False`, data that are bytes may come back empty.
 
     Raises:
         FrameCorrupt: one is not an event; the context has its `position`, and `reason` and `byte` if known.

@@ -75,11 +75,7 @@ class _Messages(NamedTuple):
 
 @cache
 def _messages() -> _Messages:
-    """Describe the messages to the package protobuf.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """Describe the messages to the package protobuf; raise ConfigError if it is not installed."""
     try:
         from google.protobuf import descriptor_pool, message, message_factory
         from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -142,13 +138,7 @@ def _repeat(described: DescriptorProto) -> None:
 
 
 def encode(events: Events, begin: int, max_depth: int) -> list[bytes]:
-    """Return events as payloads of the later layout, as `cbor_payload.encode` does.
-
-    Raises:
-        InvalidInput: protobuf has no such value; the context has the event's `position`.
-        LimitExceeded: an event nests deeper than `max_depth`, or `MAX_LEVELS`, or has too many values.
-        ConfigError: the package protobuf is not installed.
-    """
+    """Return events as payloads of the later layout, as `cbor_payload.encode` does, nested at most `MAX_LEVELS`."""
     check_timestamps(events.timestamps, begin)
     later, levels = _messages().later, min(max_depth, MAX_LEVELS)
     payloads = []

@@ -12,9 +12,6 @@ from ondisk.segment import SegmentFile
 def resumed(format: Seg, file: SegmentFile, place: Place) -> tuple[FrameReader, Place, str | None]:
     """Return a reader of what follows a place, the place that it begins at, and a remark if that is another one.
 
-    Raises:
-        SegmentCorrupt, InvalidInput: as `Seg.frames`.
-
     Cost: reads two frames; the whole segment up to the place if it is compressed or encrypted, or was changed.
     """
     frames = format.frames(FileStream(file, 0))
@@ -38,11 +35,7 @@ def resumed(format: Seg, file: SegmentFile, place: Place) -> tuple[FrameReader, 
 
 
 def is_known(format: Seg, file: SegmentFile, place: Place) -> bool:
-    """Return whether the segment has the first frame of a place, and its last one if that can be read alone.
-
-    Raises:
-        SegmentCorrupt, InvalidInput: as `Seg.frames`.
-    """
+    """Return whether the segment has the first frame of a place, and its last one if that can be read alone."""
     if not begins_like(format, file, place):
         return False
     frames = format.frames(FileStream(file, 0))
@@ -53,11 +46,7 @@ def is_known(format: Seg, file: SegmentFile, place: Place) -> bool:
 
 
 def begins_like(format: Seg, file: SegmentFile, place: Place) -> bool:
-    """Return whether the segment has the first frame of a place.
-
-    Raises:
-        SegmentCorrupt, InvalidInput: as `Seg.frames`.
-    """
+    """Return whether the segment has the first frame of a place."""
     walked, _ = walk(format.frames(FileStream(file, 0)), place.begin)
     return (walked.first, walked.begin) == (place.first, place.begin)
 

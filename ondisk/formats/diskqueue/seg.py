@@ -106,10 +106,7 @@ class Seg(Format, JoinsParts):
             yield batch
 
     def frames(self, stream: Readable) -> FrameReader:
-        """Return a reader of the frames of a segment's file.
-
-        Args:
-            stream: its bytes, from the first on.
+        """Return a reader of the frames of a segment's file, from its first byte on.
 
         Raises:
             SegmentCorrupt: it ends inside the header; the error's context has its size as `offset`, and a `reason`.
@@ -140,9 +137,7 @@ class Seg(Format, JoinsParts):
     ) -> FrameReader:
         """Return a reader of frames from a logical offset on; only that of the first one in a compressed segment.
 
-        Args:
-            stream: the bytes, decrypted if they were encrypted in counter mode.
-            opener: decrypts the frames of version 256.
+        The stream is decrypted if it was encrypted in counter mode; `opener` decrypts the frames of version 256.
         """
         limit, position = self.config.max_datum_size, offset + found.size - found.logical_size
         return FrameReader(stream, found, max_size=limit, position=position, offset=offset, opener=opener)
@@ -481,11 +476,7 @@ class Seg(Format, JoinsParts):
     def _imported(
         self, frames: list[bytes], payloads: Sequence[payload.Buffer], *, is_new: bool, max_depth: int
     ) -> Batch:
-        """Return a batch of frames; those with payloads of another kind, or that were encrypted, are written again.
-
-        Args:
-            is_new: the payloads are not those in the frames any more.
-        """
+        """Return a batch of frames; those of another kind, or that were encrypted (`is_new`), are written again."""
         if payload.kinds_in(payloads) != {self._kind}:
             payloads = payload.convert(payloads, self._kind, max_depth=max_depth)
             is_new = True

@@ -10,15 +10,10 @@ _NEGATIVE_I = 0x80  # of the scanning mode: points of a row go west
 
 
 def bounds(corners: Sequence[int], scanning_mode: int, columns: int | None) -> dict[str, float]:
-    """Return north, south, east and west of a grid.
+    """Return north, south, east and west of a grid from its first and last point, in millionths of a degree.
 
     West is at least -180 and less than 180; east is not less than west, so more than 180 if the grid crosses the date
-    line. A grid around the earth is from -180 to 180.
-
-    Args:
-        corners: latitude and longitude of the first and of the last point, millionths of a degree.
-        scanning_mode: as the message says it.
-        columns: points of a row; None for a reduced grid, which goes around the earth.
+    line. A grid around the earth is from -180 to 180; so is a reduced one, which has no number of columns.
     """
     first_latitude, first, last_latitude, last = corners
     west, east = (last, first) if scanning_mode & _NEGATIVE_I else (first, last)

@@ -87,11 +87,7 @@ def size_of(window: bytes, at: int) -> int:
 
 
 def sections(message: bytes) -> tuple[bytes, bytes]:
-    """Return the sections 1 and 2; the latter is empty if there is none.
-
-    Raises:
-        InvalidInput: one is too short, or longer than the message.
-    """
+    """Return the sections 1 and 2, the latter empty if there is none; raise InvalidInput of a wrong length."""
     end = _BEGIN + int.from_bytes(message[_BEGIN : _BEGIN + 3], "big")
     if not _BEGIN + 28 <= end <= len(message):
         raise InvalidInput(f"section 1 has {end - _BEGIN} octets")
