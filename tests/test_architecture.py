@@ -188,11 +188,9 @@ TESTED_ELSEWHERE = {
     "dataset/summaries.py": "maintenance/test_archive.py",  # archives that are offline
     "formats/diskqueue/cbor.py": "formats/diskqueue/test_payload.py",
     "formats/diskqueue/cbor_payload.py": "formats/diskqueue/test_payload.py",
-    "formats/diskqueue/declared.py": "formats/diskqueue/test_seg.py",
     "formats/diskqueue/edges.py": "formats/diskqueue/test_seg.py",
     "formats/diskqueue/event.py": "formats/diskqueue/test_payload.py",
     "formats/diskqueue/frame_reader.py": "formats/diskqueue/test_seg.py",
-    "formats/diskqueue/resume.py": "queue/test_append_queue.py",
     "formats/diskqueue/json_payload.py": "formats/diskqueue/test_kinds.py",
     "formats/diskqueue/protobuf.py": "formats/diskqueue/test_kinds.py",
     "formats/diskqueue/key_search.py": "formats/diskqueue/test_encryption.py",

@@ -126,6 +126,14 @@ class Batch:
     def __len__(self) -> int:
         return len(self.payloads) + len(self.refused)
 
+    def add(self, reftime: int, metadata: Mapping[str, Any], payload: bytes, beside: bytes | None = None) -> None:
+        """Append a datum."""
+        self.reftimes.append(reftime)
+        self.metadata.append(metadata)
+        self.payloads.append(payload)
+        if beside is not None:
+            self.beside.append(beside)
+
     def extend(self, other: Batch) -> None:
         """Append another batch to this one."""
         size = len(self)
@@ -160,24 +168,6 @@ class Batch:
             return range(len(self.payloads))
         refused = {position for position, _ in self.refused}
         return [position for position in range(len(self)) if position not in refused]
-
-
-class TakesMembers(ABC):
-    """What a format may be, too: one that encodes data whose content is given as JSON."""
-
-    @abstractmethod
-    def takes_members(self, keys: Sequence[str]) -> bool:
-        """Return whether `encode_members` can encode data that are mappings with these keys."""
-
-    @abstractmethod
-    def encode_members(
-        self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], members: Sequence[bytes]
-    ) -> Batch:
-        """Return data as bytes, as `Format.encode_columns` does, whose content is given as JSON.
-
-        Args:
-            members: those of a JSON object, each with a comma before it; values nest within `max_depth`.
-        """
 
 
 class JoinsParts(ABC):
@@ -297,9 +287,19 @@ class Format(ABC):
             LimitExceeded: the file contains something larger than the configuration allows.
         """
 
-    @abstractmethod
     def encode(self, data: Sequence[Datum]) -> Batch:
         """Return the data as bytes. Data that the format cannot represent are refused; no error is raised."""
+        batch = Batch()
+        for position, datum in enumerate(data):
+            try:
+                batch.add(*self.encoded(datum))
+            except InvalidInput as error:
+                batch.refused.append((position, error.message))
+        return batch
+
+    def encoded(self, datum: Datum) -> tuple[int, Mapping[str, Any], bytes, *tuple[bytes, ...]]:
+        """Return what `Batch.add` takes of a datum; raise InvalidInput. For formats that do not override `encode`."""
+        raise NotImplementedError
 
     def encode_columns(
         self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], data: Sequence[Any]
@@ -383,10 +383,7 @@ class Format(ABC):
             except (FrameCorrupt, InvalidInput) as error:
                 batch.refused.append((position, error.message))
                 continue
-            batch.reftimes.append(reftime)
-            batch.metadata.append(metadata)
-            batch.payloads.append(payload)
-            batch.beside += [beside[position]] if self.is_dir else ()
+            batch.add(reftime, metadata, payload, beside[position] if self.is_dir else None)
         return batch
 
     @abstractmethod

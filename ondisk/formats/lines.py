@@ -88,7 +88,7 @@ class LineFormat(Format):
                 if not line:
                     continue
                 reftime, metadata = read(line)
-            _add(batch, reftime, metadata, line)
+            batch.add(reftime, metadata, line)
         return batch
 
     def _parse_briefly(
@@ -102,7 +102,7 @@ class LineFormat(Format):
         batch.refused += zip(compress(count(first), map(not_, plausible)), repeat(f"not a line of {self.name}"))
         for position, line in compress(enumerate(lines, first), plausible):
             try:
-                _add(batch, *read(line), line)
+                batch.add(*read(line), line)
             except InvalidInput as error:
                 batch.refused.append((position, error.message))
         batch.refused.sort()
@@ -114,16 +114,8 @@ class LineFormat(Format):
             if b"\0" in line and self.plausible.fullmatch(line[line.rindex(b"\0") + 1 :]):
                 yield from filter(None, [self.whole_after_zeros(line, _following(lines, place))])
 
-    def encode(self, data: Sequence[Datum]) -> Batch:
-        batch = Batch()
-        for position, datum in enumerate(data):
-            try:
-                metadata, line = self.write_line(datum)
-            except InvalidInput as error:
-                batch.refused.append((position, error.message))
-            else:
-                _add(batch, microseconds(datum.reftime), metadata, line)
-        return batch
+    def encoded(self, datum: Datum) -> tuple[int, Mapping[str, Any], bytes]:
+        return microseconds(datum.reftime), *self.write_line(datum)
 
     def received(self, payloads: Sequence[bytes], beside: Sequence[bytes]) -> Batch:
         joined = b"".join(payloads)
@@ -302,12 +294,6 @@ def _passed(offset: int, size: int, zeros: int, limit: int) -> Damage:
 def _from_last_zero(line: bytes) -> bytes:
     """Return a line that is too long from its last NUL byte on: nothing before that is a datum."""
     return line[max(line.rfind(b"\0"), 0) :]
-
-
-def _add(batch: Batch, reftime: int, metadata: Mapping[str, Any], line: bytes) -> None:
-    batch.reftimes.append(reftime)
-    batch.metadata.append(metadata)
-    batch.payloads.append(line)
 
 
 def _without_cr(lines: list[bytes]) -> list[bytes]:

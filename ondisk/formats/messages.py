@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ondisk.datum import Datum
@@ -124,7 +124,7 @@ class Messages(Described):
                     reason = f"the message at byte {frames.offset + begin}: {error.message}"
                     batch.refused.append((len(batch), reason))
                 else:
-                    _add(batch, reftime, content.metadata, message)
+                    batch.add(reftime, content.metadata, message)
                     several += self.has_several(message)
                 weight += end - begin
                 if len(batch) >= batch_size or weight >= BATCH_BYTES:
@@ -136,17 +136,10 @@ class Messages(Described):
         if len(batch) or batch.damage or batch.notes:
             yield batch
 
-    def encode(self, data: Sequence[Datum]) -> Batch:
-        batch = Batch()
-        for position, datum in enumerate(data):
-            try:
-                reftime, content = self._read_alone(datum.data)
-                self.check_given(datum, reftime, content)
-            except InvalidInput as error:
-                batch.refused.append((position, error.message))
-            else:
-                _add(batch, reftime, content.metadata, datum.data)
-        return batch
+    def encoded(self, datum: Datum) -> tuple[int, Mapping[str, Any], bytes]:
+        reftime, content = self._read_alone(datum.data)
+        self.check_given(datum, reftime, content)
+        return reftime, content.metadata, datum.data
 
     def is_readable(self, file: SegmentFile) -> bool:
         return any(frames.spans for frames in self.frames(FileStream(file, 0).read))
@@ -313,9 +306,3 @@ def _more(read: Callable[[int], bytes], kept: bytes, wanted: int) -> tuple[bytes
 
 def _is_heading(content: bytes) -> bool:
     return _HEADING.fullmatch(_BLANKS.sub(b" ", content.strip(_BLANK) + b" ")) is not None
-
-
-def _add(batch: Batch, reftime: int, metadata: Mapping[str, Any], message: bytes) -> None:
-    batch.reftimes.append(reftime)
-    batch.metadata.append(metadata)
-    batch.payloads.append(message)

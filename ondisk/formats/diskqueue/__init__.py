@@ -10,6 +10,5 @@ payload          an event in any of three kinds: cbor_payload, json_payload, pro
 frame_reader     reads all frames of a segment, up to damage and after it
 seg              the format of ondisk that uses the others
 edges            how a segment begins, and whether it may be continued
-declared         the declared fields in the metadata of events
 cbor             the part of CBOR that Beats reads correctly
 """

@@ -47,6 +47,7 @@ FRAME_HEADER = bytes.fromhex("04224d18 60 40 82")
 """The beginning of the LZ4 frame that ondisk writes, directly after the segment's header."""
 
 END_MARK = bytes(4)
+BEGIN_SIZE = 8
 
 _U32 = struct.Struct("<I")
 _STORED = 1 << 31
@@ -82,7 +83,7 @@ class ReadBlock(NamedTuple):
 
 
 def begins_frame(begin: bytes) -> bool:
-    """Return whether an LZ4 frame, or what Beats wrote for an empty one, begins with these bytes; eight are enough."""
+    """Return whether an LZ4 frame, or what Beats wrote for an empty one, begins with these `BEGIN_SIZE` bytes."""
     magic = int.from_bytes(begin[:4], "little")
     return magic == _MAGIC or magic in _SKIPPABLE or begin == _EMPTY
 

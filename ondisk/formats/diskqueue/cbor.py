@@ -44,7 +44,7 @@ def encode(value: Any, *, max_depth: int, max_items: int) -> bytes:
             if len(parts) > max_items:
                 raise LimitExceeded(f"more than {max_items} values and keys", limit=max_items)
     except RecursionError:
-        raise _too_deep() from None
+        raise too_deep() from None
     return b"".join(parts)
 
 
@@ -54,7 +54,7 @@ def decode(data: bytes, *, max_depth: int, max_items: int) -> Any:
     try:
         value = decoder.value(max_depth)
     except RecursionError:
-        raise _too_deep() from None
+        raise too_deep() from None
     if decoder.at < len(data):
         decoder.fail(f"{len(data) - decoder.at} bytes follow the value")
     return value
@@ -76,7 +76,7 @@ def _write(value: Any, depth: int) -> Iterator[bytes]:
     elif kind is bytes:
         yield _head(_BYTES, len(value)) + value
     elif depth <= 0:
-        raise _too_deep()
+        raise too_deep()
     elif kind is list or kind is tuple:
         yield _head(_ARRAY, len(value))
         for item in value:
@@ -234,7 +234,7 @@ class _Decoder:
     def _turns(self, info: int, size: int, depth: int) -> Iterable[object]:
         """Iterate once for each entry of an array or map; an entry has at least `size` bytes."""
         if depth <= 0:
-            raise _too_deep()
+            raise too_deep()
         if info == _INDEFINITE:
             return iter(self._at_break, True)
         count, left = self._argument(info), len(self._data) - self.at
@@ -251,7 +251,7 @@ class _Decoder:
         return True
 
 
-def _too_deep() -> LimitExceeded:
+def too_deep() -> LimitExceeded:
     return LimitExceeded(
         "nested deeper than max_depth allows", hint="Raise max_depth in dataset.toml; 500 is the most."
     )

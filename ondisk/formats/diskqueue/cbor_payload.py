@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 
 import cbor2
 
-from ondisk.errors import FrameCorrupt, InvalidInput
+from ondisk.errors import InvalidInput
 from ondisk.formats.diskqueue import cbor
 from ondisk.formats.diskqueue.event import (
     BYTES_FLAG,
@@ -155,12 +155,10 @@ def joined(timestamps: Sequence[int], metas: Sequence[bytes], fields: Sequence[S
     return payloads
 
 
-def decode(payloads: Sequence[Buffer], begin: int, max_depth: int, *, data: bool = True) -> Events:
-    """Return the events in some hundreds of payloads, as `payload.decode` does; `begin`: the first one's position."""
+def decode(payloads: Sequence[Buffer], max_depth: int, *, data: bool) -> Events | None:
+    """Return the events in some hundreds of payloads, as `payload.decode`; None if they must be read one by one."""
     loaded = _load_large(payloads, max_depth, data=data)
-    if loaded is None and len(payloads) > 1:
-        loaded = _load(payloads, max_depth)
-    return loaded or _load_one_by_one(payloads, begin, max_depth)
+    return _load(payloads, max_depth) if loaded is None and len(payloads) > 1 else loaded
 
 
 def _dump(events: Events, begin: int, max_depth: int) -> list[bytes] | None:
@@ -210,7 +208,7 @@ def _bytes_of(flags: Sequence[int], fields: Sequence[Mapping[str, Any]]) -> dict
 def _dump_with_care(events: Events, begin: int, max_depth: int) -> list[bytes]:
     """Write events whose metadata may contain timestamps, and events that are not plain."""
     check_timestamps(events.timestamps, begin)
-    metas = [with_texts(meta, position) for position, meta in enumerate(events.metas, begin)]
+    metas = [_with_texts(meta, position) for position, meta in enumerate(events.metas, begin)]
     events = events._replace(metas=metas)
     return _dump(events, begin, max_depth) or [
         _dump_one(Event(*row)._asdict(), position, max_depth)
@@ -218,7 +216,7 @@ def _dump_with_care(events: Events, begin: int, max_depth: int) -> list[bytes]:
     ]
 
 
-def with_texts(meta: Mapping[str, Any], position: int) -> dict[str, Any]:
+def _with_texts(meta: Mapping[str, Any], position: int) -> dict[str, Any]:
     """Turn the timestamps in metadata into text."""
     try:
         return times_to_text(meta)
@@ -335,20 +333,13 @@ def _load_each(payloads: Sequence[Buffer], max_depth: int) -> Events | None:
     return Events(*zip(*(_row(content) for content, _ in pairs), strict=True))
 
 
-def _load_one_by_one(payloads: Sequence[Buffer], begin: int, max_depth: int) -> Events:
-    events = [decode_one(payload, max_depth, position) for position, payload in enumerate(payloads, begin)]
-    return Events(*zip(*events, strict=True))
-
-
-def decode_one(payload: Buffer, max_depth: int, position: int) -> Event:
+def decode_one(payload: Buffer, max_depth: int) -> Event:
     """Return the event in one payload, as `decode` does."""
-    try:
-        if len(payload) >= _HUGE and (events := _load_large([payload], max_depth, data=True)) is not None:
-            return events.one_by_one()[0]
-        return _load_plain(payload, max_depth) or _load_with_care(payload, max_depth)
-    except (FrameCorrupt, InvalidInput) as error:
-        error.context["position"] = position
-        raise
+    if len(payload) >= _HUGE and (events := _load_large([payload], max_depth, data=True)) is not None:
+        return events.one_by_one()[0]
+    return _load_plain(payload, max_depth) or event_in(
+        cbor.decode(bytes(payload), max_depth=max_depth + 1, max_items=MAX_ITEMS)
+    )
 
 
 def _load_plain(payload: Buffer, max_depth: int) -> Event | None:
@@ -370,10 +361,6 @@ def _load_plain(payload: Buffer, max_depth: int) -> Event | None:
     ):
         return Event(timestamp, flags, meta, fields)
     return None
-
-
-def _load_with_care(payload: Buffer, max_depth: int) -> Event:
-    return event_in(cbor.decode(bytes(payload), max_depth=max_depth + 1, max_items=MAX_ITEMS))
 
 
 def _are_plain(timestamps: Sequence[Any], metas: Sequence[Any], fields: Sequence[Any], max_depth: int) -> bool:

@@ -29,7 +29,6 @@ from ondisk.formats.diskqueue.header import LZ4, Header
 _RATIO = 10  # Beats allocates so many times the bytes of a compressed event
 _HIGHEST_RATIO = 256  # of LZ4
 _LITERALS, _MORE = 0xF0, 255  # a run of 15 literals or more, and a byte that says that its length goes on
-_BEGIN = 8  # bytes that show whether an LZ4 frame follows
 
 Compression = Literal["none", "block", "stream"]
 
@@ -58,7 +57,7 @@ def header_of(head: bytes, read: Callable[[int, int], bytes], *, max_size: int) 
 
 def with_stream(header: Header, begin: bytes) -> Header:
     """Return the header of a draft, as compressed if its first decrypted bytes begin an LZ4 frame."""
-    is_stream = header.draft and header.version == 3 and blocks.begins_frame(begin[:_BEGIN])
+    is_stream = header.draft and header.version == 3 and blocks.begins_frame(begin[: blocks.BEGIN_SIZE])
     return replace(header, options=LZ4) if is_stream else header
 
 

@@ -11,13 +11,12 @@ from collections.abc import Callable
 from ondisk import frame, keys
 from ondisk.errors import AuthenticationFailed
 from ondisk.formats.base import Chained, Readable
+from ondisk.formats.diskqueue.blocks import BEGIN_SIZE, begins_frame
 from ondisk.formats.diskqueue.encryption import UNKNOWN, Frames, Stream, check_installed, digest_of
 from ondisk.formats.diskqueue.header import ONDISK, Header
 from ondisk.keys import AES_128, KeyRing
 from ondisk.segment import Sealer, SegmentFile
 
-_MAGICS = (b"\x04\x22\x4d\x18", b"\0\0\0\0\x05\x5d\xcc\x02")  # an LZ4 frame; what Beats wrote for an empty one
-_SKIPPABLE = b"\x2a\x4d\x18"  # the end of the magic of a skippable LZ4 frame
 _KNOWN = (b"\x69timestamp", b'"timestamp"')  # begin an event of CBOR, and of JSON
 _PIECE = 64 * 1024  # bytes that show whether a key fits
 
@@ -141,7 +140,7 @@ def stream_of(
 
 def _fits(plain: bytes, *, compressed: bool, max_size: int) -> bool | None:
     """Return whether bytes can be the beginning of a segment's data; None if more of them are needed."""
-    if plain.startswith(_MAGICS) or plain[1:4] == _SKIPPABLE:
+    if begins_frame(plain[:BEGIN_SIZE]):
         return True  # a draft does not say that it is compressed
     if compressed:
         return False

@@ -16,7 +16,7 @@ from enum import Enum
 from itertools import groupby
 from typing import Any
 
-from ondisk.errors import FrameCorrupt
+from ondisk.errors import FrameCorrupt, InvalidInput
 from ondisk.formats.diskqueue import cbor_payload, json_payload, protobuf
 from ondisk.formats.diskqueue.encryption import SEALABLE, event_of
 from ondisk.formats.diskqueue.event import MAX_DEPTH, MAX_ITEMS, Buffer, Event, Events, no_event, to_fields
@@ -62,6 +62,7 @@ FIRST_KEYS = tuple(_KEYS.values())
 _DRAFT_KEY = FirstKey(re.compile(b"%b|(?<=[\xf0-\xff]).\xa4%b" % ((cbor_payload.FIRST_KEY,) * 2), re.DOTALL))
 _SEALED_KEY = FirstKey(re.compile(b"(?<=%c)." % SEALABLE, re.DOTALL))
 _ENCODE = {Kind.CBOR: cbor_payload.encode, Kind.JSON: json_payload.encode, Kind.PROTOBUF: protobuf.encode}
+_DECODE = {Kind.CBOR: cbor_payload.decode_one, Kind.JSON: json_payload.decode_one, Kind.PROTOBUF: protobuf.decode_one}
 
 
 def kind_of(payload: Buffer) -> Kind | None:
@@ -142,15 +143,13 @@ def decode(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH, data: bool
 
 def _decoded(payloads: Sequence[Buffer], begin: int, max_depth: int, *, data: bool) -> Events:
     """Return the events in some payloads, of which the first is at the position `begin`."""
-    kinds = kinds_in(payloads)
-    if kinds == {Kind.CBOR}:
-        return cbor_payload.decode(payloads, begin, max_depth, data=data)
-    if kinds == {Kind.JSON}:
-        return json_payload.decode(payloads, begin, max_depth)
-    if kinds == {Kind.PROTOBUF}:
-        return protobuf.decode(payloads, begin, max_depth)
-    events = [_decoded_one(payload, max_depth, position) for position, payload in enumerate(payloads, begin)]
-    return Events(*map(list, zip(*events, strict=True)))
+    if (
+        kinds_in(payloads) == {Kind.CBOR}
+        and (events := cbor_payload.decode(payloads, max_depth, data=data)) is not None
+    ):
+        return events
+    each = [_decoded_one(payload, max_depth, position) for position, payload in enumerate(payloads, begin)]
+    return Events(*map(list, zip(*each, strict=True)))
 
 
 def decode_one(payload: Buffer, *, max_depth: int = MAX_DEPTH) -> Event:
@@ -159,18 +158,12 @@ def decode_one(payload: Buffer, *, max_depth: int = MAX_DEPTH) -> Event:
 
 
 def _decoded_one(payload: Buffer, max_depth: int, position: int) -> Event:
-    kind = kind_of(payload)
-    if kind is Kind.JSON:
-        return json_payload.decode_one(payload, max_depth, position)
-    if kind is Kind.PROTOBUF:
-        return protobuf.decode_one(payload, max_depth, position)
-    if not payload or payload[0] != SEALABLE:
-        return cbor_payload.decode_one(payload, max_depth, position)  # or it says what is wrong
     try:
-        event = event_of(payload)
-        if kind_of(event) is None:
-            raise no_event("what was encrypted is neither CBOR, nor JSON, nor protobuf")
-    except FrameCorrupt as error:
+        if payload and payload[0] == SEALABLE:
+            payload = event_of(payload)
+            if kind_of(payload) is None:
+                raise no_event("what was encrypted is neither CBOR, nor JSON, nor protobuf")
+        return _DECODE[kind_of(payload) or Kind.CBOR](payload, max_depth)  # CBOR says what is wrong with others
+    except (FrameCorrupt, InvalidInput) as error:
         error.context["position"] = position
         raise
-    return _decoded_one(event, max_depth, position)

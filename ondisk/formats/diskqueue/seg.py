@@ -36,11 +36,10 @@ from ondisk.formats.base import (
     is_zeros,
 )
 from ondisk.formats.diskqueue import blocks, cbor_payload, drafts, edges, encryption, header, key_search, payload
-from ondisk.formats.diskqueue.declared import Declared
 from ondisk.formats.diskqueue.frame_reader import FrameReader
 from ondisk.formats.diskqueue.parse import Place, batches
 from ondisk.formats.diskqueue.payload import Event
-from ondisk.formats.metadata import OncePerMapping, without
+from ondisk.formats.metadata import Declared, OncePerMapping, without
 from ondisk.frame import Scan
 from ondisk.segment import Block, Damage, End, Laid, Patch, ScanResult, Sealer, SegmentFile
 from ondisk.step import inner_of
@@ -50,7 +49,6 @@ _NANOSECONDS = 1000  # in a microsecond
 _NOTHING = None, None
 _PASSED = 100_000  # limit for damaged places to skip in one file
 _MAX_COUNT = 2**32 - 1
-_DRAFT_BEGIN = 8  # bytes of a draft that show how it is compressed
 
 
 class Seg(Format, JoinsParts):
@@ -123,7 +121,7 @@ class Seg(Format, JoinsParts):
         rest = Chained(head[found.size :], stream)
         plain, opener = key_search.decrypted(rest, found, max_size=self.config.max_datum_size)
         if found.draft:
-            begin = _read(plain, _DRAFT_BEGIN)
+            begin = _read(plain, blocks.BEGIN_SIZE)
             found, plain = drafts.with_stream(found, begin), Chained(begin, plain)
         stream = plain
         return self.frames_at(stream, found, found.logical_size, opener)
@@ -155,7 +153,7 @@ class Seg(Format, JoinsParts):
         kept: list[Block] = []
         limit = self.config.max_datum_size
         file, opener = key_search.opened(file, head, max_size=limit)
-        head = drafts.with_stream(head, file.read(head.size, _DRAFT_BEGIN))
+        head = drafts.with_stream(head, file.read(head.size, blocks.BEGIN_SIZE))
         stream = FileStream(file, head.size)
         frames = FrameReader(
             stream, head, max_size=limit, position=head.size, offset=head.size, found=kept, opener=opener
