@@ -144,14 +144,9 @@ def decode_many(frames: Sequence[bytes]) -> Sequence[bytes | memoryview]:
 
 
 def scan(data: bytes | memoryview, *, max_size: int, base: int = 0) -> Scan:
-    """Return the frames in `data`, up to its end or to damage.
+    """Return the frames in `data`, up to its end or to damage, in one pass; `base`: logical offset of `data[0]`.
 
-    Args:
-        data: frames, decompressed; the last one may be incomplete.
-        max_size: longer frames are damage; checked before the frame is read.
-        base: logical offset of `data[0]`, for the offsets in the result.
-
-    Cost: one pass; memory for small payloads only.
+    The last one may be incomplete. Frames longer than `max_size` are damage, before they are read.
     """
     payloads: list[bytes | memoryview] = []
     offsets: list[int] = []
@@ -258,17 +253,11 @@ def _next_begin(data: bytes, first_key: FirstKey, at: int) -> int:
 
 
 def find_whole(data: bytes, first_key: FirstKey, *, max_size: int) -> int | None:
-    """Find a whole frame after damage; if there is none, `data` is a torn tail, which may be cut off.
+    """Find a whole frame after damage; if there is none (None), `data` is a torn tail, which may be cut off.
 
     Walks back from the end by the trailing lengths. If the end is torn as well, searches for what follows the first
     byte of every payload. A frame that is part of the data of a torn frame is found, too: then the tail is kept,
     although it could be cut off.
-
-    Args:
-        first_key: what follows the first byte of every payload.
-
-    Returns:
-        The index of the first whole frame that was found in `data`; None if there is none.
 
     Cost: linear, except for a tail crafted to contain the beginnings of many frames.
     """

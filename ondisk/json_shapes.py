@@ -46,9 +46,7 @@ def dump_bytes(value: bytes) -> bytes:
 def to_json(value: Any, max_depth: int) -> Any:
     """Return a value that JSON can contain; `from_json` converts it back.
 
-    Raises:
-        InvalidInput: it contains a type, or a key, that `from_json` would not restore.
-        LimitExceeded: it is nested deeper than `max_depth`.
+    Raises InvalidInput of a type or key that `from_json` would not restore, LimitExceeded if it nests too deep.
     """
     kind = type(value)
     if kind is str:

@@ -110,13 +110,9 @@ _failed: tuple[str, float, ConfigError] | None = None  # a command, and when and
 
 
 def use(keys: KeyRing | str | os.PathLike[str] | None) -> None:
-    """Set the keys of this process, in place of those of the environment.
+    """Set the keys of this process, or the path of a key file, which is read at once; None: those of the environment.
 
-    Args:
-        keys: the keys, or the path of a key file, which is read at once; None returns to the environment.
-
-    Raises:
-        ConfigError: the file cannot be used.
+    Raises ConfigError if the file cannot be used.
     """
     global _chosen, _known, _failed
     _chosen = keys if keys is None or isinstance(keys, KeyRing) else of_file(keys)

@@ -180,8 +180,6 @@ TESTED_ELSEWHERE = {
     "dataset/batch_writer.py": "dataset/test_append.py",
     "dataset/input_file.py": "dataset/test_append.py",
     "dataset/json_lines.py": "properties/test_json_lines.py",
-    "dataset/merged_paths.py": "dataset/test_merged.py",
-    "dataset/merged_streams.py": "dataset/test_merged.py",
     "dataset/output_file.py": "tables/test_arrow_write.py",
     "dataset/queryable.py": "dataset/test_query.py",
     "dataset/segment_bytes.py": "server/test_stored.py",
@@ -222,7 +220,6 @@ TESTED_ELSEWHERE = {
     "matcher/__init__.py": "matcher/test_docs.py",  # docs/match.md imports the names from it
     "matcher/parsing.py": "matcher/test_parser.py",
     "matcher/tree.py": "matcher/test_parser.py",
-    "matcher/values.py": "matcher/test_fields.py",
     "replication/wire.py": "replication/test_http_source.py",
     "segment.py": "segments/test_concat.py",
     "table_options.py": "tables/test_csv_input.py",
@@ -239,7 +236,7 @@ TESTED_ELSEWHERE = {
     "queue/layout.py": "queue/test_position.py",
     "queue/order.py": "queue/test_consumer.py",
     **dict.fromkeys(
-        (f"formats/grib/{name}.py" for name in ("bounds", "edition1", "edition2", "octets", "templates")),
+        (f"formats/grib/{name}.py" for name in ("edition1", "edition2", "octets", "templates")),
         "formats/grib/test_grib.py",
     ),
     **dict.fromkeys(
@@ -247,7 +244,6 @@ TESTED_ELSEWHERE = {
     ),
     "formats/described.py": "formats/test_messages.py",
     "cli/formats.py": "cli/test_scan.py",
-    "dataset/file_index.py": "cli/test_scan.py",
     "dataset/scan.py": "cli/test_scan.py",
     "formats/hdf5.py": "formats/test_odimh5.py",
     "formats/netcdf_classic.py": "formats/test_netcdf.py",

@@ -91,18 +91,10 @@ class AppendResult:
 
     def add(self, batch: Batch, stored: Stored) -> None:
         """Add the result of a batch."""
-        before = self.count
-        self.imported += stored.imported
-        self.replaced += len(stored.replaced)
-        self.duplicates += len(stored.duplicates)
-        self.refused += len(batch.refused)
-        self.bytes += stored.bytes
+        counts = stored.imported, len(stored.duplicates), len(stored.replaced), len(batch.refused), stored.bytes
+        said = AppendResult(*counts, refusals=batch.refused, damage=batch.damage, notes=batch.notes, kept=stored.kept)
+        self.extend(said)
         self._segments |= stored.segments
-        room = _REFUSALS - len(self.refusals)
-        self.refusals += [(before + position, reason) for position, reason in batch.refused[:room]]
-        self.damage += batch.damage[: _REFUSALS - len(self.damage)]
-        self.notes += batch.notes
-        self.kept += stored.kept
         if self.outcomes is not None:
             self.outcomes += _outcomes(batch, stored)
 
@@ -266,42 +258,33 @@ def insert(
         return Stored()
     format.check_encrypts()
     writer = BatchWriter(directory, transaction, trusted=trusted)
-    destinations: Destinations
-    if (roll := layout_of(config).roll(writer, config, format)) is None:
-        destinations = ByTime(batch, format, config, writer)
-    else:
-        destinations = InSequence(batch, format, roll)
-    if not batch.payloads:
+    roll = layout_of(config).roll(writer, config, format)
+    destinations: Destinations = (
+        ByTime(batch, format, config, writer) if roll is None else InSequence(batch, format, roll)
+    )
+    if not batch.payloads:  # the segments of all are missing
         return Stored()
-    if seqs is None:
-        seqs = transaction.take_seqs(len(batch.payloads))
-    else:
-        seqs = [seqs[position] for position in batch.positions()]
-    sizes = list(map(len, batch.payloads))
-    offsets = destinations.offsets(sizes)
-    columns = (seqs, batch.reftimes, destinations.ids(), offsets, sizes, *transaction.columns(batch.metadata))
-    stored = Stored(imported=transaction.insert(columns))
-    payloads, beside = batch.payloads, batch.beside
-    refused: dict[int, str] = {}
+    payloads, beside, sizes = batch.payloads, batch.beside, [*map(len, batch.payloads)]
+    seqs = transaction.take_seqs(len(payloads)) if seqs is None else [seqs[place] for place in batch.positions()]
+    places = seqs, batch.reftimes, destinations.ids(), destinations.offsets(sizes), sizes
+    columns = *places, *transaction.columns(batch.metadata)
+    stored, refused = Stored(imported=transaction.insert(columns)), dict[int, str]()
     if stored.imported < len(payloads):
-        rows = list(zip(*columns, strict=True))
+        rows = [*zip(*columns, strict=True)]
         if precedence is None:
             precedence = Precedence.of(config)
             stored.replaced = _mend(rows, payloads, format, directory, transaction, destinations)
         kept = _settle(rows, precedence, transaction, stored)
-        if away:
-            refused = _refusals(rows, stored.duplicates, transaction, away)
-        if not kept:
-            _refuse(batch, stored, refused)
-            return stored
-        payloads = [payloads[place] for place in kept]
+        refused = _refusals(rows, stored.duplicates, transaction, away) if away else {}
+        payloads, seqs = [payloads[place] for place in kept], [seqs[place] for place in kept]
         beside = [beside[place] for place in kept if beside]
-        destinations.keep(kept, rows, transaction)
-        seqs = [seqs[place] for place in kept]
-    _write(destinations, payloads, beside, seqs, transaction, writer)
-    stored.bytes = sum(map(len, payloads))
-    stored.kept = writer.kept
-    stored.segments = {destination.segment.name for destination, _ in destinations.runs}
+        if kept:
+            destinations.keep(kept, rows, transaction)
+    if payloads:
+        _write(destinations, payloads, beside, seqs, transaction, writer)
+        stored.bytes = sum(map(len, payloads))
+        stored.kept = writer.kept
+        stored.segments = {destination.segment.name for destination, _ in destinations.runs}
     _refuse(batch, stored, refused)
     return stored
 

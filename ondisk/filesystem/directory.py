@@ -168,43 +168,36 @@ class Directory(Closing):
 
     def names(self, name: str = "") -> list[str]:
         """Return the names in a directory; none if it does not exist."""
-        try:
-            descriptor = self._open_directory(name)
-        except FileNotFoundError:
-            return []
-        try:
-            with errors_of(self.at(name), writing=False):
-                return os.listdir(descriptor)
-        finally:
-            os.close(descriptor)
+        with self._listed(name) as descriptor:
+            return [] if descriptor is None else os.listdir(descriptor)
 
     def folders(self, name: str = "") -> list[str]:
         """Return the names of the directories in a directory, from one listing; none if it does not exist."""
-        try:
-            descriptor = self._open_directory(name)
-        except FileNotFoundError:
-            return []
-        try:
-            with errors_of(self.at(name), writing=False), os.scandir(descriptor) as found:
+        with self._listed(name) as descriptor:
+            if descriptor is None:
+                return []
+            with os.scandir(descriptor) as found:
                 return [each.name for each in found if each.is_dir(follow_symlinks=False)]
-        finally:
-            os.close(descriptor)
 
     def entries(self, name: str = "") -> list[Entry]:
         """Return all entries of a directory that stay, hidden ones too, in order of names; none without it."""
-        try:
-            descriptor = self._open_directory(name)
-        except FileNotFoundError:
-            return []
         found = []
-        try:
-            with errors_of(self.at(name), writing=False):
-                for each in sorted(os.listdir(descriptor)):
-                    with contextlib.suppress(FileNotFoundError):
-                        found.append(Entry.of(each, os.stat(each, dir_fd=descriptor, follow_symlinks=False)))
-        finally:
-            os.close(descriptor)
+        with self._listed(name) as descriptor:
+            for each in [] if descriptor is None else sorted(os.listdir(descriptor)):
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(Entry.of(each, os.stat(each, dir_fd=descriptor, follow_symlinks=False)))
         return found
+
+    @contextlib.contextmanager
+    def _listed(self, name: str) -> Iterator[int | None]:
+        """Open a directory, for the length of the block; yield None if it does not exist."""
+        with contextlib.ExitStack() as stack:
+            descriptor = None
+            with contextlib.suppress(FileNotFoundError):
+                descriptor = self._open_directory(name)
+                stack.callback(os.close, descriptor)
+            with errors_of(self.at(name), writing=False):
+                yield descriptor
 
     def open_to_read(self, name: str) -> ReadableFile:
         """Open a regular file for reading; raise FileNotFoundError if it does not exist."""

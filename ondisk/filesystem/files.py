@@ -128,9 +128,12 @@ class WritableFile(Closing, _OpenFile):
         self._start_writeback()
 
     def _start_writeback(self) -> None:
-        """Start writing to the disk if enough was written, so that `sync` waits less."""
+        """Start writing to the disk if enough was written, so that `sync`, which reports errors, waits less."""
         if self._written >= _WRITEBACK:
-            _write_back(self._descriptor)
+            if sys.platform == "linux":
+                from ctypes import c_int64
+
+                _library().sync_file_range(self._descriptor, c_int64(0), c_int64(0), _SYNC_FILE_RANGE_WRITE)
             self._written = 0
 
     def _copy_some(self, source: ReadableFile, begin: int, size: int, offset: int) -> int:
@@ -165,14 +168,6 @@ def sync(descriptor: int, path: str) -> None:
         os.fsync(descriptor)
     except OSError as error:
         raise _not_durable(error, path) from error
-
-
-def _write_back(descriptor: int) -> None:
-    """Start writing a file's dirty pages to the disk, if the kernel can; do not wait. `sync` reports errors."""
-    if sys.platform == "linux":
-        from ctypes import c_int64
-
-        _library().sync_file_range(descriptor, c_int64(0), c_int64(0), _SYNC_FILE_RANGE_WRITE)
 
 
 def can_sync_filesystem() -> bool:

@@ -36,12 +36,12 @@ class HasItems(Format):
 
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
-        fields = config.fields
-        for name in fields:
-            if name in self.items and not fields[name].is_text:
+        for name, kind in config.fields.items():
+            if name in self.items and not kind.is_text:
                 raise self._wrong(name, FieldType.ITEM)
-            if name in self.numbers and not _can_hold(fields[name], self.numbers[name]):
-                raise self._wrong(name, self.numbers[name])
+            number = self.numbers.get(name, kind)
+            if kind is not number and (kind, number) != (FieldType.REAL, FieldType.INTEGER):
+                raise self._wrong(name, number)
         others = set(config.unique) - {"reftime"}
         if config.format == self.name and others and not others & {*self.items, *self.numbers}:
             # All data of one time would be duplicates of the first.
@@ -122,7 +122,3 @@ def positions(style: str, *values: Any) -> str:
         if _SEPARATORS.search(str(value)):
             raise InvalidInput(f'{shown(value)} cannot be part of an item: it has one of the characters , : = "')
     return ",".join([style, *map(str, values)])
-
-
-def _can_hold(declared: FieldType, kind: FieldType) -> bool:
-    return declared is kind or (declared is FieldType.REAL and kind is FieldType.INTEGER)

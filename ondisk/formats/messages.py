@@ -84,10 +84,10 @@ class Messages(Described):
     @staticmethod
     @abstractmethod
     def size_of(window: bytes, at: int) -> int:
-        """Return the length of a message that begins at a place of the window, as it claims.
+        """Return the length that a message with its `magic` at a place of the window claims to have.
 
-        The window has `magic` there, and at least 8 bytes; the message may continue after it. 0: this is no message.
-        Negative: so many bytes are needed to know.
+        The window has 8 bytes there; the message may continue after it. 0: this is no message. Negative: so many bytes
+        are needed to know.
         """
 
     @staticmethod

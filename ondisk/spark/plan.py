@@ -27,7 +27,7 @@ from pyspark.sql.datasource import InputPartition
 
 from ondisk.dataset.access import Opened
 from ondisk.dataset.away import check_known
-from ondisk.dataset.query import Query, Reading
+from ondisk.dataset.query import Query, snapshot_of
 from ondisk.errors import InvalidInput, StateError, shown
 from ondisk.formats import find
 from ondisk.index import Snapshot, segment_rows
@@ -191,7 +191,7 @@ def reading(opened: Opened, query: Query, *, data: bool) -> Iterator[tuple[Snaps
     Raises:
         SegmentMissing: data that may match are away, and are read; or the index does not know them, since it was lost.
     """
-    with Reading(opened, query, with_data=data) as (_, snapshot, tree):
+    with snapshot_of(opened, query, with_data=data) as (_, snapshot, tree):
         if not data:  # the command warns of these, which a worker cannot
             check_known(snapshot, reftime_interval(tree), complete=query.complete)
         yield snapshot, tree

@@ -18,11 +18,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset import merged_paths
 from ondisk.dataset.access import Access
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.expression import expression
-from ondisk.dataset.merged import named
+from ondisk.dataset.merged import is_pattern, named
+from ondisk.dataset.merged import paths_of as datasets_of
 from ondisk.dataset.query import Query
 from ondisk.errors import InvalidInput, OndiskError, shown
 from ondisk.index.sums import Totals, totals
@@ -454,9 +454,9 @@ def paths_of(options: Mapping[str, str]) -> tuple[list[str], bool]:
         DatasetNotFound: a pattern matches no dataset, or a path in a list contains none.
     """
     if "paths" in options:  # set by Spark
-        return merged_paths.paths_of([_local(path) for path in json.loads(options["paths"])]), True
+        return datasets_of([_local(path) for path in json.loads(options["paths"])]), True
     path = path_of(options)
-    return (merged_paths.paths_of(path), True) if merged_paths.is_pattern(path) else ([path], False)
+    return (datasets_of(path), True) if is_pattern(path) else ([path], False)
 
 
 def path_of(options: Mapping[str, str]) -> str:

@@ -79,7 +79,7 @@ _SEARCHED = 4096  # the first bytes of a payload, in which `_load_large` searche
 _BEGIN = struct.Struct(">11sBQ")
 _BEFORE_META = [b"\x65flags" + cbor.integer(flag_bits) + b"\x64meta" for flag_bits in range(0x100)]
 
-_EMPTY_MAP, _BEFORE_BYTES = cbor.map_head(0), cbor.map_head(1) + b"\x64data"
+_EMPTY_MAP, _BEFORE_BYTES = cbor.head(cbor.MAP, 0), cbor.head(cbor.MAP, 1) + b"\x64data"
 _EMPTY_FIELDS = _BEFORE_FIELDS + _EMPTY_MAP
 _BEFORE_EMPTY_META = _BEGINNING + b"\x00" + _BEFORE_META[0]
 _EMPTY = _BEFORE_EMPTY_META + b"\xa0" + _EMPTY_FIELDS
@@ -144,7 +144,7 @@ def joined(timestamps: Sequence[int], metas: Sequence[bytes], fields: Sequence[S
     if each_once:
         check_timestamps((min(each_once), max(each_once)), 0)
     heads = {timestamp: _timestamp(timestamp) + _BEFORE_META[0] for timestamp in each_once}
-    before = [_BEFORE_FIELDS + cbor.map_head(count) for count in range(len(fields) + 1)]
+    before = [_BEFORE_FIELDS + cbor.head(cbor.MAP, count) for count in range(len(fields) + 1)]
     counts: Iterable[int] = repeat(len(fields))
     if any(b"" in column for column in fields):
         counts = [len(fields) - parts.count(b"") for parts in zip(*fields, strict=True)]
@@ -184,7 +184,7 @@ def _dump(events: Events, begin: int, max_depth: int) -> list[bytes] | None:
     ]
     for index, content in contents.items():
         before = payloads[index][: -len(_EMPTY_MAP)]
-        payloads[index] = b"".join((before, _BEFORE_BYTES, cbor.bytes_head(len(content)), content))
+        payloads[index] = b"".join((before, _BEFORE_BYTES, cbor.head(cbor.BYTES, len(content)), content))
     if max(map(len, payloads)) > _CHECKED_SIZE:
         return None
     for index in {part // 2 for part in _suspects(written)}:

@@ -109,11 +109,7 @@ class Stream:
 class Frames:
     """AES-256-GCM for each frame of a segment; opens and seals whole frames. Threads may share it.
 
-    Args:
-        ring: the keys that frames may name; the newest seals.
-        file_id: of the segment.
-        digest: of the segment's name, see `digest_of`.
-        begin: position of the first frame; the bytes before it end with the digest.
+    Frames may name any key of the ring; the newest seals. The bytes before `begin` end with the digest of `digest_of`.
     """
 
     is_framed: ClassVar[bool] = True

@@ -120,12 +120,8 @@ class Header:
     def parse(cls, head: bytes, *, draft: bool = False) -> Header:
         """Return the header in a segment's first bytes; `MAX_SIZE` bytes are always enough.
 
-        Args:
-            draft: version 2 means the draft of it. Otherwise it means the released version.
-
-        Raises:
-            InvalidInput: its version or one of its options is unknown.
-            SegmentCorrupt: the bytes end inside the header.
+        Raises InvalidInput if its version or one of its options is unknown, SegmentCorrupt if the bytes end inside of
+        it.
         """
         version = int.from_bytes(_take(head, 0, _U32.size), "little")
         if version == 3 or (version == 2 and draft):
@@ -154,11 +150,6 @@ class Header:
             return _U32.pack(self.version) + self.iv
         words = (self.version, self.frame_count, self.options)[: min(self.logical_size, SIZE) // _U32.size]
         return struct.pack(f"<{len(words)}I", *words) + self.iv + self.digest
-
-
-def count_in(head: bytes) -> int:
-    """Return the frame count in a segment's first bytes, if its version has one; 0 if they end before it."""
-    return int.from_bytes(head[COUNT_OFFSET : COUNT_OFFSET + COUNT.size], "little")
 
 
 def _take(head: bytes, at: int, size: int) -> bytes:

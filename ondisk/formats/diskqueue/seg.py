@@ -431,7 +431,8 @@ class Seg(Format, JoinsParts):
             raise StateError(reason, hint="`ondisk check` reports whether fix or repack rewrites it.")
         kept = [block for block in kept if block.offset < frames.offset]
         # A higher count in the header may prove that frames are lost. A fix reports them; an append must not hide them.
-        count = max(end.count + frames.count, header.count_in(file.read(0, 8)) if found.counted else 0)
+        written = file.read(header.COUNT_OFFSET, header.COUNT.size) if found.counted else b""
+        count = max(end.count + frames.count, int.from_bytes(written, "little"))
         return Laid(b"", End(new_end, frames.offset, count, found.compressed, found.kind), kept)
 
     def lay(self, payloads: Sequence[bytes], end: End) -> Laid:
@@ -449,7 +450,7 @@ class Seg(Format, JoinsParts):
 
     def patch(self, end: End) -> Patch | None:
         is_counted = header.Header.of_kind(end.kind).counted
-        return Patch(header.COUNT_OFFSET, _packed_count(end.count)) if is_counted else None
+        return Patch(header.COUNT_OFFSET, header.COUNT.pack(min(end.count, _MAX_COUNT))) if is_counted else None
 
     def unpack(self, stored: memoryview) -> bytes:
         return blocks.unpack(stored, max_size=blocks.LARGEST_BLOCK_SIZE)
@@ -480,7 +481,9 @@ class Seg(Format, JoinsParts):
             is_new = True
         if is_new or self._seals:
             frames = self._framed(list(map(bytes, payloads)))
-        return self._batch(frames, payloads, max_depth)
+        columns = payload.decode(payloads, max_depth=max_depth, data=False)
+        metadata = self._declared.of(columns.metas, from_frame=True)
+        return Batch([timestamp // _NANOSECONDS for timestamp in columns.timestamps], metadata, frames)
 
     def _framed(self, payloads: Sequence[bytes]) -> list[bytes]:
         """Return frames for payloads that are new."""
@@ -517,11 +520,6 @@ class Seg(Format, JoinsParts):
             found.reftimes.append(event.timestamp // _NANOSECONDS)
             found.metadata.append(metadata)
         return found
-
-    def _batch(self, frames: list[bytes], payloads: Sequence[payload.Buffer], max_depth: int) -> Batch:
-        columns = payload.decode(payloads, max_depth=max_depth, data=False)
-        metadata = self._declared.of(columns.metas, from_frame=True)
-        return Batch([timestamp // _NANOSECONDS for timestamp in columns.timestamps], metadata, frames)
 
     def _encode(self, data: Sequence[Datum]) -> Batch:
         reftimes = [(datum.reftime - EPOCH) // MICROSECOND for datum in data]
@@ -586,7 +584,3 @@ def _read(stream: Readable, size: int) -> bytes:
     while len(content) < size and (more := stream.read(size - len(content))):
         content += more
     return content
-
-
-def _packed_count(count: int) -> bytes:
-    return header.COUNT.pack(min(count, _MAX_COUNT))

@@ -12,8 +12,7 @@ from typing import Any
 
 from ondisk.errors import InvalidInput
 from ondisk.formats.described import pairs
-from ondisk.formats.grib.bounds import bounds
-from ondisk.formats.grib.octets import MISSING_2, UNITS, duration, ibm, signed, three, timedef, two
+from ondisk.formats.grib.octets import MISSING_2, UNITS, bounds, duration, ibm, signed, three, timedef, two
 
 _BEGIN = 8  # of section 1
 LARGE = 0x800000

@@ -13,8 +13,7 @@ from typing import Any
 
 from ondisk.errors import InvalidInput
 from ondisk.formats.described import pairs
-from ondisk.formats.grib.bounds import bounds
-from ondisk.formats.grib.octets import MISSING_1, MISSING_4, duration, four, ieee, signed, three, timedef, two
+from ondisk.formats.grib.octets import MISSING_1, MISSING_4, bounds, duration, four, ieee, signed, three, timedef, two
 from ondisk.formats.grib.templates import Template, templates
 
 _HEAD, _LEAST = 16, 60
