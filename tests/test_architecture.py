@@ -15,6 +15,7 @@ PACKAGE = TESTS.parent / "ondisk"
 # From the ground up. A module imports from its own row and from rows above it in this table.
 FLOORS = [
     "errors",
+    "named_tuple",
     "items",
     "malloc",
     "filesystem",

@@ -105,11 +105,11 @@ def test_an_append_imports_no_queues_no_dir_segments_no_csv_and_no_maintenance(d
     modules = loaded(COMMAND, "append", dataset, dataset.parent / "more.vm2")
     assert "ondisk.dataset.append" in modules
     assert "shutil" not in modules
-    assert not unneeded(modules, (*RARE, *OF_DIR_SEGMENTS, "tables.csv_reader"))
+    assert not unneeded(modules, (*RARE, *OF_DIR_SEGMENTS, "items", "tables.csv_reader"))
     assert "sqlalchemy" not in modules
 
 
 def test_a_program_that_reads_one_datum_imports_no_writers_and_no_parser(dataset):
     modules = loaded(PROGRAM, dataset)
-    assert not unneeded(modules, (*OF_READERS, "cli", "formats.foreign", "matcher.parser", "matcher.fields"))
+    assert not unneeded(modules, (*OF_READERS, "cli", "formats.foreign", "items", "matcher.parser", "matcher.fields"))
     assert not modules & SLOW
