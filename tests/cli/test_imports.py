@@ -77,7 +77,7 @@ def test_the_version_needs_the_parser_only():
 def test_a_script_of_completion_needs_the_parsers_only():
     """It has every command's options, and imports none of the modules that do the work."""
     library = {each for each in own(loaded(COMMAND, "completion", "bash")) if not each.startswith("ondisk.cli")}
-    assert library == {"ondisk", "ondisk.datum", "ondisk.errors"}
+    assert library == {"ondisk", "ondisk.datum", "ondisk.errors", "ondisk.named_tuple"}
 
 
 @pytest.mark.parametrize("argv", [["query", "reftime: =2026-11-20"], ["query", "", "--json"]])
