@@ -337,11 +337,7 @@ class Run(NamedTuple):
 
 
 class Stream:
-    """The changes of one kind.
-
-    Args:
-        chunks: their rows in the order of their numbers, some at a time; see `Run`.
-    """
+    """The changes of one kind. `chunks`: their rows in the order of their numbers, some at a time; see `Run`."""
 
     def __init__(self, chunks: Iterator[list[Row]], *, is_new: bool) -> None:
         self.is_new = is_new

@@ -29,15 +29,12 @@ class Fields(ABC):
     Each method gets the value of a field, and returns it: a `Writer` writes it, a `Reader` ignores it and returns what
     it reads.
 
-    Attributes:
-        position: of the next byte.
-
     Raises, in every method:
         IntegrityError: the bytes that are read end before the field does, or its length is negative.
         InvalidInput: the value that is written does not fit.
     """
 
-    position: int = 0
+    position: int = 0  # of the next byte
 
     @abstractmethod
     def take(self, size: int, value: bytes = b"") -> bytes: ...
@@ -80,11 +77,7 @@ class Fields(ABC):
 
 
 class Writer(Fields):
-    """Writes fields.
-
-    Attributes:
-        content: what was written.
-    """
+    """Writes fields. `content`: what was written."""
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -115,11 +108,7 @@ class Reader(Fields):
 
     @classmethod
     def opened(cls, content: bytes, name: str) -> Reader:
-        """Return a reader of a token file's content, whose checksum is right.
-
-        Raises:
-            IntegrityError: it is not.
-        """
+        """Return a reader of a token file's content, whose checksum is right; raise IntegrityError if it is not."""
         if len(content) < CHECKSUM_SIZE + 2:
             raise damaged(name, f"it has {len(content)} bytes")
         body, stored = content[:-CHECKSUM_SIZE], int.from_bytes(content[-CHECKSUM_SIZE:])

@@ -55,19 +55,12 @@ _KINDS = (Kind.DELETED, Kind.LOST, Kind.AGED)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """New data of one format, in the order of their numbers, in columns.
+    """New data of one format, in the order of their numbers, in columns."""
 
-    Attributes:
-        format: its name.
-        seqs: their numbers.
-        payloads: their bytes.
-        beside: the bytes stored next to each; empty unless the format stores a file for each datum.
-    """
-
-    format: str
-    seqs: Sequence[int]
-    payloads: Sequence[bytes]
-    beside: Sequence[bytes] = ()
+    format: str  # its name
+    seqs: Sequence[int]  # their numbers
+    payloads: Sequence[bytes]  # their bytes
+    beside: Sequence[bytes] = ()  # the bytes stored next to each; empty unless the format stores a file for each datum
 
     def without(self, seqs: Collection[int]) -> Group:
         """Return the group without some data."""

@@ -140,11 +140,7 @@ class Work:
 
 
 class Requests:
-    """What requests name and read.
-
-    Attributes:
-        served: the datasets, by name.
-    """
+    """What requests name and read. `served`: the datasets, by name."""
 
     def __init__(self, served: Mapping[str, Served], threads: ThreadPoolExecutor) -> None:
         self.served = served
@@ -155,11 +151,7 @@ class Requests:
         return Work(self._threads)
 
     def of(self, request: Request) -> Served:
-        """Return the dataset that a request names.
-
-        Raises:
-            NotFound: there is none.
-        """
+        """Return the dataset that a request names; raise NotFound if there is none."""
         name = request.path_params["name"]
         try:
             return self.served[name]
@@ -180,19 +172,13 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What an answer consists of.
+    """What an answer consists of."""
 
-    Attributes:
-        pieces: yields its bytes.
-        size: how many they are. Give it only if all are in memory: then they are made before the first is sent.
-        headers: also sent.
-        status: of HTTP.
-    """
-
-    pieces: Iterator[bytes]
+    pieces: Iterator[bytes]  # yields its bytes
+    # how many they are. Give it only if all are in memory: then they are made before the first is sent
     size: int | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)  # also sent
+    status: int = 200  # of HTTP
 
 
 class Stream(Response):

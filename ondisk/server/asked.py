@@ -180,21 +180,15 @@ class SummaryAsked(_Asked):
 
 @dataclass(frozen=True, slots=True)
 class QueryAsked(_Asked):
-    """A request for data; the attributes are those of `Dataset.query`.
-
-    Attributes:
-        format: one of `FORMATS`; "data" for the bytes as they are stored.
-        fields: the metadata in JSON lines; None for all.
-        columns: of CSV and Parquet, each with its type, if it has one; None for all.
-        damaged: "raise", or "skip": then the last line lists what was left out, if that is something.
-    """
+    """A request for data; the attributes are those of `Dataset.query`."""
 
     match: str | None = None
     sort: str | None = None
     limit: int | None = None
-    fields: list[str] | None = None
-    columns: dict[str, str | None] | None = None
-    format: str = "jsonl"
+    fields: list[str] | None = None  # the metadata in JSON lines; None for all
+    columns: dict[str, str | None] | None = None  # of CSV and Parquet, each with its type, if it has one; None for all
+    format: str = "jsonl"  # one of `FORMATS`; "data" for the bytes as they are stored
+    # "raise", or "skip": then the last line lists what was left out, if that is something
     damaged: Literal["raise", "skip"] = "raise"
 
     _KEYS: ClassVar = {
@@ -231,11 +225,7 @@ class DataAsked:
 
     @classmethod
     def of(cls, segment: str, parameters: Mapping[str, str]) -> Self:
-        """Read it.
-
-        Raises:
-            InvalidInput: there are other parameters than offset and size, or they are no numbers.
-        """
+        """Read it; raise InvalidInput if there are other parameters than offset and size, or they are no numbers."""
         if not parameters:
             return cls(segment)
         if parameters.keys() != {"offset", "size"}:

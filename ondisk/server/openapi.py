@@ -98,11 +98,7 @@ def _or_null(parameters: Mapping[str, _Schema]) -> dict[str, _Schema]:
 
 
 def description(names: Iterable[str]) -> dict[str, Any]:
-    """Return the description of a server.
-
-    Args:
-        names: of the datasets that it serves.
-    """
+    """Return the description of a server. `names`: of the datasets that it serves."""
     name = {"name": "name", "in": "path", "required": True, "schema": {"enum": [*names]}}
     segment = {"name": "segment", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     summary = {JSON: _OBJECT, JSON_LINES: {"description": "With by: an object for each group."}}

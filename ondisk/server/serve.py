@@ -26,12 +26,7 @@ _BACKLOG = 1024
 
 
 class Server(uvicorn.Server):
-    """A running server.
-
-    Attributes:
-        names: of the datasets that it serves.
-        host, port: where it listens.
-    """
+    """A running server. `names`: of the datasets that it serves; `host`, `port`: where it listens."""
 
     def __init__(
         self, config: uvicorn.Config, names: Sequence[str], listener: socket.socket, started: Callable[[Server], object]

@@ -84,11 +84,7 @@ class Table:
 
 
 def opened(source: object) -> pa.RecordBatchReader:
-    """Return the table that an object is.
-
-    Raises:
-        InvalidInput: it is not a table.
-    """
+    """Return the table that an object is; raise InvalidInput if it is not a table."""
     hint = "Pass a table of pyarrow, polars, pandas or DuckDB, or the path of a file of Parquet or Arrow."
     if not hasattr(source, "__arrow_c_stream__"):
         raise InvalidInput(f"append_arrow takes an object with __arrow_c_stream__, not {shown(source)}", hint=hint)
@@ -505,11 +501,7 @@ def _shown(array: pa.Array, place: int) -> str:
 
 
 def _read_times(array: pa.Array, moments_of: _Moments, time_of: Callable[[int], Any]) -> Read:
-    """Return a column of times.
-
-    Args:
-        time_of: returns the value of a datum for a moment.
-    """
+    """Return a column of times. `time_of`: returns the value of a datum for a moment."""
     dictionary, indices = distinct(array)
     values, wrong = list[Any](), dict[int, str]()
     for place, moment in enumerate(moments_of(dictionary)):

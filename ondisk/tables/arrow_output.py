@@ -443,11 +443,7 @@ def _groups(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
 
 
 class _Sink(io.RawIOBase):
-    """A file that pyarrow writes to.
-
-    Args:
-        take: is called with each piece of the file.
-    """
+    """A file that pyarrow writes to. `take`: is called with each piece of the file."""
 
     def __init__(self, take: Callable[[memoryview], object]) -> None:
         self._take = take

@@ -283,19 +283,12 @@ def mappings(columns: Sequence[tuple[str, Read]]) -> tuple[list[Any], dict[int, 
 
 
 class Read(NamedTuple):
-    """The values of a column.
+    """The values of a column."""
 
-    Attributes:
-        values: of a datum; distinct ones unless they are nested.
-        indices: the position of each row's value; NULL for NULL.
-        refused: row → why its value cannot be read.
-        is_nested: values are lists or mappings.
-    """
-
-    values: list[Any]
-    indices: pa.Array
-    refused: dict[int, str]
-    is_nested: bool = False
+    values: list[Any]  # of a datum; distinct ones unless they are nested
+    indices: pa.Array  # the position of each row's value; NULL for NULL
+    refused: dict[int, str]  # row → why its value cannot be read
+    is_nested: bool = False  # values are lists or mappings
 
     def each(self) -> list[Any]:
         """Return the value of each row; equal values are one object. NULL is None."""

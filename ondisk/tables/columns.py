@@ -73,17 +73,11 @@ _OF_INDEX: dict[str, Callable[[Datum], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-        name: in the table.
-        source: what it shows; "index" is the reftime, the dataset or a part of the location.
-        key: the name of that.
-    """
-
-    name: str
-    source: Source
-    key: str = ""
+    name: str  # in the table
+    source: Source  # what it shows; "index" is the reftime, the dataset or a part of the location
+    key: str = ""  # the name of that
 
     @property
     def is_indexed(self) -> bool:
@@ -103,15 +97,10 @@ class Chosen:
 
 
 class Roles(NamedTuple):
-    """What the columns of a table become when its rows are stored; one of them is the reftime.
+    """What the columns of a table become when its rows are stored; one of them is the reftime."""
 
-    Attributes:
-        fields: declared field → column.
-        content: key of the content → column.
-    """
-
-    fields: dict[str, str]
-    content: dict[str, str]
+    fields: dict[str, str]  # declared field → column
+    content: dict[str, str]  # key of the content → column
 
     def series(self, config: DatasetConfig) -> list[str]:
         """Return the columns that together distinguish the series of a dataset."""
@@ -368,11 +357,7 @@ def kind_of(value: Any) -> FieldType:
 
 
 def name_all(names: Sequence[str], kinds: Mapping[str, FieldType] | None = None) -> str:
-    """Return a hint to name the columns of a table.
-
-    Args:
-        kinds: the types that some of them should have.
-    """
+    """Return a hint to name the columns of a table. `kinds`: the types that some of them should have."""
     kinds = kinds or {}
     which = "".join(
         f"; {name} as {kind}{', which takes any value' * (kind is FieldType.TEXT)}"

@@ -35,18 +35,12 @@ _FIELD_LIMIT, _OPEN_QUOTE, _LONE_CR = "field limit", "unexpected end", "new-line
 
 @dataclass(frozen=True, slots=True)
 class CsvRecords:
-    """Some records, and what was not one.
+    """Some records, and what was not one."""
 
-    Attributes:
-        rows: the cells of each record; empty if there are `columns`.
-        lines: the number of its first line, from 1 on.
-        refused: line → reason.
-        columns: the cells of each column, if all records have as many as the first one of the file; else None.
-    """
-
-    rows: Sequence[Sequence[str]]
-    lines: Sequence[int]
-    refused: dict[int, str]
+    rows: Sequence[Sequence[str]]  # the cells of each record; empty if there are `columns`
+    lines: Sequence[int]  # the number of its first line, from 1 on
+    refused: dict[int, str]  # line → reason
+    # the cells of each column, if all records have as many as the first one of the file; else None
     columns: Sequence[Sequence[str]] | None = None
 
 
@@ -238,11 +232,7 @@ def _too_long(line: int, problem: str) -> LimitExceeded:
 
 
 class InUtf8:
-    """The text of a stream, encoded in UTF-8.
-
-    Args:
-        encoding: of the stream.
-    """
+    """The text of a stream, encoded in UTF-8. `encoding`: of the stream."""
 
     def __init__(self, stream: Readable, encoding: str) -> None:
         self._stream, self._encoding = stream, encoding

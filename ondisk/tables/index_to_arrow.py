@@ -47,21 +47,14 @@ _EVEN = pa.array(range(0, 2 * ROWS, 2), pa.int32())
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column.
+    """One column."""
 
-    Attributes:
-        name: as `all_columns` has it.
-        kind: type.
-        field: name and type of the field that it shows; None for dataset, segment, offset and size, and for the data.
-        label: in the table, if it has another name there.
-        same: all rows have the same value, the only item: the path of their dataset, or None in a dataset without the
-            field.
-    """
-
-    name: str
-    kind: pa.DataType
+    name: str  # as `all_columns` has it
+    kind: pa.DataType  # type
+    # name and type of the field that it shows; None for dataset, segment, offset and size, and for the data
     field: tuple[str, FieldType] | None = None
-    label: str | None = None
+    label: str | None = None  # in the table, if it has another name there
+    # all rows have the same value, the only item: the path of their dataset, or None in a dataset without the field
     same: tuple[str | None] | None = None
 
     def of(self, config: DatasetConfig, dataset: str | None) -> Column:

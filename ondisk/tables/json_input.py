@@ -54,19 +54,12 @@ def _pieces(stream: Readable, config: DatasetConfig, objects: _Objects, batch_si
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The objects in some lines.
+    """The objects in some lines."""
 
-    Attributes:
-        numbers: those of their lines.
-        times: the time of each, or why it has none, or is no object.
-        contents: all other keys.
-        size: of the lines, bytes.
-    """
-
-    numbers: list[int]
-    times: list[int | str]
-    contents: list[dict[str, Any]]
-    size: int
+    numbers: list[int]  # those of their lines
+    times: list[int | str]  # the time of each, or why it has none, or is no object
+    contents: list[dict[str, Any]]  # all other keys
+    size: int  # of the lines, bytes
 
 
 class _Objects:
@@ -85,11 +78,7 @@ class _Objects:
         self._format = format
 
     def read(self, lines: list[bytes], number: int) -> _Read:
-        """Return the objects in lines, and skip blank lines.
-
-        Args:
-            number: of the first line in its file.
-        """
+        """Return the objects in lines, and skip blank lines. `number`: of the first line in its file."""
         read = _Read([], [], [], sum(map(len, lines)))
         for at, line in enumerate(lines, number):
             if not line.strip():

@@ -86,17 +86,11 @@ _BOOLEANS = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column of the sample.
+    """A column of the sample."""
 
-    Attributes:
-        name: in the file.
-        values: one for each row; None where it has none.
-        kind: its type as a field; None if it cannot be one.
-    """
-
-    name: str
-    values: Sequence[Any]
-    kind: FieldType | None
+    name: str  # in the file
+    values: Sequence[Any]  # one for each row; None where it has none
+    kind: FieldType | None  # its type as a field; None if it cannot be one
 
     @property
     def field(self) -> str:
@@ -110,41 +104,26 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The first rows of a file.
+    """The first rows of a file."""
 
-    Attributes:
-        rows: a mapping for each, without the keys that have no value; None if it cannot be read.
-        size: bytes of the rows.
-        is_whole: the file has no more.
-        refused: what an append to a dataset of a configuration, with some options, refuses: place of a row → reason.
-    """
-
+    # a mapping for each, without the keys that have no value; None if it cannot be read
     rows: list[dict[str, Any] | None]
-    size: int
-    is_whole: bool
+    size: int  # bytes of the rows
+    is_whole: bool  # the file has no more
+    # what an append to a dataset of a configuration, with some options, refuses: place of a row → reason
     refused: Callable[[DatasetConfig, TableOptions], Mapping[int, str]]
 
 
 class _Proposal(NamedTuple):
-    """What is proposed for the rows of a sample.
+    """What is proposed for the rows of a sample."""
 
-    Attributes:
-        options: those that were given, and those of the times.
-        shape: the configuration, as `DatasetConfig.from_mapping` takes it.
-        times: of all rows that have one, microseconds since 1970.
-        columns: all but the times.
-        keys: those that identify a row together with its time.
-        fields: those to declare.
-        each_day: the number of rows a day.
-    """
-
-    options: TableOptions
-    shape: dict[str, Any]
-    times: list[int]
-    columns: list[_Column]
-    keys: list[_Column]
-    fields: list[_Column]
-    each_day: float
+    options: TableOptions  # those that were given, and those of the times
+    shape: dict[str, Any]  # the configuration, as `DatasetConfig.from_mapping` takes it
+    times: list[int]  # of all rows that have one, microseconds since 1970
+    columns: list[_Column]  # all but the times
+    keys: list[_Column]  # those that identify a row together with its time
+    fields: list[_Column]  # those to declare
+    each_day: float  # the number of rows a day
 
 
 def proposed(
@@ -279,12 +258,7 @@ def _are_numbers(row: Sequence[str]) -> list[bool]:
 
 
 def _check_readable(refused: Mapping[int, str], count: int) -> None:
-    """Raise if too many of the first rows cannot be read.
-
-    Args:
-        refused: line → reason.
-        count: how many can be read.
-    """
+    """Raise if too many of the first rows cannot be read. `refused`: line → reason; `count`: how many can be read."""
     if len(refused) > count * _MOST_REFUSED:
         line = min(refused)
         of = f"{len(refused):,} of the first {len(refused) + count:,} rows"

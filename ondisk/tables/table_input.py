@@ -172,21 +172,13 @@ class _Runs:
                 self._before = time
 
     def limit(self, size: int) -> None:
-        """Refuse the rows of the run if it is too long.
-
-        Args:
-            size: of the rows that are held for it, bytes.
-        """
+        """Refuse the rows of the run if it is too long. `size`: of the rows that are held for it, bytes."""
         if self.is_long or len(self.open) > _MOST_ROWS or size > BATCH_BYTES:
             self._refuse_long()
             self.open, self.is_long = self.open[-1:], True
 
     def end(self, after: int | None = None) -> None:
-        """End the run, and decide about its rows.
-
-        Args:
-            after: the moment of the next row; None at the end of the table.
-        """
+        """End the run, and decide about its rows. `after`: the moment of the next row; None at the end of the table."""
         if not self.open:
             return
         first, last = self.open[0].time.moments, self.open[-1].time.moments

@@ -50,15 +50,11 @@ _NUMBERS = frozenset([*_WIDTHS, _FRACTION, "%c", "%x", "%X", *"0123456789"])  # 
 
 
 class Twice(str):
-    """Why a local time is refused that occurs twice when clocks are put back.
-
-    Attributes:
-        moments: both, microseconds since 1970.
-    """
+    """Why a local time is refused that occurs twice when clocks are put back."""
 
     __slots__ = ("moments",)
 
-    moments: tuple[int, int]
+    moments: tuple[int, int]  # both, microseconds since 1970
 
     def __new__(cls, text: str, moments: tuple[int, int]) -> Twice:
         self = super().__new__(cls, text)

@@ -126,19 +126,12 @@ class Signs(NamedTuple):
 
 
 class Doubt(NamedTuple):
-    """Texts in a column of numbers that are not read as numbers.
+    """Texts in a column of numbers that are not read as numbers."""
 
-    Attributes:
-        text: the first one.
-        cells: how many have one of them.
-        signs: those with which all of the column are numbers, the simplest first; empty if no signs do that.
-        marks: the texts that may mean that there is no value. If there are some, all others are numbers.
-    """
-
-    text: str
-    cells: int
-    signs: list[Signs]
-    marks: list[str]
+    text: str  # the first one
+    cells: int  # how many have one of them
+    signs: list[Signs]  # those with which all of the column are numbers, the simplest first; empty if no signs do that
+    marks: list[str]  # the texts that may mean that there is no value. If there are some, all others are numbers
 
 
 SIGNS = [Signs(decimal, None) for decimal in DECIMALS] + [

@@ -17,23 +17,14 @@ exists, even if others cover it.
 
 
 class Extent(NamedTuple):
-    """One write of an object, stored as one datum.
+    """One write of an object, stored as one datum."""
 
-    Attributes:
-        time: the datum's reftime, in microseconds since 1970. Each write of an object has a later one.
-        id: of the transaction.
-        flags: of the write's io attribute; and `FIRST`.
-        offset: of its first byte in the object.
-        size: in bytes.
-        version: from the header of the write.
-    """
-
-    time: int
-    id: bytes
-    flags: int
-    offset: int
-    size: int
-    version: int
+    time: int  # the datum's reftime, in microseconds since 1970. Each write of an object has a later one
+    id: bytes  # of the transaction
+    flags: int  # of the write's io attribute; and `FIRST`
+    offset: int  # of its first byte in the object
+    size: int  # in bytes
+    version: int  # from the header of the write
 
     @property
     def replaces(self) -> bool:

@@ -17,19 +17,13 @@ Unit: TypeAlias = Literal["day", "month", "year"]
 
 
 class Cell(NamedTuple):
-    """A period.
+    """A period."""
 
-    Attributes:
-        name: as a match expression and a page write it: 2026-11-20, 2026-11 or 2026.
-        count: of its data.
-        level: 0 without data, 1 for few, up to `LEVELS`.
-        missing: how many of its parts have no data: the days of a month, the months of a year.
-    """
-
-    name: str
+    name: str  # as a match expression and a page write it: 2026-11-20, 2026-11 or 2026
+    # of its data
     count: int  # type: ignore[assignment]  # not the method of tuples
-    level: int
-    missing: int = 0
+    level: int  # 0 without data, 1 for few, up to `LEVELS`
+    missing: int = 0  # how many of its parts have no data: the days of a month, the months of a year
 
 
 class Row(NamedTuple):
@@ -40,24 +34,15 @@ class Row(NamedTuple):
 
 
 class Calendar(NamedTuple):
-    """A table of periods.
+    """A table of periods."""
 
-    Attributes:
-        unit: what a cell is.
-        part: the shortest periods that are counted: days, or months if the cells are years.
-        columns: the heads of the columns.
-        most: the count from which on a period has the darkest shade.
-        gaps: parts without data between the first and the last, as `name` or `first to last`.
-        gap_count: the number of parts without data; also of those that `gaps` does not list.
-    """
-
-    unit: Unit
-    part: Unit
-    columns: list[str]
+    unit: Unit  # what a cell is
+    part: Unit  # the shortest periods that are counted: days, or months if the cells are years
+    columns: list[str]  # the heads of the columns
     rows: list[Row]
-    most: int
-    gaps: list[str]
-    gap_count: int
+    most: int  # the count from which on a period has the darkest shade
+    gaps: list[str]  # parts without data between the first and the last, as `name` or `first to last`
+    gap_count: int  # the number of parts without data; also of those that `gaps` does not list
 
 
 def unit_of(begin: datetime, end: datetime) -> Unit:

@@ -27,22 +27,14 @@ _SECOND = 1_000_000
 
 
 class Wanted(NamedTuple):
-    """What to draw.
+    """What to draw."""
 
-    Attributes:
-        match: a match expression.
-        y: the column of the numbers, such as `data.wind`.
-        by: the field whose values have a line each; empty for one line.
-        begin, end: the span of time; None for all.
-        width: of the plot, in pixels.
-    """
-
-    match: str
-    y: str
-    by: str
-    begin: datetime | None = None
+    match: str  # a match expression
+    y: str  # the column of the numbers, such as `data.wind`
+    by: str  # the field whose values have a line each; empty for one line
+    begin: datetime | None = None  # begin, end: the span of time; None for all
     end: datetime | None = None
-    width: int = 1000
+    width: int = 1000  # of the plot, in pixels
 
 
 def numeric_columns(dataset: Dataset) -> list[str]:

@@ -43,12 +43,7 @@ _UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
 
 
 class Page(Response):
-    """An answer of HTML.
-
-    Args:
-        template: its name.
-        values: what the template shows. All of it is escaped.
-    """
+    """An answer of HTML. `template`: its name; `values`: what the template shows. All of it is escaped."""
 
     media_type = "text/html"
 
@@ -57,11 +52,7 @@ class Page(Response):
 
 
 def static(name: str) -> Response:
-    """Return a file that pages load.
-
-    Raises:
-        NotFound: there is no such file.
-    """
+    """Return a file that pages load; raise NotFound if there is no such file."""
     if name not in STATIC:
         raise NotFound(f"nothing is at {shown(name)}")
     content, _ = _file(name)

@@ -45,11 +45,7 @@ _LONGEST_FORM = 16 * 1024  # bytes that are looked at; a token is shorter
 
 
 def routes(requests: Requests, sessions: Sessions | None) -> list[Route]:
-    """Return the routes of all pages.
-
-    Args:
-        sessions: of a server with a token.
-    """
+    """Return the routes of all pages. `sessions`: of a server with a token."""
     pages = Pages(requests, sessions)
     dataset = "/dataset/{name}"
     return [

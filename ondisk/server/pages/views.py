@@ -37,35 +37,21 @@ _LONGEST_MATCH = 8000  # characters: a longer one does not fit in the address of
 
 
 class Asked(NamedTuple):
-    """What a request for a page of a dataset asks for.
+    """What a request for a page of a dataset asks for."""
 
-    Attributes:
-        name: of the dataset.
-        path: its folder, absolute.
-        base: the address of the server.
-        match, sort: as in `Dataset.query`; empty for none.
-        page: from 1 on.
-        field: whose values are counted.
-        y, by: what a plot draws.
-    """
-
-    name: str
-    path: str
-    base: str
-    match: str
+    name: str  # of the dataset
+    path: str  # its folder, absolute
+    base: str  # the address of the server
+    match: str  # match, sort: as in `Dataset.query`; empty for none
     sort: str
-    page: int
-    field: str
-    y: str
+    page: int  # from 1 on
+    field: str  # whose values are counted
+    y: str  # y, by: what a plot draws
     by: str | None
 
     @classmethod
     def of(cls, name: str, path: str, base: str, given: Mapping[str, str]) -> Self:
-        """Read it.
-
-        Raises:
-            InvalidInput: a parameter is not valid.
-        """
+        """Read it; raise InvalidInput if a parameter is not valid."""
         page = given.get("page", "1")
         if not (page.isascii() and page.isdigit() and 0 < len(page) < 7 and 0 < int(page) <= _MOST_ROWS // ROWS):
             hint = "Select fewer data by time or by a field."
@@ -83,14 +69,11 @@ class Asked(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What is wrong with a match expression or a sort order.
-
-    Attributes:
-        before, piece, after: the expression in three parts, of which the second is wrong; empty if that is not known.
-    """
+    """What is wrong with a match expression or a sort order."""
 
     message: str
     hint: str
+    # before, piece, after: the expression in three parts, of which the second is wrong; empty if that is not known
     before: str = ""
     piece: str = ""
     after: str = ""
@@ -111,20 +94,13 @@ def problem(dataset: Dataset, asked: Asked) -> Problem | None:
 
 
 class Listed(NamedTuple):
-    """A dataset on the first page.
-
-    Attributes:
-        error: why it cannot be read; the other values are empty then.
-        info: as `Dataset.info` returns it.
-        committed: when it was changed last.
-        report: the last report about it.
-    """
+    """A dataset on the first page."""
 
     name: str
-    error: str
-    info: Mapping[str, Any]
-    committed: datetime | None
-    report: LastReport | None
+    error: str  # why it cannot be read; the other values are empty then
+    info: Mapping[str, Any]  # as `Dataset.info` returns it
+    committed: datetime | None  # when it was changed last
+    report: LastReport | None  # the last report about it
 
 
 def listed(served: Served) -> Listed:
@@ -143,33 +119,23 @@ def _known(dataset: Dataset) -> tuple[Mapping[str, Any], datetime | None, LastRe
 
 
 class Value(NamedTuple):
-    """A value of a field that people can click.
-
-    Attributes:
-        share: its data, in percent of those of the most frequent value.
-        link: the same query of only these data; empty if no match expression says it.
-    """
+    """A value of a field that people can click."""
 
     text: str
     count: int  # type: ignore[assignment]  # not the method of tuples
-    share: int
-    link: str
+    share: int  # its data, in percent of those of the most frequent value
+    link: str  # the same query of only these data; empty if no match expression says it
     is_chosen: bool
 
 
 class Facet(NamedTuple):
-    """A field and its most frequent values.
-
-    Attributes:
-        summary: None if they are not counted yet: that may take some time.
-        more: the page of more values; empty on it.
-    """
+    """A field and its most frequent values."""
 
     name: str
     kind: str
-    summary: FieldSummary | None
+    summary: FieldSummary | None  # None if they are not counted yet: that may take some time
     values: list[Value]
-    more: str = ""
+    more: str = ""  # the page of more values; empty on it
 
 
 def overview(dataset: Dataset, asked: Asked) -> dict[str, Any]:
@@ -281,36 +247,22 @@ def hints(dataset: Dataset, asked: Asked) -> dict[str, Any]:
 
 
 class Row(NamedTuple):
-    """A datum in the table of a query.
+    """A datum in the table of a query."""
 
-    Attributes:
-        reftime: of it.
-        cells: the values of the columns.
-        content: the whole content if the keys of it are no columns.
-        picture: the address of a picture; empty if it is none.
-        download: the address of its bytes.
-        error: why it cannot be read.
-    """
-
-    reftime: datetime
-    cells: list[str]
-    content: Node | None
-    picture: str
-    download: str
-    error: str
+    reftime: datetime  # of it
+    cells: list[str]  # the values of the columns
+    content: Node | None  # the whole content if the keys of it are no columns
+    picture: str  # the address of a picture; empty if it is none
+    download: str  # the address of its bytes
+    error: str  # why it cannot be read
 
 
 class Column(NamedTuple):
-    """A column of the table of a query.
-
-    Attributes:
-        link: the same query in the order of this field, or in the opposite one; empty for keys of the content.
-        order: "ascending", "descending" or "none".
-    """
+    """A column of the table of a query."""
 
     title: str
-    link: str
-    order: str
+    link: str  # the same query in the order of this field, or in the opposite one; empty for keys of the content
+    order: str  # "ascending", "descending" or "none"
 
 
 def browse(dataset: Dataset, asked: Asked) -> dict[str, Any]:
@@ -356,22 +308,14 @@ def _ways(asked: Asked) -> dict[str, Any]:
 
 
 class _Read(NamedTuple):
-    """A datum that was read: as much of it as a page shows.
-
-    Attributes:
-        place: where it is.
-        metadata: name → text.
-        keys: key of the content → text, if all of them can be columns; else None.
-        content: the content; None if it cannot be read.
-        error: why it cannot be read.
-    """
+    """A datum that was read: as much of it as a page shows."""
 
     reftime: datetime
-    place: Location
-    metadata: dict[str, str]
-    keys: dict[str, str] | None
-    content: Node | None
-    error: str
+    place: Location  # where it is
+    metadata: dict[str, str]  # name → text
+    keys: dict[str, str] | None  # key of the content → text, if all of them can be columns; else None
+    content: Node | None  # the content; None if it cannot be read
+    error: str  # why it cannot be read
 
 
 def _read(dataset: Dataset, found: Datum) -> _Read:
@@ -458,16 +402,12 @@ def plot(dataset: Dataset, asked: Asked) -> dict[str, Any]:
 
 
 class Found(NamedTuple):
-    """A segment that is not OK.
-
-    Attributes:
-        remedy: a command that mends it; empty if none does.
-    """
+    """A segment that is not OK."""
 
     segment: str
     states: list[str]
     reasons: list[str]
-    remedy: str
+    remedy: str  # a command that mends it; empty if none does
 
 
 def health(dataset: Dataset, asked: Asked) -> dict[str, Any]:

@@ -19,15 +19,10 @@ def address(name: str, page: str = "", /, **parameters: object) -> str:
 
 
 class Way(NamedTuple):
-    """The same query elsewhere.
+    """The same query elsewhere."""
 
-    Attributes:
-        title: where.
-        text: to copy.
-    """
-
-    title: str
-    text: str
+    title: str  # where
+    text: str  # to copy
 
 
 def ways(base: str, name: str, path: str, match: str, sort: str) -> list[Way]:
