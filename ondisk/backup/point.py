@@ -211,14 +211,10 @@ def time_of(name: str) -> datetime:
 
 
 def read_point(folder: Directory, name: str) -> Point:
-    """Read the point in a folder.
+    """Read the point in a folder; it is valid under its own name only.
 
-    Args:
-        name: of the folder: a point is valid under its own name only.
-
-    Raises:
-        IntegrityError: `point.json` is missing or damaged, or of another point.
-        VersionTooNew: a newer ondisk has made it.
+    Raises IntegrityError if `point.json` is missing, damaged or of another point, VersionTooNew if it is of a newer
+    ondisk.
     """
     path = folder.at(POINT)
     try:

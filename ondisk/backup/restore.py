@@ -132,12 +132,7 @@ def restore(
 
 
 def _chosen(target: Target, at: datetime | None) -> Point:
-    """Return the newest point up to a time.
-
-    Raises:
-        NotFound: the backup has no points, or no point that is so old.
-        InvalidInput: the time has no zone.
-    """
+    """Return the newest point up to a time; raise NotFound if no point is so old, InvalidInput if it has no zone."""
     names = target.names()
     if not names:
         raise NotFound(f"{target.path} has no points yet", hint="A backup that was interrupted has none: run it again.")

@@ -39,7 +39,6 @@ class SegmentCopies:
     """Copies the segments of a part.
 
     Args:
-        part: its name.
         earlier: the copies of the last point, in the order of the names of their segments.
         counts: is added to.
     """

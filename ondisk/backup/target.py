@@ -51,13 +51,7 @@ class Target(Closing):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Open a backup, to read it.
-
-        Raises:
-            DatasetNotFound: the path has no backup.
-            StorageError: it cannot be read.
-            VersionTooNew: a newer ondisk has made it.
-        """
+        """Open a backup, to read it; raise DatasetNotFound, or VersionTooNew."""
         try:
             directory = Directory.open(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -78,16 +72,12 @@ class Target(Closing):
         """Open the backup of a dataset for the length of the block, to add a point.
 
         Args:
-            dataset: the dataset's path.
             uuids: of its index: the present one first, then those that it had before it was rebuilt or exchanged.
-            create: begin the backup, in a folder that is empty or does not exist.
+            create: begin the backup, in a folder that is empty or does not exist; else it must exist.
 
         Raises:
-            DatasetNotFound: there is no backup, and `create` is false.
-            InvalidInput: one folder is inside the other.
             AlreadyExists: `create` is true, and there is something at the path: other files, or a backup with a point.
             StateError: it is the backup of another dataset.
-            ReadOnly: this user may not write there.
             LockError: another run uses it.
         """
         check_apart("backup", path, "dataset", dataset)

@@ -64,16 +64,8 @@ Raise the limit of memory (`ulimit -v`, the container's), or append with a lower
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command.
-
-    Args:
-        argv: the command's name and arguments; None reads them from `sys.argv`.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        SystemExit: after printing `--help` or `--version`.
+    """Run a command, by default that of `sys.argv`, and return the exit code; `--help` and `--version` raise
+    SystemExit.
     """
     fill_closed_streams()
     try:

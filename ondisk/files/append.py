@@ -53,10 +53,6 @@ def _files(access: Access) -> Iterator[tuple[tuple[int, int], tuple[str, int]]]:
 def _known(dataset: Dataset, batch: Batch, names: Sequence[str]) -> dict[int, str]:
     """Return the data of a batch that are not to be stored: position → the reason, `STORED` if it is there already.
 
-    Args:
-        batch: without refused data.
-        names: the paths of its data, for messages.
-
     Cost: reads what is stored with the same unique fields. Memory: one such datum.
     """
     found: dict[int, str] = {}

@@ -46,15 +46,8 @@ _BETWEEN = re.compile("[-_. ]+")
 
 
 class Describe:
-    """Reads reftime and metadata from the path of a file, and from when it changed.
-
-    Args:
-        time, sources: as in `ondisk.files.append`.
-        tz: the time zone of times in names, unless their form has `%z`; None for UTC.
-        fields: the declared fields of the dataset.
-
-    Raises:
-        InvalidInput: one of the arguments is not valid.
+    """Reads reftime and metadata from the path of a file, and from when it changed; arguments as in
+    `ondisk.files.append`.
     """
 
     def __init__(self, time: str, sources: Mapping[str, str], tz: str | None, fields: Mapping[str, FieldType]) -> None:
@@ -91,15 +84,8 @@ class Describe:
 
 
 class TimeInText:
-    """Finds a time in a path or a name.
-
-    Args:
-        form: literal text and the directives of `strptime` with a fixed number of digits.
-        kind: "name" or "path": where it is looked for.
-        tz: as for `Describe`.
-
-    Raises:
-        InvalidInput: the form, or the zone, is not valid.
+    """Finds a time in a path or a name. `form`: literal text and directives of `strptime` with a fixed number of
+    digits.
     """
 
     def __init__(self, form: str, kind: str, tz: str | None) -> None:
@@ -142,14 +128,8 @@ class TimeInText:
 
 
 def _field(name: str, source: str, kind: FieldType | None) -> Field:
-    """Return the function that returns the value of a field.
-
-    Args:
-        kind: its declared type, by which its text is read as that of a cell in a table; None if it is not declared:
-            then it is text.
-
-    Raises:
-        InvalidInput: the source is not valid.
+    """Return the function that returns the value of a field: of its declared type, as in a table, or text if `kind` is
+    None.
     """
     part = _part(name, source)
     if kind is None or kind.is_text:

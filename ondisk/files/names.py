@@ -43,10 +43,6 @@ class Names:
     Args:
         template: literal text, and `{NAME}` or `{NAME:FORM}` for reftime and metadata; a FORM is one of `strftime` for
             times, otherwise one of Python's `format`. `{{` is a brace.
-        fields: the declared fields.
-
-    Raises:
-        InvalidInput: the template is not valid.
     """
 
     def __init__(self, template: str, fields: Mapping[str, FieldType]) -> None:

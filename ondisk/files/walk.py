@@ -49,17 +49,10 @@ class Skipped:
 
 
 def found_in(path: str, skipped: Skipped) -> Iterator[Found]:
-    """Yield the file at a path, or all that is in the folder there and in its subfolders.
+    """Yield the file at a path, or all that is in the folder there and in its subfolders; count what is skipped.
 
     Of each folder first the files, then the subfolders, each in the order of their names. Hidden names and unfinished
     files in a folder are skipped.
-
-    Args:
-        skipped: counts what is skipped.
-
-    Raises:
-        NotFound: nothing is at the path.
-        StorageError: it cannot be read.
 
     Memory: the names of one folder, and of the subfolders that wait.
     """

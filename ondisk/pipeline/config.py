@@ -55,12 +55,7 @@ class PipelineConfig:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> PipelineConfig:
-        """Return the configuration in a file.
-
-        Raises:
-            NotFound, StorageError: the file cannot be read.
-            ConfigError: the content is wrong; names the line.
-        """
+        """Return the configuration in a file; raise ConfigError, which names the line, or an error of the file."""
         name = os.fspath(path)
         with open_source(path) as file:
             content = file.read(_LIMIT + 1)

@@ -458,15 +458,10 @@ def _check_holds(keeper: Dataset, filtered: Dataset) -> None:
 
 
 def input_files(folder: Path, unreadable: Callable[[OSError], None]) -> Iterator[InputFile]:
-    """Yield the files in a folder and its subfolders, in a fixed order.
+    """Yield the files in a folder and its subfolders, in a fixed order; call `unreadable` for subfolders that cannot be
+    read.
 
     Skips hidden files and folders, unfinished files (`.tmp`, `.part`), links to folders, and datasets.
-
-    Args:
-        unreadable: called with the error when a subfolder cannot be read.
-
-    Raises:
-        NotFound, StorageError: the folder itself cannot be read.
     """
 
     def failed(error: OSError) -> None:

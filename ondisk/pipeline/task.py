@@ -61,14 +61,8 @@ class Share:
 
 
 class Division:
-    """Divides the data of one file.
-
-    Args:
-        routes: to the datasets; the one for errors is last.
-        format: the file's format.
-
-    Raises:
-        ConfigError: a dataset cannot hold this format.
+    """Divides the data of one file among routes to datasets; the one for errors is last. Raises ConfigError if one
+    cannot hold the format.
     """
 
     def __init__(self, routes: Sequence[Route], format: str) -> None:
@@ -246,10 +240,7 @@ class _Postponed(Exception):
 def import_file(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
     """Stage the data of a file, each datum for the dataset that it belongs to, and return what was done.
 
-    Args:
-        name: an `InputFile`, as JSON.
-        staged: names the job and the stage.
-        option: `ImportOptions`, as JSON.
+    `name` and `option` are `InputFile` and `ImportOptions`, as JSON; `staged` names the job and the stage.
     """
     job, _, number = job_of(staged).rpartition("-")
     try:

@@ -98,13 +98,9 @@ def _built(config: Mapping[str, Any]) -> DatasetConfig:
 def _as_newest(directory: Directory, built: DatasetConfig, given: Set[str]) -> dict[str, Any]:
     """Return the keys of `dataset.toml` with which new segments are stored as the newest one that has a valid header.
 
-    Args:
-        built: what is configured so far.
-        given: the keys that the caller of `adopt` has chosen.
-
-    Raises:
-        KeyMissing, AuthenticationFailed: it is encrypted, `given` has no `encryption`, and its data cannot be read.
-        InvalidInput: it may be the draft of version 2, but no key fits.
+    `built` is what is configured so far, `given` what the caller has chosen. Raises KeyMissing or AuthenticationFailed
+    if
+    it is encrypted, `given` has no `encryption`, and its data cannot be read; InvalidInput if no key fits.
     """
     files = (name for name, entry in found_segments(directory, built) if entry.kind == "file")
     names = (name for name in files if beats_name(name) == name)

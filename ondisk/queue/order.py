@@ -59,14 +59,10 @@ class Order:
         self._end = 0  # of the segment when they were read
 
     def take(self, limit: int, stop: Stop | None = None) -> Taken | None:
-        """Return the next data, at most so many; None if there are no more now.
+        """Return the next data, at most so many, up to `stop`: number of the segment and offset. None if there are no
+        more now.
 
-        Args:
-            stop: the last datum to return: number of the segment and offset.
-
-        Raises:
-            StateError: the index does not know the data that follow.
-            SegmentMissing, SegmentCorrupt: the segment is not on disk as the index says.
+        Raises StateError if the index does not know the data that follow, and errors of their segment.
         """
         on_disk = self._on_disk()  # before the snapshot, which then knows all that ondisk has committed
         with self._access.current().index.snapshot() as snapshot:

@@ -337,10 +337,7 @@ def leave_removed(access: Access, verb: str) -> State | None:
     """If the position points into a segment that is gone from disk and index, move it to the start of that segment.
 
     If no segment is left at all, it goes to that of `0.seg`: Beats begins with it, and removes what precedes the
-    position when it starts again.
-
-    Returns:
-        The new position; None if it stays.
+    position when it starts again. Returns the new position; None if it stays.
 
     Durability: as `state_file.write`.
     Locks: the writers' lock, if there is something to do.

@@ -55,22 +55,15 @@ def apply(
     requested: Sequence[int] | None = None,
     before_commit: Callable[[Transaction, Applied], object] = lambda _transaction, _applied: None,
 ) -> Applied | None:
-    """Apply some changes.
+    """Apply some changes; return None if another process has pulled meanwhile, so that nothing was applied.
 
     Args:
-        before: how far the replica had followed its source when they were requested.
-        after: how far it has followed it with them.
+        before, after: how far the replica had followed its source when they were requested, and has with them.
         requested: the numbers that were requested from `Source.fetch`; None if these are the next changes.
         before_commit: called when all is written, with the counts.
 
-    Returns:
-        The counts; None if another process has pulled meanwhile, so that nothing was applied.
-
-    Raises:
-        NeedsCheck: the replica's index may not know all data.
-        MustRewrite: a segment must be rewritten before anything can be appended to it.
-        IntegrityError: the source has sent data in another form than this ondisk stores.
-        Also the errors of `Dataset.append`.
+    Raises MustRewrite, NeedsCheck, IntegrityError if the source sends data in another form, and errors of
+    `Dataset.append`.
 
     Durability: as an append: bytes, synced, then one commit with the rows, the deletions and the token.
     Locks: the writers' lock.
@@ -161,10 +154,7 @@ class _Change:
 
         These were perhaps the last copies: after a loss, a fix at the source may find an older version of a datum
         again, which then replaces the newer one. Each segment is linked once, also in later pulls: the first copy has
-        all its data that the source has lost.
-
-        Args:
-            displaced: number → id of the segment, of all data that were replaced.
+        all its data that the source has lost. `displaced`: number → id of the segment.
         """
         gone = source_rows.lost_among(self.transaction, displaced) if displaced else {}
         if not gone:

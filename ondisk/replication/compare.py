@@ -187,9 +187,8 @@ class Differences:
         self._db.executemany("UPDATE mine SET kind = ? WHERE seq = ?", ((int(kind), seq) for seq, kind in kinds))
 
     def settle_missing(self, oldest: int) -> None:
-        """Find out which of the data that the replica lacks are older than a time, or cannot be read at the source.
-
-        Data that were compared by their numbers only are neither.
+        """Find out which data that the replica lacks, compared not only by number, are too old, or unreadable at the
+        source.
         """
         self._db.execute(
             f"UPDATE theirs SET kind = iif(reftime < ?1, {Differs.OUTDATED:d}, {Differs.UNREAD:d})"
@@ -271,14 +270,12 @@ def compared(
     """Compare a replica with its source, and hold what differs for the length of the block.
 
     Args:
-        uuid: of the source.
         first, last: the numbers of the source that are compared. `last` is also the last change that the replica has
             applied, if numbers mean the same data.
         is_exact: if deletions were forgotten, also find the data that the replica lacks and the source cannot read.
 
-    Raises:
-        IntegrityError: the source does not answer what it was asked.
-        Also the errors of `Dataset.changes`, for both.
+    Raises IntegrityError if the source does not answer what it was asked, and the errors of `Dataset.changes`, for
+    both.
 
     Cost: reads all data of source and replica; or the indices of both, if deletions were forgotten. 100 bytes travel
         for some megabytes that are equal, or for 100,000 numbers; else 30 for each datum, or 8.

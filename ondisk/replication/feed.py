@@ -198,17 +198,10 @@ def _merged(snapshot: Snapshot, begin: Token, last: int, *, whole: bool) -> Iter
 def read_some(
     opened: Opened, snapshot: Snapshot, rows: Sequence[Row], read: Callable[[Sequence[Row]], _T]
 ) -> Iterator[tuple[Sequence[Row], _T | Broken]]:
-    """Read the data of some rows together. If some are damaged, read them one by one.
+    """Yield some rows, in their order, and what was read of their data; or one, and why it cannot be read.
 
     If the bytes of a segment have changed, and none of its data has a checksum, nobody knows which are damaged: then
-    none of them is read.
-
-    Yields:
-        Some of the rows, in their order, and what was read; or one, and why it cannot be read.
-
-    Raises:
-        KeyMissing, AuthenticationFailed: a key is missing or wrong. If the bytes of the segment have changed, its data
-            are damaged instead.
+    none of them is read. If they have not, a missing or wrong key raises KeyMissing or AuthenticationFailed.
 
     Cost: the first time, reads the whole segments; see `DatasetReader.check_whole`.
     """
@@ -276,10 +269,9 @@ def kind_of(why: int) -> Kind:
 def last_change(snapshot: Snapshot) -> int:
     """Return the number of the last change of a dataset; of a replica, the last one that it has applied.
 
-    The counter of a replica may be higher: an earlier state of its source may have been put back.
-
-    Raises:
-        StateError: a full comparison of a replica with its source is not complete.
+    The counter of a replica may be higher: an earlier state of its source may have been put back. While a comparison of
+    it
+    is not complete, it raises StateError.
     """
     state, followed = snapshot.dataset(), source_rows.followed(snapshot)
     if followed is None or followed.replica != state["uuid"]:

@@ -94,12 +94,9 @@ class Writer(Fields):
 
 
 class Reader(Fields):
-    """Reads fields, and never past the end of the bytes.
+    """Reads fields, and never past the end of the bytes. `name`: of the file, for messages.
 
     A length is compared with the bytes that are left before anything is allocated for it.
-
-    Args:
-        name: of the file, for messages.
     """
 
     def __init__(self, content: bytes, name: str) -> None:

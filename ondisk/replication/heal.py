@@ -130,10 +130,7 @@ def _unproven(access: Access, seqs: Sequence[int], reasons: dict[int, str]) -> d
 
     The source has no checksum of a datum that it has lost. In `seg` and `blob`, each datum carries its own. A text
     format has none: there the checksum of the replica's segment must be right, and no fix of the replica may have taken
-    bytes of the segment over from another program.
-
-    Args:
-        reasons: of segments that were looked at, by their ids; is added to.
+    bytes of the segment over from another program. What is found of segments is added to `reasons`, by their ids.
 
     Cost: reads each segment of a text format once.
     """

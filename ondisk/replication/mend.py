@@ -37,9 +37,6 @@ def damaged_segments(access: Access, entries: Iterable[Sequence[Entry]]) -> list
     """Return the segments of some data, and how many of these data each has; data elsewhere are skipped.
 
     Dir segments are, too: each datum is a file, which is replaced alone.
-
-    Args:
-        entries: the data, in the order of their numbers, some at a time.
     """
     counts = Counter[int]()
     for some in entries:
@@ -50,22 +47,13 @@ def damaged_segments(access: Access, entries: Iterable[Sequence[Entry]]) -> list
 
 
 def mend(access: Access, transaction: Transaction, segment: Segment, fetch: Callable[[Sequence[int]], Records]) -> int:
-    """Write the next generation of a damaged segment, with good copies of its data. The caller commits.
+    """Write the next generation of a damaged segment, with good copies of its data; return the bytes of changed ones.
 
-    Numbers and places of its data stay. The damaged file goes to quarantine.
+    Numbers and places of its data stay. The damaged file goes to quarantine. The caller commits, and holds the lock.
 
-    Args:
-        fetch: returns good copies of data by their numbers, as `Source.fetch`.
-
-    Returns:
-        The bytes of the data that had changed.
-
-    Raises:
-        Unmended: it cannot be mended so.
-        SegmentMissing, SegmentCorrupt: its file is missing, or not the one that the index describes.
+    Raises Unmended if it cannot be mended so; SegmentMissing or SegmentCorrupt if the index describes another file.
 
     Durability: the new file is synced, and the old one has a name in quarantine, before the commit.
-    Locks: the caller must hold the writers' lock.
     Cost: reads and writes the segment, and requests all its data. Deleted data are written once more.
     """
     directory, name, format = access.directory, segment.name, access.format(segment.format)

@@ -221,14 +221,11 @@ class _Steps:
         self._end(expires=expires)
 
     def _mend(self, segment: Segment, count: int) -> None:
-        """Replace the data of a segment in which some bytes have changed.
+        """Replace the `count` damaged data of a segment that the source has.
 
         If it cannot be mended, and the source has all its data, the segment is removed, and its data are fetched.
         Otherwise, if each datum has a checksum, the damaged ones are fetched one by one. Without checksums the segment
         is left.
-
-        Args:
-            count: its damaged data that the source has.
 
         Locks: the replica's writers' lock, also while the data of the segment are fetched.
         """

@@ -152,14 +152,12 @@ def _with_checksum(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def decode(read: Callable[[int], bytes], most: int = LARGEST) -> Records:
-    """Return the records in a stream.
+    """Return the records in a stream; raise IntegrityError, and believe nothing, if it ends early or has something
+    else.
 
     Args:
         read: returns up to so many bytes, and none only at the end.
         most: bytes that are read, at most.
-
-    Raises:
-        IntegrityError: the stream ends early, or does not contain records. Nothing of it is to be believed.
 
     Memory: the bytes that arrive, twice; of what a length promises, at most 16 MiB before they arrive.
     """

@@ -110,11 +110,7 @@ def error_as_json(error: OndiskError) -> dict[str, Any]:
 
 
 class Work:
-    """What one answer does in threads: one step after the other, always in the same context.
-
-    Args:
-        threads: has a free one, as long as no more answers are at work than it has.
-    """
+    """What one answer does in threads: one step after the other, always in the same context."""
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self._threads = threads
@@ -185,13 +181,9 @@ class Stream(Response):
     """An answer that is read in threads. If it is read while it is sent, it holds a snapshot until its end.
 
     If it cannot be continued, the connection is closed before the end of the answer. To HEAD, it reads only what tells
-    whether the request is valid.
+    whether the request is valid. After an error, it sends at last what `last` returns for it, if that is something.
 
     Memory: of an answer in memory, twice its size.
-
-    Args:
-        make: returns the content.
-        last: returns what is sent last if there is an error; None sends nothing.
     """
 
     def __init__(

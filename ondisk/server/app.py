@@ -63,13 +63,7 @@ _ALONE = {"accept-ranges": "none"}
 def application(
     served: Mapping[str, Served], token: bytes | None, limits: Limits, counts: Counts, threads: ThreadPoolExecutor
 ) -> ASGIApp:
-    """Return the application that answers requests.
-
-    Args:
-        served: the datasets, by name.
-        token: as in `Door`.
-        threads: as many as `limits.requests`.
-    """
+    """Return the application that answers requests for datasets, by name. `token`: as in `Door`."""
     requests = Requests(served, threads)
     endpoints = Endpoints(requests, counts)
     dataset = "/dataset/{name}"
@@ -193,12 +187,7 @@ class Endpoints:
         *,
         offline: bool = True,
     ) -> Response:
-        """Answer with what is read of the data that match; 304 if the client has it already.
-
-        Args:
-            make, media_type, last: as in `Stream`.
-            offline: as in `doubts_of`.
-        """
+        """Answer with what is read of the data that match, see `Stream`; 304 if the client has it already."""
 
         def made(dataset: Dataset) -> Body:
             headers = doubts_of(dataset, offline=offline)

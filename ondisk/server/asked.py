@@ -106,11 +106,7 @@ class _Asked:
 
     @classmethod
     def of(cls, body: bytes) -> Self:
-        """Read it; an empty body is an object without keys.
-
-        Raises:
-            InvalidInput: it is not such an object, or a value is not valid.
-        """
+        """Read it; an empty body is an object without keys. Raise InvalidInput if it is no such object, or not valid."""
         try:
             found = json.loads(body) if body else {}
         except (ValueError, RecursionError) as error:
@@ -122,10 +118,8 @@ class _Asked:
 
     @classmethod
     def of_url(cls, parameters: Sequence[tuple[str, str]]) -> Self:
-        """Read it from the parameters of a URL; an empty one counts as none, as forms send it.
-
-        Raises:
-            InvalidInput: a parameter is unknown, is there twice, or is not valid.
+        """Read it from the parameters of a URL; an empty one counts as none, as forms send it. Others raise
+        InvalidInput.
         """
         found: dict[str, Any] = {}
         for key, text in parameters:

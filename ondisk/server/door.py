@@ -41,7 +41,6 @@ class Door:
     Args:
         token: what clients must send; None lets in all that call this server by the name of this machine itself, so
             that a page of another site cannot read it by a name that leads here.
-        sessions: of browsers that have sent the token.
     """
 
     def __init__(

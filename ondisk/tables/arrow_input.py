@@ -94,14 +94,8 @@ def opened(source: object) -> pa.RecordBatchReader:
 
 @contextlib.contextmanager
 def errors_of(name: str) -> Iterator[None]:
-    """Turn what pyarrow raises about a table into errors of ondisk, for the length of the block.
-
-    Args:
-        name: of the table, for the error.
-
-    Raises:
-        LimitExceeded: it needs too much memory.
-        InvalidInput: it cannot be read.
+    """Turn what pyarrow raises about a table, by its name, into LimitExceeded or InvalidInput, for the length of the
+    block.
     """
     try:
         yield
@@ -116,14 +110,8 @@ def errors_of(name: str) -> Iterator[None]:
 
 
 def of_file(file: Any) -> Table:
-    """Return the table in a file.
-
-    Args:
-        file: a file object of bytes that can seek.
-
-    Raises:
-        InvalidInput: it is not a file of Parquet or Arrow, or is damaged.
-        LimitExceeded: it says that a column is far larger than the file.
+    """Return the table in a file that can seek; raise InvalidInput if it is none, LimitExceeded if a column is far too
+    large.
     """
     file.seek(0)
     head = file.read(8)
@@ -159,13 +147,9 @@ def _parquet(file: Any) -> Table:
 
 
 def _checked(metadata: Any) -> dict[str, tuple[float, int]]:
-    """Check what a file of Parquet says about its columns.
+    """Return path of a column → bytes of a row, and the most bytes that one row can have.
 
-    Returns:
-        Path of a column → bytes of a row, and the most bytes that one row can have.
-
-    Raises:
-        LimitExceeded: a column is far larger than its bytes in the file.
+    Raises LimitExceeded if a column is far larger than its bytes in the file.
     """
     largest: dict[str, tuple[float, int]] = {}
     for number in range(metadata.num_row_groups):
@@ -193,10 +177,6 @@ def batches(
     name: str = "the table",
 ) -> Iterator[Batch]:
     """Return the rows of a table as data, in batches of at most `batch_size` data or `BATCH_BYTES`.
-
-    Args:
-        format: encodes the data.
-        name: of the table, for errors.
 
     Raises:
         InvalidInput: a column does not exist, or has a type that cannot be stored; or the table cannot be read.
@@ -273,15 +253,7 @@ def _decoded_size(column: pa.Array) -> int:
 
 
 class TableToData:
-    """Turns the rows of tables with one schema into data. It is sent to processes of Spark, so it holds no format.
-
-    Args:
-        schema: names and types of the columns.
-        format: of the dataset.
-
-    Raises:
-        InvalidInput: a column does not exist, or has a type that cannot be stored.
-    """
+    """Turns the rows of tables with one schema into data. It is sent to processes of Spark, so it holds no format."""
 
     def __init__(self, schema: pa.Schema, config: DatasetConfig, format: Format, options: TableOptions) -> None:
         names, kinds = schema.names, dict(zip(schema.names, schema.types, strict=True))
@@ -325,14 +297,7 @@ class TableToData:
         return int(rows.nbytes)
 
     def encode(self, rows: pa.RecordBatch, answers: Answers, format: Format) -> Batch:
-        """Return rows as data of a format; refuse those that cannot be stored.
-
-        Args:
-            answers: what is decided about times that occur twice.
-
-        Raises:
-            InvalidInput: a string is not UTF-8.
-        """
+        """Return rows as data of a format; refuse those that cannot be stored."""
         try:
             return self._encoded(rows, answers, format)
         except UnicodeDecodeError as error:  # a string of Spark may contain any bytes
@@ -398,11 +363,7 @@ class TableToData:
         return [None] * rows.num_rows, {}, format.encode_columns
 
     def _moments_of(self, name: str, kind: pa.DataType, moment_of: Callable[[str], int | str]) -> _Moments:
-        """Return a function that reads the times of a column.
-
-        Args:
-            moment_of: returns the moment of a text, or why it has none.
-        """
+        """Return a function that reads the times of a column. `moment_of`: reads the moment of a text."""
         value = _normal(kind)
         if types.is_string(value):
             return lambda array: [text if text is None else moment_of(text) for text in array.to_pylist()]

@@ -44,9 +44,6 @@ class ValuesToArrow:
     """Turns values into a column of Arrow: a key of data that are mappings, or metadata that are not declared.
 
     None becomes NULL. A string holds any value: text as it is, the rest as JSON. A value of another type is an error.
-
-    Raises:
-        InvalidInput: values cannot become this type.
     """
 
     def __init__(self, kind: pa.DataType, name: str) -> None:
@@ -55,11 +52,7 @@ class ValuesToArrow:
         self._same = _SAME.get(kind, set())
 
     def make(self, values: Sequence[Any]) -> pa.Array:
-        """Return the column.
-
-        Raises:
-            InvalidInput: a value has another type; the error's context contains its `position`.
-        """
+        """Return the column; raise InvalidInput, with the `position` in its context, if a value has another type."""
         if {*map(type, values)} <= self._same:
             with contextlib.suppress(OverflowError, UnicodeEncodeError):  # not 64 bits, or not Unicode
                 return pa.array(values, self._kind)
@@ -78,12 +71,6 @@ class DataToArrow(ValuesToArrow):
 
     The type binary holds the data if they are bytes, else their JSON; string holds their JSON; a struct or a map holds
     values of data that are mappings. A key that a datum lacks is NULL; a value of another type is an error.
-
-    Attributes:
-        is_binary: the column holds bytes unchanged.
-
-    Raises:
-        InvalidInput: data cannot become this type.
     """
 
     def __init__(self, kind: pa.DataType) -> None:
@@ -224,19 +211,10 @@ def _is_real(integer: int) -> bool:
 
 
 class ArrowToData:
-    """Turns a column of Arrow into data of a dataset: the reverse of `DataToArrow`.
+    """Turns a column of Arrow into data of a dataset: the reverse of `DataToArrow`. `is_raw`: the data are to be bytes.
 
     The type binary holds the data; string holds JSON, or text if the data of the format are bytes; a struct or a map
     becomes a mapping without the keys that are NULL.
-
-    Args:
-        is_raw: the data of the dataset's format are bytes.
-
-    Attributes:
-        keys: of a struct.
-
-    Raises:
-        InvalidInput: this type cannot become data.
     """
 
     def __init__(self, kind: pa.DataType, *, is_raw: bool) -> None:
@@ -269,11 +247,7 @@ def parts_of(column: pa.Array) -> list[tuple[str, Read]]:
 
 
 def mappings(columns: Sequence[tuple[str, Read]]) -> tuple[list[Any], dict[int, str]]:
-    """Return rows as mappings without the keys that are NULL, and row → reason of those that cannot be read.
-
-    Args:
-        columns: keys, and their values; at least one.
-    """
+    """Return rows as mappings without the keys that are NULL, and row → reason of those that cannot be read."""
     keys, refused = [key for key, _ in columns], dict[int, str]()
     for _, found in columns:
         refused |= found.refused
@@ -325,11 +299,7 @@ def distinct(array: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def converted(array: pa.Array, convert: Convert | None) -> tuple[list[Any], dict[int, str]]:
-    """Return the values of a column, and position → reason of those that cannot be converted; None is in their places.
-
-    Raises:
-        UnicodeDecodeError: a string is not UTF-8.
-    """
+    """Return the values of a column, None for those that cannot be converted, and position → reason of these."""
     try:
         values = array.to_pylist()
     except UnicodeDecodeError:
@@ -415,15 +385,10 @@ def _same(value: Any) -> Any:
 def members(columns: Sequence[tuple[str, Read]], count: int, depth: int) -> tuple[list[bytes], dict[int, str]]:
     """Return rows as the members of JSON objects, each with a comma before it: `,"wind":3.4,"note":"gusty"`.
 
-    What is NULL is omitted. Equal values are written once.
+    What is NULL is omitted. Equal values are written once. Rows that cannot be written are returned with the reason.
 
     Args:
-        columns: keys, and their values; at least one.
-        count: of rows.
         depth: levels of nesting that are allowed in a value.
-
-    Returns:
-        The texts of the rows, and row → reason of those that cannot be written.
     """
     refused: dict[int, str] = {}
     pieces = []

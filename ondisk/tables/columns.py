@@ -197,8 +197,7 @@ def united(configs: Mapping[str, DatasetConfig]) -> DatasetConfig:
 def index_columns(config: DatasetConfig, *, several: bool = False) -> dict[str, tuple[str | None, FieldType]]:
     """Return the columns that the index has: name → field, which is None for those of the location, and type.
 
-    Args:
-        several: also the column `dataset`, of data from several datasets.
+    `several`: also the column `dataset`, of data from several datasets.
     """
     place = {DATASET: FieldType.TEXT, **PLACE} if several else PLACE
     taken = {*place, DATA}
@@ -217,11 +216,7 @@ def names_in(text: str) -> list[str]:
 
 
 def column_types(text: str) -> dict[str, str | None]:
-    """Return the columns of a comma-separated list, each with its type, which follows a `=`, or None.
-
-    Raises:
-        InvalidInput: it names a column twice.
-    """
+    """Return the columns of a comma-separated list, each with its type, which follows a `=`, or None."""
     columns = [each.rpartition("=") if "=" in each else (each, "", "") for each in names_in(text)]
     found = {name.strip(): kind.strip() or None for name, _, kind in columns}
     if len(found) < len(columns):
@@ -242,15 +237,7 @@ def untyped(columns: Mapping[str, str | None] | None) -> list[str] | None:
 
 
 def chosen(names: Any, config: DatasetConfig, *, several: bool = False) -> list[Chosen]:
-    """Return the columns of these names, in their order.
-
-    Args:
-        names: what a caller passed as columns.
-        several: as in `index_columns`.
-
-    Raises:
-        InvalidInput: `names` is one text, is empty, or names a column that does not exist, or one twice.
-    """
+    """Return the columns of these names, in their order; raise InvalidInput if they are not a list of known columns."""
     if isinstance(names, str | bytes):
         text = names if isinstance(names, str) else names.decode(errors="replace")
         hint = f"Write {re.split(', *', text)}."
@@ -329,10 +316,6 @@ def default_columns(
         sample: the first data of the table, whose keys become columns; None if the content of all data is bytes, and
             all metadata are declared. If the content of one of them is not a mapping, the whole content is one column.
         ends: data from both ends of the dataset, whose keys become columns, too.
-        several: as in `index_columns`.
-
-    Raises:
-        LimitExceeded: there would be more than `MOST_COLUMNS`.
     """
     known = index_columns(config, several=several)
     columns = [_of_index(name, field) for name, (field, _) in known.items() if name not in PLACE]
@@ -387,12 +370,7 @@ def keys_of(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 class Complete:
-    """Checks that a table of everything has a column for all that data have.
-
-    Args:
-        columns: those of `default_columns`.
-        typed: columns have types.
-    """
+    """Checks that a table of everything has a column for all that data have. `typed`: columns have types."""
 
     def __init__(self, columns: Sequence[Chosen], config: DatasetConfig, *, typed: bool = True) -> None:
         self._columns = columns
@@ -402,11 +380,7 @@ class Complete:
         self._metadata = {*config.fields, *(each.key for each in columns if each.source == "metadata")}
 
     def check(self, data: Sequence[Datum]) -> None:
-        """Raise unless all that some data have is in a column.
-
-        Raises:
-            InvalidInput: data have something else; names it, and the location of the first such datum.
-        """
+        """Raise InvalidInput, with the location of a datum, unless all that some data have is in a column."""
         lacking: dict[str, Datum] = {}
         for datum in data:
             # Read-only metadata are those of the index, which has declared fields only.

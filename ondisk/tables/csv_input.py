@@ -36,12 +36,7 @@ def parse(
 ) -> Iterator[Batch]:
     """Return the rows of a CSV file as data, in batches of at most `batch_size` data or `BATCH_BYTES`.
 
-    Args:
-        format: encodes the data.
-
-    Raises:
-        InvalidInput: the file has no header, or one that does not fit; an option is not valid.
-        LimitExceeded: as `csv_reader.read`.
+    Raises InvalidInput if the file has no header, or one that does not fit; and the errors of `csv_reader.read`.
     """
     check_takes_rows(format)
     return joined(_parsed(stream, config, format, options, batch_size), batch_size)
@@ -62,11 +57,7 @@ def _parsed(
 
 
 def check_takes_rows(format: Format) -> None:
-    """Raise unless data of a format have a content by name, as rows of tables do.
-
-    Raises:
-        InvalidInput: its data are bytes.
-    """
+    """Raise unless data of a format have a content by name, as rows of tables do."""
     if format.raw:
         problem = f"rows of tables cannot be stored as {format.name}, whose data are bytes"
         raise InvalidInput(problem, hint='Use a dataset with format = "seg" or "jsonl".')
@@ -80,13 +71,7 @@ def records_of(stream: Readable, options: TableOptions, *, in_columns: bool = Fa
 
 
 def header_of(records: CsvRecords, options: TableOptions) -> tuple[list[str], CsvRecords]:
-    """Return the names of the columns, and the records without the one that has them.
-
-    The last name is empty if each line ends with a delimiter.
-
-    Raises:
-        InvalidInput: the first line is no record.
-    """
+    """Return the names of the columns, the last one empty if each line ends with a delimiter, and the other records."""
     if options.header:
         is_ended = bool(records.rows) and len(records.rows[0]) == len(options.header) + 1 and records.rows[0][-1] == ""
         return [*options.header] + [""] * is_ended, records
@@ -273,9 +258,7 @@ def _option(name: str, texts: Sequence[str]) -> str:
 def line_of_units(records: CsvRecords, has_time: Callable[[Sequence[str]], bool]) -> int | None:
     """Return the line of the first row below the names if it may have units: no time, and no number with any signs.
 
-    Args:
-        records: the first ones below the names.
-        has_time: returns whether a row has a time; the second row must have one.
+    The second row must have a time.
     """
     rows = records.rows[:2]
     if len(rows) < 2 or any("\n" in text or signs_of([text]) for text in rows[0]):  # only whole lines can be skipped
@@ -284,10 +267,8 @@ def line_of_units(records: CsvRecords, has_time: Callable[[Sequence[str]], bool]
 
 
 def misfit(row: Sequence[str], names: Sequence[str], is_ended: bool) -> str:
-    """Return why a row with another number of cells than columns is refused.
-
-    Args:
-        is_ended: each line ends with a delimiter.
+    """Return why a row with another number of cells than columns is refused. `is_ended`: each line ends with a
+    delimiter.
     """
     count, wanted = len(row), len(names)
     if count == wanted + 1 and not row[-1]:

@@ -64,17 +64,13 @@ def csv_lines(
     *,
     several: bool = False,
 ) -> Iterator[bytes]:
-    """Yield CSV, the header first, then some lines at a time.
+    """Yield CSV, the header first, then some lines at a time; at the end, what `data` raises.
 
     Args:
-        columns: their names; None for all of the first 16,384 data and of those at both ends of the dataset.
+        columns: their names; None for all of the first 16,384 data and of those at both ends of the dataset. Then a
+        later
+            datum that has something else raises InvalidInput, after the lines before it.
         ends: returns data from both ends of the dataset.
-        several: as in `index_columns`.
-
-    Raises:
-        InvalidInput: a column does not exist. With `columns` None, after the lines before it: a datum has something
-            for which the first data had no column.
-        Also what `data` raises, after the lines before it.
     """
     rows = iter(data)
     complete = None

@@ -115,12 +115,7 @@ def _whole_lines(stream: Readable) -> Iterator[tuple[bytes, bool]]:
 
 
 def _parsed(text: str, line: int, delimiter: str, *, is_last: bool) -> tuple[CsvRecords, str, int]:
-    """Return the records in whole lines; the text of a last record that is not complete; and the number of its line.
-
-    Args:
-        line: the number of the first one.
-        is_last: nothing follows.
-    """
+    """Return the records in whole lines; the text of a last record that is not complete; and the number of its line."""
     rows, lines, refused = list[list[str]](), list[int](), dict[int, str]()
     reader = csv.reader(StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
     begin = 0  # the number of lines before the record that is read

@@ -58,10 +58,8 @@ class Column:
     same: tuple[str | None] | None = None
 
     def of(self, config: DatasetConfig, dataset: str | None) -> Column:
-        """Return the column for the rows of one dataset.
-
-        Args:
-            dataset: the path that the column `dataset` shows; None without that column.
+        """Return the column for the rows of one dataset, whose path the column `dataset` shows if there is such a
+        column.
         """
         if self.field is None:
             return replace(self, same=(dataset,)) if self.name == DATASET else self
@@ -90,11 +88,7 @@ class Column:
 
 
 def all_columns(config: DatasetConfig, *, several: bool = False) -> dict[str, Column]:
-    """Return all columns of a dataset except the data, by name: reftime, the declared fields, segment, offset, size.
-
-    Args:
-        several: as in `index_columns`.
-    """
+    """Return all columns of a dataset except the data, by name; `several` as in `index_columns`."""
     return {
         label: Column(label, TYPES[kind], None if name is None else (name, kind))
         for label, (name, kind) in index_columns(config, several=several).items()
@@ -107,11 +101,7 @@ def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
 
 
 class RowsToArrow:
-    """Turns rows that were selected from the index into columns of Arrow. For one snapshot.
-
-    Args:
-        columns: without the column of the data.
-    """
+    """Turns rows that were selected from one snapshot of the index into columns of Arrow, but for the data."""
 
     def __init__(self, columns: Sequence[Column], snapshot: Snapshot) -> None:
         self._columns = columns

@@ -34,9 +34,7 @@ def parse(
 ) -> Iterator[Batch]:
     """Return the objects in the lines of a stream as data, in batches of at most `batch_size` or `BATCH_BYTES`.
 
-    Raises:
-        InvalidInput: an option is not valid; or the stream is compressed.
-        LimitExceeded: a line is longer than `max_datum_size`.
+    Raises InvalidInput if the stream is compressed, LimitExceeded if a line is longer than `max_datum_size`.
     """
     objects = _Objects(config, format, options)
     pieces = _pieces(stream, config, objects, batch_size)
@@ -63,11 +61,7 @@ class _Read:
 
 
 class _Objects:
-    """How objects become data.
-
-    Raises:
-        InvalidInput: an option is not valid.
-    """
+    """How objects become data."""
 
     def __init__(self, config: DatasetConfig, format: JsonLines, options: TableOptions) -> None:
         options.refuse_those_of_csv("JSON lines")

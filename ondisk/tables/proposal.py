@@ -159,14 +159,7 @@ def proposed(
 
 
 def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
-    """Return the text of a `dataset.toml` for a CSV file.
-
-    Args:
-        name: of the file, for comments.
-
-    Raises:
-        InvalidInput: it has no rows, no names, or no column with times; or an option is not valid.
-    """
+    """Return the text of a `dataset.toml` for a CSV file; see `proposed`."""
     stream = stream if options.encoding is None else InUtf8(stream, options.encoding)
     head = stream.read(_CHUNK)
     options = _begin(head, options)
@@ -590,11 +583,7 @@ def _times(
 def _check_clock(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], name: str, options: TableOptions, format: str
 ) -> None:
-    """Raise if the chosen times are dates, and another column has times of day: each row would be at midnight.
-
-    Args:
-        name: of the file.
-    """
+    """Raise if the chosen times are dates, and another column has times of day: each row would be at midnight."""
     date = options.time or ""
     times = Times(options.time_format, Zone("UTC"))
     if any(isinstance(time := times[str(row.get(date, ""))], int) and time % _DAY for row in rows):
@@ -664,11 +653,7 @@ def _keys(times: list[int], columns: list[_Column], rows: list[dict[str, Any]]) 
 
 
 def _identifying(times: list[int], whole: list[_Column], rows: list[dict[str, Any]]) -> tuple[list[_Column], bool]:
-    """Return columns that together with the time differ between any two rows, and whether that is so.
-
-    Args:
-        whole: the columns that have a value in each row, and can be a field.
-    """
+    """Return columns that together with the time differ between any two rows, and whether that is so."""
     named = [each for each in whole if _IDENTIFIER.search(each.field)]
     # A row that is there twice is a duplicate, whatever identifies it.
     different = [

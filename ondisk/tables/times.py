@@ -79,14 +79,7 @@ def of_reftime(why: str) -> str:
 
 
 class Zone:
-    """A time zone.
-
-    Args:
-        name: of the IANA database such as Europe/Rome, or UTC, or an offset such as +01:00.
-
-    Raises:
-        InvalidInput: there is no such zone on this machine.
-    """
+    """A time zone: its name in the IANA database such as Europe/Rome, or UTC, or an offset such as +01:00."""
 
     def __init__(self, name: str) -> None:
         self._zone = zone_of(name)
@@ -109,11 +102,7 @@ class Zone:
 
 
 class TimeFormat:
-    """Reads times as `datetime.strptime` does, but for numbers that lack digits and for 24:00; see the module.
-
-    Args:
-        format: as strptime takes it.
-    """
+    """Reads times as `datetime.strptime` does, but for numbers that lack digits and for 24:00; see the module."""
 
     def __init__(self, format: str) -> None:
         parts = _PARTS.findall(format)
@@ -125,11 +114,7 @@ class TimeFormat:
         )
 
     def __call__(self, text: str) -> datetime:
-        """Return the time of a text, naive unless the format has an offset.
-
-        Raises:
-            ValueError: it is not of the format.
-        """
+        """Return the time of a text, naive unless the format has an offset; raise ValueError if it is of another."""
         try:
             return datetime.strptime(self._whole(text), self._format)
         except ValueError:
@@ -141,9 +126,8 @@ class TimeFormat:
         return day + timedelta(days=1)
 
     def _whole(self, text: str) -> str:
-        """Return a text whose numbers have all their digits where they must.
-
-        Then strptime can divide the digits in one way only.
+        """Return a text whose numbers have all their digits where they must: then strptime can divide them in one way
+        only.
         """
         if self._pattern is None:
             return text
@@ -156,10 +140,7 @@ class TimeFormat:
 
 
 def _pattern(parts: list[str]) -> re.Pattern[str] | None:
-    """Return what the texts of a format match whose numbers have all their digits where they are beside others.
-
-    None if no two numbers are beside each other.
-    """
+    """Return what texts match whose numbers have all their digits where they are beside others; None if none are."""
     beside = [False] * len(parts)
     for at, pair in enumerate(pairwise(parts)):
         if _NUMBERS.issuperset(pair) and not "".join(pair).isdigit():
@@ -181,11 +162,7 @@ def _pattern_of(part: str, is_beside: bool) -> str:
 
 
 def readers(options: TableOptions) -> tuple[Times, Times]:
-    """Return what reads the reftime by some options, and what reads other timestamps if they are not written like it.
-
-    Raises:
-        InvalidInput: an option is not valid.
-    """
+    """Return what reads the reftime by some options, and what reads other timestamps if they are not written like it."""
     zone = None if options.tz is None else Zone(options.tz)
     times = Times(options.time_format, zone)
     return times, times if options.time_format is None else Times(None, zone)
@@ -200,12 +177,7 @@ def timestamp(text: str, times: Times, others: Times) -> int | str:
 class Times(dict[str, int | str]):
     """Texts → microseconds since 1970, or the reason why a text is not a time, perhaps a `Twice`.
 
-    Args:
-        format: as `TableOptions.time_format`.
-        zone: of times without an offset; None to refuse them.
-
-    Raises:
-        InvalidInput: the format is not valid, or has no year.
+    `zone`: of times without an offset; None to refuse them. A format without a year raises InvalidInput.
     """
 
     def __init__(self, format: str | None = None, zone: Zone | None = None) -> None:

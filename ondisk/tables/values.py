@@ -143,11 +143,9 @@ _READ_BY = {signs: Cells((), *signs).number_or_text for signs in SIGNS}
 def doubt(counts: Mapping[str, int], cells: Cells, numbers: int = 0) -> Doubt | None:
     """Return the texts of a column that look like numbers, or are among numbers, and are read as texts.
 
-    Return None if all are numbers, or if it is a column of texts.
-
-    Args:
-        counts: text → how many cells have it.
-        numbers: how many cells have numbers that are not in `counts`.
+    Return None if all are numbers, or if it is a column of texts. `counts`: text → how many cells have it; `numbers`:
+    how
+    many other cells have numbers.
     """
     read, odd, rest = list[str](), list[str](), list[str]()
     for text in counts:
@@ -175,10 +173,6 @@ class ContentColumn(dict[str, Any]):
     """A column of the content: what its cells mean, and whether some of them are perhaps read as what they are not.
 
     Texts of cells → values, None if a cell has none; with `part_of` → parts of the content, no bytes without a value.
-
-    Args:
-        place: of the column in the file.
-        part_of: returns the part of the content that a value of it is; None if the format joins no parts.
 
     Cost: counts the cells after the first ones only as long as there are texts among numbers.
     """
@@ -257,11 +251,7 @@ class Refused(str):
 class Metadata(dict[tuple[str, ...], Mapping[str, Any] | Refused]):
     """Texts of the cells of declared fields → metadata; or why one of them has none. Equal texts share one mapping.
 
-    Args:
-        fields: name, type and column of each, in the order of the texts.
-        cells: how they are written.
-        times: reads timestamps that are written as the reftime.
-        iso: reads timestamps in ISO 8601.
+    `times` reads timestamps that are written as the reftime, `iso` those in ISO 8601.
     """
 
     def __init__(self, fields: Sequence[tuple[str, FieldType, str]], cells: Cells, times: Times, iso: Times) -> None:
@@ -320,11 +310,7 @@ def _use(signs: Signs, cells: Cells) -> str:
 
 
 def reader(kind: FieldType, times: Times, iso: Times, cells: Cells | None = None) -> Callable[[str], Value]:
-    """Return a function that reads the text of a cell as a value of a type; it raises InvalidInput.
-
-    Args:
-        times, iso, cells: as in `Metadata`.
-    """
+    """Return a function that reads the text of a cell as a value of a type, see `Metadata`; it raises InvalidInput."""
     if cells is not None and kind in (FieldType.INTEGER, FieldType.REAL):
         return partial(_with_signs, _READERS[kind], cells)
     if kind is FieldType.TIMESTAMP:

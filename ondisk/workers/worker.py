@@ -30,14 +30,7 @@ from ondisk.staging.stage import Stage
 
 
 def main(verb: str, path: str, staged: str, option: str) -> None:
-    """Work until standard input ends.
-
-    Args:
-        verb: one of `VERBS`.
-        path: of the dataset.
-        staged: the beginning of the names of all files that this process stages.
-        option: what else the verb needs.
-    """
+    """Work until standard input ends. `staged`: the beginning of the names of all files that this process stages."""
     names: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_listen, args=(names,), daemon=True).start()
     sink, sys.stdout = sys.stdout.buffer, sys.stderr

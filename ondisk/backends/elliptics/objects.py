@@ -143,16 +143,10 @@ class Objects:
         return parents
 
     def read(self, parent: bytes, extents: Extents, begin: int, end: int) -> bytes | None:
-        """Return the bytes `begin` to `end` - 1 of an object; those that were never written are zeros.
+        """Return the bytes `begin` to `end` - 1 of an object, whose `extents` `get` has returned; zeros were never
+        written.
 
-        Args:
-            extents: what `get` has returned.
-
-        Returns:
-            None if somebody else has changed the object since then: it is forgotten, call `get` again.
-
-        Raises:
-            IntegrityError, SegmentMissing: they are not on disk as they were written.
+        Return None if somebody else has changed the object since then: it is forgotten, call `get` again.
         """
         only = extents.only(begin, end)
         if only is not None and (content := self._contents.get(key := (parent, only.time))) is not None:

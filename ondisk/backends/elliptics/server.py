@@ -45,15 +45,7 @@ class ServerLimits:
 
 
 async def serve(backend: Backend, host: str, port: int, started: Callable[[int], object]) -> None:
-    """Serve until SIGINT or SIGTERM arrives.
-
-    Args:
-        host, port: as those of `Server`.
-        started: called with the port when the server listens.
-
-    Raises:
-        OSError: it cannot listen there.
-    """
+    """Serve until SIGINT or SIGTERM arrives; raise OSError if it cannot listen. `started`: called with the port."""
     keep_freed()
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     async with Server(backend, host, port) as server:

@@ -40,16 +40,10 @@ class Limits:
 
 
 def configuration(step: str = "daily", **others: Any) -> DatasetConfig:
-    """Return the configuration of a dataset for this backend.
+    """Return the configuration of a dataset for this backend, with other keys of `dataset.toml`.
 
     The data are events of `seg`, whose data are bytes: a checksum protects each, and small ones share a file. They are
-    not compressed, so that a read decompresses no neighbours.
-
-    Args:
-        others: other keys of `dataset.toml`.
-
-    Raises:
-        ConfigError: a value is not valid, or the backend cannot work with it.
+    not compressed, so that a read decompresses no neighbours. Raises ConfigError if the backend cannot work with it.
     """
     fields = {name: kind.value for name, kind in FIELDS.items()}
     own = {"format": "seg", "step": step, "index": ["parent"], "compression": "none", "fields": fields}

@@ -58,10 +58,8 @@ def part_of(unit: Unit) -> Unit:
 
 
 def calendar(unit: Unit, begin: datetime, end: datetime, counts: Iterable[tuple[datetime, int]]) -> Calendar:
-    """Return the calendar from the first to the last datum.
-
-    Args:
-        counts: the begin of each part that has data, in UTC, and their number; see `part_of`.
+    """Return the calendar from the first to the last datum. `counts`: begin of each part that has data, in UTC, and
+    number.
     """
     part = part_of(unit)
     known = {_name(part, key.astimezone(UTC).date()): count for key, count in counts}

@@ -21,12 +21,7 @@ _MOST_SESSIONS, _MOST_ADDRESSES = 10_000, 10_000
 
 
 class Sessions:
-    """The sessions of browsers, in memory: they end with the server.
-
-    Args:
-        token: what opens one.
-        clock: returns seconds.
-    """
+    """The sessions of browsers, in memory: they end with the server. `token`: what opens one."""
 
     def __init__(self, token: bytes, clock: Callable[[], float] = time.monotonic) -> None:
         self._token = token

@@ -55,10 +55,7 @@ def _numeric_keys(datum: Datum) -> Iterable[str]:
 def points(dataset: Dataset, wanted: Wanted) -> dict[str, Any]:
     """Return what a plot draws, ready for JSON: series with their points, or with a band for each pixel.
 
-    Raises:
-        MatchError, InvalidInput: the match expression or a column is not valid.
-        LimitExceeded: the field to group by has too many values.
-        StateError: pyarrow is not installed.
+    Raises LimitExceeded if the field to group by has too many values, StateError if pyarrow is not installed.
 
     Cost: reads the data that match, once. Memory: `MOST_POINTS`, or the pixels of all series.
     """
@@ -150,11 +147,7 @@ def _plain(key: Any) -> Any:
 
 
 def time_of(seconds: str) -> datetime | None:
-    """Return the time of a parameter, seconds since 1970; None if it is empty.
-
-    Raises:
-        InvalidInput: it is not a number, or no time of a datum.
-    """
+    """Return the time of a parameter, seconds since 1970; None if it is empty."""
     if not seconds:
         return None
     try:

@@ -71,11 +71,7 @@ def is_for_people(accept: str) -> bool:
 
 
 def answer_of(error: Exception, headers: Mapping[str, str]) -> Response:
-    """Return the answer that reports an error: a page to people, a part of one to a page, JSON to programs.
-
-    Args:
-        headers: of the request, their names in lower case.
-    """
+    """Return the answer that reports an error: a page to people, a part of one to a page, JSON to programs."""
     answer = of_error(error)
     if not is_for_people(headers.get("accept", "")):
         return answer

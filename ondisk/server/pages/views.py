@@ -164,12 +164,7 @@ def overview(dataset: Dataset, asked: Asked) -> dict[str, Any]:
 
 
 def _form(dataset: Dataset, asked: Asked, page: str = "", **kept: object) -> dict[str, Any]:
-    """Return what the box for the match expression shows, and what data may be missing.
-
-    Args:
-        page: the one that the links of the box lead to.
-        kept: parameters of these.
-    """
+    """Return what the box for the match expression shows, and what data may be missing."""
 
     def link(match: str) -> str:
         return asked.link(page, match=match, **kept)

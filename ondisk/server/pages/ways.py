@@ -26,12 +26,7 @@ class Way(NamedTuple):
 
 
 def ways(base: str, name: str, path: str, match: str, sort: str) -> list[Way]:
-    """Return a query as a command, in Python, and as an address that programs can read.
-
-    Args:
-        base: the address of the server.
-        path: the dataset's folder.
-    """
+    """Return a query as a command, in Python, and as an address that programs can read."""
     options = ([match] if match else []) + ([f"--sort={sort}"] if sort else [])
     arguments = ([repr(match)] if match else []) + ([f"sort={sort!r}"] if sort else [])
     python = "\n".join(
