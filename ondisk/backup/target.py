@@ -155,11 +155,9 @@ class Target(Closing):
             yield
 
     def names(self) -> list[str]:
-        """Return the names of the points, the oldest first."""
         return sorted(filter(_is_name, self.directory.folders("points")))
 
     def point(self, name: str) -> Point:
-        """Return a point; raise IntegrityError if it is damaged."""
         with self.directory.inside(f"points/{name}") as folder:
             return read_point(folder, name)
 
@@ -177,7 +175,6 @@ class Target(Closing):
         return read_lines(file)
 
     def has(self, path: str, size: int) -> bool:
-        """Return whether a file is there, with a size: durable, and not known to be damaged."""
         found = self.directory.stat(path)
         return found is not None and found.st_size == size and self.directory.stat(_rotten(path)) is None
 
@@ -187,7 +184,6 @@ class Target(Closing):
             self.directory.create_file(_rotten(path), make=False).close()
 
     def damaged_in(self, folder: str) -> set[str]:
-        """Return the names of the files in a folder that are known to be damaged."""
         names = (matched[1] for name in self.directory.names(folder) if (matched := _ROTTEN.fullmatch(name)))
         return {*names}
 
@@ -203,7 +199,6 @@ class Target(Closing):
             self.flush()
 
     def drop(self, path: str) -> None:
-        """Remove a staged file."""
         self.directory.discard(_hidden(path))
 
     def flush(self) -> None:
@@ -301,7 +296,6 @@ class Target(Closing):
 
 
 def _is_name(name: str) -> bool:
-    """Return whether a folder has the name of a point: a time."""
     with contextlib.suppress(ValueError):
         return _POINT.fullmatch(name) is not None and time_of(name) is not None
     return False

@@ -64,9 +64,7 @@ Raise the limit of memory (`ulimit -v`, the container's), or append with a lower
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command, by default that of `sys.argv`, and return the exit code; `--help` and `--version` raise
-    SystemExit.
-    """
+    """Run a command, by default that of `sys.argv`, and return the exit code; `--help` raises SystemExit."""
     fill_closed_streams()
     try:
         with _terminable():
@@ -173,14 +171,12 @@ def _with_values(arguments: Sequence[str]) -> list[str]:
 
 
 def _known(command: str) -> str:
-    """Return the name of a command; raise ArgumentTypeError if it is none."""
     if command not in COMMANDS:
         raise argparse.ArgumentTypeError(f"there is no command {command!r}{_similar(command, COMMANDS)}")
     return command
 
 
 def _similar(text: str, known: Iterable[str]) -> str:
-    """Return a question for the name that was meant, if one is similar."""
     import difflib  # here, because only mistakes need it
 
     found = difflib.get_close_matches(text.lower(), known, 1, _SIMILAR)
@@ -203,11 +199,7 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, *, prog: str, description: str, epilog: str) -> None:
         super().__init__(
-            prog=prog,
-            description=description,
-            epilog=epilog,
-            allow_abbrev=False,
-            formatter_class=_Formatter,
+            prog=prog, description=description, epilog=epilog, allow_abbrev=False, formatter_class=_Formatter
         )
 
     def error(self, message: str) -> NoReturn:
@@ -222,7 +214,6 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _top_parser(epilog: str) -> argparse.ArgumentParser:
-    """Return the parser of `ondisk` itself, without commands."""
     parser = _Parser(
         prog="ondisk",
         description="Datasets on disk: data in segment files by time, one SQLite index. Stored data survive a crash.",

@@ -52,7 +52,6 @@ def _show(done: Acknowledged, output: Output, *, dry_run: bool) -> None:
 
 
 def _location(text: str) -> Location:
-    """Return segment and offset; the size is not needed."""
     from ondisk import Location
 
     segment, colon, offset = text.rpartition(":")

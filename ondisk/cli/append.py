@@ -56,8 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " a datum, and a FILE may be a folder",
     )
     add_table(
-        parser,
-        " Of blob: where the time of a file is: name:FORM or path:FORM, such as name:%%Y%%m%%d_%%H%%M, or mtime",
+        parser, " Of blob: where the time of a file is: name:FORM or path:FORM, such as name:%%Y%%m%%d_%%H%%M, or mtime"
     )
     parser.add_argument(
         "--field",
@@ -197,8 +196,6 @@ def _field(text: str) -> tuple[str, str]:
 
 
 class _Complaints:
-    """What to print about input files on standard error."""
-
     def __init__(self, files: Sequence[str]) -> None:
         self._files = files
         self.refusals: list[tuple[str, str]] = []  # file and reason, of the first 100 refused data
@@ -231,7 +228,6 @@ class _Complaints:
 
 
 def _of_file(remark: str, files: Sequence[str]) -> tuple[str, str]:
-    """Return the file that a remark names first, and the rest of it."""
     name = next((each for each in files if remark.startswith(f"{each}: ")), "")
     return name, remark.removeprefix(f"{name}: ")
 

@@ -54,7 +54,6 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def add_move_arguments(parser: argparse.ArgumentParser, verb: str, count: str) -> None:
-    """Add the arguments of archive and unarchive."""
     add_dataset(parser)
     add_keys(parser)
     parser.add_argument("segments", metavar="SEGMENT", nargs=count, help="a segment, as `ondisk check --all` names it")

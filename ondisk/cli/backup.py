@@ -60,7 +60,6 @@ def amount(what: Backup | Restored | Listed) -> str:
 
 
 def problems_of(done: Backup | Restored) -> dict[str, Any]:
-    """Return what was not copied whole, for JSON."""
     names = ("segment", "reason", "kept")
     return {"problems": [values_of(each, *names) for each in done.problems], "offline": done.offline}
 

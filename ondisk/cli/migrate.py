@@ -112,7 +112,6 @@ def _changes(migration: Migration) -> Iterator[str]:
 
 
 def _migrated(migration: Migration) -> str:
-    """Return what a migration did with a dataset or an archive, in short."""
     if migration.taken is not None:
         count = counted(migration.taken.count, "datum")
         return f"{count} taken over" if migration.done else f"{count} to be taken over"

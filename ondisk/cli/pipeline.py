@@ -94,7 +94,6 @@ def _import(pipeline: Pipeline, master: str | None) -> None:
 
 
 def _complain_of(report: PipelineReport) -> None:
-    """Print on standard error what was not imported, and why."""
     for name, reason in report.failed:
         complain("error", f"{printable(name)}: {reason}")
     for name, count in report.again.items():

@@ -123,7 +123,6 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _answer(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any], output: Output) -> int:
-    """Print or write what a query finds; return how many data were refused."""
     if arguments.to is not None:
         return _export(dataset, arguments, choice, output)
     if arguments.parquet is not None or arguments.arrow is not None:
@@ -186,7 +185,6 @@ def _note_labels(names: Iterable[str], dataset: Dataset | Merged) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Raise unless the options fit each other."""
     is_file = arguments.parquet is not None or arguments.arrow is not None
     is_table = arguments.csv or is_file
     if (arguments.data or arguments.index) and arguments.fields is not None:
@@ -211,7 +209,6 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _write(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any]) -> None:
-    """Write a file, and print how many rows it has."""
     from ondisk.dataset.output_file import check_free
     from ondisk.tables import installed
 
@@ -232,7 +229,6 @@ def _write(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
 
 
 def _export(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any], output: Output) -> int:
-    """Write data to files; return how many were refused."""
     from ondisk import files
 
     def report(result: ExportResult) -> int:

@@ -46,9 +46,7 @@ _BETWEEN = re.compile("[-_. ]+")
 
 
 class Describe:
-    """Reads reftime and metadata from the path of a file, and from when it changed; arguments as in
-    `ondisk.files.append`.
-    """
+    """Reads reftime and metadata of a file from its path, and from when it changed; as in `ondisk.files.append`."""
 
     def __init__(self, time: str, sources: Mapping[str, str], tz: str | None, fields: Mapping[str, FieldType]) -> None:
         kind, colon, form = time.partition(":")
@@ -84,9 +82,7 @@ class Describe:
 
 
 class TimeInText:
-    """Finds a time in a path or a name. `form`: literal text and directives of `strptime` with a fixed number of
-    digits.
-    """
+    """Finds a time in a path or a name. `form`: literal text and directives of strptime with a fixed width."""
 
     def __init__(self, form: str, kind: str, tz: str | None) -> None:
         self._form, self._kind, self._time_of = form, kind, TimeFormat(form)
@@ -128,9 +124,7 @@ class TimeInText:
 
 
 def _field(name: str, source: str, kind: FieldType | None) -> Field:
-    """Return the function that returns the value of a field: of its declared type, as in a table, or text if `kind` is
-    None.
-    """
+    """Return the function that returns the value of a field: of its declared type, as in a table, or else text."""
     part = _part(name, source)
     if kind is None or kind.is_text:
         return part

@@ -19,9 +19,7 @@ from typing import Any
 from ondisk.datum import Datum, FieldType
 from ondisk.errors import InvalidInput, shown
 
-DEFAULT = "{path}"
-"""The path that `ondisk.files.append` has stored."""
-
+DEFAULT = "{path}"  # the path that `ondisk.files.append` has stored
 _LONGEST_PART, _LONGEST = 255, 4096  # bytes
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _LETTERS = re.compile("%[-_0^#]*[0-9]*[EO]?(.)", re.DOTALL)  # of strftime

@@ -16,13 +16,10 @@ from ondisk.dataset.layout import CONFIG
 from ondisk.errors import InvalidInput, NotFound, StorageError
 from ondisk.filesystem import Directory, Entry
 
-UNFINISHED = (".tmp", ".part")
-"""Endings of files that another program still writes."""
-
+UNFINISHED = (".tmp", ".part")  # endings of files that another program still writes
 REMOVED = "it was removed meanwhile"
 
-LONGEST = 4096
-"""Bytes of the path of a file, at most: more than a program can open at once."""
+LONGEST = 4096  # bytes of the path of a file, at most: more than a program can open at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +71,6 @@ def found_in(path: str, skipped: Skipped) -> Iterator[Found]:
 
 
 def _named(path: str) -> Found:
-    """Return a file that was named itself, where its links lead."""
     place, name = Path(path).resolve(), Path(path).name
     folder = Directory.above(place)
     found = folder.stat(place.name)
@@ -124,7 +120,6 @@ def _dataset(folder: Directory, name: str) -> str | None:
 
 
 def _reason(entry: Entry, path: str) -> str | None:
-    """Return why something is no file to store, if that shows before it is opened."""
     if entry.kind != "file":
         return "it is not a regular file; links are not followed"
     return _too_long(path)

@@ -34,8 +34,6 @@ _OTHERS = ("datasets", "maintenance")
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """The arguments of `ondisk.maintenance.maintain.maintain`."""
-
     max_duration: float | None = None
     metrics: Path | None = None
 
@@ -73,7 +71,6 @@ class PipelineConfig:
         return (*self.datasets, self.error, *([] if self.duplicates is None else [self.duplicates]))
 
     def resolve(self, name: str) -> Path:
-        """Return the path of a dataset that the file names."""
         return self.path.parent / name
 
 
@@ -117,7 +114,6 @@ def _check_paths(config: PipelineConfig, source: Source) -> None:
 
 
 def holds_dataset(folder: Path) -> bool:
-    """Return whether a folder is a dataset; False if it may not be read."""
     with contextlib.suppress(OSError):
         return (folder / CONFIG).exists()
     return False

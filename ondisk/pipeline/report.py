@@ -40,7 +40,6 @@ class PipelineReport:
 
     @property
     def refused(self) -> int:
-        """Number of refused data."""
         return sum(each.refused for each in self.datasets.values())
 
     @property
@@ -50,7 +49,6 @@ class PipelineReport:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a command that did this."""
         own = EXIT_FINDINGS if self.dry_run and (self.imported or self.again) else EXIT_DONE
         if self.refused or self.damaged or self.lacking:
             own = EXIT_DATA_SKIPPED

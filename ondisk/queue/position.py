@@ -328,7 +328,6 @@ def pending(access: Access, snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _offset_in(segment: Segment, at: State) -> int:
-    """Return where a position is in its segment, as the index counts."""
     header = Header.of_kind(segment.end.kind)
     return at.offset(header.logical_size) + header.size - header.logical_size
 
@@ -376,5 +375,4 @@ def beats_name(name: str) -> str | None:
 
 
 def numbers_in(directory: Directory, folder: str = "") -> list[int]:
-    """Return the numbers of all segments in a folder, also of those that wait for their name."""
     return [int(found[1]) for name in directory.names(folder) if (found := _NUMBERED.fullmatch(name))]

@@ -42,7 +42,6 @@ class Applied:
         return self.stored + self.deleted + self.present + self.old + self.lost + self.unreadable
 
     def add(self, other: Applied) -> None:
-        """Add the counts of the next changes."""
         for name in Applied.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -96,7 +95,6 @@ class _Change:
     lost: set[int] = field(default_factory=set)  # numbers of its data that the source has lost
 
     def follow(self, records: Records) -> None:
-        """Apply the next changes."""
         self._delete([(number, target) for number, target, kind in records.deletions if kind is Kind.DELETED])
         self._keep([target for _, target, kind in records.deletions if kind is Kind.LOST])
         self._add(records)
@@ -169,7 +167,6 @@ class _Change:
         self.lost -= gone.keys()
 
     def _new(self, group: Group) -> Group:
-        """Return the data of a group that are not here."""
         here = changes.present(self.transaction, group.seqs)
         if not here:
             return group
@@ -177,7 +174,6 @@ class _Change:
         return group.without(here)
 
     def _refuse(self, batch: Batch) -> None:
-        """Refuse data that are too old or too large for the replica."""
         config = self.access.config
         if config.delete_age is not None:
             batch.refuse_before(days_ago(config.delete_age), _TOO_OLD)

@@ -17,8 +17,7 @@ from zlib_ng.zlib_ng import crc32
 
 from ondisk.errors import IntegrityError, InvalidInput
 
-LARGEST = 4 * 1024 * 1024
-"""Bytes of a token file, at most: some ten thousand entries."""
+LARGEST = 4 * 1024 * 1024  # bytes of a token file, at most: some ten thousand entries
 CHECKSUM_SIZE = 8
 _E = TypeVar("_E", bound=IntEnum)
 
@@ -50,7 +49,6 @@ class Fields(ABC):
             raise InvalidInput(f"{value} does not fit into {size} bytes") from None
 
     def counted(self, value: bytes = b"") -> bytes:
-        """Bytes that follow their length."""
         return self.take(self.integer(4, len(value)), value)
 
     def text(self, value: str = "") -> str:
@@ -68,7 +66,6 @@ class Fields(ABC):
         return found == 1
 
     def kind(self, what: str, value: _E) -> _E:
-        """One of some kinds, in two bytes."""
         number = self.integer(2, value)
         try:
             return type(value)(number)
@@ -114,7 +111,6 @@ class Reader(Fields):
         return cls(body, name)
 
     def __bool__(self) -> bool:
-        """Return whether bytes are left."""
         return self.position < len(self._content)
 
     def take(self, size: int, value: bytes = b"") -> bytes:
@@ -129,11 +125,9 @@ class Reader(Fields):
 
 
 def sealed(content: bytes) -> bytes:
-    """Return the content of a token file with its checksum."""
     return content + struct.pack(">q", crc32(content))
 
 
 def damaged(name: str, problem: str) -> IntegrityError:
-    """Return the error for a token file that is not as it was written."""
     hint = "Restore it from a backup, or remove it: the program that wrote it will write it again."
     return IntegrityError(f"{name} is damaged: {problem}", hint=hint, path=name)

@@ -54,8 +54,6 @@ _NEITHER = "neither the source nor the replica can read it; restore the file of 
 
 @dataclass(slots=True)
 class Healed:
-    """What has returned to the source, or would."""
-
     source: str  # the UUID of the source's index
     lost: int = 0  # data that it had lost
     unreadable: int = 0  # data that it could not read
@@ -66,11 +64,9 @@ class Healed:
 
     @property
     def has_work(self) -> bool:
-        """Whether a dry run has found anything to do."""
         return self.lost + self.unreadable > 0
 
     def leave(self, reasons: Collection[tuple[int, str]]) -> None:
-        """Note that data do not return, and why."""
         self.left += len(reasons)
         self.reasons += [*reasons][: _SHOWN - len(self.reasons)]
 
@@ -177,7 +173,6 @@ class _Healing:
         self._fetch = partial(fetched, replicated.dataset._access, max_bytes=ANSWER_BYTES)
 
     def mend(self, unreadable: Callable[[], Iterator[list[Entry]]]) -> None:
-        """Mend the segments of data that the source cannot read."""
         access = self._access
         for segment, count in damaged_segments(access, unreadable()):
             with access.transaction("heal") as transaction:
@@ -195,7 +190,6 @@ class _Healing:
             self._healed.bytes += size
 
     def give_back(self, seqs: Sequence[int], differs: Differs) -> None:
-        """Return some data to the source."""
         asked = sorted(self._damaged(seqs) if differs is Differs.UNREADABLE else seqs)
         for records in in_answers(self._fetch, asked):
             self._healed.leave(records.unreadable)
@@ -312,7 +306,6 @@ def _check_taken(seqs: Sequence[int], batch: Batch) -> None:
 
 
 def _check_same(transaction: Transaction, seqs: Sequence[int], batch: Batch) -> None:
-    """Raise unless the copies have the reftimes that the source has recorded."""
     known = source_rows.reftimes(transaction, seqs)
     other = [seq for seq, reftime in zip(seqs, batch.reftimes, strict=True) if known.get(seq) != reftime]
     if other:

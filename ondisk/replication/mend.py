@@ -88,8 +88,6 @@ def mend(access: Access, transaction: Transaction, segment: Segment, fetch: Call
 
 
 class _Patch:
-    """Writes copies of data into a copy of their segment's file."""
-
     def __init__(self, format: Format, file: WritableFile) -> None:
         self._format = format
         self._file = file
@@ -97,7 +95,6 @@ class _Patch:
         self.left = 0  # data that have no copy, or one that does not fit
 
     def write(self, rows: dict[int, tuple[int, int, int]], fetch: Callable[[Sequence[int]], Records]) -> None:
-        """Write the copies of some data. `rows`: number → reftime, offset, size."""
         left = {*rows}
         for group in chain.from_iterable(records.groups for records in in_answers(fetch, sorted(rows))):
             if group.format != self._format.name:
@@ -127,7 +124,6 @@ def in_answers(fetch: Callable[[Sequence[int]], Records], seqs: Sequence[int]) -
 
 
 def _pieces(access: Access, transaction: Transaction, segment: Segment) -> Iterator[dict[int, tuple[int, int, int]]]:
-    """Yield the rows of a segment, some at a time: number → reftime, offset, size."""
     interval = segment_rows.interval_of(Snapshot.inside(access.current().index, transaction.connection), segment)
     for piece in transaction.pieces_of([segment], interval, _PIECE):
         yield {seq: (reftime, offset, size) for seq, reftime, _, offset, size in piece}

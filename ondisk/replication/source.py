@@ -24,18 +24,10 @@ from ondisk.replication.feed import MAX_BYTES, Broken, Kind, Lag, Part, Run, fir
 from ondisk.replication.records import HIGHEST, Group, Records, packed
 from ondisk.replication.token import Token
 
-DIGEST = 16
-"""The bytes of a datum's digest."""
-
-MOST_SEQS = 100_000
-"""Numbers that `fetch` takes, and about as many as `seqs` lists, at most."""
-
-MOST_REMOVED = 100_000
-"""Numbers that `removed` takes, at most."""
-
-RANGE_BYTES = 8 * 1024 * 1024
-"""The bytes of data that one answer covers, about."""
-
+DIGEST = 16  # the bytes of a datum's digest
+MOST_SEQS = 100_000  # numbers that `fetch` takes, and about as many as `seqs` lists, at most
+MOST_REMOVED = 100_000  # numbers that `removed` takes, at most
+RANGE_BYTES = 8 * 1024 * 1024  # the bytes of data that one answer covers, about
 _TOGETHER = 1_000  # data
 
 
@@ -51,8 +43,6 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The data that exist in a range of numbers."""
-
     uuid: str  # of the index
     first: int  # first, last: the range, both included. `last` may be lower than it was requested: ask again from there
     last: int
@@ -67,14 +57,11 @@ class Contents:
 
     @property
     def data(self) -> Iterable[tuple[int, int, bytes | None]]:
-        """Number, reftime and digest of each."""
         return self.entries
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What is known of data that do not exist any more."""
-
     expired: int  # the number up to which not all deletions are known any more
     # the dataset does not know of all data that it has lost which they are: it is a replica, or has lost rows of its
     # index
@@ -84,7 +71,6 @@ class Removed:
 
 
 def contents_of(access: Access, first: int, last: int, *, listed: bool) -> Contents:
-    """Return digests of data; see `Source.contents`. The numbers may also be those of a replica."""
     _check_range(first, last, 2 * HIGHEST)
     with feed.reading(access) as part:
         uuid = part[1].dataset()["uuid"]
@@ -101,7 +87,6 @@ def contents_of(access: Access, first: int, last: int, *, listed: bool) -> Conte
 
 
 def removed_of(access: Access, seqs: Sequence[int]) -> Removed:
-    """Return what is known of data that do not exist any more; see `Source.removed`."""
     if len(seqs) > MOST_REMOVED or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
         raise InvalidInput(f"removed takes up to {MOST_REMOVED} numbers of data")
     found: dict[int, tuple[int, int, Kind]] = {}
@@ -171,8 +156,6 @@ def _digests(opened: Opened, snapshot: Snapshot, rows: Sequence[Row]) -> Iterato
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a source is."""
-
     uuid: str  # of its index. A rebuilt or exchanged index has another one
     name: str  # of the dataset
     config: str  # the text of its `dataset.toml`, as ondisk writes it
@@ -182,8 +165,6 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The numbers of the data that exist at a source, in a range."""
-
     uuid: str  # of its index
     first: int  # first, last: the range, both included. `last` may be lower than it was requested: ask again from there
     last: int
@@ -192,7 +173,6 @@ class Numbers:
     seqs: Sequence[int] = ()  # the numbers, ascending; empty if only the digest was requested
 
     def equals(self, other: Numbers) -> bool:
-        """Return whether both are the same numbers."""
         return (self.last, self.digest) == (other.last, other.digest)
 
     @property
@@ -298,7 +278,6 @@ def replicate_command(source: Source, path: str | os.PathLike[str], *options: st
 
 
 def described(access: Access) -> Description:
-    """Return what a source is; raise NeedsCheck if its index was lost."""
     if access.current().index.missing:
         raise untrusted(access.path)
     with access.current().index.snapshot() as snapshot:
@@ -308,7 +287,6 @@ def described(access: Access) -> Description:
 
 
 def records(access: Access, token: Token | None, max_bytes: int) -> Records:
-    """Return changes after a token; see `Dataset.changes`."""
     with feed.chosen(access, token, max_bytes, whole=False) as (part, runs, reached, lag, sessions):
         groups, unreadable = _read(part, runs)
         deletions = [each for run in runs if not run.is_new for each in feed.deletions_in(run)]
@@ -316,7 +294,6 @@ def records(access: Access, token: Token | None, max_bytes: int) -> Records:
 
 
 def numbers(access: Access, first: int, last: int, *, listed: bool) -> Numbers:
-    """Return the numbers of the data that exist; see `Source.seqs`."""
     _check_range(first, last, HIGHEST)
     with feed.reading(access) as (_, snapshot):
         uuid = snapshot.dataset()["uuid"]
@@ -339,7 +316,6 @@ def _check_range(first: int, last: int, end: int) -> None:
 
 
 def fetched(access: Access, seqs: Sequence[int], max_bytes: int) -> Records:
-    """Return the data with some numbers; see `Source.fetch`."""
     if len(seqs) > MOST_SEQS or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
         hint = f"Fetch at most {MOST_SEQS} data at once."
         raise InvalidInput(f"fetch takes up to {MOST_SEQS} numbers of data", hint=hint)
@@ -354,7 +330,6 @@ def fetched(access: Access, seqs: Sequence[int], max_bytes: int) -> Records:
 
 
 def _read(part: Part, runs: Iterable[Run]) -> tuple[list[Group], list[tuple[int, str]]]:
-    """Read the data of some changes: those that can be read, by format, and why others cannot."""
     columns: dict[tuple[str, bool], tuple[list[int], list[bytes], list[bytes]]] = {}
     unreadable: list[tuple[int, str]] = []
     opened, snapshot = part

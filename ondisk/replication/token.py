@@ -78,7 +78,6 @@ class Entry:
         return self.token.dataset, self.host.casefold(), self.replica, self.port
 
     def described(self) -> dict[str, Any]:
-        """Return names and values, for people and programs."""
         token = self.token
         is_comparing = token.index_start != NO_COMPARISON
         return {
@@ -100,7 +99,6 @@ def latest(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def encode(entries: Iterable[Entry]) -> bytes:
-    """Return the bytes of a token file; raise InvalidInput if a value does not fit."""
     return sealed(bytes((_LETTER, _VERSION)) + b"".join(map(_encoded, entries)))
 
 
@@ -155,7 +153,7 @@ class _Text(InvalidInput):
 
 
 def content_of(path: str | os.PathLike[str]) -> bytes:
-    """Return the content of a token file of any layout; raise NotFound, or InvalidInput if it is too large or a text."""
+    """Return the content of a token file of any layout; raise NotFound, or InvalidInput if it is a text or too long."""
     with Directory.above(path) as directory:
         try:
             content = directory.read(Path(path).name, LARGEST)
@@ -168,7 +166,6 @@ def content_of(path: str | os.PathLike[str]) -> bytes:
 
 
 def read(path: str | os.PathLike[str]) -> list[Entry]:
-    """Return the latest entries of a token file. Errors are those of `content_of` and `decode`."""
     return latest(decode(content_of(path), os.fspath(path)))
 
 

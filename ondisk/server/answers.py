@@ -104,7 +104,6 @@ def of_error(error: Exception) -> Response:
 
 
 def error_as_json(error: OndiskError) -> dict[str, Any]:
-    """Return an error in a form that JSON can hold."""
     kind, code = type(error).__name__, error.exit_code
     return {"error": {"code": code, "kind": kind, "message": error.message, "hint": error.hint}}
 
@@ -136,8 +135,6 @@ class Work:
 
 
 class Requests:
-    """What requests name and read. `served`: the datasets, by name."""
-
     def __init__(self, served: Mapping[str, Served], threads: ThreadPoolExecutor) -> None:
         self.served = served
         self._threads = threads
@@ -168,8 +165,6 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What an answer consists of."""
-
     pieces: Iterator[bytes]  # yields its bytes
     # how many they are. Give it only if all are in memory: then they are made before the first is sent
     size: int | None = None

@@ -99,14 +99,12 @@ class _Asked:
     """What a request asks for: the keys of its body, a JSON object; they are the attributes of the class."""
 
     __slots__ = ()
-    _KEYS: ClassVar[Mapping[str, Callable[[str, Any], Any]]]
-    """For each key a function that returns its value, verified."""
-    _FORMER: ClassVar[Mapping[str, str]] = {}
-    """Keys that had other names, which are still valid."""
+    _KEYS: ClassVar[Mapping[str, Callable[[str, Any], Any]]]  # for each key a function that returns its value, verified
+    _FORMER: ClassVar[Mapping[str, str]] = {}  # keys that had other names, which are still valid
 
     @classmethod
     def of(cls, body: bytes) -> Self:
-        """Read it; an empty body is an object without keys. Raise InvalidInput if it is no such object, or not valid."""
+        """Read it; an empty body is an object without keys. Raise InvalidInput if it is not such an object, or invalid."""
         try:
             found = json.loads(body) if body else {}
         except (ValueError, RecursionError) as error:
@@ -118,9 +116,7 @@ class _Asked:
 
     @classmethod
     def of_url(cls, parameters: Sequence[tuple[str, str]]) -> Self:
-        """Read it from the parameters of a URL; an empty one counts as none, as forms send it. Others raise
-        InvalidInput.
-        """
+        """Read it from the parameters of a URL; an empty one counts as none, as forms send it. See `of`."""
         found: dict[str, Any] = {}
         for key, text in parameters:
             if key in found:
@@ -156,14 +152,7 @@ class SummaryAsked(_Asked):
     min_max: str | None = None
     tz: str | None = None
 
-    _KEYS: ClassVar = {
-        "match": _text,
-        "fields": _names,
-        "values": _limit,
-        "by": _text,
-        "min_max": _text,
-        "tz": _text,
-    }
+    _KEYS: ClassVar = {"match": _text, "fields": _names, "values": _limit, "by": _text, "min_max": _text, "tz": _text}
 
     def __post_init__(self) -> None:
         if self.by is None and (self.min_max is not None or self.tz is not None):

@@ -116,9 +116,7 @@ class Connection(H11Protocol):
         return bool(self.cycle) and not self.cycle.response_complete
 
     async def send_file(self, file: ReadableFile, offset: int, size: int) -> None:
-        """Send bytes of a file as a part of the body, inside the kernel; raise OSError if the connection is gone or too
-        slow.
-        """
+        """Send bytes of a file as a part of the body, inside the kernel; raise OSError if the connection is slow."""
         while self.flow.write_paused and not self.cycle.disconnected:
             await self.flow.drain()
         while size:

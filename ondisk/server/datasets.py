@@ -98,7 +98,6 @@ def by_name(paths: Sequence[str]) -> Mapping[str, Served]:
 
 
 def is_readable(served: Served) -> bool:
-    """Return whether a dataset can be read: its index answers."""
     try:
         with served.opened() as dataset:
             dataset.state()

@@ -25,9 +25,7 @@ _AS_TYPED = (b"x-content-type-options", b"nosniff")  # of all answers: stored by
 _CLOSE = {"connection": "close"}  # the rest of the request is not read
 _TOKEN = "Send the header `Authorization: Bearer TOKEN`; `ondisk replicate` has --server-token FILE."
 
-OPEN = frozenset({"/health", "/login"})
-"""Paths that need no token; nor do the files of pages."""
-
+OPEN = frozenset({"/health", "/login"})  # paths that need no token; nor do the files of pages
 _STATIC = "/static/"
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a server accepts."""
-
     connections: int = 256  # at a time; others are closed at once
     head: int = 16 * 1024  # bytes of the first line and the headers of a request
     body: int = 1024 * 1024  # bytes of the body of a request

@@ -25,8 +25,6 @@ HELP = {
 
 @dataclass(slots=True)
 class Counts:
-    """What a server has done."""
-
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)  # by endpoint and status
     sent: int = 0  # bytes of bodies
     running: int = 0  # requests that are being answered

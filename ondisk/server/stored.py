@@ -81,8 +81,7 @@ def part_of(headers: Mapping[str, str], size: int, tag: str) -> tuple[int, int] 
     """Return offset and size of the part that a request names; None for everything. RFC 9110, sections 13 and 14.
 
     A server may ignore what it does not know: other units than bytes, and several ranges. Raises Refused if the part
-    has
-    no bytes; or if the request is about other bytes than those of `tag`.
+    has no bytes, or the request is about other bytes than those of `tag`.
     """
     if "if-match" in headers and not _names(headers["if-match"], tag, weak=False):
         raise Refused(412, InvalidInput("the bytes are not those of If-Match"), {"etag": tag})
@@ -123,7 +122,6 @@ def attachment(name: str) -> str:
 
 
 def is_known(headers: Mapping[str, str], tag: str) -> bool:
-    """Return whether the client has the bytes already."""
     return "if-none-match" in headers and _names(headers["if-none-match"], tag, weak=True)
 
 

@@ -94,9 +94,7 @@ def opened(source: object) -> pa.RecordBatchReader:
 
 @contextlib.contextmanager
 def errors_of(name: str) -> Iterator[None]:
-    """Turn what pyarrow raises about a table, by its name, into LimitExceeded or InvalidInput, for the length of the
-    block.
-    """
+    """Turn what pyarrow raises about a table into LimitExceeded or InvalidInput, for the length of the block."""
     try:
         yield
     except OndiskError:
@@ -110,9 +108,7 @@ def errors_of(name: str) -> Iterator[None]:
 
 
 def of_file(file: Any) -> Table:
-    """Return the table in a file that can seek; raise InvalidInput if it is none, LimitExceeded if a column is far too
-    large.
-    """
+    """Return the table in a file that can seek; raise InvalidInput if it is none, LimitExceeded if it is too large."""
     file.seek(0)
     head = file.read(8)
     file.seek(0)
@@ -297,7 +293,6 @@ class TableToData:
         return int(rows.nbytes)
 
     def encode(self, rows: pa.RecordBatch, answers: Answers, format: Format) -> Batch:
-        """Return rows as data of a format; refuse those that cannot be stored."""
         try:
             return self._encoded(rows, answers, format)
         except UnicodeDecodeError as error:  # a string of Spark may contain any bytes
@@ -380,7 +375,6 @@ class TableToData:
         return partial(_local, zone=self._zone)
 
     def _field(self, name: str, kind: pa.DataType, field: FieldType) -> _Reader:
-        """Return a function that reads a column as a field."""
         if field is FieldType.TIMESTAMP:
             moment_of = partial(timestamp, times=self._times, others=self._iso)
             return partial(_read_times, moments_of=self._moments_of(name, kind, moment_of), time_of=from_microseconds)
@@ -454,7 +448,6 @@ def _local(array: pa.Array, zone: Zone) -> list[int | str | None]:
 
 
 def _shown(array: pa.Array, place: int) -> str:
-    """Return a time for a message."""
     try:
         return shown(array[place].as_py().isoformat())
     except (OverflowError, ValueError):
@@ -473,7 +466,6 @@ def _read_times(array: pa.Array, moments_of: _Moments, time_of: Callable[[int], 
 
 
 def _outside(moment: int | None) -> str:
-    """Return why a moment is not one of Python, or an empty text."""
     if moment is None or _EARLIEST <= moment <= _LATEST:
         return ""
     return f"{moment} µs from 1970, which is outside the years 1 to 9999"
@@ -495,12 +487,10 @@ _NUMBERS: dict[FieldType, Callable[[Any], Any]] = {FieldType.INTEGER: _integer, 
 
 
 def _is_undeclared(name: str, config: DatasetConfig) -> bool:
-    """Return whether a column is metadata that no field declares."""
     return name.startswith(METADATA) and name.removeprefix(METADATA) not in ("", *config.fields)
 
 
 def _hint(schema: pa.Schema) -> str:
-    """Return what to do about a table without the column of the reftime."""
     times = [each.name for each in schema if types.is_timestamp(each.type) or types.is_date(each.type)]
     which = f": {shown(times[0])}" if len(times) == 1 else ""
     return f"Pass the name of the column with the time as time (--time){which}."

@@ -76,9 +76,7 @@ def from_index(opened: Opened, query: Query, columns: Columns) -> pa.RecordBatch
 def from_data(
     dataset: Dataset | Merged, query: Callable[[bool], Results[Datum]], columns: Columns, damaged: Damaged
 ) -> pa.RecordBatchReader:
-    """Return what a query finds as a table; see `Dataset.to_arrow`. `query`: begins the query, with the data or
-    without.
-    """
+    """Return what a query finds as a table, see `Dataset.to_arrow`. `query`: begins it, with the data or without."""
     batches = _from_data(dataset, query, columns, damaged)
     schema = next(batches)
     return pa.RecordBatchReader.from_batches(schema, batches)
@@ -157,7 +155,6 @@ def _type(name: str, kind: Any) -> pa.DataType:
 
 
 def _some(data: Iterator[Datum]) -> Iterator[list[Datum]]:
-    """Yield data in lists of a limited number and of limited bytes."""
     some: list[Datum] = []
     size = 0
     for datum in data:
@@ -244,7 +241,6 @@ class _Table:
         return made
 
     def batch(self, arrays: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """Return a batch of the table from its columns by name."""
         return pa.RecordBatch.from_arrays([arrays[name] for name in self.schema.names], schema=self.schema)
 
 
@@ -261,7 +257,6 @@ def _check_texts(values: Sequence[Any], name: str) -> None:
 def _rows(
     reader: DatasetReader, snapshot: Snapshot, tree: Expression, table: _Table, order: Sort | None, limit: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one index that match, in order, as batches."""
     has_data = DATA in table.schema.names
     selected: dict[str, pa.DataType] = dict.fromkeys(PLACE, pa.int64()) if has_data else {}
     for column in table.from_index:
@@ -382,7 +377,6 @@ def _closing(writer: Any) -> Iterator[Any]:
 
 
 def _groups(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
-    """Yield batches as tables of about the size of a group of rows."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in reader:

@@ -23,8 +23,7 @@ _DEPTH = MAX_DEPTH + 2
 _MARK = os.urandom(16).hex()  # unpredictable, so no datum contains it
 _BETWEEN = f',"{_MARK}",'.encode()
 _TIME = pa.timestamp("us", "UTC")
-EXACT = 2**53
-"""Up to this, reals can be all integers."""
+EXACT = 2**53  # up to this, reals can be all integers
 
 # The types of Python whose values become values of a type of Arrow as they are.
 _SAME: dict[pa.DataType, set[type]] = {
@@ -206,7 +205,6 @@ def _real(number: float, kind: pa.DataType, name: str) -> float:
 
 
 def _is_real(integer: int) -> bool:
-    """Return whether a real can be this integer."""
     return -EXACT <= integer <= EXACT or (-(2**63) <= integer < 2**63 and int(float(integer)) == integer)
 
 
@@ -230,7 +228,6 @@ class ArrowToData:
             raise InvalidInput(f"the column data cannot be {kind}", hint=hint)
 
     def read(self, column: pa.Array) -> tuple[list[Any], dict[int, str]]:
-        """Return the data, and position → reason of those that cannot be read; None is in their places."""
         if not self.keys:
             return converted(column, self._convert)
         data, refused = mappings(parts_of(column))
@@ -241,13 +238,11 @@ class ArrowToData:
 
 
 def parts_of(column: pa.Array) -> list[tuple[str, Read]]:
-    """Return the keys and the values of structs."""
     named = zip(column.type.names, column.flatten(), strict=True)
     return [(key, read(array, plain(array.type, f"{DATA}.{key}"))) for key, array in named]
 
 
 def mappings(columns: Sequence[tuple[str, Read]]) -> tuple[list[Any], dict[int, str]]:
-    """Return rows as mappings without the keys that are NULL, and row → reason of those that cannot be read."""
     keys, refused = [key for key, _ in columns], dict[int, str]()
     for _, found in columns:
         refused |= found.refused
@@ -257,15 +252,12 @@ def mappings(columns: Sequence[tuple[str, Read]]) -> tuple[list[Any], dict[int, 
 
 
 class Read(NamedTuple):
-    """The values of a column."""
-
     values: list[Any]  # of a datum; distinct ones unless they are nested
     indices: pa.Array  # the position of each row's value; NULL for NULL
     refused: dict[int, str]  # row → why its value cannot be read
     is_nested: bool = False  # values are lists or mappings
 
     def each(self) -> list[Any]:
-        """Return the value of each row; equal values are one object. NULL is None."""
         values = [*self.values, None]
         return [*map(values.__getitem__, self.indices.fill_null(len(self.values)).to_pylist())]
 
@@ -368,14 +360,7 @@ def plain(kind: pa.DataType, name: str) -> Convert | None:
     raise InvalidInput(f"{name} cannot be {kind}", hint=f"Cast {name} to another type, such as string.")
 
 
-_UNCHANGED = (
-    types.is_integer,
-    types.is_floating,
-    types.is_string,
-    types.is_boolean,
-    types.is_binary,
-    types.is_null,
-)
+_UNCHANGED = (types.is_integer, types.is_floating, types.is_string, types.is_boolean, types.is_binary, types.is_null)
 
 
 def _same(value: Any) -> Any:

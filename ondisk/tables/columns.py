@@ -39,18 +39,12 @@ DATA = "data"
 DATASET = "dataset"
 PLACE = {"segment": FieldType.TEXT, "offset": FieldType.INTEGER, "size": FieldType.INTEGER}
 
-SAMPLE = 16_384
-"""Data that are looked at to find the columns of a content."""
-
-SAMPLE_BYTES = 16 * 1024 * 1024
-"""Bytes of data that are looked at; one datum may have more."""
-
+SAMPLE = 16_384  # data that are looked at to find the columns of a content
+SAMPLE_BYTES = 16 * 1024 * 1024  # bytes of data that are looked at; one datum may have more
 _EACH_END = 16  # data of a dataset's begin, and of its end, that are looked at for each table
 _DATASETS = 16  # of several that are read as one, whose data are looked at
 
-MOST_COLUMNS = 10_000
-"""The most columns of a table if the caller has not named them."""
-
+MOST_COLUMNS = 10_000  # the most columns of a table if the caller has not named them
 _KINDS = {
     bool: FieldType.BOOLEAN,
     int: FieldType.INTEGER,
@@ -73,19 +67,15 @@ _OF_INDEX: dict[str, Callable[[Datum], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A column of a table."""
-
     name: str  # in the table
     source: Source  # what it shows; "index" is the reftime, the dataset or a part of the location
     key: str = ""  # the name of that
 
     @property
     def is_indexed(self) -> bool:
-        """Whether the index has it."""
         return self.source in ("index", "field")
 
     def values(self, data: Sequence[Datum]) -> list[Any]:
-        """Return the values of some data; None where one has none."""
         key = self.key
         if self.source == "data":
             return [datum.data for datum in data]
@@ -160,7 +150,6 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def no_column(wanted: str, names: Sequence[str], hint: str) -> InvalidInput:
-    """Return the error for a table without the column of the reftime."""
     listed = ", ".join(map(shown, names[:_NAMED])) + ", …" * (len(names) > _NAMED)
     return InvalidInput(f"there is no column {shown(wanted)}; the columns are {listed}", hint=hint)
 
@@ -171,7 +160,6 @@ def config_of(dataset: Dataset | Merged) -> DatasetConfig:
 
 
 def formats_of(dataset: Dataset | Merged) -> set[str]:
-    """Return the formats that the data of a dataset have; those of the configurations of several."""
     if not isinstance(dataset, Dataset):
         return {config.format for config in dataset.configs.values()}
     with dataset._access.current().index.snapshot() as snapshot:
@@ -211,7 +199,6 @@ def index_columns(config: DatasetConfig, *, several: bool = False) -> dict[str, 
 
 
 def names_in(text: str) -> list[str]:
-    """Return the names of a comma-separated list; an empty text is an empty list."""
     return [name.strip() for name in text.split(",")] if text.strip() else []
 
 
@@ -335,7 +322,6 @@ def default_columns(
 
 
 def kind_of(value: Any) -> FieldType:
-    """Return the type of a column that holds a value; text holds any."""
     return _KINDS.get(type(value), FieldType.TEXT)
 
 
@@ -354,12 +340,10 @@ def name_all(names: Sequence[str], kinds: Mapping[str, FieldType] | None = None)
 
 
 def place_of(datum: Datum) -> str:
-    """Return the location of a datum for a message, with its dataset if several are read as one."""
     return str(datum.location) if datum.dataset is None else f"{datum.dataset}: {datum.location}"
 
 
 def keys_of(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the keys of mappings, each once, in the order in which they first occur."""
     found: dict[str, None] = {}
     last: object = None
     for each in mappings:
@@ -410,7 +394,6 @@ class Complete:
 
 
 def _value(column: str, datum: Datum) -> Any:
-    """Return the value of a datum in a column `metadata.NAME`, `data.KEY` or `data`."""
     if column == DATA:
         return datum.data
     space, mapping = (METADATA, datum.metadata) if column.startswith(METADATA) else (CONTENT, datum.data)

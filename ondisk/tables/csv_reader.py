@@ -35,8 +35,6 @@ _FIELD_LIMIT, _OPEN_QUOTE, _LONE_CR = "field limit", "unexpected end", "new-line
 
 @dataclass(frozen=True, slots=True)
 class CsvRecords:
-    """Some records, and what was not one."""
-
     rows: Sequence[Sequence[str]]  # the cells of each record; empty if there are `columns`
     lines: Sequence[int]  # the number of its first line, from 1 on
     refused: dict[int, str]  # line → reason
@@ -45,11 +43,7 @@ class CsvRecords:
 
 
 def read(
-    stream: Readable,
-    delimiter: str,
-    *,
-    in_columns: bool = False,
-    clean: Callable[[bytes], bytes] = lambda lines: lines,
+    stream: Readable, delimiter: str, *, in_columns: bool = False, clean: Callable[[bytes], bytes] = lambda lines: lines
 ) -> Iterator[CsvRecords]:
     """Yield the records of a stream, some thousands at a time.
 
@@ -171,7 +165,6 @@ def _has_long_cell(text: str, delimiter: str) -> bool:
 
 
 def _without_blank(rows: Sequence[Sequence[str]], lines: Sequence[int], refused: dict[int, str]) -> CsvRecords:
-    """Return records without those of blank lines."""
     if rows and min(map(len, rows)) < 2:
         kept = [place for place, row in enumerate(rows) if len(row) > 1 or (row and row[0].strip())]
         rows, lines = [rows[place] for place in kept], [lines[place] for place in kept]
@@ -198,7 +191,6 @@ def _without_odd(found: CsvRecords) -> CsvRecords:
 
 
 def _decoded(chunk: bytes) -> tuple[str, bool]:
-    """Return the text of bytes, and whether some of them are not UTF-8."""
     try:
         return chunk.decode(), False
     except UnicodeDecodeError:
@@ -206,12 +198,10 @@ def _decoded(chunk: bytes) -> tuple[str, bool]:
 
 
 def _excerpt(line: str) -> str:
-    """Return the beginning of a line, for a message."""
     return shown(line[:_SHOWN].rstrip("\r"))
 
 
 def _why(reason: str, line: str) -> str:
-    """Return why a line is not CSV."""
     if _LONE_CR in reason:
         return f"{line} has a carriage return (CR) in the middle: lines end with LF or CR LF"
     return f"{line} has a quote inside of a cell that begins with one: it must be doubled"
@@ -251,8 +241,6 @@ class InUtf8:
 
 
 class Lines:
-    """Returns whole lines as they are to be read."""
-
     def __init__(self, options: TableOptions) -> None:
         self._left = options.skip_lines or 0
         self._is_aligned = options.delimiter == BLANKS

@@ -35,9 +35,7 @@ TYPES: dict[FieldType, pa.DataType] = {
 PLACE = ("datum.segment", "datum.offset", "datum.size")
 """The first columns of each row of the index when the data are read, too."""
 
-ROWS = 16_384
-"""Maximum number of rows of a batch."""
-
+ROWS = 16_384  # maximum number of rows of a batch
 _KEPT = 100_000  # values
 _BYTES = 16 * 1024 * 1024  # of data in a batch, or one datum
 _GAPS = 256 * 1024  # bytes between data that are read with them: costs less than another read
@@ -47,8 +45,6 @@ _EVEN = pa.array(range(0, 2 * ROWS, 2), pa.int32())
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column."""
-
     name: str  # as `all_columns` has it
     kind: pa.DataType  # type
     # name and type of the field that it shows; None for dataset, segment, offset and size, and for the data
@@ -58,9 +54,7 @@ class Column:
     same: tuple[str | None] | None = None
 
     def of(self, config: DatasetConfig, dataset: str | None) -> Column:
-        """Return the column for the rows of one dataset, whose path the column `dataset` shows if there is such a
-        column.
-        """
+        """Return the column for the rows of one dataset, whose path the column `dataset` shows, if there is one."""
         if self.field is None:
             return replace(self, same=(dataset,)) if self.name == DATASET else self
         is_absent = self.field[0] != "reftime" and self.field[0] not in config.fields
@@ -96,7 +90,6 @@ def all_columns(config: DatasetConfig, *, several: bool = False) -> dict[str, Co
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
-    """Return the schema of a table with these columns."""
     return pa.schema([pa.field(each.label or each.name, each.kind) for each in columns])
 
 
@@ -211,7 +204,6 @@ def _in_order(rows: pa.RecordBatch) -> bool:
 
 
 def _cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield rows in slices of at most as many bytes as a batch holds."""
     sizes = rows.column("c2")
     if pc.sum(sizes).as_py() > _BYTES:
         begin = total = 0

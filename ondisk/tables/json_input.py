@@ -52,8 +52,6 @@ def _pieces(stream: Readable, config: DatasetConfig, objects: _Objects, batch_si
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The objects in some lines."""
-
     numbers: list[int]  # those of their lines
     times: list[int | str]  # the time of each, or why it has none, or is no object
     contents: list[dict[str, Any]]  # all other keys
@@ -61,8 +59,6 @@ class _Read:
 
 
 class _Objects:
-    """How objects become data."""
-
     def __init__(self, config: DatasetConfig, format: JsonLines, options: TableOptions) -> None:
         options.refuse_those_of_csv("JSON lines")
         self._key = REFTIME if options.time is None else options.time
@@ -117,7 +113,6 @@ class _Objects:
         return numbered(batch, read.numbers, {}, "line")
 
     def _divided(self, content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the metadata and the content of a datum."""
         declared: dict[str, Any] = {}
         for name in self._fields.keys() & content.keys():
             value = content.pop(name)
@@ -132,7 +127,6 @@ class _Objects:
 
 
 def _text(key: str, value: object) -> str:
-    """Return the text of the time that a key has."""
     if value is None:
         raise InvalidInput(f"it has no {shown(key)}")
     if type(value) not in (str, int, float):
@@ -141,5 +135,4 @@ def _text(key: str, value: object) -> str:
 
 
 def _of_key(key: str, time: int | str) -> int | str:
-    """Return a time, or why a key has none."""
     return of_value(shown(key), time) if isinstance(time, str) else time

@@ -34,9 +34,7 @@ from ondisk.tables.table_input import decided, of_one_series
 from ondisk.tables.times import Times, Zone
 from ondisk.tables.values import SIGNS, Cells, Signs, are_numbers, doubt, number_or_text
 
-SAMPLE = 10_000
-"""How many rows are looked at."""
-
+SAMPLE = 10_000  # how many rows are looked at
 _WORD = re.compile(r"[a-z_][a-z0-9_]*")
 _TIME_NAMES = (REFTIME, "time", "timestamp", "datetime", "date_time", "date", "when", "ts", "t")
 _IDENTIFIER = re.compile(
@@ -64,16 +62,12 @@ _UNIX = {"unix": range(5 * 10**8, 5 * 10**9), "unix-ms": range(5 * 10**11, 5 * 1
 _DELIMITERS = ",;\t|"
 _CHUNK = 1024 * 1024
 _BEGIN = 20  # lines in which the names are looked for
-_ZONE = "ZONE"
-"""Printed in place of a zone that the file does not contain."""
-
+_ZONE = "ZONE"  # printed in place of a zone that the file does not contain
 _DAY = 24 * 3600 * 1_000_000
 _STEPS = (("yearly", 366, 64 * 2**20), ("monthly", 31, 2**30), ("daily", 1, 2**30))
 """Steps, their days, and the most bytes that a segment should have; hourly is for what has more."""
 
-_MOST_REFUSED = 0.1
-"""How many rows may be unreadable, for each that is not."""
-
+_MOST_REFUSED = 0.1  # how many rows may be unreadable, for each that is not
 _SENTINEL = re.compile(r"-99+(?:[.,][09]+)?")
 """A number that loggers write where there is no value, if all others are far above it."""
 
@@ -86,15 +80,12 @@ _BOOLEANS = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column of the sample."""
-
     name: str  # in the file
     values: Sequence[Any]  # one for each row; None where it has none
     kind: FieldType | None  # its type as a field; None if it cannot be one
 
     @property
     def field(self) -> str:
-        """The name of the field that it can be."""
         return field_name(self.name)
 
     @property
@@ -104,8 +95,6 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The first rows of a file."""
-
     # a mapping for each, without the keys that have no value; None if it cannot be read
     rows: list[dict[str, Any] | None]
     size: int  # bytes of the rows
@@ -115,8 +104,6 @@ class _Sample:
 
 
 class _Proposal(NamedTuple):
-    """What is proposed for the rows of a sample."""
-
     options: TableOptions  # those that were given, and those of the times
     shape: dict[str, Any]  # the configuration, as `DatasetConfig.from_mapping` takes it
     times: list[int]  # of all rows that have one, microseconds since 1970
@@ -126,10 +113,7 @@ class _Proposal(NamedTuple):
     each_day: float  # the number of rows a day
 
 
-def proposed(
-    source: str | os.PathLike[str] | BinaryIO,
-    **table: Unpack[TableArguments],
-) -> str:
+def proposed(source: str | os.PathLike[str] | BinaryIO, **table: Unpack[TableArguments]) -> str:
     """Return the text of a `dataset.toml` for a file of CSV, JSON lines or another package's format, with comments.
 
     Args:
@@ -159,7 +143,6 @@ def proposed(
 
 
 def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
-    """Return the text of a `dataset.toml` for a CSV file; see `proposed`."""
     stream = stream if options.encoding is None else InUtf8(stream, options.encoding)
     head = stream.read(_CHUNK)
     options = _begin(head, options)
@@ -233,7 +216,6 @@ def _first(records: Iterator[CsvRecords]) -> tuple[CsvRecords, Iterator[CsvRecor
 
 
 def _is_data(names: Sequence[str], row: Sequence[str]) -> bool:
-    """Return whether the first line of a file is a row as the second one."""
     return any(map(all, zip(_are_times(names), _are_times(row), strict=False))) or all(_are_numbers(names))
 
 
@@ -251,7 +233,6 @@ def _are_numbers(row: Sequence[str]) -> list[bool]:
 
 
 def _check_readable(refused: Mapping[int, str], count: int) -> None:
-    """Raise if too many of the first rows cannot be read. `refused`: line → reason; `count`: how many can be read."""
     if len(refused) > count * _MOST_REFUSED:
         line = min(refused)
         of = f"{len(refused):,} of the first {len(refused) + count:,} rows"
@@ -260,7 +241,6 @@ def _check_readable(refused: Mapping[int, str], count: int) -> None:
 
 
 def _proposed_json(stream: Readable, name: str, options: TableOptions) -> str:
-    """Return the text of a `dataset.toml` for JSON lines; see `proposed`."""
     options.refuse_those_of_csv("JSON lines")
     config = DatasetConfig.from_mapping({"format": "jsonl", "step": "daily"})
     following = read_lines(stream, SAMPLE + 1, config.max_datum_size)
@@ -436,7 +416,6 @@ def _lines(proposal: _Proposal, sample: _Sample, refused: Mapping[int, str], nam
 
 
 def _comment(text: str) -> str:
-    """Return a text as a comment can have it, on one line."""
     return "".join(each if each.isprintable() else "?" for each in text)
 
 
@@ -538,7 +517,6 @@ def _nulls(texts: Sequence[str], cells: Cells) -> set[str]:
 
 
 def _column(name: str, values: list[Any], format: str) -> _Column:
-    """Return a column with the type that it can have as a field."""
     kinds = {type(value) for value in values if value is not None}
     field = field_name(name)
     is_name = bool(_WORD.fullmatch(field)) and field not in RESERVED_FIELDS and (format == "seg" or field == name)
@@ -605,7 +583,6 @@ def _check_clock(
 
 
 def _formats(values: Sequence[Any], options: TableOptions, *, is_named: bool) -> list[str | None]:
-    """Return the formats that the times of a column may have."""
     if options.time_format is not None:
         return [options.time_format]
     present = [value for value in values if value is not None]
@@ -626,13 +603,11 @@ def _formats(values: Sequence[Any], options: TableOptions, *, is_named: bool) ->
 
 
 def _that_fit(formats: Sequence[str], texts: Sequence[str]) -> list[str]:
-    """Return the formats that all texts have."""
     readers = {format: Times(format, Zone("UTC")) for format in formats}
     return [format for format, times in readers.items() if not any(isinstance(times[text], str) for text in texts)]
 
 
 def _lacks_offset(texts: Sequence[str], found: Sequence[int | None], format: str | None) -> bool:
-    """Return whether some of the texts that are times have no offset."""
     times = Times(format)
     return any(isinstance(times[text], str) for text, time in zip(texts, found, strict=True) if time is not None)
 

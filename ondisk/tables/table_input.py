@@ -42,7 +42,6 @@ class Timed(Protocol[Piece]):
 
 
 def encoded(columns: Sequence[Sequence[Any]], refused: Mapping[int, str], encode: Callable[..., Batch]) -> Batch:
-    """Return rows that are given in columns as data, without those that are refused: place → why."""
     if not refused and columns[0]:
         return encode(*columns)
     kept = [place for place in range(len(columns[0])) if place not in refused]
@@ -66,7 +65,6 @@ def numbered(batch: Batch, numbers: Sequence[int], others: Mapping[int, str], wo
 
 
 def joined(batches: Iterable[Batch], batch_size: int) -> Iterator[Batch]:
-    """Yield batches joined to larger ones, which have at most `batch_size` data, and end at `BATCH_BYTES`."""
     whole, size = Batch(), 0
     for batch in batches:
         if len(whole) + len(batch) > batch_size:
@@ -96,8 +94,7 @@ def switches(times: Sequence[int]) -> list[int]:
 
 
 def decided(pieces: Iterable[Piece], rows: Timed[Piece], options: TableOptions) -> Iterator[tuple[Piece, Answers]]:
-    """Yield the pieces of a table, each with what is decided about its times that occur twice: nothing unless by
-    `INFER`.
+    """Yield the pieces of a table, each with what `INFER` decides about its times that occur twice.
 
     A piece is held back until the run at its end is complete.
 
@@ -122,7 +119,6 @@ def decided(pieces: Iterable[Piece], rows: Timed[Piece], options: TableOptions) 
 
 
 def of_one_series(times: Sequence[int | str]) -> Answers:
-    """Return what is decided about the times of a table that has one series."""
     runs, answers = _Runs(), Answers()
     runs.read(times, lambda: [()] * len(times), answers)
     runs.end()

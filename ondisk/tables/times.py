@@ -62,7 +62,6 @@ class Twice(str):
         return self
 
     def is_near(self, other: Twice) -> bool:
-        """Return whether both times are in the same hour that occurs twice."""
         return abs(self.moments[0] - other.moments[0]) < self.moments[1] - self.moments[0]
 
 
@@ -114,7 +113,7 @@ class TimeFormat:
         )
 
     def __call__(self, text: str) -> datetime:
-        """Return the time of a text, naive unless the format has an offset; raise ValueError if it is of another."""
+        """Return the time of a text, naive unless the format has an offset; raise ValueError if it has none."""
         try:
             return datetime.strptime(self._whole(text), self._format)
         except ValueError:
@@ -126,9 +125,7 @@ class TimeFormat:
         return day + timedelta(days=1)
 
     def _whole(self, text: str) -> str:
-        """Return a text whose numbers have all their digits where they must: then strptime can divide them in one way
-        only.
-        """
+        """Return a text whose numbers have all their digits where they must: strptime divides them in one way only."""
         if self._pattern is None:
             return text
         matched = self._pattern.fullmatch(text)
@@ -151,7 +148,6 @@ def _pattern(parts: list[str]) -> re.Pattern[str] | None:
 
 
 def _pattern_of(part: str, is_beside: bool) -> str:
-    """Return what texts of a part of a format match."""
     if part in _WIDTHS:
         return rf"\d{{{_WIDTHS[part]}}}" if is_beside else rf" ?\d{{1,{_WIDTHS[part]}}}"
     if part == _FRACTION:
@@ -162,7 +158,7 @@ def _pattern_of(part: str, is_beside: bool) -> str:
 
 
 def readers(options: TableOptions) -> tuple[Times, Times]:
-    """Return what reads the reftime by some options, and what reads other timestamps if they are not written like it."""
+    """Return what reads the reftime by some options, and what reads other timestamps, if they are not written so."""
     zone = None if options.tz is None else Zone(options.tz)
     times = Times(options.time_format, zone)
     return times, times if options.time_format is None else Times(None, zone)

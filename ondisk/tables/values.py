@@ -70,14 +70,12 @@ class Cells:
         self._null_numbers = frozenset(self._numbers(self._null_texts))
 
     def value(self, text: str) -> int | float | str | None:
-        """Return the number that a cell is, or its text; None if it has no value."""
         if text.strip() in self._null_texts:
             return None
         value = self.number_or_text(text)
         return None if value in self._null_numbers else value
 
     def number_or_text(self, text: str) -> int | float | str:
-        """Return the number that a text is, or the text; see the module's docstring."""
         pointed = self.pointed(text)
         number = text if pointed is None else number_or_text(pointed)
         return text if isinstance(number, str) else number
@@ -119,8 +117,6 @@ def number_or_text(text: str) -> int | float | str:
 
 
 class Signs(NamedTuple):
-    """The signs of numbers: as `Cells`."""
-
     decimal: str
     thousands: str | None
 
@@ -143,9 +139,8 @@ _READ_BY = {signs: Cells((), *signs).number_or_text for signs in SIGNS}
 def doubt(counts: Mapping[str, int], cells: Cells, numbers: int = 0) -> Doubt | None:
     """Return the texts of a column that look like numbers, or are among numbers, and are read as texts.
 
-    Return None if all are numbers, or if it is a column of texts. `counts`: text → how many cells have it; `numbers`:
-    how
-    many other cells have numbers.
+    Return None if all are numbers, or if it is a column of texts. `counts`: text → how many cells have it;
+    `numbers`: how many other cells have numbers.
     """
     read, odd, rest = list[str](), list[str](), list[str]()
     for text in counts:
@@ -216,12 +211,10 @@ class ContentColumn(dict[str, Any]):
             self._numbers += len(column) - found[""] - others
 
     def doubt(self) -> Doubt | None:
-        """Return what is perhaps wrong about the cells that were counted, as the function `doubt` does."""
         return doubt(self._counts, self._cells, self._numbers)
 
 
 def signs_of(texts: Sequence[str]) -> list[Signs]:
-    """Return the signs with which all texts are numbers, the simplest first."""
     if not all(map(_SIGNED.fullmatch, texts)):
         return []
     joined = "".join(texts)
@@ -234,7 +227,6 @@ def signs_of(texts: Sequence[str]) -> list[Signs]:
 
 
 def are_numbers(texts: Iterable[str], signs: Signs) -> bool:
-    """Return whether all texts are numbers with some signs."""
     return not any(isinstance(_READ_BY[signs](text), str) for text in texts)
 
 

@@ -173,7 +173,6 @@ class _Running:
                 self._children.discard(child)
 
     def stop(self) -> None:
-        """Kill all of them, and those that begin later."""
         with self._lock:
             self.is_stopped = True
             for child in self._children:

@@ -56,7 +56,6 @@ def answers(verb: str, path: str, staged: str, option: str, names: Iterable[str]
 
 
 def append(access: Access, path: str, staged: str, format: str) -> dict[str, Any]:
-    """Stage the data of a file, as a job of its own."""
     job = job_of(staged)
     result = AppendResult()
     with (
@@ -80,17 +79,14 @@ def append(access: Access, path: str, staged: str, format: str) -> dict[str, Any
 
 
 def check(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
-    """Read the data of a segment, and return the reason if they are damaged."""
     return {"wrong": wrong_with(access, name, apart=True)}
 
 
 def fix(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
-    """Scan the file of a segment and stage its rows."""
     return asdict(Scanned.write(access, name, staged))
 
 
 def repack(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
-    """Stage the new file of a segment."""
     return asdict(Written.write(access, name, staged))
 
 

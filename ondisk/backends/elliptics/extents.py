@@ -28,7 +28,6 @@ class Extent(NamedTuple):
 
     @property
     def replaces(self) -> bool:
-        """Whether the write replaced or began the object."""
         return bool(self.flags & FIRST) or (self.offset == 0 and not self.flags & APPEND)
 
 
@@ -61,7 +60,6 @@ class Extents:
 
     @property
     def size(self) -> int:
-        """The size of the object."""
         return self._pieces[-1].end if self._pieces else 0
 
     def add(self, extent: Extent) -> None:
@@ -74,7 +72,6 @@ class Extents:
             self._overlay(Piece(extent.offset, extent.offset + extent.size, extent))
 
     def clear(self) -> None:
-        """Cover all extents."""
         self._covered += self._extents.values()
         self._extents.clear()
         self._pieces.clear()

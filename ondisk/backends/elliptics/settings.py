@@ -20,14 +20,11 @@ FIELDS: Mapping[str, FieldType] = {
 }
 """The declared fields of an extent: those of `ondisk.backends.elliptics.extents.Extent`, and the object."""
 
-BESIDE = 1024
-"""Bytes of a datum that are not the data of its extent, at most."""
+BESIDE = 1024  # bytes of a datum that are not the data of its extent, at most
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of memory."""
-
     # bytes of a request after its header; the original nodes send 10 MiB of data at a time
     packet: int = 16 * 1024 * 1024
     reply: int = 10 * 1024 * 1024  # bytes of data in one packet of a reply; longer ones are divided

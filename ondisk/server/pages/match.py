@@ -37,7 +37,6 @@ def condition(name: str, value: Any, fields: Mapping[str, FieldType]) -> str | N
 
 
 def field_of(group: str) -> str:
-    """Return the name of the field that a condition is about."""
     return group.partition(":")[0].strip().lower()
 
 
@@ -48,7 +47,6 @@ def refined(match: str, added: str) -> str:
 
 
 def removable(match: str) -> list[tuple[str, str]]:
-    """Return each condition of a match expression, and the expression without it."""
     groups = groups_of(match)
     return [(group, "; ".join(groups[:at] + groups[at + 1 :])) for at, group in enumerate(groups)]
 

@@ -16,9 +16,7 @@ from ondisk.server.pages.content import cut, text_of
 from ondisk.tables import installed
 from ondisk.tables.columns import ends, index_columns
 
-MOST_POINTS = 100_000
-"""Of more data, each pixel shows the lowest, the mean and the highest; of fewer, each time."""
-
+MOST_POINTS = 100_000  # of more data, each pixel shows the lowest, the mean and the highest; of fewer, each time
 MOST_SERIES, _MOST_LISTED = 12, 200
 WIDEST = 4000  # pixels
 _NUMBERS = (FieldType.INTEGER, FieldType.REAL)
@@ -27,8 +25,6 @@ _SECOND = 1_000_000
 
 
 class Wanted(NamedTuple):
-    """What to draw."""
-
     match: str  # a match expression
     y: str  # the column of the numbers, such as `data.wind`
     by: str  # the field whose values have a line each; empty for one line
@@ -38,7 +34,6 @@ class Wanted(NamedTuple):
 
 
 def numeric_columns(dataset: Dataset) -> list[str]:
-    """Return the columns that can be drawn: keys that have numbers at an end of the dataset, and fields."""
     keys: dict[str, None] = {}
     for datum in ends(dataset):
         keys.update(dict.fromkeys(_numeric_keys(datum)))
@@ -119,7 +114,6 @@ def _mean(total: float, count: int) -> float | None:
 
 
 def _series(wanted: Wanted, key: Any, columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Return what a table says about one line of a plot."""
     least = min(range(len(columns["min"])), key=columns["min"].__getitem__)
     most = max(range(len(columns["max"])), key=columns["max"].__getitem__)
     label = wanted.y.removeprefix(CONTENT) if not wanted.by else "–" if key is None else cut(text_of(_plain(key)))
@@ -134,7 +128,6 @@ def _series(wanted: Wanted, key: Any, columns: Mapping[str, Sequence[Any]]) -> d
 
 
 def _line(columns: Mapping[str, Sequence[Any]], *, is_reduced: bool) -> dict[str, Any]:
-    """Return the points of a line, with the lowest and highest number of each if that differs."""
     return {
         "x": [time / _SECOND for time in columns["time"]],
         **({"min": columns["min"], "max": columns["max"]} if is_reduced else {}),

@@ -66,7 +66,6 @@ def routes(requests: Requests, sessions: Sessions | None) -> list[Route]:
 
 
 def is_for_people(accept: str) -> bool:
-    """Return whether the header Accept is that of a browser that shows a page."""
     return "text/html" in accept
 
 

@@ -24,9 +24,7 @@ from ondisk.server.pages.points import numeric_columns
 from ondisk.server.pages.ways import FORMATS, address, ways
 from ondisk.tables.columns import keys_of, names_of_series
 
-ROWS = 50
-"""Data on a page."""
-
+ROWS = 50  # data on a page
 _MOST_ROWS = 100_000
 _MOST_COLUMNS = 12
 _VALUES, _COMPLETED = 12, 200
@@ -37,8 +35,6 @@ _LONGEST_MATCH = 8000  # characters: a longer one does not fit in the address of
 
 
 class Asked(NamedTuple):
-    """What a request for a page of a dataset asks for."""
-
     name: str  # of the dataset
     path: str  # its folder, absolute
     base: str  # the address of the server
@@ -69,8 +65,6 @@ class Asked(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What is wrong with a match expression or a sort order."""
-
     message: str
     hint: str
     # before, piece, after: the expression in three parts, of which the second is wrong; empty if that is not known
@@ -80,7 +74,6 @@ class Problem(NamedTuple):
 
 
 def problem(dataset: Dataset, asked: Asked) -> Problem | None:
-    """Return what is wrong with a query; None if it can be answered."""
     try:
         Query(asked.match, asked.sort or None).check(dataset._access.current().index)
     except MatchError as error:
@@ -94,8 +87,6 @@ def problem(dataset: Dataset, asked: Asked) -> Problem | None:
 
 
 class Listed(NamedTuple):
-    """A dataset on the first page."""
-
     name: str
     error: str  # why it cannot be read; the other values are empty then
     info: Mapping[str, Any]  # as `Dataset.info` returns it
@@ -104,7 +95,6 @@ class Listed(NamedTuple):
 
 
 def listed(served: Served) -> Listed:
-    """Return what the first page says about a dataset."""
     try:
         with served.opened() as dataset:
             return Listed(served.name, "", *_known(dataset))
@@ -129,8 +119,6 @@ class Value(NamedTuple):
 
 
 class Facet(NamedTuple):
-    """A field and its most frequent values."""
-
     name: str
     kind: str
     summary: FieldSummary | None  # None if they are not counted yet: that may take some time
@@ -139,7 +127,6 @@ class Facet(NamedTuple):
 
 
 def overview(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return what the page of a dataset shows."""
     total = dataset.summary(asked.match or None, fields=[])
     shown_calendar = None
     if total.begin is not None and total.end is not None:
@@ -204,12 +191,10 @@ def _facet(dataset: Dataset, asked: Asked, name: str, summary: FieldSummary | No
 
 
 def facet(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return the most frequent values of one field."""
     return {"facet": _counted(dataset, asked, _VALUES)}
 
 
 def values(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return the values of one field, as many as a page shows."""
     return {"facet": _counted(dataset, asked, _MOST_ITEMS)._replace(more=""), **_form(dataset, asked)}
 
 
@@ -221,7 +206,6 @@ def _counted(dataset: Dataset, asked: Asked, most: int) -> Facet:
 
 
 def count(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return how many data match."""
     return {"total": dataset.summary(asked.match or None, fields=[])}
 
 
@@ -242,8 +226,6 @@ def hints(dataset: Dataset, asked: Asked) -> dict[str, Any]:
 
 
 class Row(NamedTuple):
-    """A datum in the table of a query."""
-
     reftime: datetime  # of it
     cells: list[str]  # the values of the columns
     content: Node | None  # the whole content if the keys of it are no columns
@@ -253,15 +235,12 @@ class Row(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column of the table of a query."""
-
     title: str
     link: str  # the same query in the order of this field, or in the opposite one; empty for keys of the content
     order: str  # "ascending", "descending" or "none"
 
 
 def browse(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return a page of the data that match."""
     first = (asked.page - 1) * ROWS
     order = {"sort": asked.sort or None, "limit": first + ROWS + 1}
     with dataset.query(asked.match or None, **order, with_data=False) as found:  # type: ignore[arg-type]
@@ -283,7 +262,6 @@ def browse(dataset: Dataset, asked: Asked) -> dict[str, Any]:
 
 
 def mistaken(dataset: Dataset, asked: Asked, problem: Problem) -> dict[str, Any]:
-    """Return what the page of a query shows that cannot be answered."""
     empty = {"columns": [], "rows": [], "first": 0, "next": "", "previous": "", "is_cut": False, "facets": []}
     return {
         **empty,
@@ -303,8 +281,6 @@ def _ways(asked: Asked) -> dict[str, Any]:
 
 
 class _Read(NamedTuple):
-    """A datum that was read: as much of it as a page shows."""
-
     reftime: datetime
     place: Location  # where it is
     metadata: dict[str, str]  # name → text
@@ -378,7 +354,6 @@ def _column(asked: Asked, name: str) -> Column:
 
 
 def plot(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return the choices of a plot."""
     numbers = numeric_columns(dataset)
     groups = [*dataset.config.fields]
     series = [name for name in names_of_series(dataset.config) if name in groups]
@@ -397,8 +372,6 @@ def plot(dataset: Dataset, asked: Asked) -> dict[str, Any]:
 
 
 class Found(NamedTuple):
-    """A segment that is not OK."""
-
     segment: str
     states: list[str]
     reasons: list[str]
@@ -406,7 +379,6 @@ class Found(NamedTuple):
 
 
 def health(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return what the last report says, and what is in quarantine now."""
     info, committed, report = _known(dataset)
     findings = [] if report is None else [_found(asked.path, each) for each in report.findings[:_MOST_ITEMS]]
     return {

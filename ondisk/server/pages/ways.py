@@ -19,14 +19,11 @@ def address(name: str, page: str = "", /, **parameters: object) -> str:
 
 
 class Way(NamedTuple):
-    """The same query elsewhere."""
-
     title: str  # where
     text: str  # to copy
 
 
 def ways(base: str, name: str, path: str, match: str, sort: str) -> list[Way]:
-    """Return a query as a command, in Python, and as an address that programs can read."""
     options = ([match] if match else []) + ([f"--sort={sort}"] if sort else [])
     arguments = ([repr(match)] if match else []) + ([f"sort={sort!r}"] if sort else [])
     python = "\n".join(
