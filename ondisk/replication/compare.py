@@ -28,13 +28,12 @@ from ondisk.replication.replica import Replica
 from ondisk.replication.source import (
     MOST_SEQS,
     Contents,
+    DatasetSource,
     Entry,
     Numbers,
     Removed,
     Source,
-    contents_of,
     entries_at,
-    numbers,
     reftimes_at,
     replicate_command,
 )
@@ -259,15 +258,14 @@ def compared(
         for some megabytes that are equal, or for 100,000 numbers; else 30 for each datum, or 8.
     """
     access, source = replicated.dataset._access, replicated.source
+    mine = DatasetSource(access)
     with contextlib.closing(Differences()) as found:
         if mode is Mode.EXPIRED:
-            numbered = partial(numbers, access)
-            _list_ranges(partial(_answer, source.seqs, uuid), numbered, first, last, MOST_SEQS, found, on_range)
+            _list_ranges(partial(_answer, source.seqs, uuid), mine.seqs, first, last, MOST_SEQS, found, on_range)
         else:
-            mine = partial(contents_of, access)
-            _list_ranges(partial(_answer, source.contents, uuid), mine, first, last, OWN, found, on_range)
+            _list_ranges(partial(_answer, source.contents, uuid), mine.contents, first, last, OWN, found, on_range)
             # Numbers that the source had not given out, and the replica's own.
-            found.list_data("mine", _listed_in(mine, last + 1, 2 * OWN - 1))
+            found.list_data("mine", _listed_in(mine.contents, last + 1, 2 * OWN - 1))
         if mode is Mode.EXPIRED:
             for some in found.of(Differs.EXTRA):
                 found.describe("mine", reftimes_at(access, [each.seq for each in some]))

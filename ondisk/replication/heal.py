@@ -37,11 +37,10 @@ from ondisk.replication.records import Group
 from ondisk.replication.replica import ANSWER_BYTES, Replica
 from ondisk.replication.source import (
     MOST_REMOVED,
+    DatasetSource,
     Entry,
     PathSource,
     errors_at,
-    fetched,
-    removed_of,
     replicate_command,
     rows_in,
 )
@@ -170,7 +169,7 @@ class _Healing:
         self._access = dataset._access
         self._healed = healed
         self._unmended: dict[str, str] = {}  # why segments were not mended, by their names
-        self._fetch = partial(fetched, replicated.dataset._access, max_bytes=ANSWER_BYTES)
+        self._fetch = partial(DatasetSource(replicated.dataset._access).fetch, max_bytes=ANSWER_BYTES)
 
     def mend(self, unreadable: Callable[[], Iterator[list[Entry]]]) -> None:
         access = self._access
@@ -274,7 +273,7 @@ class _Healing:
         """Raise if some data are not lost, or not there, any more: somebody has deleted, healed or moved them."""
         here = changes.present(transaction, seqs)
         if differs is Differs.LOST:
-            kinds = {target: each for target, _, each in removed_of(self._access, seqs).notes}
+            kinds = {target: each for target, _, each in DatasetSource(self._access).removed(seqs).notes}
             still = {seq for seq in seqs if seq not in here and kinds.get(seq) is Kind.LOST}
             reason = "it was deleted or has returned meanwhile"
         else:
@@ -290,7 +289,7 @@ class _Healing:
         with self._replica._snapshot() as snapshot:
             noted = [each.seq for each in source_rows.differences(snapshot, LOST)]
         lost = {target for begin in range(0, len(noted), MOST_REMOVED)
-                for target, _, kind in removed_of(self._access, noted[begin : begin + MOST_REMOVED]).notes
+                for target, _, kind in DatasetSource(self._access).removed(noted[begin : begin + MOST_REMOVED]).notes
                 if kind is Kind.LOST}  # fmt: skip
         with self._replica.dataset._access.transaction("replicate") as transaction:
             now = source_rows.followed(transaction)

@@ -70,34 +70,6 @@ class Removed:
     notes: Sequence[tuple[int, int, Kind]]
 
 
-def contents_of(access: Access, first: int, last: int, *, listed: bool) -> Contents:
-    _check_range(first, last, 2 * HIGHEST)
-    with feed.reading(access) as part:
-        uuid = part[1].dataset()["uuid"]
-        found = changes.data_between(part[1], first - 1, last, whole=False)
-        runs, is_all = first_of(feed.runs_of(found), RANGE_BYTES)
-        if not is_all:
-            last = runs[-1].seqs[-1]
-        entries = [*_entries(part, runs)]
-    whole = [each for each in entries if each.digest]
-    digest = hashlib.sha256(packed(each.seq for each in whole))
-    digest.update(b"".join(each.digest for each in whole))
-    unreadable = len(entries) - len(whole)
-    return Contents(uuid, first, last, len(entries), digest.digest(), unreadable, tuple(entries) if listed else ())
-
-
-def removed_of(access: Access, seqs: Sequence[int]) -> Removed:
-    if len(seqs) > MOST_REMOVED or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
-        raise InvalidInput(f"removed takes up to {MOST_REMOVED} numbers of data")
-    found: dict[int, tuple[int, int, Kind]] = {}
-    with feed.reading(access) as (_, snapshot):
-        expired, is_partial = changes.expired(snapshot), access.config.replica or changes.has_unnamed_losses(snapshot)
-        for number, target, why in changes.deletions_of(snapshot, seqs):
-            if target not in found or found[target][1] < number:
-                found[target] = target, number, feed.kind_of(why)
-    return Removed(expired, is_partial, sorted(found.values()))
-
-
 def rows_in(access: Access, seqs: Sequence[int]) -> Iterator[tuple[Snapshot, Row]]:
     """Yield the rows of the data with some numbers that one index has; see `changes.data_of`."""
     with access.current().index.snapshot() as snapshot:
@@ -221,7 +193,87 @@ class Source(Closing, ABC):
         """Return what is known of data that do not exist any more, by their numbers: at most `MOST_REMOVED`."""
 
 
-class PathSource(Source):
+class DatasetSource(Source):
+    """An open dataset; both sides of a comparison are such."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    @property
+    def access(self) -> Access:
+        return self._access
+
+    def describe(self) -> Description:
+        access = self.access
+        if access.current().index.missing:
+            raise untrusted(access.path)
+        with access.current().index.snapshot() as snapshot:
+            uuid, last = snapshot.dataset()["uuid"], feed.last_change(snapshot)
+            session = changes.session_at(snapshot, last)
+        return Description(uuid, access.path.name, access.config.to_toml(), last, session)
+
+    def changes(self, token: Token | None, max_bytes: int = MAX_BYTES) -> Records:
+        with feed.chosen(self.access, token, max_bytes, whole=False) as (part, runs, reached, lag, sessions):
+            groups, unreadable = _read(part, runs)
+            deletions = [each for run in runs if not run.is_new for each in feed.deletions_in(run)]
+        return Records(reached, lag, groups, deletions, unreadable, sessions)
+
+    def seqs(self, first: int, last: int, *, listed: bool = False) -> Numbers:
+        _check_range(first, last, HIGHEST)
+        with feed.reading(self.access) as (_, snapshot):
+            uuid = snapshot.dataset()["uuid"]
+            digest, count, seqs = hashlib.sha256(), 0, array("q")
+            for run in feed.runs_of(changes.numbers_between(snapshot, first - 1, last)):
+                some = run.seqs
+                digest.update(packed(some))
+                count += len(some)
+                if listed:
+                    seqs.extend(some)
+                    if count >= MOST_SEQS:
+                        last = seqs[-1]
+                        break
+        return Numbers(uuid, first, last, count, digest.digest(), seqs.tolist())
+
+    def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
+        _check_seqs(seqs, MOST_SEQS)
+        with feed.reading(self.access) as part:
+            snapshot = part[1]
+            feed.last_change(snapshot)  # raises during a comparison, when data are gone that will return
+            runs, is_all = first_of(feed.runs_of(changes.data_of(snapshot, seqs)), max_bytes)
+            groups, unreadable = _read(part, runs)
+            reached = max(seqs, default=0) if is_all else runs[-1].seqs[-1]
+            token = Token(snapshot.dataset()["uuid"], changes.session_at(snapshot, reached), reached)
+        return Records(token, Lag(0, 0), groups, (), unreadable)
+
+    def contents(self, first: int, last: int, *, listed: bool = False) -> Contents:
+        _check_range(first, last, 2 * HIGHEST)  # the replica's own numbers, too
+        with feed.reading(self.access) as part:
+            uuid = part[1].dataset()["uuid"]
+            found = changes.data_between(part[1], first - 1, last, whole=False)
+            runs, is_all = first_of(feed.runs_of(found), RANGE_BYTES)
+            if not is_all:
+                last = runs[-1].seqs[-1]
+            entries = [*_entries(part, runs)]
+        whole = [each for each in entries if each.digest]
+        digest = hashlib.sha256(packed(each.seq for each in whole))
+        digest.update(b"".join(each.digest for each in whole))
+        unreadable = len(entries) - len(whole)
+        return Contents(uuid, first, last, len(entries), digest.digest(), unreadable, tuple(entries) if listed else ())
+
+    def removed(self, seqs: Sequence[int]) -> Removed:
+        access = self.access
+        _check_seqs(seqs, MOST_REMOVED)
+        found: dict[int, tuple[int, int, Kind]] = {}
+        with feed.reading(access) as (_, snapshot):
+            expired = changes.expired(snapshot)
+            is_partial = access.config.replica or changes.has_unnamed_losses(snapshot)
+            for number, target, why in changes.deletions_of(snapshot, seqs):
+                if target not in found or found[target][1] < number:
+                    found[target] = target, number, feed.kind_of(why)
+        return Removed(expired, is_partial, sorted(found.values()))
+
+
+class PathSource(DatasetSource):
     """A source at a path, opened for reading. All methods also raise the errors of `Dataset.open`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -236,25 +288,8 @@ class PathSource(Source):
             self._dataset.close()
             self._dataset = None
 
-    def describe(self) -> Description:
-        return described(self._access())
-
-    def changes(self, token: Token | None, max_bytes: int = MAX_BYTES) -> Records:
-        return records(self._access(), token, max_bytes)
-
-    def seqs(self, first: int, last: int, *, listed: bool = False) -> Numbers:
-        return numbers(self._access(), first, last, listed=listed)
-
-    def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
-        return fetched(self._access(), seqs, max_bytes)
-
-    def contents(self, first: int, last: int, *, listed: bool = False) -> Contents:
-        return contents_of(self._access(), first, last, listed=listed)
-
-    def removed(self, seqs: Sequence[int]) -> Removed:
-        return removed_of(self._access(), seqs)
-
-    def _access(self) -> Access:
+    @property
+    def access(self) -> Access:
         if self._dataset is None:
             self._dataset = Dataset.open(self.path, read_only=True)
         return self._dataset._access
@@ -277,56 +312,15 @@ def replicate_command(source: Source, path: str | os.PathLike[str], *options: st
     return command("replicate", *source.options, source, path, *options)
 
 
-def described(access: Access) -> Description:
-    if access.current().index.missing:
-        raise untrusted(access.path)
-    with access.current().index.snapshot() as snapshot:
-        uuid, last = snapshot.dataset()["uuid"], feed.last_change(snapshot)
-        session = changes.session_at(snapshot, last)
-    return Description(uuid, access.path.name, access.config.to_toml(), last, session)
-
-
-def records(access: Access, token: Token | None, max_bytes: int) -> Records:
-    with feed.chosen(access, token, max_bytes, whole=False) as (part, runs, reached, lag, sessions):
-        groups, unreadable = _read(part, runs)
-        deletions = [each for run in runs if not run.is_new for each in feed.deletions_in(run)]
-    return Records(reached, lag, groups, deletions, unreadable, sessions)
-
-
-def numbers(access: Access, first: int, last: int, *, listed: bool) -> Numbers:
-    _check_range(first, last, HIGHEST)
-    with feed.reading(access) as (_, snapshot):
-        uuid = snapshot.dataset()["uuid"]
-        digest, count, seqs = hashlib.sha256(), 0, array("q")
-        for run in feed.runs_of(changes.numbers_between(snapshot, first - 1, last)):
-            some = run.seqs
-            digest.update(packed(some))
-            count += len(some)
-            if listed:
-                seqs.extend(some)
-                if count >= MOST_SEQS:
-                    last = seqs[-1]
-                    break
-    return Numbers(uuid, first, last, count, digest.digest(), seqs.tolist())
-
-
 def _check_range(first: int, last: int, end: int) -> None:
     if type(first) is not int or type(last) is not int or not 1 <= first <= last < end:
         raise InvalidInput(f"{shown(first)} to {shown(last)} is not a range of numbers", hint="Numbers begin with 1.")
 
 
-def fetched(access: Access, seqs: Sequence[int], max_bytes: int) -> Records:
-    if len(seqs) > MOST_SEQS or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
-        hint = f"Fetch at most {MOST_SEQS} data at once."
-        raise InvalidInput(f"fetch takes up to {MOST_SEQS} numbers of data", hint=hint)
-    with feed.reading(access) as part:
-        snapshot = part[1]
-        feed.last_change(snapshot)  # raises during a comparison, when data are gone that will return
-        runs, is_all = first_of(feed.runs_of(changes.data_of(snapshot, seqs)), max_bytes)
-        groups, unreadable = _read(part, runs)
-        reached = max(seqs, default=0) if is_all else runs[-1].seqs[-1]
-        token = Token(snapshot.dataset()["uuid"], changes.session_at(snapshot, reached), reached)
-    return Records(token, Lag(0, 0), groups, (), unreadable)
+def _check_seqs(seqs: Sequence[int], most: int) -> None:
+    if len(seqs) > most or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
+        hint = f"Ask for at most {most} data at once."
+        raise InvalidInput(f"a source takes up to {most} numbers of data", hint=hint)
 
 
 def _read(part: Part, runs: Iterable[Run]) -> tuple[list[Group], list[tuple[int, str]]]:

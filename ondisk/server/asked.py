@@ -104,7 +104,7 @@ class _Asked:
 
     @classmethod
     def of(cls, body: bytes) -> Self:
-        """Read it; an empty body is an object without keys. Raise InvalidInput if it is not such an object, or invalid."""
+        """Read it; an empty body is an object without keys. Raise InvalidInput if it is no such object."""
         try:
             found = json.loads(body) if body else {}
         except (ValueError, RecursionError) as error:
