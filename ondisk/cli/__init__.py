@@ -1,7 +1,8 @@
 """The command `ondisk`: options and printing. The library does the work, in methods of the same names.
 
 Results go to standard output, everything else to standard error. `ondisk.errors` defines the exit codes.
-Each command is a module, imported only when it runs: `add_arguments(parser)` and `run(arguments, output) -> exit code`.
+Each command is two functions in a module that is imported only when it runs: `add(parser)` and
+`run(arguments, output) -> exit code`, or `add_NAME` and `run_NAME` where several commands share the module.
 """
 
 from __future__ import annotations
@@ -54,6 +55,14 @@ COMMANDS = {
     "spark-jar": "print the path of the connector for Spark, for spark-submit --jars",
     "completion": "print a script that makes a shell complete commands, options and paths",
 }
+_SHARED = {
+    **dict.fromkeys(("query", "summary", "delete"), "matching"),
+    **dict.fromkeys(("check", "fix", "repack", "archive", "unarchive", "maintain"), "maintenance"),
+    **dict.fromkeys(("replicate", "promote", "token"), "replication"),
+    **dict.fromkeys(("backup", "restore"), "backups"),
+    **dict.fromkeys(("info", "formats", "scan"), "about"),
+    **dict.fromkeys(("completion", "spark-jar"), "shells"),
+}  # command → module, where that has others, too
 _DASHED = ("--sort", "--tz", "--null")  # options whose values may begin with a dash
 _DATASET = "ONDISK_DATASET"
 _REPEATED_AFTER = 0.05  # seconds, for a signal
@@ -77,18 +86,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
-    """Return the parser of a command; its docstring has the description, then the examples."""
-    module = _module(command)
-    description, _, examples = (module.__doc__ or "").partition("\n\n")
-    indented = "\n".join(line and f"  {line}" for line in examples.split("\n"))
+    """Return the parser of a command. The docstring of `add`, or of its module, has the description and examples."""
+    module, add = _module(command), _function(command, "add")
+    description, _, examples = (add.__doc__ or module.__doc__).replace("\n    ", "\n").partition("\n\n")
+    indented = "\n".join(line and f"  {line}" for line in examples.rstrip().split("\n"))
     parser = _Parser(prog=f"ondisk {command}", description=description, epilog=f"examples:\n{indented}")
-    module.add_arguments(parser)
+    add(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
     return parser
 
 
 def _module(command: str) -> Any:
-    return import_module(f"ondisk.cli.{command.replace('-', '_')}")
+    return import_module(f"ondisk.cli.{_SHARED.get(command, command)}")
+
+
+def _function(command: str, what: str) -> Any:
+    return getattr(_module(command), f"{what}_{command.replace('-', '_')}" if command in _SHARED else what)
 
 
 def whole_parser() -> argparse.ArgumentParser:
@@ -120,7 +133,7 @@ def _run(argv: Sequence[str]) -> int:
         if (key_file := getattr(arguments, "key_file", None)) is not None:
             use_key_file(key_file)
         with quieted(arguments.quiet):
-            code: int = _module(command).run(arguments, output_for(arguments))
+            code: int = _function(command, "run")(arguments, output_for(arguments))
     except OndiskError as error:
         complain("error", str(error))
         return error.exit_code

@@ -17,7 +17,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ondisk.cli.arguments import add_dataset, add_keys, add_spark, add_table, path, positive, table_options
+from ondisk.cli.arguments import add_encrypted, add_spark, add_table, path, positive, table_options
 from ondisk.cli.dataset import executors, open_dataset
 from ondisk.cli.progress import files_progress
 from ondisk.cli.streams import Input, Output, complain_of_input, damage_and_notes, values_of
@@ -44,9 +44,8 @@ _NAMED = 100  # refusals of all files
 _FIRST = 3  # refusals of a file that has no valid datum
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_dataset(parser)
-    add_keys(parser)
+def add(parser: argparse.ArgumentParser) -> None:
+    add_encrypted(parser)
     parser.add_argument("files", metavar="FILE", nargs="+", type=path, help="a file with data, or - for standard input")
     parser.add_argument(
         "--format",

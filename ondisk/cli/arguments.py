@@ -17,6 +17,12 @@ def add_dataset(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", metavar="DATASET", type=path, help="the dataset's directory")
 
 
+def add_encrypted(parser: argparse.ArgumentParser) -> None:
+    """Add a dataset whose segments may be encrypted."""
+    add_dataset(parser)
+    add_keys(parser)
+
+
 def add_also(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--also",

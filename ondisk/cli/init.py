@@ -24,7 +24,7 @@ _IN_FILE = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", type=path, help="a directory that is empty or does not exist")
     parser.add_argument("--config", metavar="FILE", type=path, help="take the configuration of a file, or - for stdin")
     parser.add_argument(

@@ -140,7 +140,7 @@ class Endpoints:
         return Stored(self._requests.work(), found, request, self._counts)
 
     async def describe(self, request: Request) -> Response:
-        return await self._structure(request, Source.describe)
+        return await self._structure(request, lambda source: source.describe())
 
     async def changes(self, request: Request) -> Response:
         asked = ChangesAsked.of(await _body(request))
