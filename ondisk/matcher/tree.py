@@ -18,8 +18,6 @@ from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, dataclass_transf
 
 from ondisk.datum import METADATA
 from ondisk.errors import InvalidInput
-from ondisk.items import matches as item_matches
-from ondisk.json_shapes import parse_time
 from ondisk.step import ALWAYS, DAY, NEVER, Interval
 
 Scalar: TypeAlias = int | float | str | bool | bytes
@@ -326,6 +324,8 @@ class Values:
 def _reads(kind: Kind, condition: Expression, value: Any) -> bool:
     """Return whether a value of undeclared metadata is of a type, and matches a condition on values of this type."""
     if kind == "time" and type(value) is str:
+        from ondisk.json_shapes import parse_time
+
         try:
             value = parse_time(value)
         except InvalidInput:
@@ -347,7 +347,9 @@ def _holds(leaf: _Leaf, value: Any) -> bool:
             given = value.split(",", len(parts))[: len(parts)]
             return len(given) == len(parts) and all(part in (None, own) for part, own in zip(parts, given, strict=True))
         case Item(field, pattern):
-            return item_matches(field, pattern, value)
+            from ondisk.items import matches as matches_item
+
+            return matches_item(field, pattern, value)
         case TimeOfDay(_, begin, end):
             return begin <= _second_of_day(value) < end
         case EverySeconds(_, period, base):
