@@ -10,9 +10,10 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from math import isnan
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ondisk.errors import InvalidInput, shown
+from ondisk.named_tuple import NamedTuple
 
 Value: TypeAlias = int | float | str | bool | datetime | bytes
 """The value of a metadata field; `dataset.toml` declares which type a field has."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+from ondisk.named_tuple import NamedTuple
 
 REMEDY = "to have them back, put the file back from a backup, and fix again"
 """The end of the damage that is recorded for a segment which may contain data that the index has lost."""

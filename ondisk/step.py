@@ -27,7 +27,8 @@ from collections.abc import Collection, Sequence
 from datetime import date
 from enum import StrEnum
 from itertools import groupby
-from typing import NamedTuple
+
+from ondisk.named_tuple import NamedTuple
 
 DAY = 86_400_000_000
 """Microseconds of a day."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from ondisk.errors import InvalidInput, shown
+from ondisk.named_tuple import NamedTuple
 
 REFTIME = "reftime"
 AMBIGUOUS = (RAISE, INFER) = ("raise", "infer")

@@ -15,6 +15,7 @@ PACKAGE = TESTS.parent / "ondisk"
 # From the ground up. A module imports from its own row and from rows above it in this table.
 FLOORS = [
     "errors",
+    "named_tuple",
     "items",
     "malloc",
     "filesystem",
@@ -164,17 +165,20 @@ TESTED_ELSEWHERE = {
     "backends/elliptics/settings.py": "backends/elliptics/test_backend.py",
     "backup/point.py": "backup/test_target.py",
     "backup/segment_copies.py": "backup/test_copy.py",
+    "cli/about.py": "cli/test_info.py",  # and scan
     "cli/arguments.py": "cli/test_cli.py",
+    "cli/backups.py": "cli/test_backup.py",
     "cli/dataset.py": "cli/test_cli.py",
+    "cli/maintenance.py": "cli/test_fix.py",  # and check, repack, archive, maintain
+    "cli/matching.py": "cli/test_query.py",  # and summary, delete
     "cli/output_json.py": "cli/test_docs.py",  # every shape in docs/cli.md
     "cli/output_text.py": "cli/test_query.py",
     "cli/pipeline.py": "pipeline/test_run.py",  # with and without Spark
     "cli/progress.py": "cli/test_check.py",
-    "cli/promote.py": "cli/test_replicate.py",
+    "cli/replication.py": "cli/test_replicate.py",  # and token
     "cli/reports.py": "cli/test_check.py",  # and fix, repack, maintain
-    "cli/restore.py": "cli/test_backup.py",  # the way there and back
+    "cli/shells.py": "cli/test_completion.py",  # and spark-jar
     "cli/streams.py": "cli/test_append.py",
-    "cli/unarchive.py": "cli/test_archive.py",  # the way there and back
     "dataset/access.py": "dataset/test_append.py",  # lost indices, the sentinel, failed syncs
     "dataset/away.py": "maintenance/test_archive.py",
     "dataset/batch_writer.py": "dataset/test_append.py",
@@ -248,7 +252,6 @@ TESTED_ELSEWHERE = {
         (f"formats/bufr/{name}.py" for name in ("header", "program", "report")), "formats/bufr/test_bufr.py"
     ),
     "formats/described.py": "formats/test_messages.py",
-    "cli/formats.py": "cli/test_scan.py",
     "dataset/file_index.py": "cli/test_scan.py",
     "dataset/scan.py": "cli/test_scan.py",
     "formats/hdf5.py": "formats/test_odimh5.py",

@@ -9,17 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ondisk.backup.point import (
-    DATASET,
-    SEGMENTS,
-    Part,
-    Point,
-    Problem,
-    SegmentCopy,
-    measured,
-    time_of,
-    write_lines,
-)
+from ondisk.backup.point import DATASET, SEGMENTS, Part, Point, Problem, SegmentCopy, measured, time_of, write_lines
 from ondisk.backup.segment_copies import Counts, SegmentCopies
 from ondisk.backup.target import Target
 from ondisk.dataset.access import Access, Opened
@@ -163,7 +153,6 @@ def _beside(directory: Directory) -> dict[str, bytes]:
 
 
 def _earlier(target: Target, latest: Point | None) -> Iterator[SegmentCopy]:
-    """Return the copies of the dataset's segments in the last point; raise IntegrityError if their list is damaged."""
     parts = [] if latest is None else [part for part in latest.parts if part.name == DATASET]
     return target.copies(latest, parts[0]) if latest is not None and parts else iter(())
 
@@ -171,7 +160,6 @@ def _earlier(target: Target, latest: Point | None) -> Iterator[SegmentCopy]:
 def _part(
     target: Target, opened: Opened, snapshot: Snapshot, copies: Iterator[SegmentCopy], files: dict[str, bytes]
 ) -> Part:
-    """Write the part of the point that was begun: the index, the copies of its segments, and the other files."""
     with target.part(DATASET) as folder:
         _copy_index(folder, opened.index.directory, snapshot)
         with folder.create_file(SEGMENTS) as file:

@@ -32,18 +32,13 @@ _PIECE = 128 * 1024  # bytes
 class Kept(StrEnum):
     """What a backup has of a segment."""
 
-    WHOLE = "whole"
-    """The committed bytes, proven by their checksum."""
+    WHOLE = "whole"  # the committed bytes, proven by their checksum
     UNPROVEN = "unproven"
     """The committed bytes, as far as their end shows: an index of an older revision did not record their checksum."""
-    OLDER = "older"
-    """An earlier state of the segment: it was damaged in the dataset when this point was made."""
-    DAMAGED = "damaged"
-    """The bytes that were there: it was damaged, and the backup had no earlier state of it."""
-    PARTLY = "partly"
-    """Of a dir segment: the files that are not damaged."""
-    MISSING = "missing"
-    """Nothing."""
+    OLDER = "older"  # an earlier state of the segment: it was damaged in the dataset when this point was made
+    DAMAGED = "damaged"  # the bytes that were there: it was damaged, and the backup had no earlier state of it
+    PARTLY = "partly"  # of a dir segment: the files that are not damaged
+    MISSING = "missing"  # nothing
 
 
 USABLE = (Kept.WHOLE, Kept.UNPROVEN)
@@ -66,8 +61,6 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class SegmentCopy:
-    """The copy of one segment."""
-
     segment: str  # its name
     generation: int  # of the segment in the index
     size: int  # bytes that the index has committed; of a dir segment, of its `.metadata`
@@ -90,12 +83,10 @@ class SegmentCopy:
 
     @property
     def is_dir(self) -> bool:
-        """Whether it is the copy of a dir segment."""
         return self.numbers is not None
 
     @property
     def files(self) -> Iterator[int]:
-        """The numbers of the files of a dir segment."""
         return (number for first, last in self.numbers or () for number in range(first, last + 1))
 
     def is_in(self, file: SegmentFile) -> bool:
@@ -135,7 +126,6 @@ DATASET = "dataset"
 
 
 def name_of_part(place: str) -> str:
-    """Return the name of a part by its place in the dataset."""
     return place.removeprefix(".") or DATASET
 
 
@@ -157,8 +147,6 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The state of a dataset at one time."""
-
     time: int  # microseconds since 1970
     path: str  # of the dataset
     parts: Sequence[Part]  # the archives, then the dataset itself
@@ -167,58 +155,44 @@ class Point:
 
     @property
     def at(self) -> datetime:
-        """Its time."""
         return from_microseconds(self.time)
 
     @property
     def name(self) -> str:
-        """The name of its folder."""
         return self.at.strftime(_NAMED)
 
     @property
     def uuid(self) -> str:
-        """The UUID of the dataset's index."""
         return self.parts[-1].uuid
 
     @property
     def segments(self) -> int:
-        """How many segments it has."""
         return sum(part.segments for part in self.parts)
 
     @property
     def incomplete(self) -> int:
-        """How many of its segments it does not have whole."""
         return sum(part.incomplete for part in self.parts)
 
     @property
     def count(self) -> int:
-        """How many data are in the segments that it has whole."""
         return sum(part.count for part in self.parts)
 
     @property
     def total(self) -> int:
-        """Bytes of the copies of its segments."""
         return sum(part.total for part in self.parts)
 
     def encode(self) -> bytes:
-        """Return the content of `point.json`."""
         return json.dumps({"version": VERSION, **asdict(self)}, indent=1).encode() + b"\n"
 
 
 def time_of(name: str) -> datetime:
-    """Return the time of the point with a name."""
     return datetime.strptime(name, _NAMED).replace(tzinfo=UTC)
 
 
 def read_point(folder: Directory, name: str) -> Point:
-    """Read the point in a folder.
+    """Read the point in a folder; it is valid under its own name only.
 
-    Args:
-        name: of the folder: a point is valid under its own name only.
-
-    Raises:
-        IntegrityError: `point.json` is missing or damaged, or of another point.
-        VersionTooNew: a newer ondisk has made it.
+    Raises IntegrityError if `point.json` is missing, damaged or of another point, VersionTooNew.
     """
     path = folder.at(POINT)
     try:
@@ -285,7 +259,6 @@ def write_lines(file: WritableFile, copies: Iterable[SegmentCopy]) -> tuple[int,
 
 
 def read_lines(file: ReadableFile) -> Iterator[SegmentCopy]:
-    """Yield the copies in `segments.jsonl`, in order of their segments; raise IntegrityError if it is damaged."""
     at, rest = 0, b""
     try:
         while piece := file.read(at, _PIECE):
@@ -300,7 +273,6 @@ def read_lines(file: ReadableFile) -> Iterator[SegmentCopy]:
 
 
 def holds(file: ReadableFile | WritableFile, entry: MetadataEntry) -> bool:
-    """Read a file of a dir segment, and return whether it is what its entry says."""
     checksum = size = 0
     while piece := file.read(size, _PIECE):
         checksum, size = crc32(piece, checksum), size + len(piece)
@@ -308,12 +280,10 @@ def holds(file: ReadableFile | WritableFile, entry: MetadataEntry) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what is wrong, without a hint."""
     return error.message if isinstance(error, OndiskError) else str(error)
 
 
 def measured(file: ReadableFile) -> tuple[int, int]:
-    """Read a whole file, and return its size and its CRC-32C."""
     size = checksum = 0
     while piece := file.read(size, _PIECE):
         size, checksum = size + len(piece), int(extend(checksum, piece))

@@ -132,12 +132,7 @@ def restore(
 
 
 def _chosen(target: Target, at: datetime | None) -> Point:
-    """Return the newest point up to a time.
-
-    Raises:
-        NotFound: the backup has no points, or no point that is so old.
-        InvalidInput: the time has no zone.
-    """
+    """Return the newest point up to a time; raise NotFound if no point is so old, InvalidInput if it has no zone."""
     names = target.names()
     if not names:
         raise NotFound(f"{target.path} has no points yet", hint="A backup that was interrupted has none: run it again.")
@@ -202,7 +197,6 @@ class _Restore:
                         self._size, self._problems, [*self._point.offline])  # fmt: skip
 
     def _part(self, part: Part, source: Directory, place: Directory) -> None:
-        """Restore the dataset, or one archive; raise IntegrityError if a file beside its segments is damaged."""
         for name in part.files:
             if (found := whole(source, name, part)) is not None:
                 raise IntegrityError(found, hint="Restore another point: `ondisk restore TARGET` lists them.")
@@ -261,7 +255,6 @@ class _Restore:
                 yield facts
 
     def _file(self, part: Part, copy: SegmentCopy, place: Directory) -> tuple[copied.Placed | None, str]:
-        """Restore a concat segment; return what the index has to record of it, and what is wrong with the copy."""
         path = f"segments/{part.name}/{copy.file}"
         source = self._target.directory.open_to_read(path)
         place.discard(copy.segment)
@@ -318,7 +311,6 @@ class _Restore:
     def _file_of(
         self, copy: SegmentCopy, number: int, entries: MetadataFile | None, source: Directory, folder: Directory
     ) -> str:
-        """Restore one file of a dir segment; return what is wrong with it, or an empty text."""
         name = file_name(copy.segment, number)
         if entries is None or number not in entries:
             return "it has no entry"

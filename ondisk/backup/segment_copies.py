@@ -28,8 +28,6 @@ _NAME = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9a-f]{8})")
 
 @dataclass(slots=True)
 class Counts:
-    """What a backup has done so far."""
-
     copied: int = 0  # how many segments had something to copy
     bytes: int = 0  # that were copied
     problems: list[Problem] = field(default_factory=list)  # the segments that are damaged or missing
@@ -39,7 +37,6 @@ class SegmentCopies:
     """Copies the segments of a part.
 
     Args:
-        part: its name.
         earlier: the copies of the last point, in the order of the names of their segments.
         counts: is added to.
     """
@@ -195,7 +192,6 @@ class SegmentCopies:
         return copy
 
     def _newest(self, segment: Segment, *, same: bool) -> tuple[str, int, int] | None:
-        """Return name, size and checksum of the newest good copy of a segment, or of the `same` generation."""
         folder, _, last = segment.name.rpartition("/")
         place = f"{self._root}/{folder}" if folder else self._root
         found: list[tuple[int, int, str, str]] = []
@@ -255,7 +251,6 @@ class SegmentCopies:
         return has_all and copy.is_dir and (not copy.file or self._target.has(path, copy.stored))
 
     def _files(self, segment: Segment, copy: SegmentCopy, folder: Directory) -> SegmentCopy:
-        """Copy the files of a dir segment that the backup does not have, and its entries."""
         root = f"{self._root}/{segment.name}.{segment.id}"
         there = {entry.name: entry.size for entry in self._target.directory.entries(root)}
         for name in self._target.damaged_in(root):
@@ -307,7 +302,6 @@ class SegmentCopies:
         return replace(copy, file=name, stored=size, checksum=checksum_of(source, size, range(0)), tail=tail)
 
     def _copied_file(self, path: str, folder: Directory, file: str, entry: MetadataEntry) -> str:
-        """Copy one file of a dir segment; return what is wrong with it, or an empty text."""
         try:
             source = folder.open_to_read(file)
             with self._target.stage(path) as staged:
@@ -325,7 +319,6 @@ class SegmentCopies:
         return problem
 
     def _numbers(self, segment: Segment) -> set[int]:
-        """Return the numbers of the files that have a datum."""
         sql = (
             "SELECT datum.offset FROM datum, segment WHERE segment.id = ?"
             ' AND reftime >= "begin" AND reftime < "end" AND segment = segment.id'

@@ -51,13 +51,7 @@ class Target(Closing):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Open a backup, to read it.
-
-        Raises:
-            DatasetNotFound: the path has no backup.
-            StorageError: it cannot be read.
-            VersionTooNew: a newer ondisk has made it.
-        """
+        """Open a backup, to read it; raise DatasetNotFound, or VersionTooNew."""
         try:
             directory = Directory.open(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -78,16 +72,12 @@ class Target(Closing):
         """Open the backup of a dataset for the length of the block, to add a point.
 
         Args:
-            dataset: the dataset's path.
             uuids: of its index: the present one first, then those that it had before it was rebuilt or exchanged.
-            create: begin the backup, in a folder that is empty or does not exist.
+            create: begin the backup, in a folder that is empty or does not exist; else it must exist.
 
         Raises:
-            DatasetNotFound: there is no backup, and `create` is false.
-            InvalidInput: one folder is inside the other.
             AlreadyExists: `create` is true, and there is something at the path: other files, or a backup with a point.
             StateError: it is the backup of another dataset.
-            ReadOnly: this user may not write there.
             LockError: another run uses it.
         """
         check_apart("backup", path, "dataset", dataset)
@@ -165,11 +155,9 @@ class Target(Closing):
             yield
 
     def names(self) -> list[str]:
-        """Return the names of the points, the oldest first."""
         return sorted(filter(_is_name, self.directory.folders("points")))
 
     def point(self, name: str) -> Point:
-        """Return a point; raise IntegrityError if it is damaged."""
         with self.directory.inside(f"points/{name}") as folder:
             return read_point(folder, name)
 
@@ -187,7 +175,6 @@ class Target(Closing):
         return read_lines(file)
 
     def has(self, path: str, size: int) -> bool:
-        """Return whether a file is there, with a size: durable, and not known to be damaged."""
         found = self.directory.stat(path)
         return found is not None and found.st_size == size and self.directory.stat(_rotten(path)) is None
 
@@ -197,7 +184,6 @@ class Target(Closing):
             self.directory.create_file(_rotten(path), make=False).close()
 
     def damaged_in(self, folder: str) -> set[str]:
-        """Return the names of the files in a folder that are known to be damaged."""
         names = (matched[1] for name in self.directory.names(folder) if (matched := _ROTTEN.fullmatch(name)))
         return {*names}
 
@@ -213,7 +199,6 @@ class Target(Closing):
             self.flush()
 
     def drop(self, path: str) -> None:
-        """Remove a staged file."""
         self.directory.discard(_hidden(path))
 
     def flush(self) -> None:
@@ -311,7 +296,6 @@ class Target(Closing):
 
 
 def _is_name(name: str) -> bool:
-    """Return whether a folder has the name of a point: a time."""
     with contextlib.suppress(ValueError):
         return _POINT.fullmatch(name) is not None and time_of(name) is not None
     return False

@@ -1,7 +1,8 @@
 """The command `ondisk`: options and printing. The library does the work, in methods of the same names.
 
 Results go to standard output, everything else to standard error. `ondisk.errors` defines the exit codes.
-Each command is a module, imported only when it runs: `add_arguments(parser)` and `run(arguments, output) -> exit code`.
+Each command is two functions in a module that is imported only when it runs: `add(parser)` and
+`run(arguments, output) -> exit code`, or `add_NAME` and `run_NAME` where several commands share the module.
 """
 
 from __future__ import annotations
@@ -54,6 +55,14 @@ COMMANDS = {
     "spark-jar": "print the path of the connector for Spark, for spark-submit --jars",
     "completion": "print a script that makes a shell complete commands, options and paths",
 }
+_SHARED = {
+    **dict.fromkeys(("query", "summary", "delete"), "matching"),
+    **dict.fromkeys(("check", "fix", "repack", "archive", "unarchive", "maintain"), "maintenance"),
+    **dict.fromkeys(("replicate", "promote", "token"), "replication"),
+    **dict.fromkeys(("backup", "restore"), "backups"),
+    **dict.fromkeys(("info", "formats", "scan"), "about"),
+    **dict.fromkeys(("completion", "spark-jar"), "shells"),
+}  # command → module, where that has others, too
 _DASHED = ("--sort", "--tz", "--null")  # options whose values may begin with a dash
 _DATASET = "ONDISK_DATASET"
 _REPEATED_AFTER = 0.05  # seconds, for a signal
@@ -64,17 +73,7 @@ Raise the limit of memory (`ulimit -v`, the container's), or append with a lower
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command.
-
-    Args:
-        argv: the command's name and arguments; None reads them from `sys.argv`.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        SystemExit: after printing `--help` or `--version`.
-    """
+    """Run a command, by default that of `sys.argv`, and return the exit code; `--help` raises SystemExit."""
     fill_closed_streams()
     try:
         with _terminable():
@@ -87,18 +86,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
-    """Return the parser of a command; its docstring has the description, then the examples."""
-    module = _module(command)
-    description, _, examples = (module.__doc__ or "").partition("\n\n")
-    indented = "\n".join(line and f"  {line}" for line in examples.split("\n"))
+    """Return the parser of a command. The docstring of `add`, or of its module, has the description and examples."""
+    module, add = _module(command), _function(command, "add")
+    description, _, examples = (add.__doc__ or module.__doc__).replace("\n    ", "\n").partition("\n\n")
+    indented = "\n".join(line and f"  {line}" for line in examples.rstrip().split("\n"))
     parser = _Parser(prog=f"ondisk {command}", description=description, epilog=f"examples:\n{indented}")
-    module.add_arguments(parser)
+    add(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
     return parser
 
 
 def _module(command: str) -> Any:
-    return import_module(f"ondisk.cli.{command.replace('-', '_')}")
+    return import_module(f"ondisk.cli.{_SHARED.get(command, command)}")
+
+
+def _function(command: str, what: str) -> Any:
+    return getattr(_module(command), f"{what}_{command.replace('-', '_')}" if command in _SHARED else what)
 
 
 def whole_parser() -> argparse.ArgumentParser:
@@ -130,7 +133,7 @@ def _run(argv: Sequence[str]) -> int:
         if (key_file := getattr(arguments, "key_file", None)) is not None:
             use_key_file(key_file)
         with quieted(arguments.quiet):
-            code: int = _module(command).run(arguments, output_for(arguments))
+            code: int = _function(command, "run")(arguments, output_for(arguments))
     except OndiskError as error:
         complain("error", str(error))
         return error.exit_code
@@ -181,14 +184,12 @@ def _with_values(arguments: Sequence[str]) -> list[str]:
 
 
 def _known(command: str) -> str:
-    """Return the name of a command; raise ArgumentTypeError if it is none."""
     if command not in COMMANDS:
         raise argparse.ArgumentTypeError(f"there is no command {command!r}{_similar(command, COMMANDS)}")
     return command
 
 
 def _similar(text: str, known: Iterable[str]) -> str:
-    """Return a question for the name that was meant, if one is similar."""
     import difflib  # here, because only mistakes need it
 
     found = difflib.get_close_matches(text.lower(), known, 1, _SIMILAR)
@@ -211,11 +212,7 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, *, prog: str, description: str, epilog: str) -> None:
         super().__init__(
-            prog=prog,
-            description=description,
-            epilog=epilog,
-            allow_abbrev=False,
-            formatter_class=_Formatter,
+            prog=prog, description=description, epilog=epilog, allow_abbrev=False, formatter_class=_Formatter
         )
 
     def error(self, message: str) -> NoReturn:
@@ -230,7 +227,6 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _top_parser(epilog: str) -> argparse.ArgumentParser:
-    """Return the parser of `ondisk` itself, without commands."""
     parser = _Parser(
         prog="ondisk",
         description="Datasets on disk: data in segment files by time, one SQLite index. Stored data survive a crash.",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ondisk.cli.arguments import add_dataset, add_keys, positive
+from ondisk.cli.arguments import add_encrypted, positive
 from ondisk.cli.dataset import open_dataset
 from ondisk.cli.streams import Output
 from ondisk.errors import EXIT_DONE, EXIT_FINDINGS, counted
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from ondisk.queue import Acknowledged
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_dataset(parser)
-    add_keys(parser)
+def add(parser: argparse.ArgumentParser) -> None:
+    add_encrypted(parser)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--through", metavar="LOCATION", type=_location, help="up to this datum, such as 3.seg:1260")
     which.add_argument("--count", metavar="N", type=positive, help="how many data to acknowledge")
@@ -52,7 +51,6 @@ def _show(done: Acknowledged, output: Output, *, dry_run: bool) -> None:
 
 
 def _location(text: str) -> Location:
-    """Return segment and offset; the size is not needed."""
     from ondisk import Location
 
     segment, colon, offset = text.rpartition(":")

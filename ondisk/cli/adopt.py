@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ondisk.maintenance.states import Report
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="FOLDER", type=path, help="the folder with state.dat or arkimet's config")
     add_keys(parser)
     parser.add_argument("--yes", action="store_true", help="adopt; without it, only print what would be read")

@@ -17,7 +17,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ondisk.cli.arguments import add_dataset, add_keys, add_spark, add_table, path, positive, table_options
+from ondisk.cli.arguments import add_encrypted, add_spark, add_table, path, positive, table_options
 from ondisk.cli.dataset import executors, open_dataset
 from ondisk.cli.progress import files_progress
 from ondisk.cli.streams import Input, Output, complain_of_input, damage_and_notes, values_of
@@ -44,9 +44,8 @@ _NAMED = 100  # refusals of all files
 _FIRST = 3  # refusals of a file that has no valid datum
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_dataset(parser)
-    add_keys(parser)
+def add(parser: argparse.ArgumentParser) -> None:
+    add_encrypted(parser)
     parser.add_argument("files", metavar="FILE", nargs="+", type=path, help="a file with data, or - for standard input")
     parser.add_argument(
         "--format",
@@ -56,8 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " a datum, and a FILE may be a folder",
     )
     add_table(
-        parser,
-        " Of blob: where the time of a file is: name:FORM or path:FORM, such as name:%%Y%%m%%d_%%H%%M, or mtime",
+        parser, " Of blob: where the time of a file is: name:FORM or path:FORM, such as name:%%Y%%m%%d_%%H%%M, or mtime"
     )
     parser.add_argument(
         "--field",
@@ -197,8 +195,6 @@ def _field(text: str) -> tuple[str, str]:
 
 
 class _Complaints:
-    """What to print about input files on standard error."""
-
     def __init__(self, files: Sequence[str]) -> None:
         self._files = files
         self.refusals: list[tuple[str, str]] = []  # file and reason, of the first 100 refused data
@@ -231,7 +227,6 @@ class _Complaints:
 
 
 def _of_file(remark: str, files: Sequence[str]) -> tuple[str, str]:
-    """Return the file that a remark names first, and the rest of it."""
     name = next((each for each in files if remark.startswith(f"{each}: ")), "")
     return name, remark.removeprefix(f"{name}: ")
 

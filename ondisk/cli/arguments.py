@@ -17,6 +17,12 @@ def add_dataset(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", metavar="DATASET", type=path, help="the dataset's directory")
 
 
+def add_encrypted(parser: argparse.ArgumentParser) -> None:
+    """Add a dataset whose segments may be encrypted."""
+    add_dataset(parser)
+    add_keys(parser)
+
+
 def add_also(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--also",
@@ -174,7 +180,6 @@ def path(text: str) -> str:
 
 
 def count(text: str) -> int:
-    """Return a whole number of 0 or more."""
     try:
         number = int(text)
     except ValueError:
@@ -185,7 +190,6 @@ def count(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """Return a whole number of 1 or more."""
     number = count(text)
     if not number:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
@@ -193,7 +197,6 @@ def positive(text: str) -> int:
 
 
 def duration(text: str) -> float:
-    """Return the seconds of a duration such as 90s, 1h30m or 7d."""
     from ondisk.config import seconds_of
 
     seconds = seconds_of(text)
@@ -211,12 +214,10 @@ def _master(text: str) -> str:
 
 
 def names(text: str) -> list[str]:
-    """Return the names of a comma-separated list; an empty text is an empty list."""
     return [name.strip() for name in text.split(",")] if text.strip() else []
 
 
 def _texts(text: str) -> list[str]:
-    """Return the texts of a comma-separated list, with their blanks."""
     return text.split(",")
 
 

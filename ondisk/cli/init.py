@@ -24,7 +24,7 @@ _IN_FILE = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", type=path, help="a directory that is empty or does not exist")
     parser.add_argument("--config", metavar="FILE", type=path, help="take the configuration of a file, or - for stdin")
     parser.add_argument(
@@ -70,7 +70,6 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _config(arguments: argparse.Namespace) -> tuple[ondisk.DatasetConfig, str | None]:
-    """Return the configuration, and the text that it was read from, if it was."""
     keys = ("format", "step", "replace", "version_field", "compression", "archive_age", "delete_age", "extension")
     given = {key: value for key in keys if (value := getattr(arguments, key)) is not None} | declared(arguments)
     table = table_options(arguments)
@@ -100,7 +99,6 @@ def _option(name: str) -> str:
 
 
 def _proposal(name: str, table: dict[str, Any]) -> str:
-    """Return the text of a configuration for the data of a file."""
     from ondisk.tables.proposal import proposed
 
     if Path(name).is_dir():

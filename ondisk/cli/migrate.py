@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import ondisk
-from ondisk.cli.arguments import add_dataset, add_keys
+from ondisk.cli.arguments import add_encrypted
 from ondisk.cli.streams import Output, values_of
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, ConfigError, DuplicateDatum, counted
 
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from ondisk.maintenance.migrate import Migration
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_dataset(parser)
-    add_keys(parser)
+def add(parser: argparse.ArgumentParser) -> None:
+    add_encrypted(parser)
     parser.add_argument(
         "--leave-out",
         action="append",
@@ -112,7 +111,6 @@ def _changes(migration: Migration) -> Iterator[str]:
 
 
 def _migrated(migration: Migration) -> str:
-    """Return what a migration did with a dataset or an archive, in short."""
     if migration.taken is not None:
         count = counted(migration.taken.count, "datum")
         return f"{count} taken over" if migration.done else f"{count} to be taken over"

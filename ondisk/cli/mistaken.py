@@ -97,7 +97,6 @@ def check_numbers(groups: Iterable[Group], dataset: Dataset | Merged, match: str
 
 
 def _other_numbers(dataset: Dataset | Merged, match: str | None, name: str) -> str:
-    """Return what the newest data that match have instead of a number of this name; "" if they have no numbers."""
     numbers: dict[str, None] = {}
     is_mapping = False
     for datum in dataset.query(match, sort="-reftime", limit=_SAMPLE):
@@ -153,7 +152,6 @@ def _texts(tree: Expression) -> Iterator[tuple[str, str, Expression, bool]]:
 
 
 def _syntax(text: str) -> str | None:
-    """Return what a text probably contains by mistake: another group, or a wildcard."""
     if re.search(r"\sand\s", text, re.IGNORECASE):
         return "write `;` between groups, not `and`"
     if sign := re.match(r"!=|not\s", text, re.IGNORECASE):
@@ -166,7 +164,6 @@ def _syntax(text: str) -> str | None:
 
 
 def _known(dataset: Dataset | Merged) -> dict[str, list[str]]:
-    """Return the texts of the newest data: field → values, each once."""
     found: dict[str, dict[str, None]] = {}
     for datum in dataset.query(sort="-reftime", limit=_SAMPLE, with_data=False):
         for name, value in datum.metadata.items():

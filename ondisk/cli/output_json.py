@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 
 class JsonOutput:
-    """Prints results as JSON. Its methods are those of `TextOutput`."""
-
     def show(self, values: Iterable[Mapping[str, Any]], lines: Iterable[str]) -> None:
         _write(map(_line, map(_plain, values)))
 

@@ -81,7 +81,6 @@ def print_table(data: Iterable[Datum], fields: Sequence[str], *, datasets: bool 
 
 
 def _source(datum: Datum) -> list[str]:
-    """Return the dataset that a datum says it is from, if it says one."""
     return [] if datum.dataset is None else [shown_value(datum.dataset)]
 
 
@@ -126,14 +125,12 @@ def _print_rows(rows: Iterable[tuple[str, str]]) -> None:
 
 
 def in_columns(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield names and values in two columns."""
     known = [(printable(name), value) for name, value in rows]
     width = max(len(name) for name, _ in known)
     yield from (f"{name:<{width}}  {value}".rstrip() for name, value in known)
 
 
 def _listed(value: Any) -> str:
-    """Return the text of a value that may be a list or a mapping."""
     if isinstance(value, Mapping):
         return "  ".join(f"{key}={shown_value(each)}" for key, each in value.items() if each is not None)
     if isinstance(value, list):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ondisk.cli.arguments import add_keys, add_spark, path
 from ondisk.cli.dataset import executors
-from ondisk.cli.maintain import show
+from ondisk.cli.maintenance import show
 from ondisk.cli.progress import bytes_progress, segments_progress
 from ondisk.cli.streams import Output, complain, complain_of_input, damage_and_notes, printable, values_of
 from ondisk.errors import counted
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ondisk.pipeline.run import Pipeline
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", type=path, help="the pipeline's configuration, a TOML file")
     add_keys(parser)
     parser.add_argument("--dry-run", action="store_true", help="change nothing, only print what would be done")
@@ -94,7 +94,6 @@ def _import(pipeline: Pipeline, master: str | None) -> None:
 
 
 def _complain_of(report: PipelineReport) -> None:
-    """Print on standard error what was not imported, and why."""
     for name, reason in report.failed:
         complain("error", f"{printable(name)}: {reason}")
     for name, count in report.again.items():

@@ -21,9 +21,7 @@ from ondisk.cli.streams import printable
 from ondisk.errors import InvalidInput, counted
 from ondisk.index.groups import PERIODS, Group
 
-MOST = 5_000
-"""Groups in a plot, at most."""
-
+MOST = 5_000  # groups in a plot, at most
 _WIDTH, _HEIGHT = 960, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 950, 40, 310
 _TICKS, _LABELS = 6, 8  # at the left and below, at most
@@ -100,7 +98,6 @@ class _Axis:
         return ((self._first + number) * self.step for number in range(self._count + 1))
 
     def place(self, value: float) -> float:
-        """Return the vertical place of a number."""
         return round(_BOTTOM - (value / self.step - self._first) / self._count * (_BOTTOM - _TOP), 1)
 
 
@@ -148,7 +145,6 @@ def _lines(
     by: str,
     axis: _Axis,
 ) -> Iterator[str]:
-    """Yield a line for each series, with gaps over periods without data, and the legend."""
     left = iter(points)
     for number, (name, groups) in enumerate(series.items()):
         colour, last, path = _LINES[number], None, ""
@@ -175,7 +171,6 @@ def _bars(
     of: str | None,
     axis: _Axis,
 ) -> Iterator[str]:
-    """Yield the bars, and the line that joins the means."""
     means: list[tuple[float, float, float]] = []
     for group, span, place, hour in zip(groups, spans, places, _hours(groups, by), strict=True):
         if span is None:
@@ -203,7 +198,6 @@ def _axis_titles(left: str, below: str) -> Iterator[str]:
 
 
 def _frame(title: str, axis: _Axis, height: int) -> Iterator[str]:
-    """Yield the begin of the picture: its title, and the lines of the axis."""
     size = f'width="{_WIDTH}" height="{height}"'
     style = 'style="font: 12px sans-serif"'
     yield f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {_WIDTH} {height}" {style}>'
@@ -216,7 +210,6 @@ def _frame(title: str, axis: _Axis, height: int) -> Iterator[str]:
 
 
 def _labels(groups: Sequence[Group], places: Sequence[float], by: str) -> Iterator[str]:
-    """Yield the axis below the plot, with the names of some groups."""
     yield f'<path d="M{_LEFT} {_TOP}V{_BOTTOM}H{_RIGHT}" fill="none" stroke="black"/>'
     texts = {place: key_text(group.key, by) for group, place in zip(groups, places, strict=True)}
     for place, text in sorted(texts.items())[:: max(ceil(len(texts) / _LABELS), 1)]:
@@ -230,5 +223,4 @@ def _title(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text for SVG, which has no characters that are not printable."""
     return escape(printable(text))

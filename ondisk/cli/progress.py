@@ -62,7 +62,6 @@ def changes_progress(verb: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _size(files: Sequence[str]) -> int | None:
-    """Return the total size of files, or None if one is not a regular file or does not exist."""
     total = 0
     for name in files:
         try:

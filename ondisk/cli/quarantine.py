@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _TAKES = {"export": "an item and a file", "restore": "one item", "drop": "one or more items"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     add_dataset(parser)
     parser.add_argument(
         "verb",

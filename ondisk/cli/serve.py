@@ -22,7 +22,7 @@ _HTTP, _ELLIPTICS = ("bind", "token_file", "tls_cert", "tls_key"), ("id_size", "
 _BIND = ("127.0.0.1", 8787)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", metavar="DATASET", type=path, nargs="+", help="the datasets' directories")
     add_keys(parser)
     parser.add_argument(

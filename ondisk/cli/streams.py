@@ -83,11 +83,7 @@ def discard_stdout() -> None:
 def write_stdout(pieces: Iterable[bytes]) -> None:
     """Write to standard output in large writes. If the reader has closed the pipe, stop without an error.
 
-    With `quieted`, the pieces are taken and not written.
-
-    Raises:
-        StorageError: writing failed, for example because the disk is full.
-        OndiskError: raised by `pieces`; the pieces before it are written.
+    With `quieted`, the pieces are taken and not written. After an error of `pieces`, those before it are written.
     """
     held: list[bytes] = []
     size = 0
@@ -123,16 +119,7 @@ def printable(text: str) -> str:
 
 
 class Input(io.RawIOBase):
-    """An input file, or standard input for `-`, that raises ondisk's errors.
-
-    Args:
-        name: the file's path.
-        advance: called with the number of bytes of each read.
-
-    Raises:
-        NotFound: the file does not exist.
-        StorageError: the file cannot be opened or read.
-    """
+    """An input file, or standard input for `-`, that raises ondisk's errors. `advance`: takes the size of each read."""
 
     def __init__(self, name: str, advance: Callable[[int], None] = lambda count: None) -> None:
         self.name = name  # the file's path; `append_file` reads the extension from it

@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
@@ -18,6 +18,7 @@ from ondisk.formats import Batch, Format, find, recognised
 from ondisk.formats.base import Chained, Readable, compression_of
 from ondisk.formats.foreign import foreign
 from ondisk.index import segment_rows
+from ondisk.named_tuple import NamedTuple
 from ondisk.segments.generations import hidden
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ondisk.dataset.access import Opened
 from ondisk.dataset.away import check_there
@@ -20,6 +20,7 @@ from ondisk.formats.base import DescribesFiles
 from ondisk.index import Index, Key, Row, Snapshot, segment_rows
 from ondisk.matcher import Everything, Expression, reftime_interval, undeclared_in
 from ondisk.matcher.tree import And
+from ondisk.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from ondisk.dataset.summaries import Summary

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import cached_property, partial
 from itertools import groupby, repeat
 from operator import itemgetter
@@ -681,7 +682,7 @@ def _made(snapshot: Snapshot, rows: list[Row], content: bytes, base: int) -> lis
     for datum, row, metadata in zip(data, rows, snapshot.metadata_of_rows(rows), strict=True):
         if row[0] != reftime:
             reftime = row[0]
-            time = from_microseconds(reftime)
+            time = EPOCH + timedelta(0, 0, reftime)
         datum.reftime = time
         datum.metadata = metadata
         start = row[2] - base

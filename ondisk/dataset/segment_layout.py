@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ondisk.config import DatasetConfig
+from ondisk.named_tuple import NamedTuple
 from ondisk.step import Step
 
 if TYPE_CHECKING:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from ondisk.datum import Location
 from ondisk.errors import DataSkipped, InvalidInput, OndiskError, shown
+from ondisk.named_tuple import NamedTuple
 
 _LISTED = 100
 

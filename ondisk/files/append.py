@@ -35,7 +35,6 @@ STORED = ""
 
 
 def _files(access: Access) -> Iterator[tuple[tuple[int, int], tuple[str, int]]]:
-    """Yield device and inode of each file of a dir segment, with its segment and number."""
     with access.current().index.snapshot() as snapshot:
         for segment, *_ in all_segments(snapshot):
             if not is_dir(segment.format):
@@ -52,10 +51,6 @@ def _files(access: Access) -> Iterator[tuple[tuple[int, int], tuple[str, int]]]:
 
 def _known(dataset: Dataset, batch: Batch, names: Sequence[str]) -> dict[int, str]:
     """Return the data of a batch that are not to be stored: position → the reason, `STORED` if it is there already.
-
-    Args:
-        batch: without refused data.
-        names: the paths of its data, for messages.
 
     Cost: reads what is stored with the same unique fields. Memory: one such datum.
     """
@@ -110,9 +105,7 @@ def _repeated(dataset: Dataset, batch: Batch, found: dict[int, str]) -> Iterator
 FORMAT = "blob"
 CHANGED = "it changed while it was read"
 
-Place: TypeAlias = tuple[int, str]
-"""The position of a file in the input, and its path for messages."""
-
+Place: TypeAlias = tuple[int, str]  # the position of a file in the input, and its path for messages
 _REFUSALS = 100
 
 
@@ -183,7 +176,6 @@ class _Reading:
     places: dict[tuple[int, int], tuple[str, int]] | None = None  # see `_files`
 
     def complete(self, result: AppendResult) -> AppendResult:
-        """Add to the result of an append what was in none of its batches."""
         result.refused += self.refused
         result.refusals = sorted(self.refusals)
         result.duplicates += self.stored
@@ -293,7 +285,6 @@ class _Reading:
 
 
 def _content(file: ReadableFile, limit: int) -> bytes:
-    """Return the content of a file; raise InvalidInput if it is too large or changes, or StorageError."""
     before = file.stat()
     if before.st_size > limit:
         raise InvalidInput(f"{before.st_size} bytes are more than max_datum_size, {limit}")

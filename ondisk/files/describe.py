@@ -46,16 +46,7 @@ _BETWEEN = re.compile("[-_. ]+")
 
 
 class Describe:
-    """Reads reftime and metadata from the path of a file, and from when it changed.
-
-    Args:
-        time, sources: as in `ondisk.files.append`.
-        tz: the time zone of times in names, unless their form has `%z`; None for UTC.
-        fields: the declared fields of the dataset.
-
-    Raises:
-        InvalidInput: one of the arguments is not valid.
-    """
+    """Reads reftime and metadata of a file from its path, and from when it changed; as in `ondisk.files.append`."""
 
     def __init__(self, time: str, sources: Mapping[str, str], tz: str | None, fields: Mapping[str, FieldType]) -> None:
         kind, colon, form = time.partition(":")
@@ -91,16 +82,7 @@ class Describe:
 
 
 class TimeInText:
-    """Finds a time in a path or a name.
-
-    Args:
-        form: literal text and the directives of `strptime` with a fixed number of digits.
-        kind: "name" or "path": where it is looked for.
-        tz: as for `Describe`.
-
-    Raises:
-        InvalidInput: the form, or the zone, is not valid.
-    """
+    """Finds a time in a path or a name. `form`: literal text and directives of strptime with a fixed width."""
 
     def __init__(self, form: str, kind: str, tz: str | None) -> None:
         self._form, self._kind, self._time_of = form, kind, TimeFormat(form)
@@ -142,15 +124,7 @@ class TimeInText:
 
 
 def _field(name: str, source: str, kind: FieldType | None) -> Field:
-    """Return the function that returns the value of a field.
-
-    Args:
-        kind: its declared type, by which its text is read as that of a cell in a table; None if it is not declared:
-            then it is text.
-
-    Raises:
-        InvalidInput: the source is not valid.
-    """
+    """Return the function that returns the value of a field: of its declared type, as in a table, or else text."""
     part = _part(name, source)
     if kind is None or kind.is_text:
         return part

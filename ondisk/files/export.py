@@ -411,7 +411,6 @@ def _same_name(name: str, *times: str) -> InvalidInput:
 
 
 def _named(datum: Datum) -> str:
-    """Return how messages name a datum: by its time and its place."""
     at = datum.location
     place = f" ({at.segment}, {at.offset})" if at is not None else ""
     source = f" in {datum.dataset}" if datum.dataset is not None else ""

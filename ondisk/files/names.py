@@ -19,9 +19,7 @@ from typing import Any
 from ondisk.datum import Datum, FieldType
 from ondisk.errors import InvalidInput, shown
 
-DEFAULT = "{path}"
-"""The path that `ondisk.files.append` has stored."""
-
+DEFAULT = "{path}"  # the path that `ondisk.files.append` has stored
 _LONGEST_PART, _LONGEST = 255, 4096  # bytes
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _LETTERS = re.compile("%[-_0^#]*[0-9]*[EO]?(.)", re.DOTALL)  # of strftime
@@ -43,10 +41,6 @@ class Names:
     Args:
         template: literal text, and `{NAME}` or `{NAME:FORM}` for reftime and metadata; a FORM is one of `strftime` for
             times, otherwise one of Python's `format`. `{{` is a brace.
-        fields: the declared fields.
-
-    Raises:
-        InvalidInput: the template is not valid.
     """
 
     def __init__(self, template: str, fields: Mapping[str, FieldType]) -> None:

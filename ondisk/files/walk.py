@@ -16,13 +16,10 @@ from ondisk.dataset.layout import CONFIG
 from ondisk.errors import InvalidInput, NotFound, StorageError
 from ondisk.filesystem import Directory, Entry
 
-UNFINISHED = (".tmp", ".part")
-"""Endings of files that another program still writes."""
-
+UNFINISHED = (".tmp", ".part")  # endings of files that another program still writes
 REMOVED = "it was removed meanwhile"
 
-LONGEST = 4096
-"""Bytes of the path of a file, at most: more than a program can open at once."""
+LONGEST = 4096  # bytes of the path of a file, at most: more than a program can open at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +46,10 @@ class Skipped:
 
 
 def found_in(path: str, skipped: Skipped) -> Iterator[Found]:
-    """Yield the file at a path, or all that is in the folder there and in its subfolders.
+    """Yield the file at a path, or all that is in the folder there and in its subfolders; count what is skipped.
 
     Of each folder first the files, then the subfolders, each in the order of their names. Hidden names and unfinished
     files in a folder are skipped.
-
-    Args:
-        skipped: counts what is skipped.
-
-    Raises:
-        NotFound: nothing is at the path.
-        StorageError: it cannot be read.
 
     Memory: the names of one folder, and of the subfolders that wait.
     """
@@ -81,7 +71,6 @@ def found_in(path: str, skipped: Skipped) -> Iterator[Found]:
 
 
 def _named(path: str) -> Found:
-    """Return a file that was named itself, where its links lead."""
     place, name = Path(path).resolve(), Path(path).name
     folder = Directory.above(place)
     found = folder.stat(place.name)
@@ -131,7 +120,6 @@ def _dataset(folder: Directory, name: str) -> str | None:
 
 
 def _reason(entry: Entry, path: str) -> str | None:
-    """Return why something is no file to store, if that shows before it is opened."""
     if entry.kind != "file":
         return "it is not a regular file; links are not followed"
     return _too_long(path)

@@ -10,13 +10,14 @@ import stat
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple, NoReturn, TypeAlias
+from typing import Literal, NoReturn, TypeAlias
 
 from ondisk.errors import InvalidInput, NotFound, ReadOnly, StorageError
 from ondisk.filesystem import files
 from ondisk.filesystem.files import Closing, ReadableFile, WritableFile
 from ondisk.filesystem.lock import SharedLock
 from ondisk.filesystem.os_errors import denied, errors_of, not_regular, raise_as_ours
+from ondisk.named_tuple import NamedTuple
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "9p", "lustre", "glusterfs",
                       "beegfs", "gpfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs"})  # fmt: skip

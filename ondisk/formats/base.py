@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, from_microseconds
 from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, SegmentCorrupt
+from ondisk.named_tuple import NamedTuple
 from ondisk.segment import Damage, End, Laid, Patch, ScanResult, Sealer, SegmentFile
 
 BATCH_SIZE = 100_000

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, FieldType, microseconds
 from ondisk.errors import ConfigError, InvalidInput, shown
 from ondisk.formats.base import Format
+from ondisk.named_tuple import NamedTuple
 
 _AMBIGUOUS = re.compile(r'["=]|^[+-]?[0-9]+$', re.ASCII)
 _SEPARATORS = re.compile(r'[,:="]')

@@ -11,11 +11,12 @@ several names, each with a text that commits replace.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ondisk.errors import StateError
 from ondisk.index.snapshot import Snapshot
 from ondisk.index.transaction import Transaction
+from ondisk.named_tuple import NamedTuple
 
 Part: TypeAlias = str | int
 

@@ -8,9 +8,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from ondisk.config import DatasetConfig, Replace
+from ondisk.named_tuple import NamedTuple
 
 _FIELDS = 5  # before them a row of `datum` has seq, reftime, segment, offset and size
 

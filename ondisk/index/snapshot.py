@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from itertools import chain
 from operator import itemgetter
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from ondisk.datum import INTEGER_MIN, restored
 from ondisk.errors import IndexCorrupt
@@ -20,6 +20,7 @@ from ondisk.formats import has_extension, is_dir
 from ondisk.index.connection import SQLITE_ERRORS, Connection, damaged, own_error, translated
 from ondisk.index.where import Condition, condition, resolve
 from ondisk.matcher import Expression, undeclared_in
+from ondisk.named_tuple import NamedTuple
 from ondisk.segment import Block, End, Facts
 from ondisk.segments.facts import Committed
 from ondisk.step import DAY, Step, inner_of, place_of

@@ -16,12 +16,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN
 from ondisk.index.columns import Columns
 from ondisk.index.snapshot import Snapshot
 from ondisk.matcher import Expression, exact_interval
+from ondisk.named_tuple import NamedTuple
 from ondisk.step import DAY, runs_of
 
 MOST = 1000

@@ -24,7 +24,6 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from typing import NamedTuple
 
 from ondisk.errors import LockError, OndiskError, StorageError
 from ondisk.filesystem import Directory
@@ -40,6 +39,7 @@ from ondisk.index.connection import (
     sqlite_errors,
     state_of,
 )
+from ondisk.named_tuple import NamedTuple
 
 _POLL = 0.01  # seconds
 LOGS = [INDEX + suffix for suffix in ("-journal", "-wal", "-shm")]

@@ -27,12 +27,13 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 from zlib import crc32  # that of zlib_ng is no faster for one record
 
 from ondisk.errors import OndiskError, ReadOnly
 from ondisk.filesystem import Directory, WritableFile
 from ondisk.index.connection import INDEX, read_main
+from ondisk.named_tuple import NamedTuple
 from ondisk.segment import Facts
 
 TIDE = ".tide"

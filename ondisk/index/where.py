@@ -10,14 +10,12 @@ import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ondisk.datum import METADATA, NO_METADATA
 from ondisk.errors import MatchError, shown
 from ondisk.index.columns import MISSING, Columns
 from ondisk.index.connection import Connection
-from ondisk.items import matches as item_matches
-from ondisk.items import pattern as item_pattern
 from ondisk.matcher import (
     And,
     Compare,
@@ -39,6 +37,7 @@ from ondisk.matcher import (
     undeclared_in,
 )
 from ondisk.matcher.tree import nodes
+from ondisk.named_tuple import NamedTuple
 from ondisk.step import ALWAYS, DAY
 
 MATCHES = "ondisk_matches"
@@ -302,7 +301,7 @@ def _has_components_like(text: str | bytes, pattern: str) -> bool:
 
 
 def _is_item_like(text: str | bytes, field: str, pattern: str) -> bool:
-    return isinstance(text, str) and item_matches(field, pattern, text)
+    return isinstance(text, str) and _matches_text(Item(field, pattern), text)
 
 
 def _matches_text(leaf: Expression, text: str) -> bool:
@@ -420,7 +419,9 @@ class _Writer:
 
     def begins_as(self, field: str, pattern: str) -> str:
         """Return the condition that a text begins as the items do that an expression can match."""
-        prefixes = map(self.prefixed, item_pattern(field, pattern).prefixes)
+        from ondisk.items import pattern as read  # here, as most datasets have no items
+
+        prefixes = map(self.prefixed, read(field, pattern).prefixes)
         return f"({' OR '.join(f'({each})' for each in prefixes)})"
 
     def second_of_day(self, field: str) -> str:

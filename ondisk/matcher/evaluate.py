@@ -7,8 +7,6 @@ from operator import eq, ge, gt, le, lt
 from typing import Any, TypeAlias
 
 from ondisk.errors import InvalidInput
-from ondisk.items import matches as item_matches
-from ondisk.json_shapes import parse_time
 from ondisk.matcher.tree import (
     And,
     Compare,
@@ -93,6 +91,8 @@ class Values:
 def _reads(kind: Kind, condition: Expression, value: Any) -> bool:
     """Return whether a value of undeclared metadata is of a type, and matches a condition on values of this type."""
     if kind == "time" and type(value) is str:
+        from ondisk.json_shapes import parse_time
+
         try:
             value = parse_time(value)
         except InvalidInput:
@@ -114,7 +114,9 @@ def _holds(leaf: _Leaf, value: Any) -> bool:
             given = value.split(",", len(parts))[: len(parts)]
             return len(given) == len(parts) and all(part in (None, own) for part, own in zip(parts, given, strict=True))
         case Item(field, pattern):
-            return item_matches(field, pattern, value)
+            from ondisk.items import matches as matches_item
+
+            return matches_item(field, pattern, value)
         case TimeOfDay(_, begin, end):
             return begin <= _second_of_day(value) < end
         case EverySeconds(_, period, base):

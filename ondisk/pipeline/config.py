@@ -34,8 +34,6 @@ _OTHERS = ("datasets", "maintenance")
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """The arguments of `ondisk.maintenance.maintain.maintain`."""
-
     max_duration: float | None = None
     metrics: Path | None = None
 
@@ -55,12 +53,7 @@ class PipelineConfig:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> PipelineConfig:
-        """Return the configuration in a file.
-
-        Raises:
-            NotFound, StorageError: the file cannot be read.
-            ConfigError: the content is wrong; names the line.
-        """
+        """Return the configuration in a file; raise ConfigError, which names the line, or an error of the file."""
         name = os.fspath(path)
         with open_source(path) as file:
             content = file.read(_LIMIT + 1)
@@ -78,7 +71,6 @@ class PipelineConfig:
         return (*self.datasets, self.error, *([] if self.duplicates is None else [self.duplicates]))
 
     def resolve(self, name: str) -> Path:
-        """Return the path of a dataset that the file names."""
         return self.path.parent / name
 
 
@@ -122,7 +114,6 @@ def _check_paths(config: PipelineConfig, source: Source) -> None:
 
 
 def holds_dataset(folder: Path) -> bool:
-    """Return whether a folder is a dataset; False if it may not be read."""
     with contextlib.suppress(OSError):
         return (folder / CONFIG).exists()
     return False

@@ -14,46 +14,32 @@ from ondisk.segment import Damage
 
 @dataclass(slots=True)
 class PipelineReport:
-    """What a run of a pipeline did; after a dry run, what it would do.
+    """What a run of a pipeline did; after a dry run, what it would do."""
 
-    Attributes:
-        name: the pipeline's name.
-        dry_run: nothing was written; `imported` then counts duplicates, too.
-        found: number of files in the folder.
-        known: number of these that an earlier run imported.
-        imported: number of files that this run imported.
-        changed: files that changed while they were read; the next run imports them.
-        failed: files that could not be read, and why; the next run tries again.
-        again: name of a dataset that was restored or created again → number of known files imported into it again.
-        lacking: name of such a dataset → number of files that it lacks and that are no longer in the folder.
-        datasets: result for each dataset; refused data that match no dataset count for the one for errors.
-        refusals: file and reason for refused data; the first 100.
-        damage: file and damaged place; the first 100.
-        damaged: number of damaged places.
-        notes: file and note.
-        maintained: what maintenance did.
-    """
-
-    name: str
-    dry_run: bool = False
-    found: int = 0
-    known: int = 0
-    imported: int = 0
+    name: str  # the pipeline's name
+    dry_run: bool = False  # nothing was written; `imported` then counts duplicates, too
+    found: int = 0  # number of files in the folder
+    known: int = 0  # number of these that an earlier run imported
+    imported: int = 0  # number of files that this run imported
+    # files that changed while they were read; the next run imports them
     changed: list[str] = field(default_factory=list)
+    # files that could not be read, and why; the next run tries again
     failed: list[tuple[str, str]] = field(default_factory=list)
+    # name of a dataset that was restored or created again → number of known files imported into it again
     again: dict[str, int] = field(default_factory=dict)
+    # name of such a dataset → number of files that it lacks and that are no longer in the folder
     lacking: dict[str, int] = field(default_factory=dict)
+    # result for each dataset; refused data that match no dataset count for the one for errors
     datasets: dict[str, AppendResult] = field(default_factory=dict)
-    refusals: list[tuple[str, str]] = field(default_factory=list)
-    damage: list[tuple[str, Damage]] = field(default_factory=list)
-    damaged: int = 0
-    notes: list[tuple[str, str]] = field(default_factory=list)
-    maintained: list[Maintained] = field(default_factory=list)
+    refusals: list[tuple[str, str]] = field(default_factory=list)  # file and reason for refused data; the first 100
+    damage: list[tuple[str, Damage]] = field(default_factory=list)  # file and damaged place; the first 100
+    damaged: int = 0  # number of damaged places
+    notes: list[tuple[str, str]] = field(default_factory=list)  # file and note
+    maintained: list[Maintained] = field(default_factory=list)  # what maintenance did
     _codes: set[int] = field(default_factory=set, repr=False)
 
     @property
     def refused(self) -> int:
-        """Number of refused data."""
         return sum(each.refused for each in self.datasets.values())
 
     @property
@@ -63,7 +49,6 @@ class PipelineReport:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a command that did this."""
         own = EXIT_FINDINGS if self.dry_run and (self.imported or self.again) else EXIT_DONE
         if self.refused or self.damaged or self.lacking:
             own = EXIT_DATA_SKIPPED

@@ -20,31 +20,24 @@ from ondisk.pipeline.task import InputFile
 
 
 class Note(NamedTuple):
-    """What the dataset for errors notes about another dataset."""
-
     uuid: str  # of its index
     files: int  # how many files of the pipeline its import log has, or should have
     is_complete: bool = True  # False while a run imports files again
 
     @classmethod
     def of(cls, dataset: Dataset, pipeline: str) -> Self:
-        """Return what is to be noted about a dataset now. `pipeline`: its name."""
         return cls(dataset.last_change()["uuid"], dataset.count_of_parts(pipeline))
 
     @classmethod
     def noted(cls, errors: Dataset, source: str) -> Self | None:
-        """Return what the dataset for errors has noted; None if no run has imported into that dataset."""
         return next((cls(*json.loads(str(text))) for text in errors.parts_of(source)), None)
 
     def is_reached_by(self, now: Note) -> bool:
-        """Return whether a dataset has all files that were noted."""
         return self.is_complete and self.uuid == now.uuid and self.files <= now.files
 
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """A dataset that lacks files."""
-
     at: int  # its number in the configuration
     name: str  # its name there
     note: Note  # its index, and how many files it should have

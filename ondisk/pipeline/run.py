@@ -25,13 +25,7 @@ from uuid import uuid4
 from ondisk.dataset.append import AppendResult, refuse_old
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.layout import CONFIG, check_takes_data, open_directory
-from ondisk.errors import (
-    ConfigError,
-    NotFound,
-    OndiskError,
-    StateError,
-    StorageError,
-)
+from ondisk.errors import ConfigError, NotFound, OndiskError, StateError, StorageError
 from ondisk.files.walk import UNFINISHED
 from ondisk.filesystem import PipelineLock
 from ondisk.formats import Format, find
@@ -105,8 +99,6 @@ def pipeline(
 
 
 class Pipeline:
-    """One run of a pipeline; see `pipeline`."""
-
     def __init__(self, config: PipelineConfig, undo: contextlib.ExitStack, *, dry_run: bool) -> None:
         self.config = config
         self.report = PipelineReport(config.name, dry_run)
@@ -170,7 +162,6 @@ class Pipeline:
         self._import([file for file in self.waiting if file not in begun], self._filters, tasks, progress)
 
     def _import_again(self, lacking: Lacking, tasks: Tasks, progress: Callable[[int], None]) -> None:
-        """Import known files into a dataset that lacks them."""
         name, failed = lacking.name, len(self.report.failed)
         if not self.report.dry_run:
             self._note(name, lacking.note)  # so that the next run continues if this one is killed
@@ -232,7 +223,6 @@ class Pipeline:
             write(settings.metrics, self.report.maintained)
 
     def _check(self) -> None:
-        """Raise unless each dataset can play its part."""
         names, config = self.config.all, self.config
         by_name = dict(zip(names, self._datasets, strict=True))
         for each in self._datasets:
@@ -248,7 +238,6 @@ class Pipeline:
         self.report.datasets = {name: AppendResult() for name in names}
 
     def _find(self) -> None:
-        """Find the files in the folder that were not imported before."""
         found = [*input_files(self.config.input, self._unreadable)]
         known = self._errors.stored(map(self._mark, found))
         self.waiting = [file for file in found if self._mark(file) not in known]
@@ -314,7 +303,6 @@ class Pipeline:
         return {at: found[at] for at in sorted(found) if found[at]}
 
     def _save_filters(self) -> None:
-        """Store the filters that files are divided by from now on."""
         if self._filters != self._before:
             mark = Mark(self._filters_of, json.dumps(self._filters))
             self._errors.append_staged(
@@ -341,11 +329,9 @@ class Pipeline:
         return f"{self.config.name}: filters {filters.number}"
 
     def _noted_as(self, name: str) -> str:
-        """Return the source of the note about a dataset."""
         return f"{self.config.name}: state of {name}"
 
     def _note(self, name: str, note: Note) -> None:
-        """Store a note about a dataset, in a commit of its own."""
         self._notes[name] = note
         self._errors.append_staged(f"{self._own}{uuid4().hex}", [], record=lambda to, _: self._save_notes(to))
 
@@ -458,15 +444,9 @@ def _check_holds(keeper: Dataset, filtered: Dataset) -> None:
 
 
 def input_files(folder: Path, unreadable: Callable[[OSError], None]) -> Iterator[InputFile]:
-    """Yield the files in a folder and its subfolders, in a fixed order.
+    """Yield the files in a folder and its subfolders, in a fixed order; `unreadable` gets errors of subfolders.
 
     Skips hidden files and folders, unfinished files (`.tmp`, `.part`), links to folders, and datasets.
-
-    Args:
-        unreadable: called with the error when a subfolder cannot be read.
-
-    Raises:
-        NotFound, StorageError: the folder itself cannot be read.
     """
 
     def failed(error: OSError) -> None:

@@ -61,15 +61,7 @@ class Share:
 
 
 class Division:
-    """Divides the data of one file.
-
-    Args:
-        routes: to the datasets; the one for errors is last.
-        format: the file's format.
-
-    Raises:
-        ConfigError: a dataset cannot hold this format.
-    """
+    """Divides the data of one file among datasets, that for errors last; raises ConfigError if one cannot hold them."""
 
     def __init__(self, routes: Sequence[Route], format: str) -> None:
         self._routes = routes
@@ -119,7 +111,6 @@ class Division:
         return shares
 
     def _choose(self, read: Sequence[_Read], place: int) -> int:
-        """Return the number of the dataset that a datum goes to."""
         chosen = last = len(self._routes) - 1
         for number in range(last):
             values, filter = read[number].get(place), self._routes[number].filter
@@ -172,19 +163,15 @@ def read_again(payloads: Sequence[bytes], format: Format) -> Batch:
 
 
 def _reading(config: DatasetConfig) -> _Reading:
-    """Return the settings that decide how a file is read."""
     return tuple(config.fields.items()), config.max_datum_size, config.max_depth
 
 
 CHANGED = "it changed after the run found it"
 _EARLIEST, _LATEST = (microseconds(time.replace(tzinfo=UTC)) for time in (datetime.min, datetime.max))
-NAMED = 100
-"""How many refused data, and how many damaged places, a report names."""
+NAMED = 100  # how many refused data, and how many damaged places, a report names
 
 
 class InputFile(NamedTuple):
-    """A file as the run found it."""
-
     path: str  # relative to the input folder
     size: int  # bytes
     mtime: int  # time of the last change, in nanoseconds
@@ -196,14 +183,11 @@ class InputFile(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """The identity of this version of the file."""
         return f"{self.size} {self.mtime} {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """The settings that all tasks of a run share."""
-
     folder: str  # the input folder
     datasets: list[str]  # paths of the datasets; the one for errors is last
     # one for each dataset, which may differ from its configuration by now; a dataset with None gets no data, except the
@@ -213,7 +197,6 @@ class ImportOptions:
     only: int | None = None  # the number of the dataset that a file is imported into again; None for a new file
 
     def wants(self, at: int) -> bool:
-        """Return whether data of a dataset are imported."""
         return self.only in (None, at)
 
 
@@ -235,8 +218,6 @@ class _Destination:
 
 
 class _Postponed(Exception):
-    """This run stores nothing of the file."""
-
     def __init__(self, reason: str, code: int = EXIT_DATA_SKIPPED) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -246,10 +227,7 @@ class _Postponed(Exception):
 def import_file(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
     """Stage the data of a file, each datum for the dataset that it belongs to, and return what was done.
 
-    Args:
-        name: an `InputFile`, as JSON.
-        staged: names the job and the stage.
-        option: `ImportOptions`, as JSON.
+    `name` and `option` are `InputFile` and `ImportOptions`, as JSON; `staged` names the job and the stage.
     """
     job, _, number = job_of(staged).rpartition("-")
     try:

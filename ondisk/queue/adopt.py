@@ -36,8 +36,7 @@ from ondisk.queue.position import beats_name, believed, newer_than
 from ondisk.segments.facts import located
 from ondisk.step import in_order
 
-SEQUENCE = {"format": "seg", "step": "sequence"}
-"""The keys of `dataset.toml` that a queue decides."""
+SEQUENCE = {"format": "seg", "step": "sequence"}  # the keys of `dataset.toml` that a queue decides
 
 
 def adopt(
@@ -98,13 +97,8 @@ def _built(config: Mapping[str, Any]) -> DatasetConfig:
 def _as_newest(directory: Directory, built: DatasetConfig, given: Set[str]) -> dict[str, Any]:
     """Return the keys of `dataset.toml` with which new segments are stored as the newest one that has a valid header.
 
-    Args:
-        built: what is configured so far.
-        given: the keys that the caller of `adopt` has chosen.
-
-    Raises:
-        KeyMissing, AuthenticationFailed: it is encrypted, `given` has no `encryption`, and its data cannot be read.
-        InvalidInput: it may be the draft of version 2, but no key fits.
+    `built` is what is configured so far, `given` what the caller has chosen. Raises KeyMissing or
+    AuthenticationFailed if it is encrypted, `given` has no `encryption`, and its data cannot be read.
     """
     files = (name for name, entry in found_segments(directory, built) if entry.kind == "file")
     names = (name for name in files if beats_name(name) == name)
@@ -140,7 +134,6 @@ def _stored_as(head: Header, given: Set[str]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _queue(path: str | os.PathLike[str]) -> Iterator[Directory]:
-    """Open the directory of a queue that is no dataset yet."""
     try:
         directory = Directory.open(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -164,14 +157,12 @@ def _check(directory: Directory) -> None:
 
 
 def check_no_dataset(directory: Directory) -> None:
-    """Raise if a directory is a dataset."""
     if CONFIG in directory.names():
         fix = command("fix", directory.path, "--yes")
         raise DatasetExists(f"{directory.path} is a dataset already", hint=f"{fix} reads what is new in it.")
 
 
 def is_queue(directory: Directory) -> bool:
-    """Return whether a directory contains files of a queue."""
     names = directory.names()
     return NAME in names or any(map(beats_name, names))
 

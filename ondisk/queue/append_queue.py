@@ -49,8 +49,7 @@ from ondisk.segment import Damage
 _NAME = re.compile(r"(0|[1-9][0-9]{0,19})\.seg")
 _LIKE = re.compile(r"[0-9]+\.seg", re.IGNORECASE)
 
-_GONE = -1
-"""The size in the place of a segment that an import did not find any more."""
+_GONE = -1  # the size in the place of a segment that an import did not find any more
 
 
 class Append(Protocol):
@@ -165,19 +164,15 @@ def _span(first: int, last: int) -> str:
 
 @dataclass(slots=True)
 class _Log:
-    """The places in the import log of a dataset, for one queue."""
-
     access: Access
     source: str
 
     def places(self) -> dict[int, Place]:
-        """Return how far each segment was read."""
         with self.access.current().index.snapshot() as snapshot:
             found = import_log.texts(snapshot, self.source)
         return {int(name): Place(*map(int, text.split())) for name, text in found.items()}
 
     def save(self, places: Mapping[int, tuple[Place | None, Place | None]]) -> None:
-        """Replace places, without data."""
         if places:
             with self.access.transaction("append") as transaction:
                 for number, (old, new) in places.items():
@@ -185,7 +180,6 @@ class _Log:
                 transaction.commit()
 
     def record(self, transaction: Transaction, number: int, old: Place | None, new: Place | None) -> None:
-        """Replace a place in a transaction."""
         import_log.exchange(transaction, self.source, str(number), _text(old), _text(new))
 
     def forget(self, known: Mapping[int, Place], numbers: list[int], at: State | None, *, begun_again: bool) -> None:
@@ -209,8 +203,6 @@ def _text(place: Place | None) -> str | None:
 
 @dataclass(slots=True)
 class _Source:
-    """A queue from which data are imported."""
-
     access: Access
     append: Append
     queue: Directory
@@ -229,7 +221,6 @@ class _Source:
         return (self._before(state, numbers, remarks) if state is not None else {}) or {numbers[0]: Place()}
 
     def _before(self, state: State, numbers: list[int], remarks: list[str]) -> dict[int, Place]:
-        """Return the places of what is before the position in `state.dat`."""
         places = {}
         for number in numbers:
             if number < state.segment:
@@ -306,7 +297,6 @@ class _Source:
         return numbers[0] not in known or self._is_other(numbers[0], known[numbers[0]])
 
     def _is_other(self, number: int, place: Place) -> bool:
-        """Return whether a segment is not the one that was read, as far as its first frame shows."""
         if not place.frames:
             return place.size == _GONE
         try:

@@ -46,17 +46,9 @@ _SOME = 10_000  # data
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """What was acknowledged, or would be.
-
-    Attributes:
-        count: data that were not acknowledged before.
-        position: where the consumer continues, as in `state.dat`.
-        removed: the names of the segments that were removed, or would be.
-    """
-
-    count: int
-    position: State
-    removed: list[str] = field(default_factory=list)
+    count: int  # data that were not acknowledged before
+    position: State  # where the consumer continues, as in `state.dat`
+    removed: list[str] = field(default_factory=list)  # the names of the segments that were removed, or would be
 
 
 def acknowledge(
@@ -173,7 +165,6 @@ def _is_removable(segment: Segment) -> bool:
 
 
 def _stop(access: Access, through: Location) -> Stop:
-    """Return the place of the last datum to acknowledge."""
     number = number_of(through.segment.removesuffix(".seg"))
     at = position(access.directory)
     if number is not None and at is not None and number < at.segment:

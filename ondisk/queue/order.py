@@ -21,9 +21,7 @@ from ondisk.index import Row, Segment, Snapshot, segment_rows
 from ondisk.queue.position import has_gone
 from ondisk.step import number_of
 
-_WINDOW = 20_000
-"""Rows that are read at once: to find them, SQLite reads all rows of a segment's interval."""
-
+_WINDOW = 20_000  # rows that are read at once: to find them, SQLite reads all rows of a segment's interval
 _BYTES = 1024 * 1024
 """Bytes of data that are taken together, unless one alone is larger: in memory they may need 70 times as much."""
 
@@ -59,14 +57,9 @@ class Order:
         self._end = 0  # of the segment when they were read
 
     def take(self, limit: int, stop: Stop | None = None) -> Taken | None:
-        """Return the next data, at most so many; None if there are no more now.
+        """Return the next data, at most so many, up to `stop`: segment and offset. None if there are no more now.
 
-        Args:
-            stop: the last datum to return: number of the segment and offset.
-
-        Raises:
-            StateError: the index does not know the data that follow.
-            SegmentMissing, SegmentCorrupt: the segment is not on disk as the index says.
+        Raises StateError if the index does not know the data that follow, and errors of their segment.
         """
         on_disk = self._on_disk()  # before the snapshot, which then knows all that ondisk has committed
         with self._access.current().index.snapshot() as snapshot:
@@ -106,7 +99,6 @@ class Order:
         return self._upto(at, rows, last)
 
     def _upto(self, at: _Open, rows: list[Row], end: int) -> Taken:
-        """Move on to an offset."""
         is_dense = at.offset + sum(row[3] for row in rows) == end
         at.frames = at.frames + len(rows) if is_dense else at.frames_before(end)
         at.offset = end
@@ -158,7 +150,6 @@ class Order:
         return at
 
     def _on_disk(self) -> list[int]:
-        """Return the numbers of the segments on disk, in order."""
         found = (name.removesuffix(".seg") for name in self._access.directory.names() if name.endswith(".seg"))
         return sorted(number for stem in found if (number := number_of(stem)) is not None)
 
@@ -173,7 +164,6 @@ class Order:
             raise self._unknown(name)
 
     def _check_known(self, segment: Segment) -> None:
-        """Raise if a segment has data that the index does not know."""
         if segment.has_unknown or (segment.shared and _Open(self._access, segment).has_more()):
             raise self._unknown(segment.name)
 

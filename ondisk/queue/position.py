@@ -328,7 +328,6 @@ def pending(access: Access, snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _offset_in(segment: Segment, at: State) -> int:
-    """Return where a position is in its segment, as the index counts."""
     header = Header.of_kind(segment.end.kind)
     return at.offset(header.logical_size) + header.size - header.logical_size
 
@@ -337,10 +336,7 @@ def leave_removed(access: Access, verb: str) -> State | None:
     """If the position points into a segment that is gone from disk and index, move it to the start of that segment.
 
     If no segment is left at all, it goes to that of `0.seg`: Beats begins with it, and removes what precedes the
-    position when it starts again.
-
-    Returns:
-        The new position; None if it stays.
+    position when it starts again. Returns the new position; None if it stays.
 
     Durability: as `state_file.write`.
     Locks: the writers' lock, if there is something to do.
@@ -379,5 +375,4 @@ def beats_name(name: str) -> str | None:
 
 
 def numbers_in(directory: Directory, folder: str = "") -> list[int]:
-    """Return the numbers of all segments in a folder, also of those that wait for their name."""
     return [int(found[1]) for name in directory.names(folder) if (found := _NUMBERED.fullmatch(name))]

@@ -92,7 +92,6 @@ class QueueRoll:
         return self.all[place].start.laid.end.length
 
     def _continued(self, number: int) -> Destination | None:
-        """Return where the last segment continues; None if it must not or cannot be continued."""
         name = f"{number}.{self._format.extension}"
         segment = self._writer.transaction.segments([name]).get(name)
         if segment is None or segment.shared or segment.has_unknown or segment.copies:
@@ -107,7 +106,6 @@ class QueueRoll:
         return None
 
     def _on_disk(self) -> list[int]:
-        """Return the numbers of all segments on disk, also in the archive."""
         archived = places(self._directory)
         return [number for folder in ("", *archived) for number in numbers_in(self._directory, folder.rstrip("/"))]
 

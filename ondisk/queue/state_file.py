@@ -12,9 +12,7 @@ __all__ = ["NAME", "read", "write"]
 def read(queue: Directory) -> State | None:
     """Return the position of the oldest event that the consumer has not acknowledged; None if it acknowledged nothing.
 
-    Raises:
-        InvalidInput: the file cannot be understood, see `State.parse`; its context has the reason.
-        StorageError: it cannot be read, or is not a regular file.
+    A file that cannot be understood raises InvalidInput, with the reason in its context.
     """
     try:
         content = queue.open_to_read(NAME).read(0, SIZE)

@@ -42,7 +42,6 @@ class Applied:
         return self.stored + self.deleted + self.present + self.old + self.lost + self.unreadable
 
     def add(self, other: Applied) -> None:
-        """Add the counts of the next changes."""
         for name in Applied.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -55,22 +54,15 @@ def apply(
     requested: Sequence[int] | None = None,
     before_commit: Callable[[Transaction, Applied], object] = lambda _transaction, _applied: None,
 ) -> Applied | None:
-    """Apply some changes.
+    """Apply some changes; return None if another process has pulled meanwhile, so that nothing was applied.
 
     Args:
-        before: how far the replica had followed its source when they were requested.
-        after: how far it has followed it with them.
+        before, after: how far the replica had followed its source when they were requested, and has with them.
         requested: the numbers that were requested from `Source.fetch`; None if these are the next changes.
         before_commit: called when all is written, with the counts.
 
-    Returns:
-        The counts; None if another process has pulled meanwhile, so that nothing was applied.
-
-    Raises:
-        NeedsCheck: the replica's index may not know all data.
-        MustRewrite: a segment must be rewritten before anything can be appended to it.
-        IntegrityError: the source has sent data in another form than this ondisk stores.
-        Also the errors of `Dataset.append`.
+    Raises MustRewrite, NeedsCheck, IntegrityError if the source sends data in another form, and errors of
+    `Dataset.append`.
 
     Durability: as an append: bytes, synced, then one commit with the rows, the deletions and the token.
     Locks: the writers' lock.
@@ -103,7 +95,6 @@ class _Change:
     lost: set[int] = field(default_factory=set)  # numbers of its data that the source has lost
 
     def follow(self, records: Records) -> None:
-        """Apply the next changes."""
         self._delete([(number, target) for number, target, kind in records.deletions if kind is Kind.DELETED])
         self._keep([target for _, target, kind in records.deletions if kind is Kind.LOST])
         self._add(records)
@@ -161,10 +152,7 @@ class _Change:
 
         These were perhaps the last copies: after a loss, a fix at the source may find an older version of a datum
         again, which then replaces the newer one. Each segment is linked once, also in later pulls: the first copy has
-        all its data that the source has lost.
-
-        Args:
-            displaced: number → id of the segment, of all data that were replaced.
+        all its data that the source has lost. `displaced`: number → id of the segment.
         """
         gone = source_rows.lost_among(self.transaction, displaced) if displaced else {}
         if not gone:
@@ -179,7 +167,6 @@ class _Change:
         self.lost -= gone.keys()
 
     def _new(self, group: Group) -> Group:
-        """Return the data of a group that are not here."""
         here = changes.present(self.transaction, group.seqs)
         if not here:
             return group
@@ -187,7 +174,6 @@ class _Change:
         return group.without(here)
 
     def _refuse(self, batch: Batch) -> None:
-        """Refuse data that are too old or too large for the replica."""
         config = self.access.config
         if config.delete_age is not None:
             batch.refuse_before(days_ago(config.delete_age), _TOO_OLD)

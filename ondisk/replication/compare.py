@@ -28,13 +28,12 @@ from ondisk.replication.replica import Replica
 from ondisk.replication.source import (
     MOST_SEQS,
     Contents,
+    DatasetSource,
     Entry,
     Numbers,
     Removed,
     Source,
-    contents_of,
     entries_at,
-    numbers,
     reftimes_at,
     replicate_command,
 )
@@ -45,8 +44,7 @@ from ondisk.step import Step, days_ago, runs_of
 _Answer = TypeVar("_Answer", Contents, Numbers)
 _SOME = 10_000  # rows
 _SHOWN = 100
-OnRange = Callable[[int, int], object]
-"""Called with how many numbers were compared, and how many are left."""
+OnRange = Callable[[int, int], object]  # called with how many numbers were compared, and how many are left
 
 
 class Differs(IntEnum):
@@ -55,34 +53,20 @@ class Differs(IntEnum):
     From `EXTRA` on, only the replica has the datum: under a number of its own, or under one of its source.
     """
 
-    MISSING = 0
-    """The replica lacks it."""
-    UNREAD = 1
-    """The replica lacks it, and the source cannot read it."""
-    OUTDATED = 2
-    """The replica has removed it because of its own `delete_age`."""
-    CHANGED = 3
-    """Both have a datum under its number, with other bytes."""
-    DAMAGED = 4
-    """The replica cannot read it, and the source can."""
-    NEITHER = 5
-    """Neither side can read it."""
-    UNREADABLE = 6
-    """The source cannot read it, and the replica can."""
-    EXTRA = 7
-    """It has a number of the replica's own; or nobody has asked the source yet why it does not have the datum."""
-    DELETED = 8
-    """Somebody deleted it at the source."""
-    PENDING = 9
-    """Somebody deleted it at the source, and the replica has not pulled this yet."""
-    LOST = 10
-    """The source has lost it."""
-    AGED = 11
-    """The source has removed it because of its `delete_age`."""
-    GONE = 12
-    """The source has forgotten why it does not have it: it was deleted, or has another number now."""
-    UNKNOWN = 13
-    """Nobody knows why the source does not have it."""
+    MISSING = 0  # the replica lacks it
+    UNREAD = 1  # the replica lacks it, and the source cannot read it
+    OUTDATED = 2  # the replica has removed it because of its own `delete_age`
+    CHANGED = 3  # both have a datum under its number, with other bytes
+    DAMAGED = 4  # the replica cannot read it, and the source can
+    NEITHER = 5  # neither side can read it
+    UNREADABLE = 6  # the source cannot read it, and the replica can
+    EXTRA = 7  # it has a number of the replica's own; or nobody has asked the source yet why it does not have the datum
+    DELETED = 8  # somebody deleted it at the source
+    PENDING = 9  # somebody deleted it at the source, and the replica has not pulled this yet
+    LOST = 10  # the source has lost it
+    AGED = 11  # the source has removed it because of its `delete_age`
+    GONE = 12  # the source has forgotten why it does not have it: it was deleted, or has another number now
+    UNKNOWN = 13  # nobody knows why the source does not have it
 
 
 WANTED = (Differs.MISSING, Differs.UNREAD, Differs.CHANGED, Differs.DAMAGED)
@@ -101,8 +85,6 @@ _FOUND = {
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The relation between a replica and its source."""
-
     uuid: str  # of the source
     last: int  # last, session: the last change of the source, and who made it
     session: int
@@ -163,7 +145,6 @@ class Differences:
         self._db.executemany(f"INSERT INTO {side} (seq, reftime, digest) VALUES (?, ?, ?)", data)
 
     def drop_equal(self) -> None:
-        """Remove the data that are equal under the same number."""
         self._db.execute(
             "CREATE TEMP TABLE equal AS SELECT seq FROM theirs JOIN mine USING (seq)"
             " WHERE theirs.digest IS mine.digest AND theirs.digest IS NOT x''"
@@ -187,10 +168,7 @@ class Differences:
         self._db.executemany("UPDATE mine SET kind = ? WHERE seq = ?", ((int(kind), seq) for seq, kind in kinds))
 
     def settle_missing(self, oldest: int) -> None:
-        """Find out which of the data that the replica lacks are older than a time, or cannot be read at the source.
-
-        Data that were compared by their numbers only are neither.
-        """
+        """Find out which of the data that the replica lacks are too old or unreadable; not those known by number."""
         self._db.execute(
             f"UPDATE theirs SET kind = iif(reftime < ?1, {Differs.OUTDATED:d}, {Differs.UNREAD:d})"
             " WHERE digest IS NOT NULL AND (reftime < ?1 OR digest = x'')",
@@ -230,7 +208,6 @@ class Differences:
         self._db.execute("COMMIT")
 
     def miss(self, seqs: Iterable[int]) -> None:
-        """Record that the replica lacks data now which it had."""
         self.drop(seqs := [*seqs])
         self._db.executemany("INSERT OR IGNORE INTO theirs (seq, reftime) VALUES (?, 0)", ((seq,) for seq in seqs))
 
@@ -252,7 +229,6 @@ class Differences:
         return int(count)
 
     def has(self, seqs: Sequence[int], *kinds: Differs) -> bool:
-        """Return whether one of some numbers is that of a datum which differs in some ways."""
         sql = f"SELECT 1 FROM difference WHERE seq IN (SELECT value FROM json_each(?)) AND {_in(kinds)} LIMIT 1"
         return bool(self._db.execute(sql, (json.dumps([*seqs]),)).fetchall())
 
@@ -271,28 +247,25 @@ def compared(
     """Compare a replica with its source, and hold what differs for the length of the block.
 
     Args:
-        uuid: of the source.
         first, last: the numbers of the source that are compared. `last` is also the last change that the replica has
             applied, if numbers mean the same data.
         is_exact: if deletions were forgotten, also find the data that the replica lacks and the source cannot read.
 
-    Raises:
-        IntegrityError: the source does not answer what it was asked.
-        Also the errors of `Dataset.changes`, for both.
+    Raises IntegrityError if the source does not answer what it was asked, and the errors of `Dataset.changes`, for
+    both.
 
     Cost: reads all data of source and replica; or the indices of both, if deletions were forgotten. 100 bytes travel
         for some megabytes that are equal, or for 100,000 numbers; else 30 for each datum, or 8.
     """
     access, source = replicated.dataset._access, replicated.source
+    mine = DatasetSource(access)
     with contextlib.closing(Differences()) as found:
         if mode is Mode.EXPIRED:
-            numbered = partial(numbers, access)
-            _list_ranges(partial(_answer, source.seqs, uuid), numbered, first, last, MOST_SEQS, found, on_range)
+            _list_ranges(partial(_answer, source.seqs, uuid), mine.seqs, first, last, MOST_SEQS, found, on_range)
         else:
-            mine = partial(contents_of, access)
-            _list_ranges(partial(_answer, source.contents, uuid), mine, first, last, OWN, found, on_range)
+            _list_ranges(partial(_answer, source.contents, uuid), mine.contents, first, last, OWN, found, on_range)
             # Numbers that the source had not given out, and the replica's own.
-            found.list_data("mine", _listed_in(mine, last + 1, 2 * OWN - 1))
+            found.list_data("mine", _listed_in(mine.contents, last + 1, 2 * OWN - 1))
         if mode is Mode.EXPIRED:
             for some in found.of(Differs.EXTRA):
                 found.describe("mine", reftimes_at(access, [each.seq for each in some]))
@@ -329,7 +302,6 @@ def _list_ranges(
 def _listed_in(
     read: Callable[..., Contents | Numbers], first: int, last: int
 ) -> Iterator[tuple[int, int, bytes | None]]:
-    """Yield all data in a range of numbers, which one answer or several contain."""
     while first <= last:
         found = read(first, last, listed=True)
         yield from found.data
@@ -356,7 +328,6 @@ def find_reasons(source: Source, found: Differences, offset: int) -> None:
 
 
 def _reason(entry: Entry, note: tuple[int, Kind] | None, removed: Removed, offset: int, oldest: int) -> Differs:
-    """Return why the source does not have a datum."""
     if note is not None:
         number, kind = note
         if kind is Kind.DELETED:
@@ -368,7 +339,6 @@ def _reason(entry: Entry, note: tuple[int, Kind] | None, removed: Removed, offse
 
 
 def _oldest(config: DatasetConfig) -> int:
-    """Return the time before which a dataset removes data."""
     return INTEGER_MIN if config.delete_age is None else days_ago(config.delete_age)
 
 

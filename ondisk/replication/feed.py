@@ -42,26 +42,18 @@ from ondisk.replication.token import NO_COMPARISON, Token
 
 MAX_BYTES = 1024 * 1024
 _T = TypeVar("_T")
-Part: TypeAlias = tuple[Opened, Snapshot]
-"""An index, and the state of it that is read."""
+Part: TypeAlias = tuple[Opened, Snapshot]  # an index, and the state of it that is read
 _UNDECRYPTED = (AuthenticationFailed, KeyMissing)
 _SAMPLE = 1000  # numbers that are looked up to estimate the lag
 _REMEDY = "Begin without a token: the answers then contain all data, also those that you have."
 
 
 class Kind(Enum):
-    """What a change is."""
-
-    APPENDED = "appended"
-    """A datum is new."""
-    UNREADABLE = "unreadable"
-    """A datum is new, and its bytes are damaged or missing."""
-    DELETED = "deleted"
-    """Somebody deleted or replaced a datum."""
-    LOST = "lost"
-    """The bytes of a datum were lost outside of ondisk. Nobody deleted it: who has a copy keeps it."""
-    AGED = "aged"
-    """A datum was older than `delete_age` of this dataset."""
+    APPENDED = "appended"  # a datum is new
+    UNREADABLE = "unreadable"  # a datum is new, and its bytes are damaged or missing
+    DELETED = "deleted"  # somebody deleted or replaced a datum
+    LOST = "lost"  # the bytes of a datum were lost outside of ondisk. Nobody deleted it: who has a copy keeps it
+    AGED = "aged"  # a datum was older than `delete_age` of this dataset
 
 
 _OF_DELETION = {
@@ -74,8 +66,6 @@ _OF_DELETION = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of a dataset."""
-
     seq: int  # its number; that of the datum, if one is new
     kind: Kind  # what it is
     datum: Datum | None = None  # what is new
@@ -91,22 +81,16 @@ class Lag(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Some changes after a token."""
-
     changes: list[Change]  # in the order of their numbers; empty only if there are no more
     token: Token  # covers these changes, too
     lag: Lag  # what is left
 
 
 class Broken(NamedTuple):
-    """Why a datum cannot be read."""
-
     error: OndiskError
 
 
 class Chosen(NamedTuple):
-    """The changes of one answer."""
-
     part: Part  # the index, open until the end of the block in which they were chosen
     runs: Sequence[Run]  # these changes, in the order of their numbers
     token: Token  # covers these changes, too
@@ -116,7 +100,6 @@ class Chosen(NamedTuple):
 
 
 def read(access: Access, token: Token | None, max_bytes: int) -> Answer:
-    """Return changes after a token; see `Dataset.changes`."""
     with chosen(access, token, max_bytes, whole=True) as (part, runs, reached, lag, _):
         return Answer([*_read(part, runs)], reached, lag)
 
@@ -144,7 +127,6 @@ def reading(access: Access) -> Iterator[Part]:
 
 
 def runs_of(rows: Iterator[list[Row]]) -> Iterator[Run]:
-    """Yield the runs of data, whose rows come in the order of their numbers."""
     return (Run(True, some) for some in rows)
 
 
@@ -185,7 +167,6 @@ def _passed(main: Snapshot, begin: Token, reached: int) -> Token:
 
 
 def _merged(snapshot: Snapshot, begin: Token, last: int, *, whole: bool) -> Iterator[Run]:
-    """Yield the new data and the deletions after a token, up to a number."""
     first = max(begin.offset, begin.index_start)
     # A replica may have followed further before it was restored, and replicas of it have data that it has not now.
     up_to = begin.offset if whole or not begin.offset else changes.OWN
@@ -198,17 +179,10 @@ def _merged(snapshot: Snapshot, begin: Token, last: int, *, whole: bool) -> Iter
 def read_some(
     opened: Opened, snapshot: Snapshot, rows: Sequence[Row], read: Callable[[Sequence[Row]], _T]
 ) -> Iterator[tuple[Sequence[Row], _T | Broken]]:
-    """Read the data of some rows together. If some are damaged, read them one by one.
+    """Yield some rows, in their order, and what was read of their data; or one, and why it cannot be read.
 
     If the bytes of a segment have changed, and none of its data has a checksum, nobody knows which are damaged: then
-    none of them is read.
-
-    Yields:
-        Some of the rows, in their order, and what was read; or one, and why it cannot be read.
-
-    Raises:
-        KeyMissing, AuthenticationFailed: a key is missing or wrong. If the bytes of the segment have changed, its data
-            are damaged instead.
+    none of them is read. If they have not, a missing or wrong key raises KeyMissing or AuthenticationFailed.
 
     Cost: the first time, reads the whole segments; see `DatasetReader.check_whole`.
     """
@@ -264,22 +238,18 @@ def _read_halves(
 
 
 def deletions_in(run: Run) -> list[tuple[int, int, Kind]]:
-    """Return number, number of the datum, and kind of deletions."""
     return [(seq, target, kind_of(why)) for seq, target, why in run.rows]
 
 
 def kind_of(why: int) -> Kind:
-    """Return the kind of a deletion, from the column of the index; see `Removal`."""
     return _OF_DELETION[Removal(why)]
 
 
 def last_change(snapshot: Snapshot) -> int:
     """Return the number of the last change of a dataset; of a replica, the last one that it has applied.
 
-    The counter of a replica may be higher: an earlier state of its source may have been put back.
-
-    Raises:
-        StateError: a full comparison of a replica with its source is not complete.
+    The counter of a replica may be higher: an earlier state of its source may have been put back. Raises StateError
+    while a comparison of it is not complete.
     """
     state, followed = snapshot.dataset(), source_rows.followed(snapshot)
     if followed is None or followed.replica != state["uuid"]:
@@ -315,9 +285,7 @@ def _lag(snapshot: Snapshot, reached: int, last: int) -> Lag:
     return Lag(last - reached, step * sum(each for _, each in data))
 
 
-OVERHEAD = 64
-"""Bytes for which a change counts, besides its datum's."""
-
+OVERHEAD = 64  # bytes for which a change counts, besides its datum's
 _SIZE = 3  # where a row has the size of its datum
 
 
@@ -331,17 +299,12 @@ class Run(NamedTuple):
 
     @property
     def seqs(self) -> list[int]:
-        """The numbers of the changes."""
         at = -1 if self.is_new else 0
         return [row[at] for row in self.rows]
 
 
 class Stream:
-    """The changes of one kind.
-
-    Args:
-        chunks: their rows in the order of their numbers, some at a time; see `Run`.
-    """
+    """The changes of one kind. `chunks`: their rows in the order of their numbers, some at a time; see `Run`."""
 
     def __init__(self, chunks: Iterator[list[Row]], *, is_new: bool) -> None:
         self.is_new = is_new

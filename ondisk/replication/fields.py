@@ -17,8 +17,7 @@ from zlib_ng.zlib_ng import crc32
 
 from ondisk.errors import IntegrityError, InvalidInput
 
-LARGEST = 4 * 1024 * 1024
-"""Bytes of a token file, at most: some ten thousand entries."""
+LARGEST = 4 * 1024 * 1024  # bytes of a token file, at most: some ten thousand entries
 CHECKSUM_SIZE = 8
 _E = TypeVar("_E", bound=IntEnum)
 
@@ -29,15 +28,12 @@ class Fields(ABC):
     Each method gets the value of a field, and returns it: a `Writer` writes it, a `Reader` ignores it and returns what
     it reads.
 
-    Attributes:
-        position: of the next byte.
-
     Raises, in every method:
         IntegrityError: the bytes that are read end before the field does, or its length is negative.
         InvalidInput: the value that is written does not fit.
     """
 
-    position: int = 0
+    position: int = 0  # of the next byte
 
     @abstractmethod
     def take(self, size: int, value: bytes = b"") -> bytes: ...
@@ -53,7 +49,6 @@ class Fields(ABC):
             raise InvalidInput(f"{value} does not fit into {size} bytes") from None
 
     def counted(self, value: bytes = b"") -> bytes:
-        """Bytes that follow their length."""
         return self.take(self.integer(4, len(value)), value)
 
     def text(self, value: str = "") -> str:
@@ -71,7 +66,6 @@ class Fields(ABC):
         return found == 1
 
     def kind(self, what: str, value: _E) -> _E:
-        """One of some kinds, in two bytes."""
         number = self.integer(2, value)
         try:
             return type(value)(number)
@@ -80,11 +74,7 @@ class Fields(ABC):
 
 
 class Writer(Fields):
-    """Writes fields.
-
-    Attributes:
-        content: what was written.
-    """
+    """Writes fields. `content`: what was written."""
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -101,12 +91,9 @@ class Writer(Fields):
 
 
 class Reader(Fields):
-    """Reads fields, and never past the end of the bytes.
+    """Reads fields, and never past the end of the bytes. `name`: of the file, for messages.
 
     A length is compared with the bytes that are left before anything is allocated for it.
-
-    Args:
-        name: of the file, for messages.
     """
 
     def __init__(self, content: bytes, name: str) -> None:
@@ -115,11 +102,7 @@ class Reader(Fields):
 
     @classmethod
     def opened(cls, content: bytes, name: str) -> Reader:
-        """Return a reader of a token file's content, whose checksum is right.
-
-        Raises:
-            IntegrityError: it is not.
-        """
+        """Return a reader of a token file's content, whose checksum is right; raise IntegrityError if it is not."""
         if len(content) < CHECKSUM_SIZE + 2:
             raise damaged(name, f"it has {len(content)} bytes")
         body, stored = content[:-CHECKSUM_SIZE], int.from_bytes(content[-CHECKSUM_SIZE:])
@@ -128,7 +111,6 @@ class Reader(Fields):
         return cls(body, name)
 
     def __bool__(self) -> bool:
-        """Return whether bytes are left."""
         return self.position < len(self._content)
 
     def take(self, size: int, value: bytes = b"") -> bytes:
@@ -143,11 +125,9 @@ class Reader(Fields):
 
 
 def sealed(content: bytes) -> bytes:
-    """Return the content of a token file with its checksum."""
     return content + struct.pack(">q", crc32(content))
 
 
 def damaged(name: str, problem: str) -> IntegrityError:
-    """Return the error for a token file that is not as it was written."""
     hint = "Restore it from a backup, or remove it: the program that wrote it will write it again."
     return IntegrityError(f"{name} is damaged: {problem}", hint=hint, path=name)

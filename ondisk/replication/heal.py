@@ -37,11 +37,10 @@ from ondisk.replication.records import Group
 from ondisk.replication.replica import ANSWER_BYTES, Replica
 from ondisk.replication.source import (
     MOST_REMOVED,
+    DatasetSource,
     Entry,
     PathSource,
     errors_at,
-    fetched,
-    removed_of,
     replicate_command,
     rows_in,
 )
@@ -54,8 +53,6 @@ _NEITHER = "neither the source nor the replica can read it; restore the file of 
 
 @dataclass(slots=True)
 class Healed:
-    """What has returned to the source, or would."""
-
     source: str  # the UUID of the source's index
     lost: int = 0  # data that it had lost
     unreadable: int = 0  # data that it could not read
@@ -66,11 +63,9 @@ class Healed:
 
     @property
     def has_work(self) -> bool:
-        """Whether a dry run has found anything to do."""
         return self.lost + self.unreadable > 0
 
     def leave(self, reasons: Collection[tuple[int, str]]) -> None:
-        """Note that data do not return, and why."""
         self.left += len(reasons)
         self.reasons += [*reasons][: _SHOWN - len(self.reasons)]
 
@@ -130,10 +125,7 @@ def _unproven(access: Access, seqs: Sequence[int], reasons: dict[int, str]) -> d
 
     The source has no checksum of a datum that it has lost. In `seg` and `blob`, each datum carries its own. A text
     format has none: there the checksum of the replica's segment must be right, and no fix of the replica may have taken
-    bytes of the segment over from another program.
-
-    Args:
-        reasons: of segments that were looked at, by their ids; is added to.
+    bytes of the segment over from another program. What is found of segments is added to `reasons`, by their ids.
 
     Cost: reads each segment of a text format once.
     """
@@ -177,10 +169,9 @@ class _Healing:
         self._access = dataset._access
         self._healed = healed
         self._unmended: dict[str, str] = {}  # why segments were not mended, by their names
-        self._fetch = partial(fetched, replicated.dataset._access, max_bytes=ANSWER_BYTES)
+        self._fetch = partial(DatasetSource(replicated.dataset._access).fetch, max_bytes=ANSWER_BYTES)
 
     def mend(self, unreadable: Callable[[], Iterator[list[Entry]]]) -> None:
-        """Mend the segments of data that the source cannot read."""
         access = self._access
         for segment, count in damaged_segments(access, unreadable()):
             with access.transaction("heal") as transaction:
@@ -198,7 +189,6 @@ class _Healing:
             self._healed.bytes += size
 
     def give_back(self, seqs: Sequence[int], differs: Differs) -> None:
-        """Return some data to the source."""
         asked = sorted(self._damaged(seqs) if differs is Differs.UNREADABLE else seqs)
         for records in in_answers(self._fetch, asked):
             self._healed.leave(records.unreadable)
@@ -283,7 +273,7 @@ class _Healing:
         """Raise if some data are not lost, or not there, any more: somebody has deleted, healed or moved them."""
         here = changes.present(transaction, seqs)
         if differs is Differs.LOST:
-            kinds = {target: each for target, _, each in removed_of(self._access, seqs).notes}
+            kinds = {target: each for target, _, each in DatasetSource(self._access).removed(seqs).notes}
             still = {seq for seq in seqs if seq not in here and kinds.get(seq) is Kind.LOST}
             reason = "it was deleted or has returned meanwhile"
         else:
@@ -299,7 +289,7 @@ class _Healing:
         with self._replica._snapshot() as snapshot:
             noted = [each.seq for each in source_rows.differences(snapshot, LOST)]
         lost = {target for begin in range(0, len(noted), MOST_REMOVED)
-                for target, _, kind in removed_of(self._access, noted[begin : begin + MOST_REMOVED]).notes
+                for target, _, kind in DatasetSource(self._access).removed(noted[begin : begin + MOST_REMOVED]).notes
                 if kind is Kind.LOST}  # fmt: skip
         with self._replica.dataset._access.transaction("replicate") as transaction:
             now = source_rows.followed(transaction)
@@ -315,7 +305,6 @@ def _check_taken(seqs: Sequence[int], batch: Batch) -> None:
 
 
 def _check_same(transaction: Transaction, seqs: Sequence[int], batch: Batch) -> None:
-    """Raise unless the copies have the reftimes that the source has recorded."""
     known = source_rows.reftimes(transaction, seqs)
     other = [seq for seq, reftime in zip(seqs, batch.reftimes, strict=True) if known.get(seq) != reftime]
     if other:

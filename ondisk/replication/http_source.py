@@ -46,8 +46,7 @@ _OTHER_HOST = (
     "The certificate is for another host name. Use that name in the URL, or install a certificate for this name there."
 )
 _CHANGED = (400, 405)  # this client does not send such requests: it was changed on its way
-LONGEST_HEAD, LONGEST = 60.0, 3600.0
-"""Seconds from a request to the end of the head of its answer, and to its end."""
+LONGEST_HEAD, LONGEST = 60.0, 3600.0  # seconds from a request to the end of the head of its answer, and to its end
 _WHERE = "It is in the environment: http_proxy, https_proxy or all_proxy. no_proxy names hosts that need none."
 _KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, OndiskError)}
 
@@ -206,7 +205,6 @@ class _Body:
         return self._answer.read(size, decode_content=False)  # a few bytes could become gigabytes
 
     def records(self, most: int) -> Records:
-        """Return the records that the answer consists of."""
         self._check_length(most)
         try:
             found = records.decode(self.read, most)
@@ -217,7 +215,6 @@ class _Body:
         return found
 
     def json(self, most: int = _JSON_BYTES) -> Any:
-        """Return the JSON that the answer consists of."""
         left, pieces = self._check_length(most), list[bytes]()
         while left and (piece := self.read(left)):  # an answer that is cut is an error of the connection
             pieces.append(piece)
@@ -231,7 +228,6 @@ class _Body:
             raise _Damaged(f"it is not JSON: {error}") from error
 
     def _check_length(self, most: int) -> int:
-        """Return the number of bytes in the answer; raise if it is not known, or too large."""
         length = self._answer.length_remaining
         if length is None:
             raise _Damaged("its length is missing, perhaps because of a proxy")
@@ -333,7 +329,6 @@ def _client_for(url: Url, **options: Any) -> urllib3.PoolManager:
 
 
 def _proxy_of(url: Url) -> str | None:
-    """Return the URL of the proxy that the environment names for a host, or None."""
     host, proxies = url.host or "", getproxies()
     proxy = proxies.get(url.scheme or "") or proxies.get("all")
     if not proxy or proxy_bypass(host.strip("[]")) or proxy_bypass(url.netloc or ""):

@@ -37,9 +37,6 @@ def damaged_segments(access: Access, entries: Iterable[Sequence[Entry]]) -> list
     """Return the segments of some data, and how many of these data each has; data elsewhere are skipped.
 
     Dir segments are, too: each datum is a file, which is replaced alone.
-
-    Args:
-        entries: the data, in the order of their numbers, some at a time.
     """
     counts = Counter[int]()
     for some in entries:
@@ -50,22 +47,13 @@ def damaged_segments(access: Access, entries: Iterable[Sequence[Entry]]) -> list
 
 
 def mend(access: Access, transaction: Transaction, segment: Segment, fetch: Callable[[Sequence[int]], Records]) -> int:
-    """Write the next generation of a damaged segment, with good copies of its data. The caller commits.
+    """Write the next generation of a damaged segment, with good copies of its data; return the bytes of changed ones.
 
-    Numbers and places of its data stay. The damaged file goes to quarantine.
+    Numbers and places of its data stay. The damaged file goes to quarantine. The caller commits, and holds the lock.
 
-    Args:
-        fetch: returns good copies of data by their numbers, as `Source.fetch`.
-
-    Returns:
-        The bytes of the data that had changed.
-
-    Raises:
-        Unmended: it cannot be mended so.
-        SegmentMissing, SegmentCorrupt: its file is missing, or not the one that the index describes.
+    Raises Unmended if it cannot be mended so; SegmentMissing or SegmentCorrupt if the index describes another file.
 
     Durability: the new file is synced, and the old one has a name in quarantine, before the commit.
-    Locks: the caller must hold the writers' lock.
     Cost: reads and writes the segment, and requests all its data. Deleted data are written once more.
     """
     directory, name, format = access.directory, segment.name, access.format(segment.format)
@@ -100,8 +88,6 @@ def mend(access: Access, transaction: Transaction, segment: Segment, fetch: Call
 
 
 class _Patch:
-    """Writes copies of data into a copy of their segment's file."""
-
     def __init__(self, format: Format, file: WritableFile) -> None:
         self._format = format
         self._file = file
@@ -109,7 +95,6 @@ class _Patch:
         self.left = 0  # data that have no copy, or one that does not fit
 
     def write(self, rows: dict[int, tuple[int, int, int]], fetch: Callable[[Sequence[int]], Records]) -> None:
-        """Write the copies of some data. `rows`: number → reftime, offset, size."""
         left = {*rows}
         for group in chain.from_iterable(records.groups for records in in_answers(fetch, sorted(rows))):
             if group.format != self._format.name:
@@ -139,7 +124,6 @@ def in_answers(fetch: Callable[[Sequence[int]], Records], seqs: Sequence[int]) -
 
 
 def _pieces(access: Access, transaction: Transaction, segment: Segment) -> Iterator[dict[int, tuple[int, int, int]]]:
-    """Yield the rows of a segment, some at a time: number → reftime, offset, size."""
     interval = segment_rows.interval_of(Snapshot.inside(access.current().index, transaction.connection), segment)
     for piece in transaction.pieces_of([segment], interval, _PIECE):
         yield {seq: (reftime, offset, size) for seq, reftime, _, offset, size in piece}

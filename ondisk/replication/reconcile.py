@@ -50,8 +50,6 @@ _NO_COPY = (*_DELETED, *_EXTRA, *_KEPT, Differs.PENDING, Differs.CHANGED, Differ
 
 @dataclass(slots=True)
 class Reconciled:
-    """What a comparison has done, or would do."""
-
     source: str  # the UUID of the source's index
     mode: str  # `expired`, `foreign` or `valid`
     fetched: int = 0  # data that the replica lacked, or had other bytes of
@@ -75,16 +73,11 @@ class Reconciled:
 
     @property
     def has_work(self) -> bool:
-        """Whether a dry run has found anything to do."""
         return self.mode != Mode.VALID or self.fetched + self.renumbered + self.deleted + self.replaced > 0
 
 
 def reconcile(
-    replicated: Replica,
-    *,
-    yes: bool,
-    delete_extra: bool = False,
-    on_range: OnRange = lambda _done, _left: None,
+    replicated: Replica, *, yes: bool, delete_extra: bool = False, on_range: OnRange = lambda _done, _left: None
 ) -> Reconciled:
     """Compare all data of a replica and its source, and make them equal.
 
@@ -169,16 +162,8 @@ def _planned(now: Situation, last: int, found: Differences, unwanted: Sequence[D
 
 
 class _Steps:
-    """The steps that make a replica equal to its source, each a commit."""
-
     def __init__(
-        self,
-        replicated: Replica,
-        now: Situation,
-        last: int,
-        session: int,
-        found: Differences,
-        result: Reconciled,
+        self, replicated: Replica, now: Situation, last: int, session: int, found: Differences, result: Reconciled
     ) -> None:
         self._replica = replicated
         self._access = replicated.dataset._access
@@ -221,14 +206,11 @@ class _Steps:
         self._end(expires=expires)
 
     def _mend(self, segment: Segment, count: int) -> None:
-        """Replace the data of a segment in which some bytes have changed.
+        """Replace the `count` damaged data of a segment that the source has.
 
         If it cannot be mended, and the source has all its data, the segment is removed, and its data are fetched.
         Otherwise, if each datum has a checksum, the damaged ones are fetched one by one. Without checksums the segment
         is left.
-
-        Args:
-            count: its damaged data that the source has.
 
         Locks: the replica's writers' lock, also while the data of the segment are fetched.
         """
@@ -281,7 +263,6 @@ class _Steps:
         transaction.remove(segment)
 
     def _copies(self, seqs: Sequence[int]) -> Records:
-        """Return data of the source, as `Source.fetch`."""
         assert self._now is not None
         asked = seqs[:_TOGETHER]
         records = self._source.fetch(asked, ANSWER_BYTES)
@@ -301,7 +282,6 @@ class _Steps:
         transaction.after_commit(partial(self._found.move, numbers))
 
     def _place(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Give data the numbers that they have at the source."""
         new = {mine: theirs for theirs, mine in pairs}
         left = {**new}
 
@@ -364,8 +344,6 @@ class _Steps:
         self._change(end)
 
     def _each(self, seqs: Sequence[int], do: Callable[[Transaction, list[int]], None]) -> None:
-        """Change the data with some numbers that the replica has."""
-
         def change(transaction: Transaction) -> None:
             if here := sorted(changes.present(transaction, sorted(seqs))):
                 do(transaction, here)
@@ -394,7 +372,6 @@ class _Steps:
 
 
 def _seqs_of(access: Access, segment: Segment) -> Iterator[list[int]]:
-    """Yield the numbers of a segment's data, ascending, some at a time."""
     with access.current().index.snapshot() as snapshot:
         for rows in segment_rows.in_order_of_seq(snapshot, segment):
             yield [seq for seq, _ in rows]

@@ -36,11 +36,8 @@ from ondisk.index.changes import OWN
 from ondisk.replication.feed import Kind, Lag
 from ondisk.replication.token import NO_COMPARISON, UUID, Token
 
-HIGHEST = OWN
-"""No change has this number or a higher one."""
-LARGEST = 4 * 1024**3
-"""Bytes of records, at most, unless the caller of `decode` says otherwise."""
-
+HIGHEST = OWN  # no change has this number or a higher one
+LARGEST = 4 * 1024**3  # bytes of records, at most, unless the caller of `decode` says otherwise
 _NO_LAG = Lag(0, 0)
 _MAGIC = b"ODR1"
 _SIZE = struct.Struct("<I")
@@ -55,22 +52,14 @@ _KINDS = (Kind.DELETED, Kind.LOST, Kind.AGED)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """New data of one format, in the order of their numbers, in columns.
+    """New data of one format, in the order of their numbers, in columns."""
 
-    Attributes:
-        format: its name.
-        seqs: their numbers.
-        payloads: their bytes.
-        beside: the bytes stored next to each; empty unless the format stores a file for each datum.
-    """
-
-    format: str
-    seqs: Sequence[int]
-    payloads: Sequence[bytes]
-    beside: Sequence[bytes] = ()
+    format: str  # its name
+    seqs: Sequence[int]  # their numbers
+    payloads: Sequence[bytes]  # their bytes
+    beside: Sequence[bytes] = ()  # the bytes stored next to each; empty unless the format stores a file for each datum
 
     def without(self, seqs: Collection[int]) -> Group:
-        """Return the group without some data."""
         kept = [place for place, seq in enumerate(self.seqs) if seq not in seqs]
         columns = [[column[place] for place in kept if column] for column in (self.payloads, self.beside)]
         return Group(self.format, [self.seqs[place] for place in kept], *columns)
@@ -78,8 +67,6 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Some changes after a token."""
-
     token: Token  # covers these changes, too
     lag: Lag = _NO_LAG  # what is left
     groups: Sequence[Group] = ()  # new data, by format
@@ -90,7 +77,6 @@ class Records:
 
     @property
     def count(self) -> int:
-        """How many changes they are."""
         return sum(len(group.seqs) for group in self.groups) + len(self.deletions) + len(self.unreadable)
 
     @property
@@ -102,7 +88,6 @@ class Records:
 
     @property
     def size(self) -> int:
-        """The bytes of the data."""
         return sum(sum(map(len, column)) for group in self.groups for column in (group.payloads, group.beside))
 
 
@@ -159,14 +144,11 @@ def _with_checksum(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def decode(read: Callable[[int], bytes], most: int = LARGEST) -> Records:
-    """Return the records in a stream.
+    """Return the records in a stream; raise IntegrityError if it ends early or has something else: then nothing counts.
 
     Args:
         read: returns up to so many bytes, and none only at the end.
         most: bytes that are read, at most.
-
-    Raises:
-        IntegrityError: the stream ends early, or does not contain records. Nothing of it is to be believed.
 
     Memory: the bytes that arrive, twice; of what a length promises, at most 16 MiB before they arrive.
     """
@@ -220,7 +202,6 @@ def _joined(contents: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def packed(numbers: Iterable[int]) -> bytes:
-    """Return numbers as they travel: 8 bytes each."""
     column = array("q", numbers)
     if sys.byteorder == "big":
         column.byteswap()
@@ -228,7 +209,6 @@ def packed(numbers: Iterable[int]) -> bytes:
 
 
 def unpacked(content: bytes) -> array[int]:
-    """Return the numbers in bytes, a multiple of 8."""
     column = array("q")
     column.frombytes(content)
     if sys.byteorder == "big":
@@ -333,7 +313,6 @@ def _ascending(numbers: array[int], *, least: int) -> list[int]:
 
 
 def _check_numbers(records: Records) -> None:
-    """Raise unless each change has a number of its own, and the token covers it."""
     columns = records.numbers
     if any(each[-1] > records.token.offset for each in columns):
         _fail("they have changes that their token does not cover")

@@ -46,9 +46,7 @@ from ondisk.replication.source import PathSource, Source, replicate_command, sou
 from ondisk.replication.source_rows import LOST, UNREADABLE, Difference, Followed
 from ondisk.replication.token import Entry, Token
 
-ANSWER_BYTES = 16 * 1024 * 1024
-"""The bytes of changes that are requested at once: each answer is one commit."""
-
+ANSWER_BYTES = 16 * 1024 * 1024  # the bytes of changes that are requested at once: each answer is one commit
 _TOGETHER = 1_000  # data that are requested again at once
 _AGAIN = 60.0  # seconds until data that could not be read are requested again
 _SHOWN = 100  # differences that a result lists
@@ -387,14 +385,12 @@ class _Ahead:
 
 
 def check_replica(dataset: Dataset) -> None:
-    """Raise StateError unless a dataset is a replica."""
     if not dataset.config.replica:
         hint = "`ondisk replicate SOURCE REPLICA --create` creates a replica at a path where nothing is."
         raise StateError(f"{dataset.path} is an ordinary dataset, and no replica", hint=hint)
 
 
 def _created(path: str | os.PathLike[str], source: Source) -> Dataset:
-    """Create the dataset of a replica, and open it."""
     about = source.describe()
     config = DatasetConfig.from_toml(about.config, f"dataset.toml of {shown(about.name)}")
     config = config._replace(replica=True, filter=None, aliases=None)

@@ -24,18 +24,10 @@ from ondisk.replication.feed import MAX_BYTES, Broken, Kind, Lag, Part, Run, fir
 from ondisk.replication.records import HIGHEST, Group, Records, packed
 from ondisk.replication.token import Token
 
-DIGEST = 16
-"""The bytes of a datum's digest."""
-
-MOST_SEQS = 100_000
-"""Numbers that `fetch` takes, and about as many as `seqs` lists, at most."""
-
-MOST_REMOVED = 100_000
-"""Numbers that `removed` takes, at most."""
-
-RANGE_BYTES = 8 * 1024 * 1024
-"""The bytes of data that one answer covers, about."""
-
+DIGEST = 16  # the bytes of a datum's digest
+MOST_SEQS = 100_000  # numbers that `fetch` takes, and about as many as `seqs` lists, at most
+MOST_REMOVED = 100_000  # numbers that `removed` takes, at most
+RANGE_BYTES = 8 * 1024 * 1024  # the bytes of data that one answer covers, about
 _TOGETHER = 1_000  # data
 
 
@@ -51,8 +43,6 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The data that exist in a range of numbers."""
-
     uuid: str  # of the index
     first: int  # first, last: the range, both included. `last` may be lower than it was requested: ask again from there
     last: int
@@ -67,50 +57,17 @@ class Contents:
 
     @property
     def data(self) -> Iterable[tuple[int, int, bytes | None]]:
-        """Number, reftime and digest of each."""
         return self.entries
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What is known of data that do not exist any more."""
-
     expired: int  # the number up to which not all deletions are known any more
     # the dataset does not know of all data that it has lost which they are: it is a replica, or has lost rows of its
     # index
     is_partial: bool
     # of each datum whose removal is noted: its number, the number of the removal, and why it is gone
     notes: Sequence[tuple[int, int, Kind]]
-
-
-def contents_of(access: Access, first: int, last: int, *, listed: bool) -> Contents:
-    """Return digests of data; see `Source.contents`. The numbers may also be those of a replica."""
-    _check_range(first, last, 2 * HIGHEST)
-    with feed.reading(access) as part:
-        uuid = part[1].dataset()["uuid"]
-        found = changes.data_between(part[1], first - 1, last, whole=False)
-        runs, is_all = first_of(feed.runs_of(found), RANGE_BYTES)
-        if not is_all:
-            last = runs[-1].seqs[-1]
-        entries = [*_entries(part, runs)]
-    whole = [each for each in entries if each.digest]
-    digest = hashlib.sha256(packed(each.seq for each in whole))
-    digest.update(b"".join(each.digest for each in whole))
-    unreadable = len(entries) - len(whole)
-    return Contents(uuid, first, last, len(entries), digest.digest(), unreadable, tuple(entries) if listed else ())
-
-
-def removed_of(access: Access, seqs: Sequence[int]) -> Removed:
-    """Return what is known of data that do not exist any more; see `Source.removed`."""
-    if len(seqs) > MOST_REMOVED or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
-        raise InvalidInput(f"removed takes up to {MOST_REMOVED} numbers of data")
-    found: dict[int, tuple[int, int, Kind]] = {}
-    with feed.reading(access) as (_, snapshot):
-        expired, is_partial = changes.expired(snapshot), access.config.replica or changes.has_unnamed_losses(snapshot)
-        for number, target, why in changes.deletions_of(snapshot, seqs):
-            if target not in found or found[target][1] < number:
-                found[target] = target, number, feed.kind_of(why)
-    return Removed(expired, is_partial, sorted(found.values()))
 
 
 def rows_in(access: Access, seqs: Sequence[int]) -> Iterator[tuple[Snapshot, Row]]:
@@ -171,8 +128,6 @@ def _digests(opened: Opened, snapshot: Snapshot, rows: Sequence[Row]) -> Iterato
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a source is."""
-
     uuid: str  # of its index. A rebuilt or exchanged index has another one
     name: str  # of the dataset
     config: str  # the text of its `dataset.toml`, as ondisk writes it
@@ -182,8 +137,6 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The numbers of the data that exist at a source, in a range."""
-
     uuid: str  # of its index
     first: int  # first, last: the range, both included. `last` may be lower than it was requested: ask again from there
     last: int
@@ -192,7 +145,6 @@ class Numbers:
     seqs: Sequence[int] = ()  # the numbers, ascending; empty if only the digest was requested
 
     def equals(self, other: Numbers) -> bool:
-        """Return whether both are the same numbers."""
         return (self.last, self.digest) == (other.last, other.digest)
 
     @property
@@ -241,7 +193,87 @@ class Source(Closing, ABC):
         """Return what is known of data that do not exist any more, by their numbers: at most `MOST_REMOVED`."""
 
 
-class PathSource(Source):
+class DatasetSource(Source):
+    """An open dataset; both sides of a comparison are such."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    @property
+    def access(self) -> Access:
+        return self._access
+
+    def describe(self) -> Description:
+        access = self.access
+        if access.current().index.missing:
+            raise untrusted(access.path)
+        with access.current().index.snapshot() as snapshot:
+            uuid, last = snapshot.dataset()["uuid"], feed.last_change(snapshot)
+            session = changes.session_at(snapshot, last)
+        return Description(uuid, access.path.name, access.config.to_toml(), last, session)
+
+    def changes(self, token: Token | None, max_bytes: int = MAX_BYTES) -> Records:
+        with feed.chosen(self.access, token, max_bytes, whole=False) as (part, runs, reached, lag, sessions):
+            groups, unreadable = _read(part, runs)
+            deletions = [each for run in runs if not run.is_new for each in feed.deletions_in(run)]
+        return Records(reached, lag, groups, deletions, unreadable, sessions)
+
+    def seqs(self, first: int, last: int, *, listed: bool = False) -> Numbers:
+        _check_range(first, last, HIGHEST)
+        with feed.reading(self.access) as (_, snapshot):
+            uuid = snapshot.dataset()["uuid"]
+            digest, count, seqs = hashlib.sha256(), 0, array("q")
+            for run in feed.runs_of(changes.numbers_between(snapshot, first - 1, last)):
+                some = run.seqs
+                digest.update(packed(some))
+                count += len(some)
+                if listed:
+                    seqs.extend(some)
+                    if count >= MOST_SEQS:
+                        last = seqs[-1]
+                        break
+        return Numbers(uuid, first, last, count, digest.digest(), seqs.tolist())
+
+    def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
+        _check_seqs(seqs, MOST_SEQS)
+        with feed.reading(self.access) as part:
+            snapshot = part[1]
+            feed.last_change(snapshot)  # raises during a comparison, when data are gone that will return
+            runs, is_all = first_of(feed.runs_of(changes.data_of(snapshot, seqs)), max_bytes)
+            groups, unreadable = _read(part, runs)
+            reached = max(seqs, default=0) if is_all else runs[-1].seqs[-1]
+            token = Token(snapshot.dataset()["uuid"], changes.session_at(snapshot, reached), reached)
+        return Records(token, Lag(0, 0), groups, (), unreadable)
+
+    def contents(self, first: int, last: int, *, listed: bool = False) -> Contents:
+        _check_range(first, last, 2 * HIGHEST)  # the replica's own numbers, too
+        with feed.reading(self.access) as part:
+            uuid = part[1].dataset()["uuid"]
+            found = changes.data_between(part[1], first - 1, last, whole=False)
+            runs, is_all = first_of(feed.runs_of(found), RANGE_BYTES)
+            if not is_all:
+                last = runs[-1].seqs[-1]
+            entries = [*_entries(part, runs)]
+        whole = [each for each in entries if each.digest]
+        digest = hashlib.sha256(packed(each.seq for each in whole))
+        digest.update(b"".join(each.digest for each in whole))
+        unreadable = len(entries) - len(whole)
+        return Contents(uuid, first, last, len(entries), digest.digest(), unreadable, tuple(entries) if listed else ())
+
+    def removed(self, seqs: Sequence[int]) -> Removed:
+        access = self.access
+        _check_seqs(seqs, MOST_REMOVED)
+        found: dict[int, tuple[int, int, Kind]] = {}
+        with feed.reading(access) as (_, snapshot):
+            expired = changes.expired(snapshot)
+            is_partial = access.config.replica or changes.has_unnamed_losses(snapshot)
+            for number, target, why in changes.deletions_of(snapshot, seqs):
+                if target not in found or found[target][1] < number:
+                    found[target] = target, number, feed.kind_of(why)
+        return Removed(expired, is_partial, sorted(found.values()))
+
+
+class PathSource(DatasetSource):
     """A source at a path, opened for reading. All methods also raise the errors of `Dataset.open`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -256,25 +288,8 @@ class PathSource(Source):
             self._dataset.close()
             self._dataset = None
 
-    def describe(self) -> Description:
-        return described(self._access())
-
-    def changes(self, token: Token | None, max_bytes: int = MAX_BYTES) -> Records:
-        return records(self._access(), token, max_bytes)
-
-    def seqs(self, first: int, last: int, *, listed: bool = False) -> Numbers:
-        return numbers(self._access(), first, last, listed=listed)
-
-    def fetch(self, seqs: Sequence[int], max_bytes: int = MAX_BYTES) -> Records:
-        return fetched(self._access(), seqs, max_bytes)
-
-    def contents(self, first: int, last: int, *, listed: bool = False) -> Contents:
-        return contents_of(self._access(), first, last, listed=listed)
-
-    def removed(self, seqs: Sequence[int]) -> Removed:
-        return removed_of(self._access(), seqs)
-
-    def _access(self) -> Access:
+    @property
+    def access(self) -> Access:
         if self._dataset is None:
             self._dataset = Dataset.open(self.path, read_only=True)
         return self._dataset._access
@@ -297,64 +312,18 @@ def replicate_command(source: Source, path: str | os.PathLike[str], *options: st
     return command("replicate", *source.options, source, path, *options)
 
 
-def described(access: Access) -> Description:
-    """Return what a source is; raise NeedsCheck if its index was lost."""
-    if access.current().index.missing:
-        raise untrusted(access.path)
-    with access.current().index.snapshot() as snapshot:
-        uuid, last = snapshot.dataset()["uuid"], feed.last_change(snapshot)
-        session = changes.session_at(snapshot, last)
-    return Description(uuid, access.path.name, access.config.to_toml(), last, session)
-
-
-def records(access: Access, token: Token | None, max_bytes: int) -> Records:
-    """Return changes after a token; see `Dataset.changes`."""
-    with feed.chosen(access, token, max_bytes, whole=False) as (part, runs, reached, lag, sessions):
-        groups, unreadable = _read(part, runs)
-        deletions = [each for run in runs if not run.is_new for each in feed.deletions_in(run)]
-    return Records(reached, lag, groups, deletions, unreadable, sessions)
-
-
-def numbers(access: Access, first: int, last: int, *, listed: bool) -> Numbers:
-    """Return the numbers of the data that exist; see `Source.seqs`."""
-    _check_range(first, last, HIGHEST)
-    with feed.reading(access) as (_, snapshot):
-        uuid = snapshot.dataset()["uuid"]
-        digest, count, seqs = hashlib.sha256(), 0, array("q")
-        for run in feed.runs_of(changes.numbers_between(snapshot, first - 1, last)):
-            some = run.seqs
-            digest.update(packed(some))
-            count += len(some)
-            if listed:
-                seqs.extend(some)
-                if count >= MOST_SEQS:
-                    last = seqs[-1]
-                    break
-    return Numbers(uuid, first, last, count, digest.digest(), seqs.tolist())
-
-
 def _check_range(first: int, last: int, end: int) -> None:
     if type(first) is not int or type(last) is not int or not 1 <= first <= last < end:
         raise InvalidInput(f"{shown(first)} to {shown(last)} is not a range of numbers", hint="Numbers begin with 1.")
 
 
-def fetched(access: Access, seqs: Sequence[int], max_bytes: int) -> Records:
-    """Return the data with some numbers; see `Source.fetch`."""
-    if len(seqs) > MOST_SEQS or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
-        hint = f"Fetch at most {MOST_SEQS} data at once."
-        raise InvalidInput(f"fetch takes up to {MOST_SEQS} numbers of data", hint=hint)
-    with feed.reading(access) as part:
-        snapshot = part[1]
-        feed.last_change(snapshot)  # raises during a comparison, when data are gone that will return
-        runs, is_all = first_of(feed.runs_of(changes.data_of(snapshot, seqs)), max_bytes)
-        groups, unreadable = _read(part, runs)
-        reached = max(seqs, default=0) if is_all else runs[-1].seqs[-1]
-        token = Token(snapshot.dataset()["uuid"], changes.session_at(snapshot, reached), reached)
-    return Records(token, Lag(0, 0), groups, (), unreadable)
+def _check_seqs(seqs: Sequence[int], most: int) -> None:
+    if len(seqs) > most or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
+        hint = f"Ask for at most {most} data at once."
+        raise InvalidInput(f"a source takes up to {most} numbers of data", hint=hint)
 
 
 def _read(part: Part, runs: Iterable[Run]) -> tuple[list[Group], list[tuple[int, str]]]:
-    """Read the data of some changes: those that can be read, by format, and why others cannot."""
     columns: dict[tuple[str, bool], tuple[list[int], list[bytes], list[bytes]]] = {}
     unreadable: list[tuple[int, str]] = []
     opened, snapshot = part

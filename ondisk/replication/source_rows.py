@@ -31,10 +31,8 @@ class Mode(StrEnum):
 
     EXPIRED = "expired"
     """The source has forgotten deletions. Numbers still mean the same data: those of both sides are compared."""
-    FOREIGN = "foreign"
-    """Numbers mean nothing: data are compared, whatever their numbers are."""
-    VALID = "valid"
-    """Nothing is wrong with it: data are compared under their numbers."""
+    FOREIGN = "foreign"  # numbers mean nothing: data are compared, whatever their numbers are
+    VALID = "valid"  # nothing is wrong with it: data are compared under their numbers
 
 
 _STORED = {Mode.EXPIRED: b"numbers", Mode.FOREIGN: b"foreign", Mode.VALID: b"contents"}
@@ -49,8 +47,6 @@ class Comparison(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """How far a replica has followed its source."""
-
     uuid: str  # of the source's index
     replica: str  # the UUID of the replica's index when this was written
     # session, offset: of the token: pulls continue after this change, if a comparison is in progress after its end
@@ -65,15 +61,12 @@ class Followed(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A datum that the replica or the source does not have."""
-
     seq: int  # its number
     kind: int  # `UNREADABLE` or `LOST`
     reason: str  # why
 
     @property
     def is_lost(self) -> bool:
-        """Whether the source has lost it; otherwise the replica lacks it."""
         return self.kind == LOST
 
 
@@ -130,13 +123,11 @@ def delete(transaction: Transaction, deletions: Sequence[tuple[int, int]]) -> se
 
 
 def differ(transaction: Transaction, differences: Iterable[Difference]) -> None:
-    """Record data that the replica lacks, or that the source has lost."""
     rows = ((each.seq, each.kind, each.reason) for each in differences)
     _many(transaction, "INSERT OR REPLACE INTO difference VALUES (?, ?, ?)", rows)
 
 
 def settle(transaction: Transaction, seqs: Iterable[int]) -> None:
-    """Remove data from the differences."""
     _many(transaction, "DELETE FROM difference WHERE seq = ?", ((seq,) for seq in seqs))
 
 
@@ -156,7 +147,6 @@ def reasons(state: Snapshot) -> list[tuple[Difference, int]]:
 
 
 def count_differences(state: Snapshot) -> dict[int, int]:
-    """Return how many differences of each kind there are."""
     return dict(state.fetch("SELECT kind, count(*) FROM difference GROUP BY kind"))
 
 
@@ -176,7 +166,6 @@ def found_again(transaction: Transaction, seqs: Sequence[int]) -> None:
 
 
 def reftimes(transaction: Transaction, seqs: Sequence[int]) -> dict[int, int]:
-    """Return the reftimes of some data, by their numbers."""
     sql = "SELECT seq, reftime FROM datum WHERE seq IN (SELECT value FROM json_each(?))"
     return dict(transaction.connection.execute(sql, (json.dumps([*seqs]),)).fetchall())
 
@@ -195,7 +184,6 @@ def note_kept(transaction: Transaction, segment: int) -> None:
 
 
 def settle_lost(transaction: Transaction) -> None:
-    """Remove all data that the source has lost from the differences."""
     _execute(transaction, "DELETE FROM difference WHERE kind = ?", (LOST,))
 
 

@@ -78,7 +78,6 @@ class Entry:
         return self.token.dataset, self.host.casefold(), self.replica, self.port
 
     def described(self) -> dict[str, Any]:
-        """Return names and values, for people and programs."""
         token = self.token
         is_comparing = token.index_start != NO_COMPARISON
         return {
@@ -100,7 +99,6 @@ def latest(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def encode(entries: Iterable[Entry]) -> bytes:
-    """Return the bytes of a token file; raise InvalidInput if a value does not fit."""
     return sealed(bytes((_LETTER, _VERSION)) + b"".join(map(_encoded, entries)))
 
 
@@ -121,9 +119,7 @@ def _encoded(entry: Entry) -> bytes:
 def decode(content: bytes, name: str) -> list[Entry]:
     """Return the entries of the token file `name`, in their order; see `latest`.
 
-    Raises:
-        IntegrityError: it is damaged, or not a token file of this layout.
-        VersionTooNew: a newer ondisk wrote it.
+    Raises IntegrityError if it is damaged or of another layout, VersionTooNew if a newer ondisk wrote it.
     """
     reader = Reader.opened(content, name)
     letter, version = reader.take(2)
@@ -157,13 +153,7 @@ class _Text(InvalidInput):
 
 
 def content_of(path: str | os.PathLike[str]) -> bytes:
-    """Return the content of a token file of any layout.
-
-    Raises:
-        NotFound: it does not exist.
-        InvalidInput: it is too large for a token file, or a text.
-        StorageError: it cannot be read, or is not a regular file.
-    """
+    """Return the content of a token file of any layout; raise NotFound, or InvalidInput if it is a text or too long."""
     with Directory.above(path) as directory:
         try:
             content = directory.read(Path(path).name, LARGEST)
@@ -176,22 +166,14 @@ def content_of(path: str | os.PathLike[str]) -> bytes:
 
 
 def read(path: str | os.PathLike[str]) -> list[Entry]:
-    """Return the latest entries of a token file. Errors are those of `content_of` and `decode`."""
     return latest(decode(content_of(path), os.fspath(path)))
 
 
 def update(path: str | os.PathLike[str], entries: Iterable[Entry]) -> str | None:
     """Write entries into a token file, and keep those of other sources and replicas.
 
-    A damaged file is renamed, and another one begun.
-
-    Returns:
-        What was wrong with the file and what its name is now, or None.
-
-    Raises:
-        VersionTooNew: a newer ondisk wrote the file. It is left as it is.
-        InvalidInput: it is a text. It is left as it is.
-        DiskFull, ReadOnly, StorageError: it cannot be written. The old one is there.
+    A damaged file is renamed, and another one begun: then what was wrong and its new name are returned. A text raises
+    InvalidInput, and a file of a newer ondisk VersionTooNew; both are left as they are.
 
     Durability: writes a hidden file, syncs it, renames it, syncs the directory. A crash leaves the old file or the new
         one, and perhaps the hidden one.

@@ -29,9 +29,7 @@ from ondisk.replication.source import (
 )
 from ondisk.replication.token import NO_COMPARISON, UUID, Token
 
-RECORDS = "application/x-ondisk-records"
-"""The media type of records."""
-
+RECORDS = "application/x-ondisk-records"  # the media type of records
 Structure: TypeAlias = Token | Description | Numbers | Contents | Removed
 _S = TypeVar("_S", bound=Structure)
 
@@ -48,7 +46,6 @@ def digest(content: bytes) -> str:
 
 
 def to_json(structure: Structure) -> dict[str, Any]:
-    """Return a structure as a JSON object."""
     found = {name: getattr(structure, name) for name in _READERS[type(structure)]}
     if isinstance(structure, Token | Numbers | Contents):
         name = "key" if isinstance(structure, Token) else "digest"
@@ -65,7 +62,6 @@ def to_json(structure: Structure) -> dict[str, Any]:
 
 
 def from_json(kind: type[_S], value: Any) -> _S:
-    """Return the structure that a JSON object describes; raise InvalidInput if keys or values are not valid."""
     what, readers = _NAMES[kind], _READERS[kind]
     known = [*readers, *(_COLUMNS if kind is Contents else ())]
     if not isinstance(value, dict) or value.keys() != {*known}:
@@ -132,7 +128,6 @@ def _whole(least: int, value: Any) -> int:
 
 
 def _entries(seqs: Any, reftimes: Any, digests: Any) -> Sequence[Entry]:
-    """Return data from columns of their numbers, reftimes and digests."""
     seqs = seqs_from_json(seqs, _MOST_ENTRIES)
     for column in (reftimes, digests):
         if not isinstance(column, list) or len(column) != len(seqs):

@@ -21,11 +21,12 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
-from typing import Any, NamedTuple
+from typing import Any
 
 from ondisk.datum import INTEGER_MAX
 from ondisk.errors import OndiskError, SegmentCorrupt, SegmentMissing, command
 from ondisk.filesystem import Directory
+from ondisk.named_tuple import NamedTuple
 from ondisk.segment import Facts, SegmentFile
 
 TAIL = 4096

@@ -15,10 +15,10 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 from ondisk.errors import InvalidInput, StorageError
 from ondisk.filesystem import Directory, is_denied
+from ondisk.named_tuple import NamedTuple
 from ondisk.step import ARCHIVE, Interval, inner_of, place_of
 
 PLACE = ".place"

@@ -41,10 +41,11 @@ import re
 import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from ondisk.errors import InvalidInput, OndiskError, StorageError
 from ondisk.filesystem import Directory, Entry, ReadableFile, components
+from ondisk.named_tuple import NamedTuple
 from ondisk.segments.generations import below, parent_of
 from ondisk.segments.places import places
 from ondisk.step import ARCHIVE

@@ -104,17 +104,12 @@ def of_error(error: Exception) -> Response:
 
 
 def error_as_json(error: OndiskError) -> dict[str, Any]:
-    """Return an error in a form that JSON can hold."""
     kind, code = type(error).__name__, error.exit_code
     return {"error": {"code": code, "kind": kind, "message": error.message, "hint": error.hint}}
 
 
 class Work:
-    """What one answer does in threads: one step after the other, always in the same context.
-
-    Args:
-        threads: has a free one, as long as no more answers are at work than it has.
-    """
+    """What one answer does in threads: one step after the other, always in the same context."""
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self._threads = threads
@@ -140,12 +135,6 @@ class Work:
 
 
 class Requests:
-    """What requests name and read.
-
-    Attributes:
-        served: the datasets, by name.
-    """
-
     def __init__(self, served: Mapping[str, Served], threads: ThreadPoolExecutor) -> None:
         self.served = served
         self._threads = threads
@@ -155,11 +144,7 @@ class Requests:
         return Work(self._threads)
 
     def of(self, request: Request) -> Served:
-        """Return the dataset that a request names.
-
-        Raises:
-            NotFound: there is none.
-        """
+        """Return the dataset that a request names; raise NotFound if there is none."""
         name = request.path_params["name"]
         try:
             return self.served[name]
@@ -180,32 +165,20 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What an answer consists of.
-
-    Attributes:
-        pieces: yields its bytes.
-        size: how many they are. Give it only if all are in memory: then they are made before the first is sent.
-        headers: also sent.
-        status: of HTTP.
-    """
-
-    pieces: Iterator[bytes]
+    pieces: Iterator[bytes]  # yields its bytes
+    # how many they are. Give it only if all are in memory: then they are made before the first is sent
     size: int | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)  # also sent
+    status: int = 200  # of HTTP
 
 
 class Stream(Response):
     """An answer that is read in threads. If it is read while it is sent, it holds a snapshot until its end.
 
     If it cannot be continued, the connection is closed before the end of the answer. To HEAD, it reads only what tells
-    whether the request is valid.
+    whether the request is valid. After an error, it sends at last what `last` returns for it, if that is something.
 
     Memory: of an answer in memory, twice its size.
-
-    Args:
-        make: returns the content.
-        last: returns what is sent last if there is an error; None sends nothing.
     """
 
     def __init__(

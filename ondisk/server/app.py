@@ -34,13 +34,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from ondisk import json_shapes
-from ondisk.dataset.access import Access
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.json_lines import json_summary, lines_of_data, lines_of_groups, names_of
 from ondisk.dataset.skipped import Skipped, skipped_of
 from ondisk.errors import IntegrityError, InvalidInput, NotFound, OndiskError, StateError, shown
 from ondisk.replication.records import Records, encode
-from ondisk.replication.source import contents_of, described, fetched, numbers, records, removed_of
+from ondisk.replication.source import DatasetSource, Source
 from ondisk.replication.wire import RECORDS, Structure, digest, to_json
 from ondisk.server.answers import Body, Json, Refused, Requests, Stream, doubts_of, error_as_json
 from ondisk.server.asked import ChangesAsked, DataAsked, FetchAsked, QueryAsked, SeqsAsked, SummaryAsked
@@ -63,13 +62,7 @@ _ALONE = {"accept-ranges": "none"}
 def application(
     served: Mapping[str, Served], token: bytes | None, limits: Limits, counts: Counts, threads: ThreadPoolExecutor
 ) -> ASGIApp:
-    """Return the application that answers requests.
-
-    Args:
-        served: the datasets, by name.
-        token: as in `Door`.
-        threads: as many as `limits.requests`.
-    """
+    """Return the application that answers requests for datasets, by name. `token`: as in `Door`."""
     requests = Requests(served, threads)
     endpoints = Endpoints(requests, counts)
     dataset = "/dataset/{name}"
@@ -147,41 +140,39 @@ class Endpoints:
         return Stored(self._requests.work(), found, request, self._counts)
 
     async def describe(self, request: Request) -> Response:
-        return await self._structure(request, described)
+        return await self._structure(request, lambda source: source.describe())
 
     async def changes(self, request: Request) -> Response:
         asked = ChangesAsked.of(await _body(request))
-        return self._records(request, lambda access: records(access, asked.token, asked.max_bytes))
+        return self._records(request, lambda source: source.changes(asked.token, asked.max_bytes))
 
     async def seqs(self, request: Request) -> Response:
         asked = SeqsAsked.of(await _body(request))
-        return await self._structure(
-            request, lambda access: numbers(access, asked.first, asked.last, listed=asked.listed)
-        )
+        return await self._structure(request, lambda source: source.seqs(asked.first, asked.last, listed=asked.listed))
 
     async def fetch(self, request: Request) -> Response:
         asked = FetchAsked.of(await _body(request))
-        return self._records(request, lambda access: fetched(access, asked.seqs, asked.max_bytes))
+        return self._records(request, lambda source: source.fetch(asked.seqs, asked.max_bytes))
 
     async def contents(self, request: Request) -> Response:
         asked = SeqsAsked.of(await _body(request))
         return await self._structure(
-            request, lambda access: contents_of(access, asked.first, asked.last, listed=asked.listed)
+            request, lambda source: source.contents(asked.first, asked.last, listed=asked.listed)
         )
 
     async def removed(self, request: Request) -> Response:
         asked = FetchAsked.of(await _body(request))
-        return await self._structure(request, lambda access: removed_of(access, asked.seqs))
+        return await self._structure(request, lambda source: source.removed(asked.seqs))
 
-    def _records(self, request: Request, read: Callable[[Access], Records]) -> Response:
+    def _records(self, request: Request, read: Callable[[Source], Records]) -> Response:
         def encoded(dataset: Dataset) -> Body:
-            size, pieces = encode(read(dataset._access))
+            size, pieces = encode(read(DatasetSource(dataset._access)))
             return Body(pieces, size)
 
         return Stream(self._requests.work(), self._requests.of(request), encoded, RECORDS)
 
-    async def _structure(self, request: Request, read: Callable[[Access], Structure]) -> Response:
-        return await self._requests.read(request, lambda dataset: Json(to_json(read(dataset._access))))
+    async def _structure(self, request: Request, read: Callable[[Source], Structure]) -> Response:
+        return await self._requests.read(request, lambda dataset: Json(to_json(read(DatasetSource(dataset._access)))))
 
     def _answer(
         self,
@@ -193,12 +184,7 @@ class Endpoints:
         *,
         offline: bool = True,
     ) -> Response:
-        """Answer with what is read of the data that match; 304 if the client has it already.
-
-        Args:
-            make, media_type, last: as in `Stream`.
-            offline: as in `doubts_of`.
-        """
+        """Answer with what is read of the data that match, see `Stream`; 304 if the client has it already."""
 
         def made(dataset: Dataset) -> Body:
             headers = doubts_of(dataset, offline=offline)

@@ -99,18 +99,12 @@ class _Asked:
     """What a request asks for: the keys of its body, a JSON object; they are the attributes of the class."""
 
     __slots__ = ()
-    _KEYS: ClassVar[Mapping[str, Callable[[str, Any], Any]]]
-    """For each key a function that returns its value, verified."""
-    _FORMER: ClassVar[Mapping[str, str]] = {}
-    """Keys that had other names, which are still valid."""
+    _KEYS: ClassVar[Mapping[str, Callable[[str, Any], Any]]]  # for each key a function that returns its value, verified
+    _FORMER: ClassVar[Mapping[str, str]] = {}  # keys that had other names, which are still valid
 
     @classmethod
     def of(cls, body: bytes) -> Self:
-        """Read it; an empty body is an object without keys.
-
-        Raises:
-            InvalidInput: it is not such an object, or a value is not valid.
-        """
+        """Read it; an empty body is an object without keys. Raise InvalidInput if it is no such object."""
         try:
             found = json.loads(body) if body else {}
         except (ValueError, RecursionError) as error:
@@ -122,11 +116,7 @@ class _Asked:
 
     @classmethod
     def of_url(cls, parameters: Sequence[tuple[str, str]]) -> Self:
-        """Read it from the parameters of a URL; an empty one counts as none, as forms send it.
-
-        Raises:
-            InvalidInput: a parameter is unknown, is there twice, or is not valid.
-        """
+        """Read it from the parameters of a URL; an empty one counts as none, as forms send it. See `of`."""
         found: dict[str, Any] = {}
         for key, text in parameters:
             if key in found:
@@ -162,14 +152,7 @@ class SummaryAsked(_Asked):
     min_max: str | None = None
     tz: str | None = None
 
-    _KEYS: ClassVar = {
-        "match": _text,
-        "fields": _names,
-        "values": _limit,
-        "by": _text,
-        "min_max": _text,
-        "tz": _text,
-    }
+    _KEYS: ClassVar = {"match": _text, "fields": _names, "values": _limit, "by": _text, "min_max": _text, "tz": _text}
 
     def __post_init__(self) -> None:
         if self.by is None and (self.min_max is not None or self.tz is not None):
@@ -180,21 +163,15 @@ class SummaryAsked(_Asked):
 
 @dataclass(frozen=True, slots=True)
 class QueryAsked(_Asked):
-    """A request for data; the attributes are those of `Dataset.query`.
-
-    Attributes:
-        format: one of `FORMATS`; "data" for the bytes as they are stored.
-        fields: the metadata in JSON lines; None for all.
-        columns: of CSV and Parquet, each with its type, if it has one; None for all.
-        damaged: "raise", or "skip": then the last line lists what was left out, if that is something.
-    """
+    """A request for data; the attributes are those of `Dataset.query`."""
 
     match: str | None = None
     sort: str | None = None
     limit: int | None = None
-    fields: list[str] | None = None
-    columns: dict[str, str | None] | None = None
-    format: str = "jsonl"
+    fields: list[str] | None = None  # the metadata in JSON lines; None for all
+    columns: dict[str, str | None] | None = None  # of CSV and Parquet, each with its type, if it has one; None for all
+    format: str = "jsonl"  # one of `FORMATS`; "data" for the bytes as they are stored
+    # "raise", or "skip": then the last line lists what was left out, if that is something
     damaged: Literal["raise", "skip"] = "raise"
 
     _KEYS: ClassVar = {
@@ -231,11 +208,7 @@ class DataAsked:
 
     @classmethod
     def of(cls, segment: str, parameters: Mapping[str, str]) -> Self:
-        """Read it.
-
-        Raises:
-            InvalidInput: there are other parameters than offset and size, or they are no numbers.
-        """
+        """Read it; raise InvalidInput if there are other parameters than offset and size, or they are no numbers."""
         if not parameters:
             return cls(segment)
         if parameters.keys() != {"offset", "size"}:

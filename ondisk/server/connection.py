@@ -24,9 +24,6 @@ class _Requests(h11.Connection):
 
     h11 limits only a head that is incomplete, so not one that arrives in one piece. And it reads a body of chunks if
     the request has a length, too: a proxy in front may believe the length, and so see other requests (RFC 9112, 6.1).
-
-    Args:
-        most: bytes of the first line and the headers of a request.
     """
 
     def __init__(self, most: int) -> None:
@@ -119,11 +116,7 @@ class Connection(H11Protocol):
         return bool(self.cycle) and not self.cycle.response_complete
 
     async def send_file(self, file: ReadableFile, offset: int, size: int) -> None:
-        """Send bytes of a file as a part of the body, inside the kernel.
-
-        Raises:
-            OSError: the connection is gone, or takes too long for a part of them.
-        """
+        """Send bytes of a file as a part of the body, inside the kernel; raise OSError if the connection is slow."""
         while self.flow.write_paused and not self.cycle.disconnected:
             await self.flow.drain()
         while size:

@@ -26,13 +26,9 @@ class _Opened:
 
 
 class Served:
-    """A dataset that is served. Threads may share it.
+    """A dataset that is served under a name. Threads may share it.
 
     It is opened again if another folder is at its path, or its configuration has changed.
-
-    Attributes:
-        name: in URLs.
-        path: the dataset's folder.
     """
 
     def __init__(self, name: str, path: str) -> None:
@@ -43,11 +39,7 @@ class Served:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Dataset]:
-        """Return the dataset, for the length of the block.
-
-        Raises:
-            DatasetNotFound, ConfigError, StateError, IndexCorrupt: as `Dataset.open`.
-        """
+        """Return the dataset, for the length of the block; errors are those of `Dataset.open`."""
         opened = self._take()
         try:
             yield opened.dataset
@@ -86,12 +78,7 @@ class Served:
 
 
 def by_name(paths: Sequence[str]) -> Mapping[str, Served]:
-    """Return what is served, by name: that of the dataset's folder.
-
-    Raises:
-        InvalidInput: two have the same name, or a name cannot be part of a URL.
-        DatasetNotFound, ConfigError, StateError, IndexCorrupt: a dataset cannot be opened.
-    """
+    """Return what is served, by name, that of the folder; raise InvalidInput if two have one, or no URL can have it."""
     found: dict[str, Served] = {}
     with contextlib.ExitStack() as undo:
         for path in paths:
@@ -111,7 +98,6 @@ def by_name(paths: Sequence[str]) -> Mapping[str, Served]:
 
 
 def is_readable(served: Served) -> bool:
-    """Return whether a dataset can be read: its index answers."""
     try:
         with served.opened() as dataset:
             dataset.state()

@@ -25,9 +25,7 @@ _AS_TYPED = (b"x-content-type-options", b"nosniff")  # of all answers: stored by
 _CLOSE = {"connection": "close"}  # the rest of the request is not read
 _TOKEN = "Send the header `Authorization: Bearer TOKEN`; `ondisk replicate` has --server-token FILE."
 
-OPEN = frozenset({"/health", "/login"})
-"""Paths that need no token; nor do the files of pages."""
-
+OPEN = frozenset({"/health", "/login"})  # paths that need no token; nor do the files of pages
 _STATIC = "/static/"
 
 
@@ -41,7 +39,6 @@ class Door:
     Args:
         token: what clients must send; None lets in all that call this server by the name of this machine itself, so
             that a page of another site cannot read it by a name that leads here.
-        sessions: of browsers that have sent the token.
     """
 
     def __init__(

@@ -25,19 +25,10 @@ HELP = {
 
 @dataclass(slots=True)
 class Counts:
-    """What a server has done.
-
-    Attributes:
-        requests: by endpoint and status.
-        sent: bytes of bodies.
-        running: requests that are being answered.
-        connections: that are open.
-    """
-
-    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
-    sent: int = 0
-    running: int = 0
-    connections: int = 0
+    requests: Counter[tuple[str, int]] = field(default_factory=Counter)  # by endpoint and status
+    sent: int = 0  # bytes of bodies
+    running: int = 0  # requests that are being answered
+    connections: int = 0  # that are open
 
 
 def metrics(served: Iterable[Served], counts: Counts) -> str:

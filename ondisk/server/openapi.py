@@ -77,10 +77,7 @@ _SUMMARY: Mapping[str, _Schema] = {
     "match": _MATCH,
     "fields": {**_NAMES, "description": "The fields whose values are counted; default: all declared."},
     "values": {**_COUNT, "description": "The highest number of values to list of each.", "default": 20},
-    "by": {
-        "type": "string",
-        "description": "Count by hour, day, month, year or a field, or by several: day,n.",
-    },
+    "by": {"type": "string", "description": "Count by hour, day, month, year or a field, or by several: day,n."},
     "min_max": {"type": "string", "description": "With by: also the lowest, mean and highest value of this field."},
     "tz": {"type": "string", "description": "With by: the zone of the periods, such as Europe/Rome."},
 }
@@ -98,11 +95,6 @@ def _or_null(parameters: Mapping[str, _Schema]) -> dict[str, _Schema]:
 
 
 def description(names: Iterable[str]) -> dict[str, Any]:
-    """Return the description of a server.
-
-    Args:
-        names: of the datasets that it serves.
-    """
     name = {"name": "name", "in": "path", "required": True, "schema": {"enum": [*names]}}
     segment = {"name": "segment", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     summary = {JSON: _OBJECT, JSON_LINES: {"description": "With by: an object for each group."}}
@@ -160,7 +152,6 @@ def _get(
     parameters: Mapping[str, _Schema] | None = None,
     others: Mapping[int, _Schema] | None = None,
 ) -> _Schema:
-    """Return a request without a body; lists in its parameters are separated by commas."""
     listed = [
         {"name": name, "in": "query", "schema": schema, "style": "form", "explode": False}
         for name, schema in (parameters or {}).items()
@@ -175,7 +166,6 @@ def _post(
     required: Iterable[str] = (),
     others: Mapping[int, _Schema] | None = None,
 ) -> _Schema:
-    """Return a request whose body is a JSON object."""
     body = {"type": "object", "properties": {**keys}, "required": [*required], "additionalProperties": False}
     asked = {"required": bool([*required]), "content": {JSON: {"schema": body}}}
     return {"summary": what, "requestBody": asked, "responses": _responses(what, content, others)}

@@ -26,12 +26,7 @@ _BACKLOG = 1024
 
 
 class Server(uvicorn.Server):
-    """A running server.
-
-    Attributes:
-        names: of the datasets that it serves.
-        host, port: where it listens.
-    """
+    """A running server. `names`: of the datasets that it serves; `host`, `port`: where it listens."""
 
     def __init__(
         self, config: uvicorn.Config, names: Sequence[str], listener: socket.socket, started: Callable[[Server], object]
@@ -78,18 +73,12 @@ def serve(
     tls: ssl.SSLContext | None = None,
     limits: Limits | None = None,
 ) -> None:
-    """Serve datasets until SIGINT or SIGTERM arrives, or `Server.stop` is called.
+    """Serve the datasets at some paths until SIGINT or SIGTERM arrives, or `Server.stop` is called.
 
     Args:
-        paths: of the datasets. The name of each is that of its folder.
         listener: as `listen` returns it; closed at the end.
         started: called when requests are answered.
-        token: what clients must send.
-        tls: as `tls_of` returns it.
-
-    Raises:
-        InvalidInput: others can reach the address, and there is no token; or two datasets have one name.
-        DatasetNotFound, ConfigError, StateError, IndexCorrupt: a dataset cannot be opened.
+        token: what clients must send; needed if others can reach the address.
     """
     keep_freed()
     with contextlib.ExitStack() as stack:
@@ -123,11 +112,7 @@ def serve(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens at an address; port 0 takes a free one.
-
-    Raises:
-        StorageError: it cannot.
-    """
+    """Return a socket that listens at an address, at port 0 on a free one; raise StorageError if it cannot."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(
@@ -147,19 +132,15 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def is_loopback(listener: socket.socket) -> bool:
-    """Return whether only programs on this machine can reach the address of a socket."""
     return ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
 
 
 def tls_of(certificate: str, key: str | None) -> ssl.SSLContext:
-    """Return what a server needs for TLS.
+    """Return what a server needs for TLS; raise ConfigError if a file cannot be used.
 
     Args:
         certificate: a file in PEM form, with its chain.
         key: a file in PEM form, without a password; None if the certificate's file contains it.
-
-    Raises:
-        ConfigError: a file cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(["http/1.1"])

@@ -80,15 +80,8 @@ class Stored(Response):
 def part_of(headers: Mapping[str, str], size: int, tag: str) -> tuple[int, int] | None:
     """Return offset and size of the part that a request names; None for everything. RFC 9110, sections 13 and 14.
 
-    A server may ignore what it does not know: other units than bytes, and several ranges.
-
-    Args:
-        headers: their names in lower case.
-        size: bytes of everything.
-        tag: what names these bytes, as in the header ETag.
-
-    Raises:
-        Refused: the part has no bytes; or the request is about other bytes.
+    A server may ignore what it does not know: other units than bytes, and several ranges. Raises Refused if the part
+    has no bytes, or the request is about other bytes than those of `tag`.
     """
     if "if-match" in headers and not _names(headers["if-match"], tag, weak=False):
         raise Refused(412, InvalidInput("the bytes are not those of If-Match"), {"etag": tag})
@@ -129,7 +122,6 @@ def attachment(name: str) -> str:
 
 
 def is_known(headers: Mapping[str, str], tag: str) -> bool:
-    """Return whether the client has the bytes already."""
     return "if-none-match" in headers and _names(headers["if-none-match"], tag, weak=True)
 
 

@@ -84,11 +84,7 @@ class Table:
 
 
 def opened(source: object) -> pa.RecordBatchReader:
-    """Return the table that an object is.
-
-    Raises:
-        InvalidInput: it is not a table.
-    """
+    """Return the table that an object is; raise InvalidInput if it is not a table."""
     hint = "Pass a table of pyarrow, polars, pandas or DuckDB, or the path of a file of Parquet or Arrow."
     if not hasattr(source, "__arrow_c_stream__"):
         raise InvalidInput(f"append_arrow takes an object with __arrow_c_stream__, not {shown(source)}", hint=hint)
@@ -98,15 +94,7 @@ def opened(source: object) -> pa.RecordBatchReader:
 
 @contextlib.contextmanager
 def errors_of(name: str) -> Iterator[None]:
-    """Turn what pyarrow raises about a table into errors of ondisk, for the length of the block.
-
-    Args:
-        name: of the table, for the error.
-
-    Raises:
-        LimitExceeded: it needs too much memory.
-        InvalidInput: it cannot be read.
-    """
+    """Turn what pyarrow raises about a table into LimitExceeded or InvalidInput, for the length of the block."""
     try:
         yield
     except OndiskError:
@@ -120,15 +108,7 @@ def errors_of(name: str) -> Iterator[None]:
 
 
 def of_file(file: Any) -> Table:
-    """Return the table in a file.
-
-    Args:
-        file: a file object of bytes that can seek.
-
-    Raises:
-        InvalidInput: it is not a file of Parquet or Arrow, or is damaged.
-        LimitExceeded: it says that a column is far larger than the file.
-    """
+    """Return the table in a file that can seek; raise InvalidInput if it is none, LimitExceeded if it is too large."""
     file.seek(0)
     head = file.read(8)
     file.seek(0)
@@ -163,13 +143,9 @@ def _parquet(file: Any) -> Table:
 
 
 def _checked(metadata: Any) -> dict[str, tuple[float, int]]:
-    """Check what a file of Parquet says about its columns.
+    """Return path of a column → bytes of a row, and the most bytes that one row can have.
 
-    Returns:
-        Path of a column → bytes of a row, and the most bytes that one row can have.
-
-    Raises:
-        LimitExceeded: a column is far larger than its bytes in the file.
+    Raises LimitExceeded if a column is far larger than its bytes in the file.
     """
     largest: dict[str, tuple[float, int]] = {}
     for number in range(metadata.num_row_groups):
@@ -197,10 +173,6 @@ def batches(
     name: str = "the table",
 ) -> Iterator[Batch]:
     """Return the rows of a table as data, in batches of at most `batch_size` data or `BATCH_BYTES`.
-
-    Args:
-        format: encodes the data.
-        name: of the table, for errors.
 
     Raises:
         InvalidInput: a column does not exist, or has a type that cannot be stored; or the table cannot be read.
@@ -277,15 +249,7 @@ def _decoded_size(column: pa.Array) -> int:
 
 
 class TableToData:
-    """Turns the rows of tables with one schema into data. It is sent to processes of Spark, so it holds no format.
-
-    Args:
-        schema: names and types of the columns.
-        format: of the dataset.
-
-    Raises:
-        InvalidInput: a column does not exist, or has a type that cannot be stored.
-    """
+    """Turns the rows of tables with one schema into data. It is sent to processes of Spark, so it holds no format."""
 
     def __init__(self, schema: pa.Schema, config: DatasetConfig, format: Format, options: TableOptions) -> None:
         names, kinds = schema.names, dict(zip(schema.names, schema.types, strict=True))
@@ -329,14 +293,6 @@ class TableToData:
         return int(rows.nbytes)
 
     def encode(self, rows: pa.RecordBatch, answers: Answers, format: Format) -> Batch:
-        """Return rows as data of a format; refuse those that cannot be stored.
-
-        Args:
-            answers: what is decided about times that occur twice.
-
-        Raises:
-            InvalidInput: a string is not UTF-8.
-        """
         try:
             return self._encoded(rows, answers, format)
         except UnicodeDecodeError as error:  # a string of Spark may contain any bytes
@@ -402,11 +358,7 @@ class TableToData:
         return [None] * rows.num_rows, {}, format.encode_columns
 
     def _moments_of(self, name: str, kind: pa.DataType, moment_of: Callable[[str], int | str]) -> _Moments:
-        """Return a function that reads the times of a column.
-
-        Args:
-            moment_of: returns the moment of a text, or why it has none.
-        """
+        """Return a function that reads the times of a column. `moment_of`: reads the moment of a text."""
         value = _normal(kind)
         if types.is_string(value):
             return lambda array: [text if text is None else moment_of(text) for text in array.to_pylist()]
@@ -423,7 +375,6 @@ class TableToData:
         return partial(_local, zone=self._zone)
 
     def _field(self, name: str, kind: pa.DataType, field: FieldType) -> _Reader:
-        """Return a function that reads a column as a field."""
         if field is FieldType.TIMESTAMP:
             moment_of = partial(timestamp, times=self._times, others=self._iso)
             return partial(_read_times, moments_of=self._moments_of(name, kind, moment_of), time_of=from_microseconds)
@@ -497,7 +448,6 @@ def _local(array: pa.Array, zone: Zone) -> list[int | str | None]:
 
 
 def _shown(array: pa.Array, place: int) -> str:
-    """Return a time for a message."""
     try:
         return shown(array[place].as_py().isoformat())
     except (OverflowError, ValueError):
@@ -505,11 +455,7 @@ def _shown(array: pa.Array, place: int) -> str:
 
 
 def _read_times(array: pa.Array, moments_of: _Moments, time_of: Callable[[int], Any]) -> Read:
-    """Return a column of times.
-
-    Args:
-        time_of: returns the value of a datum for a moment.
-    """
+    """Return a column of times. `time_of`: returns the value of a datum for a moment."""
     dictionary, indices = distinct(array)
     values, wrong = list[Any](), dict[int, str]()
     for place, moment in enumerate(moments_of(dictionary)):
@@ -520,7 +466,6 @@ def _read_times(array: pa.Array, moments_of: _Moments, time_of: Callable[[int], 
 
 
 def _outside(moment: int | None) -> str:
-    """Return why a moment is not one of Python, or an empty text."""
     if moment is None or _EARLIEST <= moment <= _LATEST:
         return ""
     return f"{moment} µs from 1970, which is outside the years 1 to 9999"
@@ -542,12 +487,10 @@ _NUMBERS: dict[FieldType, Callable[[Any], Any]] = {FieldType.INTEGER: _integer, 
 
 
 def _is_undeclared(name: str, config: DatasetConfig) -> bool:
-    """Return whether a column is metadata that no field declares."""
     return name.startswith(METADATA) and name.removeprefix(METADATA) not in ("", *config.fields)
 
 
 def _hint(schema: pa.Schema) -> str:
-    """Return what to do about a table without the column of the reftime."""
     times = [each.name for each in schema if types.is_timestamp(each.type) or types.is_date(each.type)]
     which = f": {shown(times[0])}" if len(times) == 1 else ""
     return f"Pass the name of the column with the time as time (--time){which}."

@@ -76,12 +76,7 @@ def from_index(opened: Opened, query: Query, columns: Columns) -> pa.RecordBatch
 def from_data(
     dataset: Dataset | Merged, query: Callable[[bool], Results[Datum]], columns: Columns, damaged: Damaged
 ) -> pa.RecordBatchReader:
-    """Return what a query finds as a table; see `Dataset.to_arrow` and `Merged.to_arrow`.
-
-    Args:
-        query: begins the query, with the data or without.
-        damaged: what the query does about data that cannot be read.
-    """
+    """Return what a query finds as a table, see `Dataset.to_arrow`. `query`: begins it, with the data or without."""
     batches = _from_data(dataset, query, columns, damaged)
     schema = next(batches)
     return pa.RecordBatchReader.from_batches(schema, batches)
@@ -160,7 +155,6 @@ def _type(name: str, kind: Any) -> pa.DataType:
 
 
 def _some(data: Iterator[Datum]) -> Iterator[list[Datum]]:
-    """Yield data in lists of a limited number and of limited bytes."""
     some: list[Datum] = []
     size = 0
     for datum in data:
@@ -174,21 +168,7 @@ def _some(data: Iterator[Datum]) -> Iterator[list[Datum]]:
 
 
 class _Table:
-    """The columns of a table.
-
-    Args:
-        sample: data whose values decide about types that are not given.
-        is_bytes: all data are bytes.
-        several: as in `all_columns`.
-
-    Attributes:
-        schema: the names and types of the columns.
-        from_index: those of the index, as columns of Arrow.
-
-    Raises:
-        InvalidInput: a column of the index has another type than the caller wants, a type cannot have such values, or
-            a key of the content is a column although all data are bytes.
-    """
+    """The columns of a table. `sample`: data whose values decide about types that are not given."""
 
     def __init__(
         self,
@@ -236,11 +216,7 @@ class _Table:
         return not made or (is_bytes and made == {DATA: pa.binary()})
 
     def from_data(self, data: Sequence[Datum]) -> dict[str, pa.Array]:
-        """Return the columns of some data by name.
-
-        Raises:
-            InvalidInput: a value is not of the type of its column; names the datum's location.
-        """
+        """Return the columns of some data by name; raise InvalidInput, with the location, if one is of another type."""
         made = {}
         for each in self._columns:
             kind = self.schema.field(each.name).type
@@ -265,16 +241,11 @@ class _Table:
         return made
 
     def batch(self, arrays: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """Return a batch of the table from its columns by name."""
         return pa.RecordBatch.from_arrays([arrays[name] for name in self.schema.names], schema=self.schema)
 
 
 def _check_texts(values: Sequence[Any], name: str) -> None:
-    """Raise unless all values are texts, lists or mappings: others would become text without notice.
-
-    Raises:
-        InvalidInput: one is a number, boolean, time or bytes; `position` in the error's context says which.
-    """
+    """Raise unless all values are texts, lists or mappings: others would become text without notice."""
     for position, value in enumerate(values):
         if value is not None and kind_of(value) is not FieldType.TEXT:
             problem = (
@@ -286,7 +257,6 @@ def _check_texts(values: Sequence[Any], name: str) -> None:
 def _rows(
     reader: DatasetReader, snapshot: Snapshot, tree: Expression, table: _Table, order: Sort | None, limit: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one index that match, in order, as batches."""
     has_data = DATA in table.schema.names
     selected: dict[str, pa.DataType] = dict.fromkeys(PLACE, pa.int64()) if has_data else {}
     for column in table.from_index:
@@ -308,12 +278,9 @@ def _rows(
 
 
 def _packed(lists: Iterator[list[Row]], kinds: Sequence[pa.DataType], snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
-    """Yield rows as columns c0, c1 …
+    """Yield rows as columns c0, c1 …; raise IndexCorrupt if a value is not of the type of its column.
 
     Pack a small list of rows at a time into bytes, 8 for each value: millions of rows pass here.
-
-    Raises:
-        IndexCorrupt: a value is not of the type of its column.
     """
     row = "".join("d" if kind == pa.float64() else "q" for kind in kinds)
     names = [f"c{number}" for number in range(len(kinds))]
@@ -336,21 +303,12 @@ def _packed(lists: Iterator[list[Row]], kinds: Sequence[pa.DataType], snapshot: 
 
 @lru_cache(maxsize=16)
 def _packer(row: str, count: int) -> Callable[..., bytes]:
-    """Return a function that packs the values of rows, 8 bytes each.
-
-    Args:
-        row: `q` for each integer of a row, and `d` for each real.
-    """
+    """Return a function that packs the values of rows, 8 bytes each. `row`: `q` for each integer, `d` for each real."""
     return struct.Struct("=" + row * count).pack
 
 
 def to_pandas(reader: pa.RecordBatchReader) -> Any:
-    """Return the rows of a table as a DataFrame.
-
-    Raises:
-        InvalidInput: pandas would round integers: those of a column with missing values become floats.
-        ModuleNotFoundError: pandas is not installed.
-    """
+    """Return the rows of a table as a DataFrame; raise InvalidInput if pandas would round integers."""
     table = reader.read_all()
     for name, column in zip(table.schema.names, table.columns, strict=True):
         if column.null_count and pa.types.is_integer(column.type):
@@ -363,17 +321,7 @@ def to_pandas(reader: pa.RecordBatchReader) -> Any:
 
 
 def write(reader: pa.RecordBatchReader, path: str | os.PathLike[str], form: Form, *, overwrite: bool = False) -> int:
-    """Write a table to a file, and return its number of rows.
-
-    Args:
-        overwrite: replace the file if it exists.
-
-    Raises:
-        AlreadyExists, InvalidInput, NotFound, DiskFull, StorageError: as `output_file`.
-        Also what reading the table raises; then there is no new file.
-
-    Durability: as `output_file`.
-    """
+    """Write a table to a file, and return its number of rows. Errors and durability are those of `output_file`."""
     with output_file(path, overwrite=overwrite) as file:
         position = 0
 
@@ -429,7 +377,6 @@ def _closing(writer: Any) -> Iterator[Any]:
 
 
 def _groups(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
-    """Yield batches as tables of about the size of a group of rows."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in reader:
@@ -443,11 +390,7 @@ def _groups(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
 
 
 class _Sink(io.RawIOBase):
-    """A file that pyarrow writes to.
-
-    Args:
-        take: is called with each piece of the file.
-    """
+    """A file that pyarrow writes to. `take`: is called with each piece of the file."""
 
     def __init__(self, take: Callable[[memoryview], object]) -> None:
         self._take = take

@@ -23,8 +23,7 @@ _DEPTH = MAX_DEPTH + 2
 _MARK = os.urandom(16).hex()  # unpredictable, so no datum contains it
 _BETWEEN = f',"{_MARK}",'.encode()
 _TIME = pa.timestamp("us", "UTC")
-EXACT = 2**53
-"""Up to this, reals can be all integers."""
+EXACT = 2**53  # up to this, reals can be all integers
 
 # The types of Python whose values become values of a type of Arrow as they are.
 _SAME: dict[pa.DataType, set[type]] = {
@@ -44,9 +43,6 @@ class ValuesToArrow:
     """Turns values into a column of Arrow: a key of data that are mappings, or metadata that are not declared.
 
     None becomes NULL. A string holds any value: text as it is, the rest as JSON. A value of another type is an error.
-
-    Raises:
-        InvalidInput: values cannot become this type.
     """
 
     def __init__(self, kind: pa.DataType, name: str) -> None:
@@ -55,11 +51,7 @@ class ValuesToArrow:
         self._same = _SAME.get(kind, set())
 
     def make(self, values: Sequence[Any]) -> pa.Array:
-        """Return the column.
-
-        Raises:
-            InvalidInput: a value has another type; the error's context contains its `position`.
-        """
+        """Return the column; raise InvalidInput, with the `position` in its context, if a value has another type."""
         if {*map(type, values)} <= self._same:
             with contextlib.suppress(OverflowError, UnicodeEncodeError):  # not 64 bits, or not Unicode
                 return pa.array(values, self._kind)
@@ -78,12 +70,6 @@ class DataToArrow(ValuesToArrow):
 
     The type binary holds the data if they are bytes, else their JSON; string holds their JSON; a struct or a map holds
     values of data that are mappings. A key that a datum lacks is NULL; a value of another type is an error.
-
-    Attributes:
-        is_binary: the column holds bytes unchanged.
-
-    Raises:
-        InvalidInput: data cannot become this type.
     """
 
     def __init__(self, kind: pa.DataType) -> None:
@@ -219,24 +205,14 @@ def _real(number: float, kind: pa.DataType, name: str) -> float:
 
 
 def _is_real(integer: int) -> bool:
-    """Return whether a real can be this integer."""
     return -EXACT <= integer <= EXACT or (-(2**63) <= integer < 2**63 and int(float(integer)) == integer)
 
 
 class ArrowToData:
-    """Turns a column of Arrow into data of a dataset: the reverse of `DataToArrow`.
+    """Turns a column of Arrow into data of a dataset: the reverse of `DataToArrow`. `is_raw`: the data are to be bytes.
 
     The type binary holds the data; string holds JSON, or text if the data of the format are bytes; a struct or a map
     becomes a mapping without the keys that are NULL.
-
-    Args:
-        is_raw: the data of the dataset's format are bytes.
-
-    Attributes:
-        keys: of a struct.
-
-    Raises:
-        InvalidInput: this type cannot become data.
     """
 
     def __init__(self, kind: pa.DataType, *, is_raw: bool) -> None:
@@ -252,7 +228,6 @@ class ArrowToData:
             raise InvalidInput(f"the column data cannot be {kind}", hint=hint)
 
     def read(self, column: pa.Array) -> tuple[list[Any], dict[int, str]]:
-        """Return the data, and position → reason of those that cannot be read; None is in their places."""
         if not self.keys:
             return converted(column, self._convert)
         data, refused = mappings(parts_of(column))
@@ -263,17 +238,11 @@ class ArrowToData:
 
 
 def parts_of(column: pa.Array) -> list[tuple[str, Read]]:
-    """Return the keys and the values of structs."""
     named = zip(column.type.names, column.flatten(), strict=True)
     return [(key, read(array, plain(array.type, f"{DATA}.{key}"))) for key, array in named]
 
 
 def mappings(columns: Sequence[tuple[str, Read]]) -> tuple[list[Any], dict[int, str]]:
-    """Return rows as mappings without the keys that are NULL, and row → reason of those that cannot be read.
-
-    Args:
-        columns: keys, and their values; at least one.
-    """
     keys, refused = [key for key, _ in columns], dict[int, str]()
     for _, found in columns:
         refused |= found.refused
@@ -283,22 +252,12 @@ def mappings(columns: Sequence[tuple[str, Read]]) -> tuple[list[Any], dict[int, 
 
 
 class Read(NamedTuple):
-    """The values of a column.
-
-    Attributes:
-        values: of a datum; distinct ones unless they are nested.
-        indices: the position of each row's value; NULL for NULL.
-        refused: row → why its value cannot be read.
-        is_nested: values are lists or mappings.
-    """
-
-    values: list[Any]
-    indices: pa.Array
-    refused: dict[int, str]
-    is_nested: bool = False
+    values: list[Any]  # of a datum; distinct ones unless they are nested
+    indices: pa.Array  # the position of each row's value; NULL for NULL
+    refused: dict[int, str]  # row → why its value cannot be read
+    is_nested: bool = False  # values are lists or mappings
 
     def each(self) -> list[Any]:
-        """Return the value of each row; equal values are one object. NULL is None."""
         values = [*self.values, None]
         return [*map(values.__getitem__, self.indices.fill_null(len(self.values)).to_pylist())]
 
@@ -332,11 +291,7 @@ def distinct(array: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def converted(array: pa.Array, convert: Convert | None) -> tuple[list[Any], dict[int, str]]:
-    """Return the values of a column, and position → reason of those that cannot be converted; None is in their places.
-
-    Raises:
-        UnicodeDecodeError: a string is not UTF-8.
-    """
+    """Return the values of a column, None for those that cannot be converted, and position → reason of these."""
     try:
         values = array.to_pylist()
     except UnicodeDecodeError:
@@ -405,14 +360,7 @@ def plain(kind: pa.DataType, name: str) -> Convert | None:
     raise InvalidInput(f"{name} cannot be {kind}", hint=f"Cast {name} to another type, such as string.")
 
 
-_UNCHANGED = (
-    types.is_integer,
-    types.is_floating,
-    types.is_string,
-    types.is_boolean,
-    types.is_binary,
-    types.is_null,
-)
+_UNCHANGED = (types.is_integer, types.is_floating, types.is_string, types.is_boolean, types.is_binary, types.is_null)
 
 
 def _same(value: Any) -> Any:
@@ -422,15 +370,10 @@ def _same(value: Any) -> Any:
 def members(columns: Sequence[tuple[str, Read]], count: int, depth: int) -> tuple[list[bytes], dict[int, str]]:
     """Return rows as the members of JSON objects, each with a comma before it: `,"wind":3.4,"note":"gusty"`.
 
-    What is NULL is omitted. Equal values are written once.
+    What is NULL is omitted. Equal values are written once. Rows that cannot be written are returned with the reason.
 
     Args:
-        columns: keys, and their values; at least one.
-        count: of rows.
         depth: levels of nesting that are allowed in a value.
-
-    Returns:
-        The texts of the rows, and row → reason of those that cannot be written.
     """
     refused: dict[int, str] = {}
     pieces = []

@@ -39,18 +39,12 @@ DATA = "data"
 DATASET = "dataset"
 PLACE = {"segment": FieldType.TEXT, "offset": FieldType.INTEGER, "size": FieldType.INTEGER}
 
-SAMPLE = 16_384
-"""Data that are looked at to find the columns of a content."""
-
-SAMPLE_BYTES = 16 * 1024 * 1024
-"""Bytes of data that are looked at; one datum may have more."""
-
+SAMPLE = 16_384  # data that are looked at to find the columns of a content
+SAMPLE_BYTES = 16 * 1024 * 1024  # bytes of data that are looked at; one datum may have more
 _EACH_END = 16  # data of a dataset's begin, and of its end, that are looked at for each table
 _DATASETS = 16  # of several that are read as one, whose data are looked at
 
-MOST_COLUMNS = 10_000
-"""The most columns of a table if the caller has not named them."""
-
+MOST_COLUMNS = 10_000  # the most columns of a table if the caller has not named them
 _KINDS = {
     bool: FieldType.BOOLEAN,
     int: FieldType.INTEGER,
@@ -73,25 +67,15 @@ _OF_INDEX: dict[str, Callable[[Datum], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A column of a table.
-
-    Attributes:
-        name: in the table.
-        source: what it shows; "index" is the reftime, the dataset or a part of the location.
-        key: the name of that.
-    """
-
-    name: str
-    source: Source
-    key: str = ""
+    name: str  # in the table
+    source: Source  # what it shows; "index" is the reftime, the dataset or a part of the location
+    key: str = ""  # the name of that
 
     @property
     def is_indexed(self) -> bool:
-        """Whether the index has it."""
         return self.source in ("index", "field")
 
     def values(self, data: Sequence[Datum]) -> list[Any]:
-        """Return the values of some data; None where one has none."""
         key = self.key
         if self.source == "data":
             return [datum.data for datum in data]
@@ -103,15 +87,10 @@ class Chosen:
 
 
 class Roles(NamedTuple):
-    """What the columns of a table become when its rows are stored; one of them is the reftime.
+    """What the columns of a table become when its rows are stored; one of them is the reftime."""
 
-    Attributes:
-        fields: declared field → column.
-        content: key of the content → column.
-    """
-
-    fields: dict[str, str]
-    content: dict[str, str]
+    fields: dict[str, str]  # declared field → column
+    content: dict[str, str]  # key of the content → column
 
     def series(self, config: DatasetConfig) -> list[str]:
         """Return the columns that together distinguish the series of a dataset."""
@@ -171,7 +150,6 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def no_column(wanted: str, names: Sequence[str], hint: str) -> InvalidInput:
-    """Return the error for a table without the column of the reftime."""
     listed = ", ".join(map(shown, names[:_NAMED])) + ", …" * (len(names) > _NAMED)
     return InvalidInput(f"there is no column {shown(wanted)}; the columns are {listed}", hint=hint)
 
@@ -182,7 +160,6 @@ def config_of(dataset: Dataset | Merged) -> DatasetConfig:
 
 
 def formats_of(dataset: Dataset | Merged) -> set[str]:
-    """Return the formats that the data of a dataset have; those of the configurations of several."""
     if not isinstance(dataset, Dataset):
         return {config.format for config in dataset.configs.values()}
     with dataset._access.current().index.snapshot() as snapshot:
@@ -208,8 +185,7 @@ def united(configs: Mapping[str, DatasetConfig]) -> DatasetConfig:
 def index_columns(config: DatasetConfig, *, several: bool = False) -> dict[str, tuple[str | None, FieldType]]:
     """Return the columns that the index has: name → field, which is None for those of the location, and type.
 
-    Args:
-        several: also the column `dataset`, of data from several datasets.
+    `several`: also the column `dataset`, of data from several datasets.
     """
     place = {DATASET: FieldType.TEXT, **PLACE} if several else PLACE
     taken = {*place, DATA}
@@ -223,16 +199,11 @@ def index_columns(config: DatasetConfig, *, several: bool = False) -> dict[str, 
 
 
 def names_in(text: str) -> list[str]:
-    """Return the names of a comma-separated list; an empty text is an empty list."""
     return [name.strip() for name in text.split(",")] if text.strip() else []
 
 
 def column_types(text: str) -> dict[str, str | None]:
-    """Return the columns of a comma-separated list, each with its type, which follows a `=`, or None.
-
-    Raises:
-        InvalidInput: it names a column twice.
-    """
+    """Return the columns of a comma-separated list, each with its type, which follows a `=`, or None."""
     columns = [each.rpartition("=") if "=" in each else (each, "", "") for each in names_in(text)]
     found = {name.strip(): kind.strip() or None for name, _, kind in columns}
     if len(found) < len(columns):
@@ -253,15 +224,7 @@ def untyped(columns: Mapping[str, str | None] | None) -> list[str] | None:
 
 
 def chosen(names: Any, config: DatasetConfig, *, several: bool = False) -> list[Chosen]:
-    """Return the columns of these names, in their order.
-
-    Args:
-        names: what a caller passed as columns.
-        several: as in `index_columns`.
-
-    Raises:
-        InvalidInput: `names` is one text, is empty, or names a column that does not exist, or one twice.
-    """
+    """Return the columns of these names, in their order; raise InvalidInput if they are not a list of known columns."""
     if isinstance(names, str | bytes):
         text = names if isinstance(names, str) else names.decode(errors="replace")
         hint = f"Write {re.split(', *', text)}."
@@ -340,10 +303,6 @@ def default_columns(
         sample: the first data of the table, whose keys become columns; None if the content of all data is bytes, and
             all metadata are declared. If the content of one of them is not a mapping, the whole content is one column.
         ends: data from both ends of the dataset, whose keys become columns, too.
-        several: as in `index_columns`.
-
-    Raises:
-        LimitExceeded: there would be more than `MOST_COLUMNS`.
     """
     known = index_columns(config, several=several)
     columns = [_of_index(name, field) for name, (field, _) in known.items() if name not in PLACE]
@@ -363,16 +322,11 @@ def default_columns(
 
 
 def kind_of(value: Any) -> FieldType:
-    """Return the type of a column that holds a value; text holds any."""
     return _KINDS.get(type(value), FieldType.TEXT)
 
 
 def name_all(names: Sequence[str], kinds: Mapping[str, FieldType] | None = None) -> str:
-    """Return a hint to name the columns of a table.
-
-    Args:
-        kinds: the types that some of them should have.
-    """
+    """Return a hint to name the columns of a table. `kinds`: the types that some of them should have."""
     kinds = kinds or {}
     which = "".join(
         f"; {name} as {kind}{', which takes any value' * (kind is FieldType.TEXT)}"
@@ -386,12 +340,10 @@ def name_all(names: Sequence[str], kinds: Mapping[str, FieldType] | None = None)
 
 
 def place_of(datum: Datum) -> str:
-    """Return the location of a datum for a message, with its dataset if several are read as one."""
     return str(datum.location) if datum.dataset is None else f"{datum.dataset}: {datum.location}"
 
 
 def keys_of(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the keys of mappings, each once, in the order in which they first occur."""
     found: dict[str, None] = {}
     last: object = None
     for each in mappings:
@@ -402,12 +354,7 @@ def keys_of(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 class Complete:
-    """Checks that a table of everything has a column for all that data have.
-
-    Args:
-        columns: those of `default_columns`.
-        typed: columns have types.
-    """
+    """Checks that a table of everything has a column for all that data have. `typed`: columns have types."""
 
     def __init__(self, columns: Sequence[Chosen], config: DatasetConfig, *, typed: bool = True) -> None:
         self._columns = columns
@@ -417,11 +364,7 @@ class Complete:
         self._metadata = {*config.fields, *(each.key for each in columns if each.source == "metadata")}
 
     def check(self, data: Sequence[Datum]) -> None:
-        """Raise unless all that some data have is in a column.
-
-        Raises:
-            InvalidInput: data have something else; names it, and the location of the first such datum.
-        """
+        """Raise InvalidInput, with the location of a datum, unless all that some data have is in a column."""
         lacking: dict[str, Datum] = {}
         for datum in data:
             # Read-only metadata are those of the index, which has declared fields only.
@@ -451,7 +394,6 @@ class Complete:
 
 
 def _value(column: str, datum: Datum) -> Any:
-    """Return the value of a datum in a column `metadata.NAME`, `data.KEY` or `data`."""
     if column == DATA:
         return datum.data
     space, mapping = (METADATA, datum.metadata) if column.startswith(METADATA) else (CONTENT, datum.data)

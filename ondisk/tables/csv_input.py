@@ -36,12 +36,7 @@ def parse(
 ) -> Iterator[Batch]:
     """Return the rows of a CSV file as data, in batches of at most `batch_size` data or `BATCH_BYTES`.
 
-    Args:
-        format: encodes the data.
-
-    Raises:
-        InvalidInput: the file has no header, or one that does not fit; an option is not valid.
-        LimitExceeded: as `csv_reader.read`.
+    Raises InvalidInput if the file has no header, or one that does not fit; and the errors of `csv_reader.read`.
     """
     check_takes_rows(format)
     return joined(_parsed(stream, config, format, options, batch_size), batch_size)
@@ -62,31 +57,19 @@ def _parsed(
 
 
 def check_takes_rows(format: Format) -> None:
-    """Raise unless data of a format have a content by name, as rows of tables do.
-
-    Raises:
-        InvalidInput: its data are bytes.
-    """
     if format.raw:
         problem = f"rows of tables cannot be stored as {format.name}, whose data are bytes"
         raise InvalidInput(problem, hint='Use a dataset with format = "seg" or "jsonl".')
 
 
 def records_of(stream: Readable, options: TableOptions, *, in_columns: bool = False) -> Iterator[CsvRecords]:
-    """Yield the records of a stream that is read with some options, as `csv_reader.read` does."""
     stream = stream if options.encoding is None else InUtf8(stream, options.encoding)
     delimiter = " " if options.delimiter == BLANKS else options.delimiter or ","
     return csv_reader.read(stream, delimiter, in_columns=in_columns, clean=Lines(options))
 
 
 def header_of(records: CsvRecords, options: TableOptions) -> tuple[list[str], CsvRecords]:
-    """Return the names of the columns, and the records without the one that has them.
-
-    The last name is empty if each line ends with a delimiter.
-
-    Raises:
-        InvalidInput: the first line is no record.
-    """
+    """Return the names of the columns, the last one empty if each line ends with a delimiter, and the other records."""
     if options.header:
         is_ended = bool(records.rows) and len(records.rows[0]) == len(options.header) + 1 and records.rows[0][-1] == ""
         return [*options.header] + [""] * is_ended, records
@@ -98,7 +81,6 @@ def header_of(records: CsvRecords, options: TableOptions) -> tuple[list[str], Cs
 
 
 def _cut(records: CsvRecords, count: int) -> Iterator[CsvRecords]:
-    """Yield records, and what was refused among them, at most so many at a time."""
     numbers = sorted([*records.lines, *records.refused]) if records.refused else records.lines
     if len(numbers) <= count:
         yield records
@@ -233,7 +215,6 @@ class Columns:
         return [*zip(*rows, strict=True)] if rows else [()] * len(self._blank), misfits
 
     def _encoded(self, times: list[int], metadata: list[Mapping[str, Any]], *cells: Sequence[str]) -> Batch:
-        """Return rows that all have a time and metadata."""
         batch = None
         columns = [[*map(each.__getitem__, cells[each.place])] for each in self._content]
         if self._joining is not None:
@@ -265,18 +246,12 @@ class Columns:
 
 
 def _option(name: str, texts: Sequence[str]) -> str:
-    """Return an option with a list of texts, as a shell takes it."""
     value = ",".join(texts)
     return f"--{name}{'=' if value.startswith('-') else ' '}{shlex.quote(value)}"  # else `--` would be an option
 
 
 def line_of_units(records: CsvRecords, has_time: Callable[[Sequence[str]], bool]) -> int | None:
-    """Return the line of the first row below the names if it may have units: no time, and no number with any signs.
-
-    Args:
-        records: the first ones below the names.
-        has_time: returns whether a row has a time; the second row must have one.
-    """
+    """Return the line of the first row below the names if it may have units: it has no time and no number."""
     rows = records.rows[:2]
     if len(rows) < 2 or any("\n" in text or signs_of([text]) for text in rows[0]):  # only whole lines can be skipped
         return None
@@ -284,11 +259,7 @@ def line_of_units(records: CsvRecords, has_time: Callable[[Sequence[str]], bool]
 
 
 def misfit(row: Sequence[str], names: Sequence[str], is_ended: bool) -> str:
-    """Return why a row with another number of cells than columns is refused.
-
-    Args:
-        is_ended: each line ends with a delimiter.
-    """
+    """Return why a row with another number of cells is refused. `is_ended`: each line ends with a delimiter."""
     count, wanted = len(row), len(names)
     if count == wanted + 1 and not row[-1]:
         why = "it ends with a delimiter, and the first line does not; add one there"
@@ -300,7 +271,6 @@ def misfit(row: Sequence[str], names: Sequence[str], is_ended: bool) -> str:
 
 
 def check_header(names: Sequence[str], options: TableOptions) -> None:
-    """Raise unless each column has a name of its own."""
     if "" in names:
         hint = "Name it in the first line; pandas writes no unnamed column with index=False."
         if options.delimiter == " ":

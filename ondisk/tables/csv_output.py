@@ -27,16 +27,7 @@ from ondisk.dataset.json_lines import as_json, json_data, time_text
 from ondisk.datum import Datum, is_unicode
 from ondisk.errors import OndiskError
 from ondisk.table_options import REFTIME
-from ondisk.tables.columns import (
-    SAMPLE,
-    Chosen,
-    Complete,
-    chosen,
-    config_of,
-    default_columns,
-    ends,
-    first_of,
-)
+from ondisk.tables.columns import SAMPLE, Chosen, Complete, chosen, config_of, default_columns, ends, first_of
 
 if TYPE_CHECKING:
     from ondisk.dataset.merged import Merged
@@ -64,17 +55,12 @@ def csv_lines(
     *,
     several: bool = False,
 ) -> Iterator[bytes]:
-    """Yield CSV, the header first, then some lines at a time.
+    """Yield CSV, the header first, then some lines at a time; at the end, what `data` raises.
 
     Args:
-        columns: their names; None for all of the first 16,384 data and of those at both ends of the dataset.
+        columns: their names; None for all of the first 16,384 data and of those at both ends of the dataset. Then a
+            later datum that has something else raises InvalidInput, after the lines before it.
         ends: returns data from both ends of the dataset.
-        several: as in `index_columns`.
-
-    Raises:
-        InvalidInput: a column does not exist. With `columns` None, after the lines before it: a datum has something
-            for which the first data had no column.
-        Also what `data` raises, after the lines before it.
     """
     rows = iter(data)
     complete = None
@@ -133,7 +119,6 @@ def _some(data: Iterator[Datum]) -> Iterator[list[Datum]]:
 
 
 def _columns(columns: Sequence[Chosen]) -> Iterator[_Column]:
-    """Yield functions that return the texts of columns; neighbouring declared fields have one for all."""
     for is_field, some in groupby(columns, lambda each: each.source == "field"):
         if is_field:
             yield _of_fields([each.key for each in some])
@@ -151,8 +136,6 @@ def _of_column(column: Chosen) -> _Column:
 
 
 class _Times(dict[datetime, bytes]):
-    """Time → text."""
-
     def __missing__(self, time: datetime) -> bytes:
         if len(self) >= _MOST:
             self.clear()
@@ -180,7 +163,6 @@ def _of_fields(names: Sequence[str]) -> _Column:
 
 
 def _contents(data: Sequence[Datum]) -> Sequence[bytes]:
-    """Return the texts of whole contents."""
     contents = [datum.data for datum in data]
     if {*map(type, contents)} == {bytes}:
         joined = b"".join(contents)
@@ -194,14 +176,12 @@ def _field(value: Any) -> bytes:
 
 
 def _content(data: Any) -> bytes:
-    """Return the text of a whole content."""
     if type(data) is bytes:
         return _bytes(data)
     return b"" if data is None else _quoted(json_shapes.dump(json_data(data)))
 
 
 def _text(value: Any) -> bytes:
-    """Return the text of a value."""
     kind = type(value)
     if value is None:
         return b""

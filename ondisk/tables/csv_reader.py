@@ -35,27 +35,15 @@ _FIELD_LIMIT, _OPEN_QUOTE, _LONE_CR = "field limit", "unexpected end", "new-line
 
 @dataclass(frozen=True, slots=True)
 class CsvRecords:
-    """Some records, and what was not one.
-
-    Attributes:
-        rows: the cells of each record; empty if there are `columns`.
-        lines: the number of its first line, from 1 on.
-        refused: line → reason.
-        columns: the cells of each column, if all records have as many as the first one of the file; else None.
-    """
-
-    rows: Sequence[Sequence[str]]
-    lines: Sequence[int]
-    refused: dict[int, str]
+    rows: Sequence[Sequence[str]]  # the cells of each record; empty if there are `columns`
+    lines: Sequence[int]  # the number of its first line, from 1 on
+    refused: dict[int, str]  # line → reason
+    # the cells of each column, if all records have as many as the first one of the file; else None
     columns: Sequence[Sequence[str]] | None = None
 
 
 def read(
-    stream: Readable,
-    delimiter: str,
-    *,
-    in_columns: bool = False,
-    clean: Callable[[bytes], bytes] = lambda lines: lines,
+    stream: Readable, delimiter: str, *, in_columns: bool = False, clean: Callable[[bytes], bytes] = lambda lines: lines
 ) -> Iterator[CsvRecords]:
     """Yield the records of a stream, some thousands at a time.
 
@@ -121,12 +109,7 @@ def _whole_lines(stream: Readable) -> Iterator[tuple[bytes, bool]]:
 
 
 def _parsed(text: str, line: int, delimiter: str, *, is_last: bool) -> tuple[CsvRecords, str, int]:
-    """Return the records in whole lines; the text of a last record that is not complete; and the number of its line.
-
-    Args:
-        line: the number of the first one.
-        is_last: nothing follows.
-    """
+    """Return the records in whole lines; the text of a last record that is not complete; and the number of its line."""
     rows, lines, refused = list[list[str]](), list[int](), dict[int, str]()
     reader = csv.reader(StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
     begin = 0  # the number of lines before the record that is read
@@ -182,7 +165,6 @@ def _has_long_cell(text: str, delimiter: str) -> bool:
 
 
 def _without_blank(rows: Sequence[Sequence[str]], lines: Sequence[int], refused: dict[int, str]) -> CsvRecords:
-    """Return records without those of blank lines."""
     if rows and min(map(len, rows)) < 2:
         kept = [place for place, row in enumerate(rows) if len(row) > 1 or (row and row[0].strip())]
         rows, lines = [rows[place] for place in kept], [lines[place] for place in kept]
@@ -209,7 +191,6 @@ def _without_odd(found: CsvRecords) -> CsvRecords:
 
 
 def _decoded(chunk: bytes) -> tuple[str, bool]:
-    """Return the text of bytes, and whether some of them are not UTF-8."""
     try:
         return chunk.decode(), False
     except UnicodeDecodeError:
@@ -217,12 +198,10 @@ def _decoded(chunk: bytes) -> tuple[str, bool]:
 
 
 def _excerpt(line: str) -> str:
-    """Return the beginning of a line, for a message."""
     return shown(line[:_SHOWN].rstrip("\r"))
 
 
 def _why(reason: str, line: str) -> str:
-    """Return why a line is not CSV."""
     if _LONE_CR in reason:
         return f"{line} has a carriage return (CR) in the middle: lines end with LF or CR LF"
     return f"{line} has a quote inside of a cell that begins with one: it must be doubled"
@@ -238,11 +217,7 @@ def _too_long(line: int, problem: str) -> LimitExceeded:
 
 
 class InUtf8:
-    """The text of a stream, encoded in UTF-8.
-
-    Args:
-        encoding: of the stream.
-    """
+    """The text of a stream, encoded in UTF-8. `encoding`: of the stream."""
 
     def __init__(self, stream: Readable, encoding: str) -> None:
         self._stream, self._encoding = stream, encoding
@@ -266,8 +241,6 @@ class InUtf8:
 
 
 class Lines:
-    """Returns whole lines as they are to be read."""
-
     def __init__(self, options: TableOptions) -> None:
         self._left = options.skip_lines or 0
         self._is_aligned = options.delimiter == BLANKS

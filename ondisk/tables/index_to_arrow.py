@@ -35,9 +35,7 @@ TYPES: dict[FieldType, pa.DataType] = {
 PLACE = ("datum.segment", "datum.offset", "datum.size")
 """The first columns of each row of the index when the data are read, too."""
 
-ROWS = 16_384
-"""Maximum number of rows of a batch."""
-
+ROWS = 16_384  # maximum number of rows of a batch
 _KEPT = 100_000  # values
 _BYTES = 16 * 1024 * 1024  # of data in a batch, or one datum
 _GAPS = 256 * 1024  # bytes between data that are read with them: costs less than another read
@@ -47,29 +45,16 @@ _EVEN = pa.array(range(0, 2 * ROWS, 2), pa.int32())
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column.
-
-    Attributes:
-        name: as `all_columns` has it.
-        kind: type.
-        field: name and type of the field that it shows; None for dataset, segment, offset and size, and for the data.
-        label: in the table, if it has another name there.
-        same: all rows have the same value, the only item: the path of their dataset, or None in a dataset without the
-            field.
-    """
-
-    name: str
-    kind: pa.DataType
+    name: str  # as `all_columns` has it
+    kind: pa.DataType  # type
+    # name and type of the field that it shows; None for dataset, segment, offset and size, and for the data
     field: tuple[str, FieldType] | None = None
-    label: str | None = None
+    label: str | None = None  # in the table, if it has another name there
+    # all rows have the same value, the only item: the path of their dataset, or None in a dataset without the field
     same: tuple[str | None] | None = None
 
     def of(self, config: DatasetConfig, dataset: str | None) -> Column:
-        """Return the column for the rows of one dataset.
-
-        Args:
-            dataset: the path that the column `dataset` shows; None without that column.
-        """
+        """Return the column for the rows of one dataset, whose path the column `dataset` shows, if there is one."""
         if self.field is None:
             return replace(self, same=(dataset,)) if self.name == DATASET else self
         is_absent = self.field[0] != "reftime" and self.field[0] not in config.fields
@@ -97,11 +82,7 @@ class Column:
 
 
 def all_columns(config: DatasetConfig, *, several: bool = False) -> dict[str, Column]:
-    """Return all columns of a dataset except the data, by name: reftime, the declared fields, segment, offset, size.
-
-    Args:
-        several: as in `index_columns`.
-    """
+    """Return all columns of a dataset except the data, by name; `several` as in `index_columns`."""
     return {
         label: Column(label, TYPES[kind], None if name is None else (name, kind))
         for label, (name, kind) in index_columns(config, several=several).items()
@@ -109,16 +90,11 @@ def all_columns(config: DatasetConfig, *, several: bool = False) -> dict[str, Co
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
-    """Return the schema of a table with these columns."""
     return pa.schema([pa.field(each.label or each.name, each.kind) for each in columns])
 
 
 class RowsToArrow:
-    """Turns rows that were selected from the index into columns of Arrow. For one snapshot.
-
-    Args:
-        columns: without the column of the data.
-    """
+    """Turns rows that were selected from one snapshot of the index into columns of Arrow, but for the data."""
 
     def __init__(self, columns: Sequence[Column], snapshot: Snapshot) -> None:
         self._columns = columns
@@ -228,7 +204,6 @@ def _in_order(rows: pa.RecordBatch) -> bool:
 
 
 def _cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield rows in slices of at most as many bytes as a batch holds."""
     sizes = rows.column("c2")
     if pc.sum(sizes).as_py() > _BYTES:
         begin = total = 0

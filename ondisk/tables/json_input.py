@@ -34,9 +34,7 @@ def parse(
 ) -> Iterator[Batch]:
     """Return the objects in the lines of a stream as data, in batches of at most `batch_size` or `BATCH_BYTES`.
 
-    Raises:
-        InvalidInput: an option is not valid; or the stream is compressed.
-        LimitExceeded: a line is longer than `max_datum_size`.
+    Raises InvalidInput if the stream is compressed, LimitExceeded if a line is longer than `max_datum_size`.
     """
     objects = _Objects(config, format, options)
     pieces = _pieces(stream, config, objects, batch_size)
@@ -54,28 +52,13 @@ def _pieces(stream: Readable, config: DatasetConfig, objects: _Objects, batch_si
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The objects in some lines.
-
-    Attributes:
-        numbers: those of their lines.
-        times: the time of each, or why it has none, or is no object.
-        contents: all other keys.
-        size: of the lines, bytes.
-    """
-
-    numbers: list[int]
-    times: list[int | str]
-    contents: list[dict[str, Any]]
-    size: int
+    numbers: list[int]  # those of their lines
+    times: list[int | str]  # the time of each, or why it has none, or is no object
+    contents: list[dict[str, Any]]  # all other keys
+    size: int  # of the lines, bytes
 
 
 class _Objects:
-    """How objects become data.
-
-    Raises:
-        InvalidInput: an option is not valid.
-    """
-
     def __init__(self, config: DatasetConfig, format: JsonLines, options: TableOptions) -> None:
         options.refuse_those_of_csv("JSON lines")
         self._key = REFTIME if options.time is None else options.time
@@ -85,11 +68,7 @@ class _Objects:
         self._format = format
 
     def read(self, lines: list[bytes], number: int) -> _Read:
-        """Return the objects in lines, and skip blank lines.
-
-        Args:
-            number: of the first line in its file.
-        """
+        """Return the objects in lines, and skip blank lines. `number`: of the first line in its file."""
         read = _Read([], [], [], sum(map(len, lines)))
         for at, line in enumerate(lines, number):
             if not line.strip():
@@ -134,7 +113,6 @@ class _Objects:
         return numbered(batch, read.numbers, {}, "line")
 
     def _divided(self, content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the metadata and the content of a datum."""
         declared: dict[str, Any] = {}
         for name in self._fields.keys() & content.keys():
             value = content.pop(name)
@@ -149,7 +127,6 @@ class _Objects:
 
 
 def _text(key: str, value: object) -> str:
-    """Return the text of the time that a key has."""
     if value is None:
         raise InvalidInput(f"it has no {shown(key)}")
     if type(value) not in (str, int, float):
@@ -158,5 +135,4 @@ def _text(key: str, value: object) -> str:
 
 
 def _of_key(key: str, time: int | str) -> int | str:
-    """Return a time, or why a key has none."""
     return of_value(shown(key), time) if isinstance(time, str) else time

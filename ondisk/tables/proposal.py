@@ -34,9 +34,7 @@ from ondisk.tables.table_input import decided, of_one_series
 from ondisk.tables.times import Times, Zone
 from ondisk.tables.values import SIGNS, Cells, Signs, are_numbers, doubt, number_or_text
 
-SAMPLE = 10_000
-"""How many rows are looked at."""
-
+SAMPLE = 10_000  # how many rows are looked at
 _WORD = re.compile(r"[a-z_][a-z0-9_]*")
 _TIME_NAMES = (REFTIME, "time", "timestamp", "datetime", "date_time", "date", "when", "ts", "t")
 _IDENTIFIER = re.compile(
@@ -64,16 +62,12 @@ _UNIX = {"unix": range(5 * 10**8, 5 * 10**9), "unix-ms": range(5 * 10**11, 5 * 1
 _DELIMITERS = ",;\t|"
 _CHUNK = 1024 * 1024
 _BEGIN = 20  # lines in which the names are looked for
-_ZONE = "ZONE"
-"""Printed in place of a zone that the file does not contain."""
-
+_ZONE = "ZONE"  # printed in place of a zone that the file does not contain
 _DAY = 24 * 3600 * 1_000_000
 _STEPS = (("yearly", 366, 64 * 2**20), ("monthly", 31, 2**30), ("daily", 1, 2**30))
 """Steps, their days, and the most bytes that a segment should have; hourly is for what has more."""
 
-_MOST_REFUSED = 0.1
-"""How many rows may be unreadable, for each that is not."""
-
+_MOST_REFUSED = 0.1  # how many rows may be unreadable, for each that is not
 _SENTINEL = re.compile(r"-99+(?:[.,][09]+)?")
 """A number that loggers write where there is no value, if all others are far above it."""
 
@@ -86,21 +80,12 @@ _BOOLEANS = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column of the sample.
-
-    Attributes:
-        name: in the file.
-        values: one for each row; None where it has none.
-        kind: its type as a field; None if it cannot be one.
-    """
-
-    name: str
-    values: Sequence[Any]
-    kind: FieldType | None
+    name: str  # in the file
+    values: Sequence[Any]  # one for each row; None where it has none
+    kind: FieldType | None  # its type as a field; None if it cannot be one
 
     @property
     def field(self) -> str:
-        """The name of the field that it can be."""
         return field_name(self.name)
 
     @property
@@ -110,47 +95,25 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The first rows of a file.
-
-    Attributes:
-        rows: a mapping for each, without the keys that have no value; None if it cannot be read.
-        size: bytes of the rows.
-        is_whole: the file has no more.
-        refused: what an append to a dataset of a configuration, with some options, refuses: place of a row → reason.
-    """
-
+    # a mapping for each, without the keys that have no value; None if it cannot be read
     rows: list[dict[str, Any] | None]
-    size: int
-    is_whole: bool
+    size: int  # bytes of the rows
+    is_whole: bool  # the file has no more
+    # what an append to a dataset of a configuration, with some options, refuses: place of a row → reason
     refused: Callable[[DatasetConfig, TableOptions], Mapping[int, str]]
 
 
 class _Proposal(NamedTuple):
-    """What is proposed for the rows of a sample.
-
-    Attributes:
-        options: those that were given, and those of the times.
-        shape: the configuration, as `DatasetConfig.from_mapping` takes it.
-        times: of all rows that have one, microseconds since 1970.
-        columns: all but the times.
-        keys: those that identify a row together with its time.
-        fields: those to declare.
-        each_day: the number of rows a day.
-    """
-
-    options: TableOptions
-    shape: dict[str, Any]
-    times: list[int]
-    columns: list[_Column]
-    keys: list[_Column]
-    fields: list[_Column]
-    each_day: float
+    options: TableOptions  # those that were given, and those of the times
+    shape: dict[str, Any]  # the configuration, as `DatasetConfig.from_mapping` takes it
+    times: list[int]  # of all rows that have one, microseconds since 1970
+    columns: list[_Column]  # all but the times
+    keys: list[_Column]  # those that identify a row together with its time
+    fields: list[_Column]  # those to declare
+    each_day: float  # the number of rows a day
 
 
-def proposed(
-    source: str | os.PathLike[str] | BinaryIO,
-    **table: Unpack[TableArguments],
-) -> str:
+def proposed(source: str | os.PathLike[str] | BinaryIO, **table: Unpack[TableArguments]) -> str:
     """Return the text of a `dataset.toml` for a file of CSV, JSON lines or another package's format, with comments.
 
     Args:
@@ -180,14 +143,6 @@ def proposed(
 
 
 def _proposed_csv(stream: Readable, name: str, options: TableOptions) -> str:
-    """Return the text of a `dataset.toml` for a CSV file.
-
-    Args:
-        name: of the file, for comments.
-
-    Raises:
-        InvalidInput: it has no rows, no names, or no column with times; or an option is not valid.
-    """
     stream = stream if options.encoding is None else InUtf8(stream, options.encoding)
     head = stream.read(_CHUNK)
     options = _begin(head, options)
@@ -261,7 +216,6 @@ def _first(records: Iterator[CsvRecords]) -> tuple[CsvRecords, Iterator[CsvRecor
 
 
 def _is_data(names: Sequence[str], row: Sequence[str]) -> bool:
-    """Return whether the first line of a file is a row as the second one."""
     return any(map(all, zip(_are_times(names), _are_times(row), strict=False))) or all(_are_numbers(names))
 
 
@@ -279,12 +233,6 @@ def _are_numbers(row: Sequence[str]) -> list[bool]:
 
 
 def _check_readable(refused: Mapping[int, str], count: int) -> None:
-    """Raise if too many of the first rows cannot be read.
-
-    Args:
-        refused: line → reason.
-        count: how many can be read.
-    """
     if len(refused) > count * _MOST_REFUSED:
         line = min(refused)
         of = f"{len(refused):,} of the first {len(refused) + count:,} rows"
@@ -293,7 +241,6 @@ def _check_readable(refused: Mapping[int, str], count: int) -> None:
 
 
 def _proposed_json(stream: Readable, name: str, options: TableOptions) -> str:
-    """Return the text of a `dataset.toml` for JSON lines; see `proposed`."""
     options.refuse_those_of_csv("JSON lines")
     config = DatasetConfig.from_mapping({"format": "jsonl", "step": "daily"})
     following = read_lines(stream, SAMPLE + 1, config.max_datum_size)
@@ -469,7 +416,6 @@ def _lines(proposal: _Proposal, sample: _Sample, refused: Mapping[int, str], nam
 
 
 def _comment(text: str) -> str:
-    """Return a text as a comment can have it, on one line."""
     return "".join(each if each.isprintable() else "?" for each in text)
 
 
@@ -571,7 +517,6 @@ def _nulls(texts: Sequence[str], cells: Cells) -> set[str]:
 
 
 def _column(name: str, values: list[Any], format: str) -> _Column:
-    """Return a column with the type that it can have as a field."""
     kinds = {type(value) for value in values if value is not None}
     field = field_name(name)
     is_name = bool(_WORD.fullmatch(field)) and field not in RESERVED_FIELDS and (format == "seg" or field == name)
@@ -616,11 +561,7 @@ def _times(
 def _check_clock(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], name: str, options: TableOptions, format: str
 ) -> None:
-    """Raise if the chosen times are dates, and another column has times of day: each row would be at midnight.
-
-    Args:
-        name: of the file.
-    """
+    """Raise if the chosen times are dates, and another column has times of day: each row would be at midnight."""
     date = options.time or ""
     times = Times(options.time_format, Zone("UTC"))
     if any(isinstance(time := times[str(row.get(date, ""))], int) and time % _DAY for row in rows):
@@ -642,7 +583,6 @@ def _check_clock(
 
 
 def _formats(values: Sequence[Any], options: TableOptions, *, is_named: bool) -> list[str | None]:
-    """Return the formats that the times of a column may have."""
     if options.time_format is not None:
         return [options.time_format]
     present = [value for value in values if value is not None]
@@ -663,13 +603,11 @@ def _formats(values: Sequence[Any], options: TableOptions, *, is_named: bool) ->
 
 
 def _that_fit(formats: Sequence[str], texts: Sequence[str]) -> list[str]:
-    """Return the formats that all texts have."""
     readers = {format: Times(format, Zone("UTC")) for format in formats}
     return [format for format, times in readers.items() if not any(isinstance(times[text], str) for text in texts)]
 
 
 def _lacks_offset(texts: Sequence[str], found: Sequence[int | None], format: str | None) -> bool:
-    """Return whether some of the texts that are times have no offset."""
     times = Times(format)
     return any(isinstance(times[text], str) for text, time in zip(texts, found, strict=True) if time is not None)
 
@@ -690,11 +628,7 @@ def _keys(times: list[int], columns: list[_Column], rows: list[dict[str, Any]]) 
 
 
 def _identifying(times: list[int], whole: list[_Column], rows: list[dict[str, Any]]) -> tuple[list[_Column], bool]:
-    """Return columns that together with the time differ between any two rows, and whether that is so.
-
-    Args:
-        whole: the columns that have a value in each row, and can be a field.
-    """
+    """Return columns that together with the time differ between any two rows, and whether that is so."""
     named = [each for each in whole if _IDENTIFIER.search(each.field)]
     # A row that is there twice is a duplicate, whatever identifies it.
     different = [

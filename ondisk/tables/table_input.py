@@ -42,12 +42,6 @@ class Timed(Protocol[Piece]):
 
 
 def encoded(columns: Sequence[Sequence[Any]], refused: Mapping[int, str], encode: Callable[..., Batch]) -> Batch:
-    """Return rows that are given in columns as data.
-
-    Args:
-        columns: arguments of `encode`.
-        refused: place → why a row cannot be stored; such rows are not encoded.
-    """
     if not refused and columns[0]:
         return encode(*columns)
     kept = [place for place in range(len(columns[0])) if place not in refused]
@@ -62,7 +56,6 @@ def numbered(batch: Batch, numbers: Sequence[int], others: Mapping[int, str], wo
     Args:
         numbers: of the rows of the batch in their file.
         others: number → reason of those that were refused before.
-        word: for a row.
     """
     if batch.refused or others:
         refused = {**others, **{numbers[place]: why for place, why in batch.refused}}
@@ -72,11 +65,6 @@ def numbered(batch: Batch, numbers: Sequence[int], others: Mapping[int, str], wo
 
 
 def joined(batches: Iterable[Batch], batch_size: int) -> Iterator[Batch]:
-    """Yield batches joined to larger ones, which have at most `batch_size` data, and end at `BATCH_BYTES`.
-
-    Args:
-        batches: of at most `batch_size` data each.
-    """
     whole, size = Batch(), 0
     for batch in batches:
         if len(whole) + len(batch) > batch_size:
@@ -99,20 +87,14 @@ class _Row(NamedTuple):
 
 
 def switches(times: Sequence[int]) -> list[int]:
-    """Return the places of the rows of a series from which on the second hour can be.
-
-    Args:
-        times: local times of one hour that occurs twice, in any unit.
-    """
+    """Return the places of the rows of a series from which on the second hour can be, by their local times."""
     if len(times) == 2 and times[0] == times[1]:  # among more rows, one of two equal ones may be a repeated one
         return [1]
     return [place for place, (before, after) in enumerate(pairwise(times), 1) if after < before]
 
 
 def decided(pieces: Iterable[Piece], rows: Timed[Piece], options: TableOptions) -> Iterator[tuple[Piece, Answers]]:
-    """Yield the pieces of a table, each with what is decided about its times that occur twice.
-
-    Unless the option is `INFER`, nothing is decided.
+    """Yield the pieces of a table, each with what `INFER` decides about its times that occur twice.
 
     A piece is held back until the run at its end is complete.
 
@@ -137,7 +119,6 @@ def decided(pieces: Iterable[Piece], rows: Timed[Piece], options: TableOptions) 
 
 
 def of_one_series(times: Sequence[int | str]) -> Answers:
-    """Return what is decided about the times of a table that has one series."""
     runs, answers = _Runs(), Answers()
     runs.read(times, lambda: [()] * len(times), answers)
     runs.end()
@@ -172,21 +153,13 @@ class _Runs:
                 self._before = time
 
     def limit(self, size: int) -> None:
-        """Refuse the rows of the run if it is too long.
-
-        Args:
-            size: of the rows that are held for it, bytes.
-        """
+        """Refuse the rows of the run if it is too long. `size`: of the rows that are held for it, bytes."""
         if self.is_long or len(self.open) > _MOST_ROWS or size > BATCH_BYTES:
             self._refuse_long()
             self.open, self.is_long = self.open[-1:], True
 
     def end(self, after: int | None = None) -> None:
-        """End the run, and decide about its rows.
-
-        Args:
-            after: the moment of the next row; None at the end of the table.
-        """
+        """End the run, and decide about its rows. `after`: the moment of the next row; None at the end of the table."""
         if not self.open:
             return
         first, last = self.open[0].time.moments, self.open[-1].time.moments

@@ -50,15 +50,11 @@ _NUMBERS = frozenset([*_WIDTHS, _FRACTION, "%c", "%x", "%X", *"0123456789"])  # 
 
 
 class Twice(str):
-    """Why a local time is refused that occurs twice when clocks are put back.
-
-    Attributes:
-        moments: both, microseconds since 1970.
-    """
+    """Why a local time is refused that occurs twice when clocks are put back."""
 
     __slots__ = ("moments",)
 
-    moments: tuple[int, int]
+    moments: tuple[int, int]  # both, microseconds since 1970
 
     def __new__(cls, text: str, moments: tuple[int, int]) -> Twice:
         self = super().__new__(cls, text)
@@ -66,7 +62,6 @@ class Twice(str):
         return self
 
     def is_near(self, other: Twice) -> bool:
-        """Return whether both times are in the same hour that occurs twice."""
         return abs(self.moments[0] - other.moments[0]) < self.moments[1] - self.moments[0]
 
 
@@ -83,14 +78,7 @@ def of_reftime(why: str) -> str:
 
 
 class Zone:
-    """A time zone.
-
-    Args:
-        name: of the IANA database such as Europe/Rome, or UTC, or an offset such as +01:00.
-
-    Raises:
-        InvalidInput: there is no such zone on this machine.
-    """
+    """A time zone: its name in the IANA database such as Europe/Rome, or UTC, or an offset such as +01:00."""
 
     def __init__(self, name: str) -> None:
         self._zone = zone_of(name)
@@ -113,11 +101,7 @@ class Zone:
 
 
 class TimeFormat:
-    """Reads times as `datetime.strptime` does, but for numbers that lack digits and for 24:00; see the module.
-
-    Args:
-        format: as strptime takes it.
-    """
+    """Reads times as `datetime.strptime` does, but for numbers that lack digits and for 24:00; see the module."""
 
     def __init__(self, format: str) -> None:
         parts = _PARTS.findall(format)
@@ -129,11 +113,7 @@ class TimeFormat:
         )
 
     def __call__(self, text: str) -> datetime:
-        """Return the time of a text, naive unless the format has an offset.
-
-        Raises:
-            ValueError: it is not of the format.
-        """
+        """Return the time of a text, naive unless the format has an offset; raise ValueError if it has none."""
         try:
             return datetime.strptime(self._whole(text), self._format)
         except ValueError:
@@ -145,10 +125,7 @@ class TimeFormat:
         return day + timedelta(days=1)
 
     def _whole(self, text: str) -> str:
-        """Return a text whose numbers have all their digits where they must.
-
-        Then strptime can divide the digits in one way only.
-        """
+        """Return a text whose numbers have all their digits where they must: strptime divides them in one way only."""
         if self._pattern is None:
             return text
         matched = self._pattern.fullmatch(text)
@@ -160,10 +137,7 @@ class TimeFormat:
 
 
 def _pattern(parts: list[str]) -> re.Pattern[str] | None:
-    """Return what the texts of a format match whose numbers have all their digits where they are beside others.
-
-    None if no two numbers are beside each other.
-    """
+    """Return what texts match whose numbers have all their digits where they are beside others; None if none are."""
     beside = [False] * len(parts)
     for at, pair in enumerate(pairwise(parts)):
         if _NUMBERS.issuperset(pair) and not "".join(pair).isdigit():
@@ -174,7 +148,6 @@ def _pattern(parts: list[str]) -> re.Pattern[str] | None:
 
 
 def _pattern_of(part: str, is_beside: bool) -> str:
-    """Return what texts of a part of a format match."""
     if part in _WIDTHS:
         return rf"\d{{{_WIDTHS[part]}}}" if is_beside else rf" ?\d{{1,{_WIDTHS[part]}}}"
     if part == _FRACTION:
@@ -185,11 +158,7 @@ def _pattern_of(part: str, is_beside: bool) -> str:
 
 
 def readers(options: TableOptions) -> tuple[Times, Times]:
-    """Return what reads the reftime by some options, and what reads other timestamps if they are not written like it.
-
-    Raises:
-        InvalidInput: an option is not valid.
-    """
+    """Return what reads the reftime by some options, and what reads other timestamps, if they are not written so."""
     zone = None if options.tz is None else Zone(options.tz)
     times = Times(options.time_format, zone)
     return times, times if options.time_format is None else Times(None, zone)
@@ -204,12 +173,7 @@ def timestamp(text: str, times: Times, others: Times) -> int | str:
 class Times(dict[str, int | str]):
     """Texts → microseconds since 1970, or the reason why a text is not a time, perhaps a `Twice`.
 
-    Args:
-        format: as `TableOptions.time_format`.
-        zone: of times without an offset; None to refuse them.
-
-    Raises:
-        InvalidInput: the format is not valid, or has no year.
+    `zone`: of times without an offset; None to refuse them. A format without a year raises InvalidInput.
     """
 
     def __init__(self, format: str | None = None, zone: Zone | None = None) -> None:

@@ -70,14 +70,12 @@ class Cells:
         self._null_numbers = frozenset(self._numbers(self._null_texts))
 
     def value(self, text: str) -> int | float | str | None:
-        """Return the number that a cell is, or its text; None if it has no value."""
         if text.strip() in self._null_texts:
             return None
         value = self.number_or_text(text)
         return None if value in self._null_numbers else value
 
     def number_or_text(self, text: str) -> int | float | str:
-        """Return the number that a text is, or the text; see the module's docstring."""
         pointed = self.pointed(text)
         number = text if pointed is None else number_or_text(pointed)
         return text if isinstance(number, str) else number
@@ -119,26 +117,17 @@ def number_or_text(text: str) -> int | float | str:
 
 
 class Signs(NamedTuple):
-    """The signs of numbers: as `Cells`."""
-
     decimal: str
     thousands: str | None
 
 
 class Doubt(NamedTuple):
-    """Texts in a column of numbers that are not read as numbers.
+    """Texts in a column of numbers that are not read as numbers."""
 
-    Attributes:
-        text: the first one.
-        cells: how many have one of them.
-        signs: those with which all of the column are numbers, the simplest first; empty if no signs do that.
-        marks: the texts that may mean that there is no value. If there are some, all others are numbers.
-    """
-
-    text: str
-    cells: int
-    signs: list[Signs]
-    marks: list[str]
+    text: str  # the first one
+    cells: int  # how many have one of them
+    signs: list[Signs]  # those with which all of the column are numbers, the simplest first; empty if no signs do that
+    marks: list[str]  # the texts that may mean that there is no value. If there are some, all others are numbers
 
 
 SIGNS = [Signs(decimal, None) for decimal in DECIMALS] + [
@@ -150,11 +139,8 @@ _READ_BY = {signs: Cells((), *signs).number_or_text for signs in SIGNS}
 def doubt(counts: Mapping[str, int], cells: Cells, numbers: int = 0) -> Doubt | None:
     """Return the texts of a column that look like numbers, or are among numbers, and are read as texts.
 
-    Return None if all are numbers, or if it is a column of texts.
-
-    Args:
-        counts: text → how many cells have it.
-        numbers: how many cells have numbers that are not in `counts`.
+    Return None if all are numbers, or if it is a column of texts. `counts`: text → how many cells have it;
+    `numbers`: how many other cells have numbers.
     """
     read, odd, rest = list[str](), list[str](), list[str]()
     for text in counts:
@@ -182,10 +168,6 @@ class ContentColumn(dict[str, Any]):
     """A column of the content: what its cells mean, and whether some of them are perhaps read as what they are not.
 
     Texts of cells → values, None if a cell has none; with `part_of` → parts of the content, no bytes without a value.
-
-    Args:
-        place: of the column in the file.
-        part_of: returns the part of the content that a value of it is; None if the format joins no parts.
 
     Cost: counts the cells after the first ones only as long as there are texts among numbers.
     """
@@ -229,12 +211,10 @@ class ContentColumn(dict[str, Any]):
             self._numbers += len(column) - found[""] - others
 
     def doubt(self) -> Doubt | None:
-        """Return what is perhaps wrong about the cells that were counted, as the function `doubt` does."""
         return doubt(self._counts, self._cells, self._numbers)
 
 
 def signs_of(texts: Sequence[str]) -> list[Signs]:
-    """Return the signs with which all texts are numbers, the simplest first."""
     if not all(map(_SIGNED.fullmatch, texts)):
         return []
     joined = "".join(texts)
@@ -247,7 +227,6 @@ def signs_of(texts: Sequence[str]) -> list[Signs]:
 
 
 def are_numbers(texts: Iterable[str], signs: Signs) -> bool:
-    """Return whether all texts are numbers with some signs."""
     return not any(isinstance(_READ_BY[signs](text), str) for text in texts)
 
 
@@ -264,11 +243,7 @@ class Refused(str):
 class Metadata(dict[tuple[str, ...], Mapping[str, Any] | Refused]):
     """Texts of the cells of declared fields → metadata; or why one of them has none. Equal texts share one mapping.
 
-    Args:
-        fields: name, type and column of each, in the order of the texts.
-        cells: how they are written.
-        times: reads timestamps that are written as the reftime.
-        iso: reads timestamps in ISO 8601.
+    `times` reads timestamps that are written as the reftime, `iso` those in ISO 8601.
     """
 
     def __init__(self, fields: Sequence[tuple[str, FieldType, str]], cells: Cells, times: Times, iso: Times) -> None:
@@ -327,11 +302,7 @@ def _use(signs: Signs, cells: Cells) -> str:
 
 
 def reader(kind: FieldType, times: Times, iso: Times, cells: Cells | None = None) -> Callable[[str], Value]:
-    """Return a function that reads the text of a cell as a value of a type; it raises InvalidInput.
-
-    Args:
-        times, iso, cells: as in `Metadata`.
-    """
+    """Return a function that reads the text of a cell as a value of a type, see `Metadata`; it raises InvalidInput."""
     if cells is not None and kind in (FieldType.INTEGER, FieldType.REAL):
         return partial(_with_signs, _READERS[kind], cells)
     if kind is FieldType.TIMESTAMP:

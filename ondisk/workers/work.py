@@ -46,7 +46,6 @@ def spread(
 
     Args:
         weights: name of a segment, or file → bytes.
-        run: works on a group, in a thread of its own.
         stop: ends what still runs when nobody wants more answers.
         in_order: yield the answers in the order of `weights`; else begin with the heaviest, and yield each when ready.
     """
@@ -128,9 +127,6 @@ def imports(path: str, weights: dict[str, int], staging: str, option: str) -> Ge
     """Carry out the tasks of a pipeline on this machine, see `ondisk.pipeline.run.Tasks`: each core has a process.
 
     A process that is killed fails the file that it worked on; another one continues with the rest.
-
-    Raises:
-        StateError: a process cannot open the dataset for errors.
     """
     running = _Running()
     numbers = count()
@@ -177,7 +173,6 @@ class _Running:
                 self._children.discard(child)
 
     def stop(self) -> None:
-        """Kill all of them, and those that begin later."""
         with self._lock:
             self.is_stopped = True
             for child in self._children:

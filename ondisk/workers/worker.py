@@ -30,14 +30,7 @@ from ondisk.staging.stage import Stage
 
 
 def main(verb: str, path: str, staged: str, option: str) -> None:
-    """Work until standard input ends.
-
-    Args:
-        verb: one of `VERBS`.
-        path: of the dataset.
-        staged: the beginning of the names of all files that this process stages.
-        option: what else the verb needs.
-    """
+    """Work until standard input ends. `staged`: the beginning of the names of all files that this process stages."""
     names: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_listen, args=(names,), daemon=True).start()
     sink, sys.stdout = sys.stdout.buffer, sys.stderr
@@ -63,7 +56,6 @@ def answers(verb: str, path: str, staged: str, option: str, names: Iterable[str]
 
 
 def append(access: Access, path: str, staged: str, format: str) -> dict[str, Any]:
-    """Stage the data of a file, as a job of its own."""
     job = job_of(staged)
     result = AppendResult()
     with (
@@ -87,17 +79,14 @@ def append(access: Access, path: str, staged: str, format: str) -> dict[str, Any
 
 
 def check(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
-    """Read the data of a segment, and return the reason if they are damaged."""
     return {"wrong": wrong_with(access, name, apart=True)}
 
 
 def fix(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
-    """Scan the file of a segment and stage its rows."""
     return asdict(Scanned.write(access, name, staged))
 
 
 def repack(access: Access, name: str, staged: str, option: str) -> dict[str, Any]:
-    """Stage the new file of a segment."""
     return asdict(Written.write(access, name, staged))
 
 

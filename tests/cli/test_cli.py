@@ -385,7 +385,7 @@ def test_a_lack_of_memory_has_its_own_code_and_a_hint(run, weather, monkeypatch)
     def fail(*_: object) -> NoReturn:
         raise MemoryError
 
-    monkeypatch.setattr("ondisk.cli.info.run", fail)
+    monkeypatch.setattr("ondisk.cli.about.run_info", fail)
     done = run("info", weather)
     assert done.code == EXIT_OUT_OF_MEMORY
     assert done.err.startswith("ondisk: error: there is not enough memory\n")
@@ -394,13 +394,13 @@ def test_a_lack_of_memory_has_its_own_code_and_a_hint(run, weather, monkeypatch)
 
 def test_a_lack_of_descriptors_for_a_module_is_an_error_of_the_system(run, weather, monkeypatch):
     """A module that is imported late cannot be opened, for example."""
-    monkeypatch.setattr("ondisk.cli.info.run", fail(errno.EMFILE))
+    monkeypatch.setattr("ondisk.cli.about.run_info", fail(errno.EMFILE))
     done = run("info", weather)
     assert (done.code, done.err) == (
         50,
         "ondisk: error: Too many open files\nRaise the limit of open files (ulimit -n).\n",
     )
-    monkeypatch.setattr("ondisk.cli.info.run", fail(errno.EXDEV))
+    monkeypatch.setattr("ondisk.cli.about.run_info", fail(errno.EXDEV))
     with pytest.raises(OSError, match="link"):
         run("info", weather)
 

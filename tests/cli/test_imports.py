@@ -77,7 +77,7 @@ def test_the_version_needs_the_parser_only():
 def test_a_script_of_completion_needs_the_parsers_only():
     """It has every command's options, and imports none of the modules that do the work."""
     library = {each for each in own(loaded(COMMAND, "completion", "bash")) if not each.startswith("ondisk.cli")}
-    assert library == {"ondisk", "ondisk.datum", "ondisk.errors"}
+    assert library == {"ondisk", "ondisk.datum", "ondisk.errors", "ondisk.named_tuple"}
 
 
 @pytest.mark.parametrize("argv", [["query", "reftime: =2026-11-20"], ["query", "", "--json"]])
@@ -105,11 +105,11 @@ def test_an_append_imports_no_queues_no_dir_segments_no_csv_and_no_maintenance(d
     modules = loaded(COMMAND, "append", dataset, dataset.parent / "more.vm2")
     assert "ondisk.dataset.append" in modules
     assert "shutil" not in modules
-    assert not unneeded(modules, (*RARE, *OF_DIR_SEGMENTS, "tables.csv_reader"))
+    assert not unneeded(modules, (*RARE, *OF_DIR_SEGMENTS, "items", "tables.csv_reader"))
     assert "sqlalchemy" not in modules
 
 
 def test_a_program_that_reads_one_datum_imports_no_writers_and_no_parser(dataset):
     modules = loaded(PROGRAM, dataset)
-    assert not unneeded(modules, (*OF_READERS, "cli", "formats.foreign", "matcher.parser", "matcher.fields"))
+    assert not unneeded(modules, (*OF_READERS, "cli", "formats.foreign", "items", "matcher.parser", "matcher.fields"))
     assert not modules & SLOW

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import ondisk
-from ondisk.cli import replicate
+from ondisk.cli import replication
 from ondisk.errors import (
     ConfigError,
     DiskFull,
@@ -156,7 +156,7 @@ def test_a_follower_waits_until_an_error_has_passed_that_may_pass(run, source, m
         return pull(self, **options)
 
     monkeypatch.setattr(Replica, "pull", failing)
-    monkeypatch.setattr(replicate.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(replication.time, "sleep", lambda seconds: None)
     done = run("replicate", "source", "copy", "--create", "--follow")
     assert done.code == code
     assert all(f"warning: {error.message}" in done.err for error in passing)

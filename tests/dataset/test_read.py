@@ -230,3 +230,11 @@ def test_two_rows_of_one_place_are_damage_of_the_index(create):
     sql(dataset.path, "UPDATE datum SET offset = 0")
     with pytest.raises(IndexCorrupt, match="overlap"):
         list(dataset.query())
+
+
+def test_a_line_that_does_not_end_where_its_row_says_is_not_returned(create):
+    dataset = create(format="vm2")
+    dataset.append_file(io.BytesIO(b"202611200600,1,158,1.5,,,\n202611200700,1,158,2.5,,,\n"), "vm2")
+    sql(dataset.path, "UPDATE datum SET size = size - 1 WHERE seq = 1")
+    with pytest.raises(SegmentCorrupt, match="no datum of 24 bytes at byte 0"):
+        [*dataset.query()]

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from kit import STEPS_OF_TIME
 from kit.crashes import Killed, killed_at
-from worlds import access_to, change_config, clock, connections, content, datum, lose_index, renew_index, same, sql
+from worlds import access_to, change_config, clock, connections, content, datum, lose_index, renew_index, rot, same, sql
 
 import ondisk
 from ondisk.errors import (
@@ -374,19 +374,25 @@ def test_what_is_too_old_is_deleted_from_the_archive_also_by_an_age_that_is_set_
 # What is not moved
 
 
-@pytest.mark.parametrize("state", ["missing", "corrupted", "unaligned"])
+@pytest.mark.each
+@pytest.mark.parametrize("state", ["missing", "corrupted", "rotten", "unaligned"])
 def test_what_is_damaged_is_not_archived(make, state):
     dataset = make()
     path = dataset.path / segment(dataset)
     if state == "missing":
         path.rename(dataset.path.with_name("aside"))
+    elif state == "rotten":  # nothing but the check that read it knows
+        file = next(each for each in path.iterdir() if each.suffix == ".blob") if path.is_dir() else path
+        rot(file, file.read_bytes()[:-2] + b"\xff\xff")
+        assert not dataset.check(accurate=True).is_clean
     elif path.is_dir():
         next(each for each in path.iterdir() if each.suffix == ".blob").unlink()
     else:
         os.truncate(path, path.stat().st_size // 2)
     if state == "unaligned":
         (dataset.path / "needs-check-do-not-pack").touch()
-    with pytest.raises(NeedsCheck if state == "unaligned" else StateError):
+    error, said = (NeedsCheck, "needs a check") if state == "unaligned" else (StateError, "cannot be moved: it is")
+    with pytest.raises(error, match=said):
         dataset.archive(segment(dataset))
     assert not [*dataset.path.glob(f"{LAST}/2026/*")]
 

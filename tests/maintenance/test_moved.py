@@ -545,3 +545,20 @@ def test_a_datum_without_unique_values_is_a_copy_of_one_other_only(tmp_path):
         assert numbers(dataset) == [1, 3, 3, 3, 5, 5]
         dataset.repack(second_copies=True)
         assert numbers(dataset) == [1, 3, 3, 3, 5, 5]
+
+
+def test_a_file_that_may_be_that_of_two_segments_is_followed_by_neither(tmp_path):
+    """Two segments of one day had equal bytes, and one copy is left: the data would count twice."""
+    config = {"format": "jsonl", "step": "daily", "fields": {"n": "integer"}}
+    with ondisk.create(tmp_path / "dataset", config) as dataset:
+        for _ in range(2):
+            dataset.append(data(dataset, range(3)))
+            if not (dataset.path / LAST).exists():
+                dataset.archive(name_of(dataset))
+        own, archived = dataset.path / name_of(dataset), dataset.path / LAST / name_of(dataset)
+        assert own.read_bytes() == archived.read_bytes()
+        copy(own, dataset.path / ".archive/2024" / name_of(dataset))
+        own.unlink()
+        archived.unlink()
+        dataset.fix()
+        assert numbers(dataset) == [0, 1, 2]

@@ -353,7 +353,7 @@ def test_without_pyarrow_it_is_said_what_to_install(weather):
 
 
 def test_importing_ondisk_does_not_import_pyarrow():
-    code = "import sys, ondisk, ondisk.cli.query; print('pyarrow' in sys.modules)"
+    code = "import sys, ondisk, ondisk.cli.matching; print('pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 

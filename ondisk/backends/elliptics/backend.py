@@ -375,7 +375,6 @@ class _Change:
         self._data = data
 
     def apply(self, changes: Changes) -> int:
-        """Add it to the changes of a commit, and return its status."""
         extents = changes.extents(self.parent)
         extent = self._extent
         if extent is None:
@@ -393,8 +392,6 @@ class _Change:
 
 
 class _Transaction:
-    """A packet that is executed, and what is replied to it."""
-
     __slots__ = ("_is_asked", "_layout", "_replies", "header", "size", "status")
 
     def __init__(self, layout: Layout, header: Header) -> None:
@@ -406,7 +403,6 @@ class _Transaction:
         self._is_asked = False  # whether a command asked for data, so that a reply is sent even if there are none
 
     def fail(self, status: int) -> None:
-        """Set the status, unless there was an error before."""
         self.status = self.status or status
 
     def reply(self, command: int, data: bytes, io: IO | None = None) -> None:

@@ -165,6 +165,5 @@ class Client(Closing):
 
 
 def _check(offset: int, size: int) -> None:
-    """Raise InvalidInput unless bytes of an object may be there."""
     if type(offset) is not int or type(size) is not int or min(offset, size) < 0 or offset + size > INTEGER_MAX:
         raise InvalidInput(f"an object has no bytes at offset {shown(offset)} with size {shown(size)}")

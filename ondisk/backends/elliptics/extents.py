@@ -17,27 +17,17 @@ exists, even if others cover it.
 
 
 class Extent(NamedTuple):
-    """One write of an object, stored as one datum.
+    """One write of an object, stored as one datum."""
 
-    Attributes:
-        time: the datum's reftime, in microseconds since 1970. Each write of an object has a later one.
-        id: of the transaction.
-        flags: of the write's io attribute; and `FIRST`.
-        offset: of its first byte in the object.
-        size: in bytes.
-        version: from the header of the write.
-    """
-
-    time: int
-    id: bytes
-    flags: int
-    offset: int
-    size: int
-    version: int
+    time: int  # the datum's reftime, in microseconds since 1970. Each write of an object has a later one
+    id: bytes  # of the transaction
+    flags: int  # of the write's io attribute; and `FIRST`
+    offset: int  # of its first byte in the object
+    size: int  # in bytes
+    version: int  # from the header of the write
 
     @property
     def replaces(self) -> bool:
-        """Whether the write replaced or began the object."""
         return bool(self.flags & FIRST) or (self.offset == 0 and not self.flags & APPEND)
 
 
@@ -70,7 +60,6 @@ class Extents:
 
     @property
     def size(self) -> int:
-        """The size of the object."""
         return self._pieces[-1].end if self._pieces else 0
 
     def add(self, extent: Extent) -> None:
@@ -83,7 +72,6 @@ class Extents:
             self._overlay(Piece(extent.offset, extent.offset + extent.size, extent))
 
     def clear(self) -> None:
-        """Cover all extents."""
         self._covered += self._extents.values()
         self._extents.clear()
         self._pieces.clear()

@@ -26,8 +26,6 @@ _NUMBERS = ("flags", "offset", "size", "version")
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one commit changes."""
-
     delete: Sequence[Expression]  # the data that it deletes
     store: Sequence[tuple[bytes, Extent, bytes]]  # object and extent, with its data, of each new datum
     parents: Sequence[bytes]  # all objects that it touches
@@ -62,7 +60,6 @@ class Objects:
             self._size = 0
 
     def __contains__(self, parent: bytes) -> bool:
-        """Return whether the extents of an object are in memory."""
         return parent in self._known
 
     def get(self, parent: bytes, *, with_data: bool = False) -> Extents:
@@ -90,7 +87,6 @@ class Objects:
                 self._know(parent, extents)
 
     def _unknown(self, parents: Iterable[bytes]) -> Iterator[list[bytes]]:
-        """Yield those of some objects that are not in memory, some at a time."""
         unknown = iter([each for each in dict.fromkeys(parents) if each not in self._known])
         while some := [*islice(unknown, _TOGETHER)]:
             yield some
@@ -116,13 +112,11 @@ class Objects:
         return True
 
     def _know(self, parent: bytes, stored: Iterable[Extent]) -> Extents:
-        """Keep the extents of an object in memory, and return them."""
         found = self._known[parent] = Extents(sorted(stored))  # archives may have later ones than the dataset
         self._recount(parent)
         return found
 
     def forget(self, parents: Sequence[bytes]) -> None:
-        """Forget the extents of objects."""
         for parent in parents:
             self._known.pop(parent, None)
             self._count -= self._counts.pop(parent, 0)
@@ -143,16 +137,9 @@ class Objects:
         return parents
 
     def read(self, parent: bytes, extents: Extents, begin: int, end: int) -> bytes | None:
-        """Return the bytes `begin` to `end` - 1 of an object; those that were never written are zeros.
+        """Return bytes of an object, whose `extents` `get` has returned; those that were never written are zeros.
 
-        Args:
-            extents: what `get` has returned.
-
-        Returns:
-            None if somebody else has changed the object since then: it is forgotten, call `get` again.
-
-        Raises:
-            IntegrityError, SegmentMissing: they are not on disk as they were written.
+        Return None if somebody else has changed the object since then: it is forgotten, call `get` again.
         """
         only = extents.only(begin, end)
         if only is not None and (content := self._contents.get(key := (parent, only.time))) is not None:
@@ -235,7 +222,6 @@ class Changes:
         self._now = time.time_ns() // 1000
 
     def extents(self, parent: bytes) -> Extents:
-        """Return the extents of an object, as the changes so far leave them."""
         extents = self._extents.get(parent)
         if extents is None:
             extents = self._extents[parent] = self._objects.get(parent)
@@ -255,18 +241,15 @@ class Changes:
         self._take_covered(parent, extents)
 
     def delete(self, parent: bytes) -> None:
-        """Delete an object."""
         extents = self.extents(parent)
         extents.clear()
         self._take_covered(parent, extents)
 
     @property
     def parents(self) -> list[bytes]:
-        """The objects that are changed."""
         return [*self._extents]
 
     def change(self) -> Commit:
-        """Return the change."""
         store = [(parent, extent, data) for (parent, _), (extent, data) in self._new.items()]
         return Commit([*self._deletes()], store, self.parents)
 
@@ -303,10 +286,8 @@ def _datum(parent: bytes, extent: Extent, data: bytes) -> Datum:
 
 
 def _of(*parents: bytes) -> Expression:
-    """Match the extents of objects."""
     return Compare("parent", "=", parents[0]) if len(parents) == 1 else OneOf("parent", parents)
 
 
 def _at(parent: bytes, times: Sequence[int] | set[int] | dict[int, Extent]) -> Expression:
-    """Match the extents of an object with some times."""
     return And((_of(parent), OneOf("reftime", tuple(times))))

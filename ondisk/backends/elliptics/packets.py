@@ -19,18 +19,12 @@ from typing import NamedTuple
 
 from ondisk.errors import InvalidInput, shown
 
-ID_SIZE = 64
-"""The size of ids in bytes, by default."""
-
-REPLY = 1 << 63
-"""This bit of a transaction's number marks a reply."""
-
+ID_SIZE = 64  # the size of ids in bytes, by default
+REPLY = 1 << 63  # this bit of a transaction's number marks a reply
 NEED_ACK, MORE = 1, 2
 """Flags of a header: the sender wants an acknowledgement; more packets of the same transaction follow."""
 
-DIRECT_TRANSACTION = 1
-"""Flag of an attribute: the transaction stands alone, so `dnet_io_attr.id` is not used."""
-
+DIRECT_TRANSACTION = 1  # flag of an attribute: the transaction stands alone, so `dnet_io_attr.id` is not used
 APPEND, HISTORY, META = 2, 4, 8
 """Flags of `dnet_io_attr`: write at the end of the object; read the object's history; read or write metadata."""
 
@@ -48,8 +42,6 @@ _MOST = 2**16 - 1
 
 
 class Code(IntEnum):
-    """The commands of 2010."""
-
     LOOKUP = 1
     REVERSE_LOOKUP = 2
     JOIN = 3
@@ -168,12 +160,10 @@ class Layout:
         return IO._make(self.io.unpack_from(content)), content[self.io.size :]
 
     def packet(self, header: Header, *parts: bytes) -> bytes:
-        """Return a packet: the header, with the size of the parts, and the parts."""
         size = sum(map(len, parts))
         return b"".join((self.header.pack(*header[:-1], size), *parts))
 
     def reply(self, header: Header, id: bytes, flags: int, status: int, *parts: bytes) -> bytes:
-        """Return a packet of the reply to the transaction of a header."""
         _, group, version, _, _, trans, _ = header
         size = sum(map(len, parts))
         return b"".join((self.header.pack(id, group, version, flags, status, trans | REPLY, size), *parts))
@@ -192,7 +182,6 @@ class Layout:
         return begin + data
 
     def attribute_of(self, code: int, size: int, flags: int = 0) -> bytes:
-        """Return an attribute, to which `size` bytes belong."""
         return self.attribute.pack(size, code, flags)
 
     def io_of(self, code: int, io: IO, size: int = 0, flags: int = 0) -> bytes:

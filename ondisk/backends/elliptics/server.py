@@ -32,8 +32,6 @@ _BACKLOG = 1024
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """Limits of a server."""
-
     connections: int = 1024  # at a time; others are closed at once
     pipelined: int = 64  # packets of one connection that are not answered yet
     waiting: int = 128 * 1024 * 1024  # bytes of packets that are not answered yet, of all connections
@@ -45,15 +43,7 @@ class ServerLimits:
 
 
 async def serve(backend: Backend, host: str, port: int, started: Callable[[int], object]) -> None:
-    """Serve until SIGINT or SIGTERM arrives.
-
-    Args:
-        host, port: as those of `Server`.
-        started: called with the port when the server listens.
-
-    Raises:
-        OSError: it cannot listen there.
-    """
+    """Serve until SIGINT or SIGTERM arrives; raise OSError if it cannot listen. `started`: called with the port."""
     keep_freed()
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     async with Server(backend, host, port) as server:
@@ -76,7 +66,6 @@ class _Room:
         self._is_given_back = asyncio.Event()
 
     async def wait_for(self, size: int) -> None:
-        """Wait until some bytes fit."""
         while self._taken and self._taken + size > self._size:
             self._is_given_back.clear()
             await self._is_given_back.wait()
@@ -86,7 +75,6 @@ class _Room:
         self._taken += size
 
     def give_back(self, size: int) -> None:
-        """Give bytes back."""
         self._taken -= size
         self._is_given_back.set()
 
@@ -102,7 +90,6 @@ class _Waiting:
 
     @property
     def size(self) -> int:
-        """The bytes of the replies that are there."""
         is_there = self.replies.done() and not self.replies.cancelled()
         return sum(map(len, self.replies.result() or ())) if is_there else 0
 
@@ -114,8 +101,6 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Connection:
-    """A connection that is served."""
-
     writer: asyncio.StreamWriter
     pipelined: InitVar[int]
     pipeline: asyncio.Queue[_Waiting | None] = field(init=False)

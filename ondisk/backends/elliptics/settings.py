@@ -20,44 +20,27 @@ FIELDS: Mapping[str, FieldType] = {
 }
 """The declared fields of an extent: those of `ondisk.backends.elliptics.extents.Extent`, and the object."""
 
-BESIDE = 1024
-"""Bytes of a datum that are not the data of its extent, at most."""
+BESIDE = 1024  # bytes of a datum that are not the data of its extent, at most
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of memory.
-
-    Attributes:
-        packet: bytes of a request after its header; the original nodes send 10 MiB of data at a time.
-        reply: bytes of data in one packet of a reply; longer ones are divided.
-        commands: of a packet.
-        read: bytes that all commands of a packet return together; more must be read in parts, or in several packets.
-        listed: ids that one LIST returns.
-        cached: bytes of extents that are kept in memory.
-        extents: extents whose places are kept in memory.
-    """
-
+    # bytes of a request after its header; the original nodes send 10 MiB of data at a time
     packet: int = 16 * 1024 * 1024
-    reply: int = 10 * 1024 * 1024
-    commands: int = 1000
+    reply: int = 10 * 1024 * 1024  # bytes of data in one packet of a reply; longer ones are divided
+    commands: int = 1000  # of a packet
+    # bytes that all commands of a packet return together; more must be read in parts, or in several packets
     read: int = 64 * 1024 * 1024
-    listed: int = 100_000
-    cached: int = 64 * 1024 * 1024
-    extents: int = 100_000
+    listed: int = 100_000  # ids that one LIST returns
+    cached: int = 64 * 1024 * 1024  # bytes of extents that are kept in memory
+    extents: int = 100_000  # extents whose places are kept in memory
 
 
 def configuration(step: str = "daily", **others: Any) -> DatasetConfig:
-    """Return the configuration of a dataset for this backend.
+    """Return the configuration of a dataset for this backend, with other keys of `dataset.toml`.
 
     The data are events of `seg`, whose data are bytes: a checksum protects each, and small ones share a file. They are
-    not compressed, so that a read decompresses no neighbours.
-
-    Args:
-        others: other keys of `dataset.toml`.
-
-    Raises:
-        ConfigError: a value is not valid, or the backend cannot work with it.
+    not compressed, so that a read decompresses no neighbours. Raises ConfigError if the backend cannot work with it.
     """
     fields = {name: kind.value for name, kind in FIELDS.items()}
     own = {"format": "seg", "step": step, "index": ["parent"], "compression": "none", "fields": fields}

@@ -17,13 +17,9 @@ Series = dict[Any, dict[str, list[Any]]]
 
 
 def by_pixel(batches: Iterable[pa.Table], begin: int, pixel: int, most: int) -> Series | None:
-    """Return the numbers of each pixel of a plot together; None if there would be too many.
+    """Return the numbers of each pixel of a plot together; None if there would be more than `most` rows of sums.
 
-    Args:
-        batches: what `columns` yields.
-        begin: where the first pixel begins, in microseconds.
-        pixel: its microseconds.
-        most: rows of sums in memory.
+    `begin`, `pixel`: where the first pixel begins, and how long each is, in microseconds.
     """
     parts, rows = [], 0
     for batch in batches:

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from typing import Literal, NamedTuple, TypeAlias
 
-LEVELS = 4
-"""The number of shades; a period without data has none."""
-
+LEVELS = 4  # the number of shades; a period without data has none
 _MOST_DAYS, _MOST_MONTHS, _MOST_YEARS = 800, 720, 2000
 _LISTED = 60
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -17,19 +15,11 @@ Unit: TypeAlias = Literal["day", "month", "year"]
 
 
 class Cell(NamedTuple):
-    """A period.
-
-    Attributes:
-        name: as a match expression and a page write it: 2026-11-20, 2026-11 or 2026.
-        count: of its data.
-        level: 0 without data, 1 for few, up to `LEVELS`.
-        missing: how many of its parts have no data: the days of a month, the months of a year.
-    """
-
-    name: str
+    name: str  # as a match expression and a page write it: 2026-11-20, 2026-11 or 2026
+    # of its data
     count: int  # type: ignore[assignment]  # not the method of tuples
-    level: int
-    missing: int = 0
+    level: int  # 0 without data, 1 for few, up to `LEVELS`
+    missing: int = 0  # how many of its parts have no data: the days of a month, the months of a year
 
 
 class Row(NamedTuple):
@@ -40,24 +30,13 @@ class Row(NamedTuple):
 
 
 class Calendar(NamedTuple):
-    """A table of periods.
-
-    Attributes:
-        unit: what a cell is.
-        part: the shortest periods that are counted: days, or months if the cells are years.
-        columns: the heads of the columns.
-        most: the count from which on a period has the darkest shade.
-        gaps: parts without data between the first and the last, as `name` or `first to last`.
-        gap_count: the number of parts without data; also of those that `gaps` does not list.
-    """
-
-    unit: Unit
-    part: Unit
-    columns: list[str]
+    unit: Unit  # what a cell is
+    part: Unit  # the shortest periods that are counted: days, or months if the cells are years
+    columns: list[str]  # the heads of the columns
     rows: list[Row]
-    most: int
-    gaps: list[str]
-    gap_count: int
+    most: int  # the count from which on a period has the darkest shade
+    gaps: list[str]  # parts without data between the first and the last, as `name` or `first to last`
+    gap_count: int  # the number of parts without data; also of those that `gaps` does not list
 
 
 def unit_of(begin: datetime, end: datetime) -> Unit:
@@ -73,11 +52,7 @@ def part_of(unit: Unit) -> Unit:
 
 
 def calendar(unit: Unit, begin: datetime, end: datetime, counts: Iterable[tuple[datetime, int]]) -> Calendar:
-    """Return the calendar from the first to the last datum.
-
-    Args:
-        counts: the begin of each part that has data, in UTC, and their number; see `part_of`.
-    """
+    """Return the calendar from the first to the last datum. `counts`: begin of each part that has data, and number."""
     part = part_of(unit)
     known = {_name(part, key.astimezone(UTC).date()): count for key, count in counts}
     first, last = begin.astimezone(UTC).date(), end.astimezone(UTC).date()
@@ -123,7 +98,6 @@ def _name(unit: Unit, day: date) -> str:
 
 
 def _place(unit: Unit, day: date) -> tuple[str, int]:
-    """Return the name of the row of a period, and its column."""
     if unit == "day":
         return day.isoformat()[:7], day.day - 1
     if unit == "month":
@@ -132,7 +106,6 @@ def _place(unit: Unit, day: date) -> tuple[str, int]:
 
 
 def _periods(unit: Unit, first: date, last: date) -> Iterable[date]:
-    """Yield a day of each period."""
     if unit == "day":
         yield from (first + timedelta(number) for number in range((last - first).days + 1))
     elif unit == "month":

@@ -22,17 +22,9 @@ Kind: TypeAlias = Literal["value", "mapping", "list", "picture", "bytes"]
 
 
 class Node(NamedTuple):
-    """A value.
-
-    Attributes:
-        kind: what it is; a picture has no text.
-        text: a value in one line; of a list or mapping, how many items it has.
-        items: of a mapping and a list, each with its name.
-    """
-
-    kind: Kind
-    text: str = ""
-    items: tuple[tuple[str, Node], ...] = ()
+    kind: Kind  # what it is; a picture has no text
+    text: str = ""  # a value in one line; of a list or mapping, how many items it has
+    items: tuple[tuple[str, Node], ...] = ()  # of a mapping and a list, each with its name
 
 
 def picture_type(content: bytes) -> str | None:
@@ -91,7 +83,6 @@ def text_of(value: Any) -> str:
 
 
 def cut(text: str) -> str:
-    """Return a text, shortened if it is long."""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text) - _LONGEST:,} more characters)"
 
 

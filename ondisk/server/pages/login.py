@@ -11,22 +11,13 @@ from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
 
 COOKIE = "ondisk_session"
-LASTS = 12 * 3600
-"""Seconds after which a browser must send the token again."""
-
-TRIES, PER = 10, 60.0
-"""How often an address may send a wrong token in so many seconds."""
-
+LASTS = 12 * 3600  # seconds after which a browser must send the token again
+TRIES, PER = 10, 60.0  # how often an address may send a wrong token in so many seconds
 _MOST_SESSIONS, _MOST_ADDRESSES = 10_000, 10_000
 
 
 class Sessions:
-    """The sessions of browsers, in memory: they end with the server.
-
-    Args:
-        token: what opens one.
-        clock: returns seconds.
-    """
+    """The sessions of browsers, in memory: they end with the server. `token`: what opens one."""
 
     def __init__(self, token: bytes, clock: Callable[[], float] = time.monotonic) -> None:
         self._token = token
@@ -35,7 +26,6 @@ class Sessions:
         self._tries: dict[str, deque[float]] = {}
 
     def may_try(self, address: str) -> bool:
-        """Return whether an address may send a token now."""
         network = _network(address)
         tries = self._tries.pop(network, deque())
         while tries and tries[0] <= self._clock() - PER:
@@ -57,7 +47,6 @@ class Sessions:
         return session
 
     def is_open(self, cookies: str) -> bool:
-        """Return whether the header Cookie has the id of a session."""
         session = _session_of(cookies)
         if session not in self._ends:
             return False
@@ -67,7 +56,6 @@ class Sessions:
         return True
 
     def end(self, cookies: str) -> None:
-        """End the session of the header Cookie, if it has one."""
         self._ends.pop(_session_of(cookies), None)
 
 

@@ -17,11 +17,7 @@ _TIME = FieldType.TIMESTAMP
 
 
 def condition(name: str, value: Any, fields: Mapping[str, FieldType]) -> str | None:
-    """Return the condition that a field has a value; None if the language cannot say it, as of NaN.
-
-    Args:
-        fields: the declared fields, name → type.
-    """
+    """Return the condition that a field has a value; None if the language cannot say it, as of NaN."""
     if isinstance(value, bool):
         text = str(value).lower()
     elif isinstance(value, str):
@@ -41,7 +37,6 @@ def condition(name: str, value: Any, fields: Mapping[str, FieldType]) -> str | N
 
 
 def field_of(group: str) -> str:
-    """Return the name of the field that a condition is about."""
     return group.partition(":")[0].strip().lower()
 
 
@@ -52,7 +47,6 @@ def refined(match: str, added: str) -> str:
 
 
 def removable(match: str) -> list[tuple[str, str]]:
-    """Return each condition of a match expression, and the expression without it."""
     groups = groups_of(match)
     return [(group, "; ".join(groups[:at] + groups[at + 1 :])) for at, group in enumerate(groups)]
 
@@ -60,10 +54,7 @@ def removable(match: str) -> list[tuple[str, str]]:
 def completions(text: str, fields: Mapping[str, FieldType], values_of: Callable[[str], Iterable[Any]]) -> Iterator[str]:
     """Yield what a match expression that somebody is writing may become: it continues with a field, or with a value.
 
-    Args:
-        text: what is written; its end is completed.
-        fields: the declared fields, name → type.
-        values_of: returns values of a field, the most frequent first.
+    `values_of`: returns values of a field, the most frequent first.
     """
     known = {"reftime": _TIME, **fields}
     before, last = _cut(text, r"[;\n]")

@@ -16,9 +16,7 @@ from ondisk.server.pages.content import cut, text_of
 from ondisk.tables import installed
 from ondisk.tables.columns import ends, index_columns
 
-MOST_POINTS = 100_000
-"""Of more data, each pixel shows the lowest, the mean and the highest; of fewer, each time."""
-
+MOST_POINTS = 100_000  # of more data, each pixel shows the lowest, the mean and the highest; of fewer, each time
 MOST_SERIES, _MOST_LISTED = 12, 200
 WIDEST = 4000  # pixels
 _NUMBERS = (FieldType.INTEGER, FieldType.REAL)
@@ -27,26 +25,15 @@ _SECOND = 1_000_000
 
 
 class Wanted(NamedTuple):
-    """What to draw.
-
-    Attributes:
-        match: a match expression.
-        y: the column of the numbers, such as `data.wind`.
-        by: the field whose values have a line each; empty for one line.
-        begin, end: the span of time; None for all.
-        width: of the plot, in pixels.
-    """
-
-    match: str
-    y: str
-    by: str
-    begin: datetime | None = None
+    match: str  # a match expression
+    y: str  # the column of the numbers, such as `data.wind`
+    by: str  # the field whose values have a line each; empty for one line
+    begin: datetime | None = None  # begin, end: the span of time; None for all
     end: datetime | None = None
-    width: int = 1000
+    width: int = 1000  # of the plot, in pixels
 
 
 def numeric_columns(dataset: Dataset) -> list[str]:
-    """Return the columns that can be drawn: keys that have numbers at an end of the dataset, and fields."""
     keys: dict[str, None] = {}
     for datum in ends(dataset):
         keys.update(dict.fromkeys(_numeric_keys(datum)))
@@ -63,10 +50,7 @@ def _numeric_keys(datum: Datum) -> Iterable[str]:
 def points(dataset: Dataset, wanted: Wanted) -> dict[str, Any]:
     """Return what a plot draws, ready for JSON: series with their points, or with a band for each pixel.
 
-    Raises:
-        MatchError, InvalidInput: the match expression or a column is not valid.
-        LimitExceeded: the field to group by has too many values.
-        StateError: pyarrow is not installed.
+    Raises LimitExceeded if the field to group by has too many values, StateError if pyarrow is not installed.
 
     Cost: reads the data that match, once. Memory: `MOST_POINTS`, or the pixels of all series.
     """
@@ -130,7 +114,6 @@ def _mean(total: float, count: int) -> float | None:
 
 
 def _series(wanted: Wanted, key: Any, columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Return what a table says about one line of a plot."""
     least = min(range(len(columns["min"])), key=columns["min"].__getitem__)
     most = max(range(len(columns["max"])), key=columns["max"].__getitem__)
     label = wanted.y.removeprefix(CONTENT) if not wanted.by else "–" if key is None else cut(text_of(_plain(key)))
@@ -145,7 +128,6 @@ def _series(wanted: Wanted, key: Any, columns: Mapping[str, Sequence[Any]]) -> d
 
 
 def _line(columns: Mapping[str, Sequence[Any]], *, is_reduced: bool) -> dict[str, Any]:
-    """Return the points of a line, with the lowest and highest number of each if that differs."""
     return {
         "x": [time / _SECOND for time in columns["time"]],
         **({"min": columns["min"], "max": columns["max"]} if is_reduced else {}),
@@ -158,11 +140,7 @@ def _plain(key: Any) -> Any:
 
 
 def time_of(seconds: str) -> datetime | None:
-    """Return the time of a parameter, seconds since 1970; None if it is empty.
-
-    Raises:
-        InvalidInput: it is not a number, or no time of a datum.
-    """
+    """Return the time of a parameter, seconds since 1970; None if it is empty."""
     if not seconds:
         return None
     try:

@@ -43,12 +43,7 @@ _UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
 
 
 class Page(Response):
-    """An answer of HTML.
-
-    Args:
-        template: its name.
-        values: what the template shows. All of it is escaped.
-    """
+    """An answer of HTML. `template`: its name; `values`: what the template shows. All of it is escaped."""
 
     media_type = "text/html"
 
@@ -57,11 +52,6 @@ class Page(Response):
 
 
 def static(name: str) -> Response:
-    """Return a file that pages load.
-
-    Raises:
-        NotFound: there is no such file.
-    """
     if name not in STATIC:
         raise NotFound(f"nothing is at {shown(name)}")
     content, _ = _file(name)
@@ -72,7 +62,6 @@ def static(name: str) -> Response:
 
 @cache
 def _file(name: str) -> tuple[bytes, str]:
-    """Return the content of a file and its digest."""
     content = get_data(__name__, f"static/{name}")
     assert content is not None
     return content, hashlib.sha256(content).hexdigest()[:16]
@@ -106,7 +95,6 @@ def code(text: str) -> Markup:
 
 
 def size_text(size: int) -> str:
-    """Return a number of bytes in a readable unit."""
     value, unit = float(size), 0
     while value >= 1000 and unit < len(_UNITS) - 1:
         value, unit = value / 1000, unit + 1
@@ -122,7 +110,6 @@ def time_text(time: datetime | None) -> str:
 
 
 def ago(time: datetime, now: datetime | None = None) -> str:
-    """Return how long ago a time was."""
     seconds = ((now or datetime.now(UTC)) - time).total_seconds()
     if seconds < 60:
         return "just now"

@@ -45,11 +45,7 @@ _LONGEST_FORM = 16 * 1024  # bytes that are looked at; a token is shorter
 
 
 def routes(requests: Requests, sessions: Sessions | None) -> list[Route]:
-    """Return the routes of all pages.
-
-    Args:
-        sessions: of a server with a token.
-    """
+    """Return the routes of all pages. `sessions`: of a server with a token."""
     pages = Pages(requests, sessions)
     dataset = "/dataset/{name}"
     return [
@@ -70,16 +66,11 @@ def routes(requests: Requests, sessions: Sessions | None) -> list[Route]:
 
 
 def is_for_people(accept: str) -> bool:
-    """Return whether the header Accept is that of a browser that shows a page."""
     return "text/html" in accept
 
 
 def answer_of(error: Exception, headers: Mapping[str, str]) -> Response:
-    """Return the answer that reports an error: a page to people, a part of one to a page, JSON to programs.
-
-    Args:
-        headers: of the request, their names in lower case.
-    """
+    """Return the answer that reports an error: a page to people, a part of one to a page, JSON to programs."""
     answer = of_error(error)
     if not is_for_people(headers.get("accept", "")):
         return answer

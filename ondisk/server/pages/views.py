@@ -24,9 +24,7 @@ from ondisk.server.pages.points import numeric_columns
 from ondisk.server.pages.ways import FORMATS, address, ways
 from ondisk.tables.columns import keys_of, names_of_series
 
-ROWS = 50
-"""Data on a page."""
-
+ROWS = 50  # data on a page
 _MOST_ROWS = 100_000
 _MOST_COLUMNS = 12
 _VALUES, _COMPLETED = 12, 200
@@ -37,35 +35,19 @@ _LONGEST_MATCH = 8000  # characters: a longer one does not fit in the address of
 
 
 class Asked(NamedTuple):
-    """What a request for a page of a dataset asks for.
-
-    Attributes:
-        name: of the dataset.
-        path: its folder, absolute.
-        base: the address of the server.
-        match, sort: as in `Dataset.query`; empty for none.
-        page: from 1 on.
-        field: whose values are counted.
-        y, by: what a plot draws.
-    """
-
-    name: str
-    path: str
-    base: str
-    match: str
+    name: str  # of the dataset
+    path: str  # its folder, absolute
+    base: str  # the address of the server
+    match: str  # match, sort: as in `Dataset.query`; empty for none
     sort: str
-    page: int
-    field: str
-    y: str
+    page: int  # from 1 on
+    field: str  # whose values are counted
+    y: str  # y, by: what a plot draws
     by: str | None
 
     @classmethod
     def of(cls, name: str, path: str, base: str, given: Mapping[str, str]) -> Self:
-        """Read it.
-
-        Raises:
-            InvalidInput: a parameter is not valid.
-        """
+        """Read it; raise InvalidInput if a parameter is not valid."""
         page = given.get("page", "1")
         if not (page.isascii() and page.isdigit() and 0 < len(page) < 7 and 0 < int(page) <= _MOST_ROWS // ROWS):
             hint = "Select fewer data by time or by a field."
@@ -83,21 +65,15 @@ class Asked(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What is wrong with a match expression or a sort order.
-
-    Attributes:
-        before, piece, after: the expression in three parts, of which the second is wrong; empty if that is not known.
-    """
-
     message: str
     hint: str
+    # before, piece, after: the expression in three parts, of which the second is wrong; empty if that is not known
     before: str = ""
     piece: str = ""
     after: str = ""
 
 
 def problem(dataset: Dataset, asked: Asked) -> Problem | None:
-    """Return what is wrong with a query; None if it can be answered."""
     try:
         Query(asked.match, asked.sort or None).check(dataset._access.current().index)
     except MatchError as error:
@@ -111,24 +87,14 @@ def problem(dataset: Dataset, asked: Asked) -> Problem | None:
 
 
 class Listed(NamedTuple):
-    """A dataset on the first page.
-
-    Attributes:
-        error: why it cannot be read; the other values are empty then.
-        info: as `Dataset.info` returns it.
-        committed: when it was changed last.
-        report: the last report about it.
-    """
-
     name: str
-    error: str
-    info: Mapping[str, Any]
-    committed: datetime | None
-    report: LastReport | None
+    error: str  # why it cannot be read; the other values are empty then
+    info: Mapping[str, Any]  # as `Dataset.info` returns it
+    committed: datetime | None  # when it was changed last
+    report: LastReport | None  # the last report about it
 
 
 def listed(served: Served) -> Listed:
-    """Return what the first page says about a dataset."""
     try:
         with served.opened() as dataset:
             return Listed(served.name, "", *_known(dataset))
@@ -143,37 +109,24 @@ def _known(dataset: Dataset) -> tuple[Mapping[str, Any], datetime | None, LastRe
 
 
 class Value(NamedTuple):
-    """A value of a field that people can click.
-
-    Attributes:
-        share: its data, in percent of those of the most frequent value.
-        link: the same query of only these data; empty if no match expression says it.
-    """
+    """A value of a field that people can click."""
 
     text: str
     count: int  # type: ignore[assignment]  # not the method of tuples
-    share: int
-    link: str
+    share: int  # its data, in percent of those of the most frequent value
+    link: str  # the same query of only these data; empty if no match expression says it
     is_chosen: bool
 
 
 class Facet(NamedTuple):
-    """A field and its most frequent values.
-
-    Attributes:
-        summary: None if they are not counted yet: that may take some time.
-        more: the page of more values; empty on it.
-    """
-
     name: str
     kind: str
-    summary: FieldSummary | None
+    summary: FieldSummary | None  # None if they are not counted yet: that may take some time
     values: list[Value]
-    more: str = ""
+    more: str = ""  # the page of more values; empty on it
 
 
 def overview(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return what the page of a dataset shows."""
     total = dataset.summary(asked.match or None, fields=[])
     shown_calendar = None
     if total.begin is not None and total.end is not None:
@@ -198,12 +151,7 @@ def overview(dataset: Dataset, asked: Asked) -> dict[str, Any]:
 
 
 def _form(dataset: Dataset, asked: Asked, page: str = "", **kept: object) -> dict[str, Any]:
-    """Return what the box for the match expression shows, and what data may be missing.
-
-    Args:
-        page: the one that the links of the box lead to.
-        kept: parameters of these.
-    """
+    """Return what the box for the match expression shows, and what data may be missing."""
 
     def link(match: str) -> str:
         return asked.link(page, match=match, **kept)
@@ -243,12 +191,10 @@ def _facet(dataset: Dataset, asked: Asked, name: str, summary: FieldSummary | No
 
 
 def facet(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return the most frequent values of one field."""
     return {"facet": _counted(dataset, asked, _VALUES)}
 
 
 def values(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return the values of one field, as many as a page shows."""
     return {"facet": _counted(dataset, asked, _MOST_ITEMS)._replace(more=""), **_form(dataset, asked)}
 
 
@@ -260,7 +206,6 @@ def _counted(dataset: Dataset, asked: Asked, most: int) -> Facet:
 
 
 def count(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return how many data match."""
     return {"total": dataset.summary(asked.match or None, fields=[])}
 
 
@@ -281,40 +226,21 @@ def hints(dataset: Dataset, asked: Asked) -> dict[str, Any]:
 
 
 class Row(NamedTuple):
-    """A datum in the table of a query.
-
-    Attributes:
-        reftime: of it.
-        cells: the values of the columns.
-        content: the whole content if the keys of it are no columns.
-        picture: the address of a picture; empty if it is none.
-        download: the address of its bytes.
-        error: why it cannot be read.
-    """
-
-    reftime: datetime
-    cells: list[str]
-    content: Node | None
-    picture: str
-    download: str
-    error: str
+    reftime: datetime  # of it
+    cells: list[str]  # the values of the columns
+    content: Node | None  # the whole content if the keys of it are no columns
+    picture: str  # the address of a picture; empty if it is none
+    download: str  # the address of its bytes
+    error: str  # why it cannot be read
 
 
 class Column(NamedTuple):
-    """A column of the table of a query.
-
-    Attributes:
-        link: the same query in the order of this field, or in the opposite one; empty for keys of the content.
-        order: "ascending", "descending" or "none".
-    """
-
     title: str
-    link: str
-    order: str
+    link: str  # the same query in the order of this field, or in the opposite one; empty for keys of the content
+    order: str  # "ascending", "descending" or "none"
 
 
 def browse(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return a page of the data that match."""
     first = (asked.page - 1) * ROWS
     order = {"sort": asked.sort or None, "limit": first + ROWS + 1}
     with dataset.query(asked.match or None, **order, with_data=False) as found:  # type: ignore[arg-type]
@@ -336,7 +262,6 @@ def browse(dataset: Dataset, asked: Asked) -> dict[str, Any]:
 
 
 def mistaken(dataset: Dataset, asked: Asked, problem: Problem) -> dict[str, Any]:
-    """Return what the page of a query shows that cannot be answered."""
     empty = {"columns": [], "rows": [], "first": 0, "next": "", "previous": "", "is_cut": False, "facets": []}
     return {
         **empty,
@@ -356,22 +281,12 @@ def _ways(asked: Asked) -> dict[str, Any]:
 
 
 class _Read(NamedTuple):
-    """A datum that was read: as much of it as a page shows.
-
-    Attributes:
-        place: where it is.
-        metadata: name → text.
-        keys: key of the content → text, if all of them can be columns; else None.
-        content: the content; None if it cannot be read.
-        error: why it cannot be read.
-    """
-
     reftime: datetime
-    place: Location
-    metadata: dict[str, str]
-    keys: dict[str, str] | None
-    content: Node | None
-    error: str
+    place: Location  # where it is
+    metadata: dict[str, str]  # name → text
+    keys: dict[str, str] | None  # key of the content → text, if all of them can be columns; else None
+    content: Node | None  # the content; None if it cannot be read
+    error: str  # why it cannot be read
 
 
 def _read(dataset: Dataset, found: Datum) -> _Read:
@@ -439,7 +354,6 @@ def _column(asked: Asked, name: str) -> Column:
 
 
 def plot(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return the choices of a plot."""
     numbers = numeric_columns(dataset)
     groups = [*dataset.config.fields]
     series = [name for name in names_of_series(dataset.config) if name in groups]
@@ -458,20 +372,13 @@ def plot(dataset: Dataset, asked: Asked) -> dict[str, Any]:
 
 
 class Found(NamedTuple):
-    """A segment that is not OK.
-
-    Attributes:
-        remedy: a command that mends it; empty if none does.
-    """
-
     segment: str
     states: list[str]
     reasons: list[str]
-    remedy: str
+    remedy: str  # a command that mends it; empty if none does
 
 
 def health(dataset: Dataset, asked: Asked) -> dict[str, Any]:
-    """Return what the last report says, and what is in quarantine now."""
     info, committed, report = _known(dataset)
     findings = [] if report is None else [_found(asked.path, each) for each in report.findings[:_MOST_ITEMS]]
     return {

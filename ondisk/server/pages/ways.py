@@ -19,24 +19,11 @@ def address(name: str, page: str = "", /, **parameters: object) -> str:
 
 
 class Way(NamedTuple):
-    """The same query elsewhere.
-
-    Attributes:
-        title: where.
-        text: to copy.
-    """
-
-    title: str
-    text: str
+    title: str  # where
+    text: str  # to copy
 
 
 def ways(base: str, name: str, path: str, match: str, sort: str) -> list[Way]:
-    """Return a query as a command, in Python, and as an address that programs can read.
-
-    Args:
-        base: the address of the server.
-        path: the dataset's folder.
-    """
     options = ([match] if match else []) + ([f"--sort={sort}"] if sort else [])
     arguments = ([repr(match)] if match else []) + ([f"sort={sort!r}"] if sort else [])
     python = "\n".join(

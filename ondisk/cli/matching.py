@@ -1,27 +1,17 @@
-"""Print the data that match, in order of reftime.
-
-ondisk query weather
-ondisk query weather 'reftime: >=2026-11-20; area: VM2,5' --sort -reftime --limit 10
-ondisk query weather 'area: VM2,5' --data > station5.vm2
-ondisk query events 'reftime: =2026-11-20; metadata.sensor: 7'
-ondisk query photos 'site: north' --to north --name '{reftime:%Y%m%d_%H%M}_{site}.jpg'
-ondisk query weather 'area: VM2,5' --also 'archive/*' --also /mnt/old/weather
-ondisk query stations --csv --columns reftime,station,data.temperature > stations.csv
-ondisk query stations 'reftime: =2026' --parquet stations.parquet
-"""
+"""The commands `query`, `summary` and `delete`: what is done with the data that match."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 import ondisk
 from ondisk.cli.arguments import (
     add_aliases,
     add_also,
-    add_dataset,
-    add_keys,
+    add_encrypted,
     add_match,
     column_types,
     count,
@@ -29,8 +19,8 @@ from ondisk.cli.arguments import (
     path,
     use_aliases,
 )
-from ondisk.cli.dataset import open_to_read
-from ondisk.cli.mistaken import note_columns, note_mistakes, noting
+from ondisk.cli.dataset import open_dataset, open_to_read
+from ondisk.cli.mistaken import check_numbers, note_columns, note_mistakes, noting
 from ondisk.cli.streams import Output, complain, complain_of_input, printable, values_of, write_stdout
 from ondisk.errors import (
     EXIT_DATA_SKIPPED,
@@ -53,9 +43,19 @@ if TYPE_CHECKING:
 _HINTS = 3
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_dataset(parser)
-    add_keys(parser)
+def add_query(parser: argparse.ArgumentParser) -> None:
+    """Print the data that match, in order of reftime.
+
+    ondisk query weather
+    ondisk query weather 'reftime: >=2026-11-20; area: VM2,5' --sort -reftime --limit 10
+    ondisk query weather 'area: VM2,5' --data > station5.vm2
+    ondisk query events 'reftime: =2026-11-20; metadata.sensor: 7'
+    ondisk query photos 'site: north' --to north --name '{reftime:%Y%m%d_%H%M}_{site}.jpg'
+    ondisk query weather 'area: VM2,5' --also 'archive/*' --also /mnt/old/weather
+    ondisk query stations --csv --columns reftime,station,data.temperature > stations.csv
+    ondisk query stations 'reftime: =2026' --parquet stations.parquet
+    """
+    add_encrypted(parser)
     add_match(parser)
     add_also(parser)
     add_aliases(parser)
@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace, output: Output) -> int:
+def run_query(arguments: argparse.Namespace, output: Output) -> int:
     _check(arguments)
     use_aliases(arguments)
     doubts: list[str] = []
@@ -123,7 +123,6 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _answer(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any], output: Output) -> int:
-    """Print or write what a query finds; return how many data were refused."""
     if arguments.to is not None:
         return _export(dataset, arguments, choice, output)
     if arguments.parquet is not None or arguments.arrow is not None:
@@ -186,7 +185,6 @@ def _note_labels(names: Iterable[str], dataset: Dataset | Merged) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Raise unless the options fit each other."""
     is_file = arguments.parquet is not None or arguments.arrow is not None
     is_table = arguments.csv or is_file
     if (arguments.data or arguments.index) and arguments.fields is not None:
@@ -211,7 +209,6 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _write(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any]) -> None:
-    """Write a file, and print how many rows it has."""
     from ondisk.dataset.output_file import check_free
     from ondisk.tables import installed
 
@@ -232,7 +229,6 @@ def _write(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
 
 
 def _export(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dict[str, Any], output: Output) -> int:
-    """Write data to files; return how many were refused."""
     from ondisk import files
 
     def report(result: ExportResult) -> int:
@@ -253,3 +249,130 @@ def _export(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: di
         if "result" in error.context:
             report(error.context["result"])  # the files before the error are written
         raise
+
+
+_PLOT = ".svg"
+
+
+def add_summary(parser: argparse.ArgumentParser) -> None:
+    """Count the data that match: their number, bytes, first and last reftime, and the values of fields.
+
+    The 20 most frequent values of each field are listed, and of numbers and times the lowest and the highest.
+
+    ondisk summary weather
+    ondisk summary weather 'reftime: =2026-11' --json
+    ondisk summary weather --fields area --all-values
+    ondisk summary weather 'reftime: =2026' --by day --min-max temperature --plot 2026.svg
+    ondisk summary weather --by day,station --tz Europe/Rome
+    ondisk summary weather --also 'archive/*'
+    """
+    add_encrypted(parser)
+    add_match(parser)
+    add_also(parser)
+    add_aliases(parser)
+    parser.add_argument("--fields", metavar="A,B", type=names, help="count only the values of these fields")
+    parser.add_argument("--all-values", action="store_true", help="list all values, not only the 20 most frequent")
+    parser.add_argument("--by", metavar="G,H", help="count by hour, day, month, year or declared field, or by several")
+    parser.add_argument("--tz", metavar="ZONE", help="with --by: the zone of days and hours, Europe/Rome; default: UTC")
+    parser.add_argument(
+        "--min-max",
+        metavar="FIELD",
+        help="with --by: also the lowest, mean and highest value of a declared field, or of data.NAME in the data",
+    )
+    parser.add_argument("--plot", metavar="FILE.svg", type=path, help="with --by: draw the groups to a file")
+    parser.add_argument("--overwrite", action="store_true", help="replace the file of --plot")
+    parser.add_argument("--json", action="store_true", help="print one JSON object; with --by, one for each group")
+
+
+def run_summary(arguments: argparse.Namespace, output: Output) -> int:
+    _check_groups(arguments)
+    use_aliases(arguments)
+    doubts: list[str] = []
+    with open_to_read(arguments, doubts) as dataset:
+        if arguments.by is not None:
+            _show_groups(dataset, arguments, output)
+        else:
+            choice = {"values": None} if arguments.all_values else {}
+            found = dataset.summary(arguments.match, fields=arguments.fields, **choice)
+            output.summary(found)
+            if not isinstance(dataset, ondisk.Dataset) and arguments.fields is None:
+                from ondisk.dataset.merged import differing_types
+
+                for name, types in differing_types(dataset.configs).items():
+                    complain("note", f"{name} is {types}: its values are not counted")
+            if not found.count:
+                note_mistakes(dataset, arguments.match)
+    return EXIT_FINDINGS if doubts else EXIT_DONE
+
+
+def _check_groups(arguments: argparse.Namespace) -> None:
+    """Raise unless the options for groups, and those without, are given together."""
+    of_groups = {"--tz": arguments.tz, "--min-max": arguments.min_max, "--plot": arguments.plot}
+    if arguments.by is None and (option := next((name for name, value in of_groups.items() if value), None)):
+        raise InvalidInput(f"{option} is for groups", hint="Write --by day, too; or month, year, hour or a field.")
+    if arguments.by is not None and (arguments.fields is not None or arguments.all_values):
+        raise InvalidInput("--by cannot be combined with --fields or --all-values, which are for all data together")
+    if arguments.plot is not None and not arguments.plot.endswith(_PLOT):
+        raise InvalidInput(f"a plot is an SVG file, not {arguments.plot}", hint=f"Write a name that ends with {_PLOT}.")
+    if arguments.overwrite and arguments.plot is None:
+        raise InvalidInput("--overwrite is for --plot only")
+
+
+def _show_groups(dataset: Dataset | Merged, arguments: argparse.Namespace, output: Output) -> None:
+    from ondisk.dataset.output_file import check_free, output_file
+    from ondisk.datum import CONTENT
+
+    by, of = names(arguments.by), arguments.min_max
+    if arguments.plot is not None:
+        check_free(arguments.plot, overwrite=arguments.overwrite)  # before the data are counted
+    with dataset.summary_by(arguments.by, arguments.match, min_max=of, tz=arguments.tz) as found:
+        groups = noting(found, dataset, arguments.match)
+        if of is not None and of.startswith(CONTENT):
+            groups = check_numbers(groups, dataset, arguments.match, of)
+        if arguments.plot is None:
+            output.groups(groups, by, of)
+            return
+        from ondisk.cli.plot import MOST, plot  # here, because few commands draw
+
+        drawn = [*islice(groups, MOST + 1)]
+    if len(drawn) > MOST:
+        raise InvalidInput(
+            f"a plot has at most {MOST} groups", hint="Select fewer data, or group by day, month or year."
+        )
+    drawing = plot(drawn, by, of, "UTC" if arguments.tz is None else arguments.tz).encode()
+    with output_file(arguments.plot, overwrite=arguments.overwrite) as file:
+        file.write(0, drawing)
+    line = f"{arguments.plot}: {counted(len(drawn), 'group')}"
+    output.show([{"plot": arguments.plot, "groups": len(drawn)}], [line])
+
+
+def add_delete(parser: argparse.ArgumentParser) -> None:
+    """Delete the data that match. A dry run without --yes.
+
+    ondisk delete weather 'reftime: <2020'
+    ondisk delete weather 'reftime: <2020' --yes
+    """
+    add_encrypted(parser)
+    parser.add_argument("match", metavar="MATCH", help="a match expression; '' matches all data")
+    add_aliases(parser)
+    parser.add_argument("--yes", action="store_true", help="delete; without it, only print what would be deleted")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run_delete(arguments: argparse.Namespace, output: Output) -> int:
+    doubts: list[str] = []
+    use_aliases(arguments)
+    with open_dataset(arguments.dataset, read_only=not arguments.yes, doubts=doubts) as dataset:
+        if arguments.yes:
+            count = dataset.delete(arguments.match)
+            output.show([{"deleted": count}], [f"{counted(count, 'datum')} deleted"])
+            remains = bool(dataset.quarantine.kept)
+        else:
+            found = dataset.summary(arguments.match, fields=[])
+            count = found.count
+            remains = count > 0
+            line = f"{counted(count, 'datum')} of {counted(found.size, 'byte')} would be deleted"
+            output.show([{"would_delete": count, "size": found.size}], [line + "; --yes deletes them" * remains])
+        if not count:
+            note_mistakes(dataset, arguments.match)
+    return EXIT_FINDINGS if remains or doubts else EXIT_DONE

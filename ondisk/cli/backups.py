@@ -1,28 +1,80 @@
-"""Make a dataset from a point of a backup. Without PATH, list the points, or verify all their files.
-
-ondisk restore /mnt/backup/weather
-ondisk restore /mnt/backup/weather --verify
-ondisk restore /mnt/backup/weather weather
-ondisk restore /mnt/backup/weather weather --at 2026-11-22
-"""
+"""The commands `backup` and `restore`."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ondisk
-from ondisk.cli.arguments import path
-from ondisk.cli.backup import amount, problems_of, told
+from ondisk.cli.arguments import add_dataset, count, path
 from ondisk.cli.progress import segments_progress
 from ondisk.cli.streams import Output, complain, values_of
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, MatchError, command, counted, shown
 
 if TYPE_CHECKING:
-    from ondisk.backup import Listed
+    from ondisk.backup import Backup, Listed, Problem, Restored
+
+_KEPT = {
+    "whole": "the backup has it whole",
+    "older": "the backup keeps an older copy",
+    "damaged": "it was copied as it is",
+    "partly": "its other files were copied",
+    "missing": "the backup has nothing of it",
+}
+
+
+def add_backup(parser: argparse.ArgumentParser) -> None:
+    """Add the present state of a dataset to a backup, for `ondisk restore`. The first time, begin it with --create.
+
+    ondisk backup weather /mnt/backup/weather --create
+    ondisk backup weather /mnt/backup/weather
+    ondisk backup weather /mnt/backup/weather --keep 14
+    """
+    add_dataset(parser)
+    parser.add_argument("target", metavar="TARGET", type=path, help="the backup: a folder of its own")
+    parser.add_argument("--create", action="store_true", help="begin the backup, in a folder that is empty or new")
+    parser.add_argument("--keep", metavar="N", type=count, help="afterwards keep only the newest N points")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run_backup(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.dataset.json_lines import time_text  # here, so that --help does not wait for it
+
+    with ondisk.open(arguments.dataset, read_only=True) as dataset, segments_progress("backup") as progress:
+        done = dataset.backup(arguments.target, create=arguments.create, keep=arguments.keep, progress=progress)
+        away = [name for name in done.offline if name not in dataset.info()["offline"]]  # else it is on purpose
+    point = done.point
+    values = {**values_of(done, "dataset", "target", "point", "segments", "count", "size", "copied", "bytes")}
+    removed = f"; {counted(len(done.removed), 'older point')} removed" * bool(done.removed)
+    line = f"{done.dataset}: point {time_text(point)}: {_amount(done)}; {done.copied} copied, "
+    lines = [f"{line}{counted(done.bytes, 'byte')}{removed}"]
+    output.show([values | _problems_of(done) | {"removed": done.removed}], _told(done.problems, _KEPT, lines))
+    for name in away:
+        complain("warning", f"the archive {name!r} is away: the backup has what earlier points have of it")
+    return EXIT_DATA_SKIPPED if done.problems or away else EXIT_DONE
+
+
+def _amount(what: Backup | Restored | Listed) -> str:
+    """Return how much a point of a backup has, or a dataset that was restored from one."""
+    return f"{counted(what.count, 'datum')} in {counted(what.segments, 'segment')} of {counted(what.size, 'byte')}"
+
+
+def _problems_of(done: Backup | Restored) -> dict[str, Any]:
+    names = ("segment", "reason", "kept")
+    return {"problems": [values_of(each, *names) for each in done.problems], "offline": done.offline}
+
+
+def _told(problems: Iterable[Problem], effects: Mapping[str, str], lines: Iterable[str]) -> Iterator[str]:
+    """Print what is wrong with segments, and what the backup has of them; then yield the lines."""
+    for each in problems:
+        effect = f"; {effects[each.kept]}" if each.kept in effects else ""
+        complain("damaged", f"{each.segment}: {each.reason}{effect}")
+    yield from lines
+
 
 _RESTORED = {
     "older": "an older copy was restored",
@@ -33,7 +85,14 @@ _RESTORED = {
 _REST = 999_999  # microseconds
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_restore(parser: argparse.ArgumentParser) -> None:
+    """Make a dataset from a point of a backup. Without PATH, list the points, or verify all their files.
+
+    ondisk restore /mnt/backup/weather
+    ondisk restore /mnt/backup/weather --verify
+    ondisk restore /mnt/backup/weather weather
+    ondisk restore /mnt/backup/weather weather --at 2026-11-22
+    """
     parser.add_argument("target", metavar="TARGET", type=path, help="the folder of the backup")
     parser.add_argument(
         "path",
@@ -47,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object; without PATH, one for each point")
 
 
-def run(arguments: argparse.Namespace, output: Output) -> int:
+def run_restore(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.dataset.json_lines import time_text  # here, so that --help does not wait for it
 
     if arguments.path is None:
@@ -61,9 +120,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     with segments_progress("restore") as progress:
         done = ondisk.restore(arguments.target, arguments.path, at, progress=progress)
     not_whole = f", {len(done.problems)} not whole" * bool(done.problems)
-    line = f"{done.dataset}: restored from the point {time_text(done.point)}: {amount(done)}{not_whole}"
-    values = values_of(done, "dataset", "target", "point", "segments", "count", "size") | problems_of(done)
-    output.show([values], told(done.problems, _RESTORED, [line]))
+    line = f"{done.dataset}: restored from the point {time_text(done.point)}: {_amount(done)}{not_whole}"
+    values = values_of(done, "dataset", "target", "point", "segments", "count", "size") | _problems_of(done)
+    output.show([values], _told(done.problems, _RESTORED, [line]))
     if done.problems and not arguments.json:
         points = f"{command('restore', done.target, '--verify')} shows whether another point is whole"
         fix = f"{command('fix', done.dataset, '--yes')} reads what this one has"
@@ -84,7 +143,7 @@ def _list(target: str, output: Output, *, verify: bool) -> int:
         | {"damage": [values_of(problem, "segment", "reason", "kept") for problem in each.damage]}
         for each in found
     )
-    lines = chain.from_iterable(told(each.damage, {}, [_line(each, verified=verify)]) for each in found)
+    lines = chain.from_iterable(_told(each.damage, {}, [_line(each, verified=verify)]) for each in found)
     output.show(values, chain(lines, [f"{target}: {counted(len(found), 'point')}"]))
     if verify and any(each.damage for each in found):
         again = "the next `ondisk backup` copies again what is damaged here and unchanged in the dataset"
@@ -96,7 +155,7 @@ def _list(target: str, output: Output, *, verify: bool) -> int:
 def _line(point: Listed, *, verified: bool) -> str:
     from ondisk.dataset.json_lines import time_text
 
-    parts = [amount(point)]
+    parts = [_amount(point)]
     parts += [f"{point.incomplete} not whole"] * (point.incomplete > 0)
     parts += [f"{counted(len(point.offline), 'archive')} away"] * bool(point.offline)
     if point.damage:

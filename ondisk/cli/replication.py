@@ -1,12 +1,4 @@
-"""Follow another dataset: fetch its changes, and apply them to a replica. The first time, create it with --create.
-
-ondisk replicate /data/weather /backup/weather --create
-ondisk replicate /data/weather /backup/weather
-ondisk replicate /data/weather /backup/weather --follow --interval 10s
-ondisk replicate https://archive.example.org:8787/dataset/weather /backup/weather --server-token token
-ondisk replicate /data/weather /backup/weather --verify
-ondisk replicate /mnt/weather /backup/weather --bandwidth 5M --token-file weather.tokens
-"""
+"""The commands `replicate`, `promote` and `token`: datasets that follow others."""
 
 from __future__ import annotations
 
@@ -14,9 +6,11 @@ import argparse
 import re
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from ondisk.cli.arguments import add_keys, duration, path
+from ondisk.cli.dataset import open_dataset
 from ondisk.cli.progress import changes_progress
 from ondisk.cli.streams import Output, complain, printable, values_of
 from ondisk.errors import (
@@ -51,7 +45,16 @@ _LASTING = (DiskFull, DurabilityLost, TokenExpired, TokenForeign)
 _ELSEWHERE = (IntegrityError, NeedsCheck, StateError)  # a damaged answer, a fix that runs, an archive that is away
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_replicate(parser: argparse.ArgumentParser) -> None:
+    """Follow another dataset: fetch its changes, and apply them to a replica. The first time, create it with --create.
+
+    ondisk replicate /data/weather /backup/weather --create
+    ondisk replicate /data/weather /backup/weather
+    ondisk replicate /data/weather /backup/weather --follow --interval 10s
+    ondisk replicate https://archive.example.org:8787/dataset/weather /backup/weather --server-token token
+    ondisk replicate /data/weather /backup/weather --verify
+    ondisk replicate /mnt/weather /backup/weather --bandwidth 5M --token-file weather.tokens
+    """
     parser.add_argument("source", metavar="SOURCE", type=path, help="the dataset to follow: its directory, or a URL")
     parser.add_argument("replica", metavar="REPLICA", type=path, help="the replica's directory")
     add_keys(parser)
@@ -89,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object; with --follow one for each pull")
 
 
-def run(arguments: argparse.Namespace, output: Output) -> int:
+def run_replicate(arguments: argparse.Namespace, output: Output) -> int:
     from ondisk.keys import read_token
     from ondisk.replication.replica import Replica
     from ondisk.replication.source import source_of
@@ -296,3 +299,75 @@ def _bandwidth(text: str) -> float:
     if parts is None or int(parts[1]) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes in a second, such as 500K or 5M")
     return float(int(parts[1]) * _UNITS[parts[2]])
+
+
+def add_promote(parser: argparse.ArgumentParser) -> None:
+    """Make a replica an ordinary dataset, which takes all writes and follows no source. A dry run without --yes.
+
+    ondisk promote /backup/weather
+    ondisk promote /backup/weather --yes
+    """
+    parser.add_argument("replica", metavar="REPLICA", type=path, help="the replica's directory")
+    parser.add_argument("--yes", action="store_true", help="promote it; without it, only print what would be done")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run_promote(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.replication.replica import check_replica, promote
+
+    if arguments.yes:
+        with promote(arguments.replica) as dataset:
+            _show_promoted(dataset.info(), "is an ordinary dataset now, with the UUID {uuid}", arguments, output)
+        return EXIT_DONE
+    with open_dataset(arguments.replica, read_only=True) as dataset:
+        check_replica(dataset)
+        _show_promoted(dataset.info(), "would become an ordinary dataset; --yes does it", arguments, output)
+    return EXIT_FINDINGS
+
+
+def _show_promoted(info: dict[str, Any], what: str, arguments: argparse.Namespace, output: Output) -> None:
+    values = {"dataset": info["path"], "uuid": info["uuid"], "dry_run": not arguments.yes}
+    output.show([values], [f"{info['path']} {what.format(**info)}"])
+
+
+def add_token(parser: argparse.ArgumentParser) -> None:
+    """Print the tokens in a token file: how far a replica has followed its sources. Or verify the file.
+
+    ondisk token show replica.tokens
+    ondisk token verify replica.tokens --json
+    ondisk token show /mnt/u001/replicaTokens --layout ambry
+    """
+    parser.add_argument("verb", metavar="show|verify", choices=("show", "verify"), help="print each token; check it")
+    parser.add_argument("file", metavar="FILE", type=path, help="a token file")
+    parser.add_argument(
+        "--layout",
+        metavar="ondisk|ambry",
+        choices=("ondisk", "ambry"),
+        default="ondisk",
+        help="who wrote it: a replica of ondisk (default), or Ambry's own code",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+
+
+def run_token(arguments: argparse.Namespace, output: Output) -> int:
+    from ondisk.cli.output_text import shown_value
+    from ondisk.replication import ambry, token
+
+    content = token.content_of(arguments.file)
+    entries: list[token.Entry] | list[ambry.Entry]
+    if arguments.layout == "ondisk":
+        entries = token.decode(content, arguments.file)
+    else:
+        entries = ambry.decode(content, arguments.file).entries
+    latest = [*{entry.identity: entry for entry in entries}.values()]
+    if arguments.verb == "show":
+        described = [each.described() for each in latest]
+        rows = ("  ".join(f"{key}={shown_value(value)}" for key, value in each.items()) for each in described)
+        output.show(described, chain(rows, [counted(len(latest), "token")]))
+    else:
+        count, superseded, size = len(latest), len(entries) - len(latest), len(content)
+        values = {"file": arguments.file, "layout": arguments.layout, "tokens": count, "superseded": superseded}
+        more = f"; {superseded} more are superseded" * bool(superseded)
+        line = f"{arguments.file}: {counted(count, 'token')} in {counted(size, 'byte')}; nothing is damaged{more}"
+        output.show([values | {"size": size}], [line])
+    return EXIT_DONE
