@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.layout import (
@@ -36,6 +36,7 @@ from ondisk.index import Index, Segment, Snapshot, log, segment_rows, tide
 from ondisk.index.connection import NEXT, Connection, connect_to_read, state_of
 from ondisk.index.swap import has_other_names
 from ondisk.index.tide import Exchanged, IndexExchanged, State, Tide
+from ondisk.named_tuple import NamedTuple
 from ondisk.segments.facts import Committed
 from ondisk.segments.generations import generations_of, hidden, is_committed, leave, left_behind, recover
 from ondisk.segments.places import twins

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.datum import Datum, from_microseconds
@@ -25,6 +25,8 @@ BATCH_BYTES = 64 * 1024 * 1024
 MOVE = "Restore the file from a backup, or move it out of the dataset."
 """What to do about a file that has the name of a segment and is not one."""
 
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 _HEAD = 64 * 1024
 _PIECE = 1024 * 1024
 _COMPRESSIONS = {
@@ -73,6 +75,27 @@ class FileStream:
         count = self._file.read_into(self._position, buffer)
         self._position += count
         return count
+
+
+class Kept(dict[_Key, _Value]):
+    """What was made of keys that come again, until there are too many of them; None is not kept."""
+
+    def __init__(self, make: Callable[[_Key], _Value] | None = None, most: int = 100_000) -> None:
+        super().__init__()
+        self._make, self._most = make, most
+
+    def __missing__(self, key: _Key) -> _Value:
+        if self._make is None:
+            raise KeyError(key)
+        value = self._make(key)
+        return value if value is None else self.keep(key, value)
+
+    def keep(self, key: _Key, value: _Value) -> _Value:
+        """Keep a value that was made in another way, and return it."""
+        if len(self) >= self._most:
+            self.clear()
+        self[key] = value
+        return value
 
 
 class Loaded(NamedTuple):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 from ondisk.datum import Datum
 from ondisk.errors import FrameCorrupt, InvalidInput, SegmentCorrupt, shown
@@ -23,10 +23,9 @@ from ondisk.segment import Damage, End, Laid, ScanResult, SegmentFile
 
 END = b"7777"
 """How a message ends."""
+MANY = 10_000
+"""What formats keep of messages that have something in common, at most."""
 
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
-_REMEMBERED = 10_000
 _PIECE = 1024 * 1024  # bytes that are read together
 _HEAD = 4096  # bytes in which the first message of a file begins: headings come before it
 _LOOKED_AT = 400  # bytes of a gap that are looked at for a heading
@@ -35,17 +34,6 @@ _BLANK = b"\0\t\n\r \x01\x03"
 _BLANKS = re.compile(rb"[\0\t\n\r \x01\x03]+")
 # The end of a bulletin; its beginning, with the sequence number or the length of the next; the heading TTAAii CCCC.
 _HEADING = re.compile(rb"(NNNN )?(ZCZC )?([0-9]{3,10} ){0,2}([A-Z]{4}[0-9]{2} [A-Z]{4} [0-9]{6} ([A-Z]{3} )?)?(NNNN )?")
-
-
-class Remembered(dict[_Key, _Value]):
-    """What was made of keys that come again, until there are too many of them."""
-
-    def keep(self, key: _Key, value: _Value) -> _Value:
-        """Remember a value, and return it."""
-        if len(self) >= _REMEMBERED:
-            self.clear()
-        self[key] = value
-        return value
 
 
 class Gap(NamedTuple):
