@@ -182,13 +182,7 @@ def has_two_lengths(data: bytes | memoryview, max_size: int) -> bool:
 
 
 def find_next(
-    data: bytes,
-    first_key: FirstKey,
-    *,
-    max_size: int,
-    is_end: bool,
-    believed: int,
-    in_blocks: bool = False,
+    data: bytes, first_key: FirstKey, *, max_size: int, is_end: bool, believed: int, in_blocks: bool = False
 ) -> int | None:
     """Find the frame after a damaged one, which is at the begin of `data`.
 

@@ -164,11 +164,7 @@ def _check_numbers(positions: Sequence[str]) -> None:
 
 
 def _has(
-    item: str,
-    style: str,
-    wanted: Mapping[int, int | str],
-    pairs: Mapping[str, int | str],
-    omitted: Sequence[str],
+    item: str, style: str, wanted: Mapping[int, int | str], pairs: Mapping[str, int | str], omitted: Sequence[str]
 ) -> bool:
     found = _ITEM.fullmatch(item)
     if found is None or found[1] != style:

@@ -21,15 +21,7 @@ from ondisk.dataset.layout import (
 )
 from ondisk.dataset.read import DatasetReader
 from ondisk.dataset.segment_layout import Layout, layout_of
-from ondisk.errors import (
-    DiskFull,
-    DurabilityLost,
-    InvalidInput,
-    LockError,
-    OndiskError,
-    ReadOnly,
-    StateError,
-)
+from ondisk.errors import DiskFull, DurabilityLost, InvalidInput, LockError, OndiskError, ReadOnly, StateError
 from ondisk.filesystem import Directory, WritersLock, removed
 from ondisk.formats import Format, find, is_dir, of_extension
 from ondisk.index import Index, Segment, Snapshot, log, segment_rows, tide

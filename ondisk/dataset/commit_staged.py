@@ -138,12 +138,7 @@ class _Commit:
     """One commit. The caller must hold the writers' lock."""
 
     def __init__(
-        self,
-        access: Access,
-        transaction: Transaction,
-        job: str,
-        duplicates: Duplicates | None,
-        record: Record | None,
+        self, access: Access, transaction: Transaction, job: str, duplicates: Duplicates | None, record: Record | None
     ) -> None:
         self._duplicates = duplicates
         self._record = record

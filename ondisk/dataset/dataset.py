@@ -705,19 +705,10 @@ class Dataset(Queryable):
         """Return what the dataset is: path, uuid, format, step, unique, index, fields, segments, count, size …"""
         from ondisk.dataset.info import info
 
-        return {
-            **info(self._access),
-            "needs_check": self.needs_check,
-            "quarantine": self.quarantine.total()._asdict(),
-        }
+        return {**info(self._access), "needs_check": self.needs_check, "quarantine": self.quarantine.total()._asdict()}
 
     def _append(
-        self,
-        stream: Iterable[Batch],
-        format: Format,
-        *,
-        outcomes: bool = False,
-        record: OnCommit | None = None,
+        self, stream: Iterable[Batch], format: Format, *, outcomes: bool = False, record: OnCommit | None = None
     ) -> AppendResult:
         from ondisk.dataset.append import AppendResult, Unidentified, refuse_old
 

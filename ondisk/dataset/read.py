@@ -132,12 +132,7 @@ class DatasetReader:
             yield from self.with_data(snapshot, run)
 
     def payloads(
-        self,
-        snapshot: Snapshot,
-        tree: Expression,
-        sort: Sort | None,
-        limit: int | None,
-        on_damage: OnDamage = None,
+        self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None, on_damage: OnDamage = None
     ) -> Iterator[tuple[Format, Row, bytes]]:
         """Yield format, row and bytes, with padding, of each datum that matches, in order; raise at a damaged one."""
         read = partial(self._payloads, is_decoded=on_damage is not None)

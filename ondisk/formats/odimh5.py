@@ -169,12 +169,7 @@ def _sum(file: Group) -> dict[str, Any]:
     return {"timerange": positions("Timedef", "0s", _SUM, f"{length}s"), "step": 0, "stat": _SUM, "period": length}
 
 
-_LEVELS: dict[str, Callable[[Group], str]] = {
-    "CAPPI": _height,
-    "PCAPPI": _height,
-    "PPI": _elevation,
-    "VIL": _layer,
-}
+_LEVELS: dict[str, Callable[[Group], str]] = {"CAPPI": _height, "PCAPPI": _height, "PPI": _elevation, "VIL": _layer}
 """How the level of a product of images is read."""
 
 _IMAGE = (_task, _quantities, _product, _rectangle, _level, _sum)

@@ -101,11 +101,7 @@ def _refuse_tag(*_: object) -> NoReturn:
 # cbor2 decodes known tags without calling `tag_hook`; these are all tags of its versions so far.
 _KNOWN_TAGS = dict.fromkeys((*range(300), 1004, 43000, 55799), _refuse_tag)
 _loads = partial(
-    cbor2.loads,
-    tag_hook=_refuse_tag,
-    semantic_decoders=_KNOWN_TAGS,
-    allow_indefinite=False,
-    allow_duplicate_keys=False,
+    cbor2.loads, tag_hook=_refuse_tag, semantic_decoders=_KNOWN_TAGS, allow_indefinite=False, allow_duplicate_keys=False
 )
 
 
