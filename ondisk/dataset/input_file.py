@@ -113,18 +113,13 @@ def _recognised(access: Access, begun: Begun) -> str:
     """Return the format of a file: by its first bytes if it is a table with types, else by its extension first."""
     likely = access.config.format
     found = begun.table or recognised(begun.path.name, begun.head, likely)
-    if found is None:
-        _check_installed(access)
+    if found is None:  # perhaps it is of a format of the dataset whose package is not installed
+        with access.current().index.snapshot() as snapshot:
+            for name in segment_rows.formats(snapshot):
+                find(name, "the file is not recognised (pass its --format), and the dataset has segments of the ")
     if found is None and likely in _OF_LINES and (error := foreign(begun.head)) is not None:
         raise error
     return found or likely
-
-
-def _check_installed(access: Access) -> None:
-    """Raise ConfigError if a file may be of a format of the dataset whose package is not installed."""
-    with access.current().index.snapshot() as snapshot:
-        for name in segment_rows.formats(snapshot):
-            find(name, "the file is not recognised (pass its --format), and the dataset has segments of the ")
 
 
 def is_csv(path: PurePath) -> bool:

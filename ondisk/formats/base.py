@@ -479,7 +479,7 @@ class Format(ABC):
         """Return what encrypts and decrypts the bytes of a segment's file; None if they are not encrypted.
 
         `scan`, `parse` and `resume` decrypt by themselves. All other bytes are decrypted after they were read from the
-        file, and encrypted before they are written. Of an archived segment, what follows its place in its name counts.
+        file, and encrypted before they are written. What follows the place of a segment in its name counts.
 
         Raises:
             KeyMissing: its key is not known.

@@ -275,8 +275,9 @@ class _OpenGap:
         reason = ""
         if self.claimed:
             reason = f"no message, or one of {self.claimed} bytes: more than max_datum_size, {limit}"
-        elif not self._is_blank and not (self.size <= _LOOKED_AT and _is_heading(self._head)):
-            reason = "no message"
+        elif not self._is_blank:
+            words = _BLANKS.sub(b" ", self._head.strip(_BLANK) + b" ")
+            reason = "" if self.size <= _LOOKED_AT and _HEADING.fullmatch(words) else "no message"
         gap = Gap(end - self.size, self.size, reason)
         self._start()
         return gap
@@ -290,7 +291,3 @@ def _more(read: Callable[[int], bytes], kept: bytes, wanted: int) -> tuple[bytes
         pieces.append(piece)
         size += len(piece)
     return b"".join(pieces), size < goal
-
-
-def _is_heading(content: bytes) -> bool:
-    return _HEADING.fullmatch(_BLANKS.sub(b" ", content.strip(_BLANK) + b" ")) is not None

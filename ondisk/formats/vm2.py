@@ -190,11 +190,8 @@ def _series(key: tuple[bytes, bytes]) -> Mapping[str, Any] | None:
 
 
 def _are_part_of(given: Sequence[Mapping[str, Any]], metadata: Sequence[Mapping[str, Any]]) -> bool:
-    return given == metadata or all(map(_is_part_of, given, metadata))
-
-
-def _is_part_of(given: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
-    return not given or given.items() <= metadata.items()
+    pairs = zip(given, metadata, strict=True)
+    return given == metadata or all(not some or some.items() <= every.items() for some, every in pairs)
 
 
 def _fault(line: bytes) -> str:

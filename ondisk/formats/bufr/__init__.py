@@ -32,6 +32,7 @@ from ondisk.formats.messages import MANY, Messages
 
 _SHORTEST = 28
 _CACHED_STEPS = 20_000  # of programs, and bytes of the descriptors that they are made of
+_tables = lru_cache(maxsize=100)(Tables)
 _METEOROLOGY = 0  # the master table that is known
 
 
@@ -124,8 +125,3 @@ class Bufr(Messages):
 
 def _origin(kind: Kind) -> str:
     return f"BUFR,{kind.centre},{kind.subcentre}"
-
-
-@lru_cache(maxsize=100)
-def _tables(centre: int, version: int, local_version: int) -> Tables:
-    return Tables(centre, version, local_version)

@@ -204,21 +204,18 @@ def _bytes_of(flags: Sequence[int], fields: Sequence[Mapping[str, Any]]) -> dict
 def _dump_with_care(events: Events, begin: int, max_depth: int) -> list[bytes]:
     """Write events whose metadata may contain timestamps, and events that are not plain."""
     check_timestamps(events.timestamps, begin)
-    metas = [_with_texts(meta, position) for position, meta in enumerate(events.metas, begin)]
+    metas: list[Mapping[str, Any]] = []
+    try:
+        for meta in events.metas:
+            metas.append(times_to_text(meta))  # noqa: PERF401
+    except InvalidInput as error:
+        error.context["position"] = begin + len(metas)
+        raise
     events = events._replace(metas=metas)
     return _dump(events, begin, max_depth) or [
         _dump_one(Event(*row)._asdict(), position, max_depth)
         for position, row in enumerate(zip(*events, strict=True), begin)
     ]
-
-
-def _with_texts(meta: Mapping[str, Any], position: int) -> dict[str, Any]:
-    """Turn the timestamps in metadata into text."""
-    try:
-        return times_to_text(meta)
-    except InvalidInput as error:
-        error.context["position"] = position
-        raise
 
 
 def _dump_one(event: dict[str, Any], position: int, max_depth: int) -> bytes:
