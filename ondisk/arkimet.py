@@ -147,7 +147,6 @@ def _plan(directory: Directory, given: Mapping[str, Any]) -> tuple[DatasetConfig
 
 
 def _planned(directory: Directory, name: str, config: DatasetConfig) -> Diagnosis:
-    """Return what would be done with a segment."""
     plain, packed = _parted(name)
     if packed:
         how = _UNPACK[packed].format(shell_words(directory.path / plain))
@@ -243,7 +242,6 @@ def _configuration(
 
 
 def _names(value: str) -> list[str]:
-    """Return the names of a list with commas, in lower case."""
     return [name.strip().lower() for name in value.split(",") if name.strip()]
 
 

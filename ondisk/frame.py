@@ -51,7 +51,6 @@ class FirstKey:
         return -1 if found is None else found.start()
 
     def count(self, data: bytes) -> int:
-        """Return how often it is in `data`."""
         content = self.content
         return data.count(content) if isinstance(content, bytes) else sum(1 for _ in content.finditer(data))
 
@@ -104,7 +103,6 @@ def encode(payloads: Sequence[bytes]) -> list[bytes]:
 
 
 def _encode(payload: bytes, size: int) -> bytes:
-    """Return the frame of a payload, which is copied only once."""
     begin = _LENGTH.pack(size)
     return b"".join((begin, payload, _FOOTER.pack(crc32(payload, crc32(begin)), size)))
 
@@ -279,7 +277,6 @@ def walk_back(data: bytes, *, max_size: int) -> int:
 
 
 def is_whole(data: bytes, at: int, max_size: int) -> bool:
-    """Return whether a whole frame begins at an index."""
     return _fault(data, at, max_size) is None
 
 

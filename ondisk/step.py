@@ -58,7 +58,6 @@ class Interval(NamedTuple):
         return Interval(max(self.begin, other.begin), min(self.end, other.end))
 
     def __or__(self, other: Interval) -> Interval:
-        """Return the shortest interval that contains both."""
         return Interval(min(self.begin, other.begin), max(self.end, other.end))
 
     @classmethod

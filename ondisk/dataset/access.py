@@ -133,7 +133,6 @@ class Access:
 
     @property
     def path(self) -> Path:
-        """The path of the directory."""
         return self.directory.path
 
     def close(self) -> None:
@@ -242,7 +241,6 @@ class Access:
             raise untrusted(self.path)
 
     def _exchanged(self) -> Exchanged | None:
-        """Return how the index was exchanged for another one or for an older state of it, or None."""
         return self._tide.exchanged(self._state, alone=self.connect is connect_to_read)
 
     def _state(self) -> State | None:
@@ -475,7 +473,6 @@ class Access:
         return self.directory.inode(SENTINEL) is not None
 
     def committed(self, segment: Segment) -> Committed:
-        """Return the committed bytes of a segment, to compare its file with."""
         return segment.committed(self.format(segment.format).mutable)
 
     def is_dir_segment(self, name: str, segment: Segment | None) -> bool:

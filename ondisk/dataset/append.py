@@ -90,7 +90,6 @@ class AppendResult:
         return self.imported + self.duplicates + self.replaced + self.refused
 
     def add(self, batch: Batch, stored: Stored) -> None:
-        """Add the result of a batch."""
         counts = stored.imported, len(stored.duplicates), len(stored.replaced), len(batch.refused), stored.bytes
         said = AppendResult(*counts, refusals=batch.refused, damage=batch.damage, notes=batch.notes, kept=stored.kept)
         self.extend(said)
@@ -171,7 +170,6 @@ class Unidentified:
         self._is_any = False  # whether one of them has one of these fields
 
     def add(self, batch: Batch, stored: Stored) -> None:
-        """Count the data of a batch that was stored."""
         if not self._names:
             return
         lacks = {*self._names}.isdisjoint
@@ -195,7 +193,6 @@ class Unidentified:
 
 
 def refuse_old(batch: Batch, config: DatasetConfig) -> None:
-    """Refuse data that are older than `delete_age`."""
     age = config.delete_age
     if age is not None:
         batch.refuse_before(days_ago(age), f"it is older than delete_age, {age} days")
@@ -359,7 +356,6 @@ def _write(
     transaction: Transaction,
     writer: BatchWriter,
 ) -> None:
-    """Write the data to their segments, sync the segments, and save their new ends in the index."""
     contents: dict[Destination, tuple[list[bytes], list[bytes]]] = {}
     at = 0
     for destination, count in destinations.runs:

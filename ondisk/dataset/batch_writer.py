@@ -27,8 +27,6 @@ DataWriter: TypeAlias = "SegmentWriter | FileWriter"
 
 
 class Destination:
-    """A segment to which new data are written."""
-
     def __init__(self, segment: Segment, interval: Interval, format: Format, start: Start, *, known: bool) -> None:
         self.segment = segment  # its row in the index, or that of a new segment
         self.interval = interval  # the interval of its name; in a sequence, that of the data to write
@@ -156,15 +154,12 @@ class BatchWriter:
 
 
 class Destinations(ABC):
-    """The segments that a batch appends to."""
-
     runs: list[tuple[Destination, int]]
 
     def __init__(self, format: Format) -> None:
         self._format = format
 
     def ids(self) -> list[int]:
-        """Return the segment id of each datum."""
         return [*chain.from_iterable(repeat(destination.segment.id, count) for destination, count in self.runs)]
 
     def offsets(self, sizes: Sequence[int]) -> list[int]:
@@ -242,8 +237,6 @@ class ByTime(Destinations):
 
 
 class InSequence(Destinations):
-    """The last segment of a sequence, and new ones."""
-
     def __init__(self, batch: Batch, format: Format, roll: Roll) -> None:
         super().__init__(format)
         self._roll = roll

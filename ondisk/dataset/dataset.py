@@ -63,8 +63,7 @@ _T = TypeVar("_T")
 Progress: TypeAlias = Callable[[str], None]
 
 
-def _unseen(name: str) -> None:
-    """Ignore progress."""
+def _unseen(name: str) -> None: ...
 
 
 def _executors() -> ModuleType:

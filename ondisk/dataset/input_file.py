@@ -105,7 +105,6 @@ class Begun(NamedTuple):
         return table_of(self.head) or (CSV if is_csv(self.path) else None)
 
     def plain(self) -> Readable:
-        """Return the stream, decompressed."""
         return self.stream if self.compression is None else Decompressed(self.stream, self.compression)
 
 

@@ -62,8 +62,6 @@ _SOME, _BYTES = 200, 1024 * 1024  # data and bytes of a dataset that is not kept
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A dataset that may have matching data, and the times that these may have."""
-
     name: str
     times: Interval
     uuid: str | None  # of its index when the times were looked at; None if it may not know all data
@@ -74,8 +72,6 @@ _Opener: TypeAlias = Callable[[_Candidate], contextlib.AbstractContextManager[Da
 
 @dataclass(frozen=True, slots=True)
 class _Kind(Generic[_T]):
-    """What a query returns of each datum."""
-
     read: Callable[[str, Dataset, Query], Generator[_T, None, None]]  # yields it, from a dataset of a name
     datum: Callable[[_T], Datum]  # returns a datum with its reftime and its declared fields
     size: Callable[[_T], int]  # returns its bytes in memory
@@ -212,7 +208,6 @@ class Merged(Queryable):
         yield from (each.group(by, *kinds) for each in found)
 
     def _each(self) -> Iterator[Dataset]:
-        """Open each dataset, one after the other."""
         for path in self.paths:
             with self._opened(path) as dataset:
                 yield dataset
@@ -248,7 +243,6 @@ class Merged(Queryable):
             yield dataset
 
     def _candidates(self, query: Query) -> list[_Candidate]:
-        """Return the datasets that may have matching data."""
         found = []
         for name in self.paths:
             with self._opened(name) as dataset:
@@ -260,7 +254,6 @@ class Merged(Queryable):
         return found
 
     def _check_types(self, names: Iterable[str]) -> None:
-        """Raise MatchError if two datasets declare one of some fields with different types."""
         differing = differing_types(self.configs)
         for name in names:
             if name in differing:
@@ -268,7 +261,6 @@ class Merged(Queryable):
                 raise MatchError(f"{name} is {differing[name]}, so its values cannot be counted together", hint=hint)
 
     def _order(self, text: str) -> Sort:
-        """Return the order of a query; raise MatchError if it is not valid for a dataset."""
         orders = []
         for name, config in self.configs.items():
             try:
@@ -283,7 +275,6 @@ class Merged(Queryable):
         return orders[0]
 
     def _found(self, query: Query, kind: _Kind[_T]) -> Generator[_T, None, None]:
-        """Check a query, and return what it finds."""
         order = self._order(_ORDER if query.sort is None else query.sort)
         check_limit(query.limit)
         candidates, most = self._candidates(query), _most_open()
@@ -295,7 +286,6 @@ class Merged(Queryable):
 
 
 def _naming(query: Query, name: str) -> Query:
-    """Return a query of one of several datasets, which names it with the data that it leaves out."""
     return query if query.on_damage is None else query._replace(on_damage=partial(query.on_damage, dataset=name))
 
 
@@ -341,14 +331,12 @@ def _size(datum: Datum) -> int:
 
 
 def _most_open() -> int:
-    """Return how many datasets may be open at once."""
     return max(1, min(_MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE))
 
 
 def _merged(
     candidates: Iterable[_Candidate], opened: _Opener, query: Query, order: Sort, kind: _Kind[_T]
 ) -> Generator[_T, None, None]:
-    """Yield what a query finds in several datasets in one order, up to its limit."""
     room = Semaphore(_most_open())
     streams = [_Stream(opened, each, query, order, kind, room, query.limit) for each in candidates]
     with contextlib.ExitStack() as stack:
@@ -359,8 +347,6 @@ def _merged(
 
 @dataclass(slots=True)
 class _Stream(Generic[_T]):
-    """What a query finds in one dataset, in order."""
-
     _opened: _Opener
     _candidate: _Candidate
     _query: Query
@@ -466,7 +452,6 @@ def paths_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -
 
 
 def _datasets_at(path: str) -> list[str]:
-    """Return the datasets at a path, or that match a pattern; raise DatasetNotFound without, or StorageError."""
     found = [path] if not is_pattern(path) else sorted(glob.glob(path, recursive=True))  # noqa: PTH207
     datasets = [name for name in found if _is_dataset(name)]
     if not datasets:
@@ -475,7 +460,6 @@ def _datasets_at(path: str) -> list[str]:
 
 
 def _is_dataset(path: str) -> bool:
-    """Return whether a path is that of a dataset; raise StorageError if it cannot be looked at."""
     try:
         return Path(path, CONFIG).exists()
     except OSError as error:

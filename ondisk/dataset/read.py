@@ -108,7 +108,6 @@ class DatasetReader:
     def _matching(
         self, snapshot: Snapshot, tree: Expression, sort: Sort | None, limit: int | None, on_damage: OnDamage
     ) -> Iterator[list[Row]]:
-        """Yield the rows that match, some at a time."""
         if on_damage is None:
             return snapshot.rows(tree, sort, limit)
         snapshot.read_metadata = partial(self._readable_metadata, snapshot, on_damage)
@@ -304,7 +303,6 @@ class DatasetReader:
         return format.exported([payload])[0]
 
     def _at(self, snapshot: Snapshot, location: Location) -> tuple[Segment, Row, bytes]:
-        """Return the segment, the row and the bytes of the datum at a location; see `read`."""
         segment = snapshot.segment_named(location.segment)
         if segment is not None and self._format(segment.format).is_dir:
             is_place = 0 <= location.offset < segment.end.length and 0 <= location.size <= INTEGER_MAX
@@ -348,7 +346,6 @@ class DatasetReader:
         return self._readable(snapshot, run, self._data, on_damage)
 
     def _data(self, snapshot: Snapshot, run: list[Row]) -> Iterator[tuple[list[Datum], int]]:
-        """Yield the data of rows of one segment, in lists, and how many rows each list is for."""
         segment = snapshot.segment(run[0][1])
         format = self._format(segment.format)
         for base, content, rows in self._spans(snapshot, run, len(format.padding)):

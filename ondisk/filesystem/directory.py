@@ -474,7 +474,6 @@ class Directory(Closing):
         return self._open(name or ".", os.O_RDONLY | os.O_DIRECTORY)
 
     def _open_file(self, name: str, flags: int) -> int:
-        """Open a regular file; refuse anything else."""
         # O_NONBLOCK: opening a FIFO in place of the file must not block; regular files ignore the flag.
         descriptor = self._open(name, flags | os.O_NONBLOCK)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -534,7 +533,6 @@ class Directory(Closing):
 
 
 def _raise_not_created(path: Path, error: OSError) -> NoReturn:
-    """Raise the error for a directory that cannot be created."""
     match error.errno:
         case errno.EEXIST | errno.ENOTDIR | errno.ELOOP:
             taken = next((each for each in reversed((path, *path.parents)) if not each.is_dir()), path)

@@ -36,7 +36,6 @@ class Group:
         return sorted(self._group)
 
     def _member(self, name: str) -> Any:
-        """Return a group or dataset that is in this very file; None if there is none."""
         import h5py
 
         if next(self._left, None) is None:
@@ -45,20 +44,17 @@ class Group:
         return self._group[name] if isinstance(link, h5py.HardLink) else None
 
     def group(self, name: str) -> Group | None:
-        """Return a group in it; None if there is none of this name."""
         import h5py
 
         found = self._member(name)
         return Group(found, self._left) if isinstance(found, h5py.Group) else None
 
     def groups(self, prefix: str) -> Iterator[Group]:
-        """Yield the groups in it whose names begin so."""
         for name in self.names():
             if name.startswith(prefix) and (found := self.group(name)) is not None:
                 yield found
 
     def dataset(self, name: str) -> Dataset | None:
-        """Return a dataset in it; None if there is none of this name."""
         import h5py
 
         found = self._member(name)
@@ -70,13 +66,10 @@ class Group:
 
 
 class Dataset:
-    """A dataset of an HDF5 file: its attributes and values."""
-
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
 
     def attribute(self, name: str) -> Any:
-        """Return an attribute, as `Group.attribute`."""
         return _attribute(self._dataset, name)
 
     def first(self) -> float | None:

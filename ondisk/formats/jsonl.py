@@ -37,13 +37,10 @@ _INFINITIES = (float("inf"), float("-inf"))
 
 
 def _head(reftime: int) -> bytes:
-    """Return the beginning of a line, with the time."""
     return b'{"reftime":"%b"' % json_shapes.format_time(reftime).encode()
 
 
 class JsonLines(LineFormat, JoinsParts):
-    """The jsonl format; see the module's docstring."""
-
     name: ClassVar[str] = "jsonl"
     plausible: ClassVar[re.Pattern[bytes]] = _OBJECT
 
@@ -83,7 +80,6 @@ class JsonLines(LineFormat, JoinsParts):
         return self._data(content, payload)
 
     def _data(self, content: dict[str, Any], payload: bytes) -> dict[str, Any]:
-        """Return the keys of a line that are neither its reftime nor declared fields."""
         fields = self.config.fields
         content.pop("reftime", None)
         shaped = b'"$' in payload or b"\\u0024" in payload
@@ -183,7 +179,6 @@ class JsonLines(LineFormat, JoinsParts):
         return Batch([*reftimes], [canonical for canonical, _ in metas], lines)
 
     def _meta(self, metadata: Mapping[str, Any]) -> tuple[Mapping[str, Any], bytes]:
-        """Return metadata as canonical values, and as they are in a line."""
         canonical, shaped = self._metadata(metadata)
         return canonical, b"," + json_shapes.dump(shaped)[1:-1] if shaped else b""
 

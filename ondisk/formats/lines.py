@@ -108,7 +108,6 @@ class LineFormat(Format):
         batch.refused.sort()
 
     def _with_whole(self, lines: list[bytes]) -> Iterator[bytes]:
-        """Yield lines, and after each with NUL bytes the datum at its end."""
         for place, line in enumerate(lines):
             yield line
             if b"\0" in line and self.plausible.fullmatch(line[line.rindex(b"\0") + 1 :]):
@@ -284,7 +283,6 @@ def _following(lines: list[bytes], place: int) -> bytes:
 
 
 def _passed(offset: int, size: int, zeros: int, limit: int) -> Damage:
-    """Return the damage of a line that has NUL bytes, or else is too long."""
     if not zeros:
         return Damage(offset, size, f"a line longer than {limit} bytes")
     torn = f", and {size - zeros} bytes of torn lines around them" * (size > zeros)

@@ -37,16 +37,12 @@ _HEADING = re.compile(rb"(NNNN )?(ZCZC )?([0-9]{3,10} ){0,2}([A-Z]{4}[0-9]{2} [A
 
 
 class Gap(NamedTuple):
-    """Bytes between messages."""
-
     offset: int  # of the first byte
     size: int  # number of bytes
     reason: str  # why they are damage; empty for padding and headings
 
 
 class Frames(NamedTuple):
-    """Consecutive messages of a stream."""
-
     window: bytes  # bytes of the stream
     offset: int  # of the window in the stream
     spans: list[tuple[int, int]]  # where in the window each message begins and ends

@@ -23,8 +23,6 @@ _LONGEST_NAME = 10_000
 
 
 class _Raw(NamedTuple):
-    """Values as a file has them."""
-
     type: int
     content: bytes
 
@@ -83,7 +81,6 @@ class Classic:
         return self._read(name, count)
 
     def _read(self, name: str, count: int) -> Sequence[float]:
-        """Return the first values of a variable."""
         variable = self._variables[name]
         if variable.type == _TEXT:
             raise InvalidInput(f"{shown(name)} has no numbers")

@@ -45,8 +45,6 @@ _CUT_OFF = b"\0\n"
 
 
 class Vm2(HasItems, LineFormat):
-    """The VM2 format; see the module's docstring."""
-
     name: ClassVar[str] = "vm2"
     raw: ClassVar[bool] = True
     plausible: ClassVar[re.Pattern[bytes]] = _ONE_LINE
@@ -142,7 +140,6 @@ class Vm2(HasItems, LineFormat):
         return None if None in reftimes or None in series else Batch(reftimes, series, lines)
 
     def _agree(self, data: Sequence[Datum], batch: Batch) -> bool:
-        """Return whether reftime and metadata of data are the same as in their lines."""
         if [*map(self._moments.__getitem__, batch.reftimes)] != [datum.reftime for datum in data]:
             return False
         return _are_part_of([datum.metadata for datum in data], batch.metadata)
@@ -182,7 +179,6 @@ def _microseconds(text: bytes) -> int | None:
 
 
 def _series(key: tuple[bytes, bytes]) -> Mapping[str, Any] | None:
-    """Return the metadata of a station and a variable; None if these are invalid."""
     if not all(map(_IS_WHOLE, key)):
         return None
     station, variable = map(int, key)
@@ -195,7 +191,6 @@ def _are_part_of(given: Sequence[Mapping[str, Any]], metadata: Sequence[Mapping[
 
 
 def _fault(line: bytes) -> str:
-    """Return what is wrong with a line that is not VM2."""
     if problem := why_not_text(line):
         return problem
     if b"\n" in line or b"\r" in line:

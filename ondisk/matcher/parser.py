@@ -102,7 +102,6 @@ def groups_of(text: str) -> list[str]:
 
 
 def _cut(fragment: Fragment, separators: re.Pattern[str]) -> Iterator[Fragment]:
-    """Yield the parts of a fragment between separators outside quotes."""
     begin = 0
     for found in separators.finditer(fragment.text):
         if found["open"] is not None:
@@ -150,7 +149,6 @@ def _group(group: Fragment, all_known: _Known) -> Expression:
 
 
 def _meant(name: str, kind: FieldType, alias: Fragment, meant: Iterable[str], known: _Known) -> Iterator[Expression]:
-    """Yield the conditions that an alias stands for."""
     for text in meant:
         try:
             yield parse_value(name, kind, Fragment(text, alias.start), known.now)
@@ -180,7 +178,6 @@ def _refuse_group_inside(name: str, value: Fragment, known: Mapping[str, FieldTy
 
 
 def _undeclared(name: str, value: Fragment, now: datetime) -> Expression:
-    """Return the condition of a group on metadata that are not declared."""
     found: dict[Kind, list[Expression]] = {}
     for alternative in _cut(value, _ALTERNATIVES):
         for kind, condition in parse_untyped(METADATA + name, alternative, now).items():
@@ -262,7 +259,6 @@ def parse_untyped(field: str, fragment: Fragment, now: datetime) -> dict[Kind, E
 
 
 def _number(fragment: Fragment) -> Scalar:
-    """Return an integer of any size, else a real."""
     if _INTEGER.fullmatch(fragment.text) and len(fragment.text) <= _LONGEST_INTEGER:
         return int(fragment.text)
     return _real(fragment)

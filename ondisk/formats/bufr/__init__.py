@@ -37,15 +37,11 @@ _METEOROLOGY = 0  # the master table that is known
 
 
 class _Known(NamedTuple):
-    """A kind of messages, and how to read them; no program if only their headers are read."""
-
     kind: Kind
     program: Program | None
 
 
 class Bufr(Messages):
-    """The BUFR format; see the module's docstring."""
-
     name: ClassVar[str] = "bufr"
     magic: ClassVar[bytes] = b"BUFR"
     head: ClassVar[re.Pattern[bytes]] = re.compile(rb"BUFR...[\x02-\x04]", re.DOTALL)

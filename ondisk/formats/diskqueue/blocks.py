@@ -371,7 +371,6 @@ class BlockReader:
         return raw
 
     def _read(self, size: int) -> bytes:
-        """Return `size` bytes, or fewer at the end of the file."""
         piece = b""
         if self._pending:
             piece = bytes(self._pending[:size])

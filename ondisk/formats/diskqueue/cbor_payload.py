@@ -191,7 +191,6 @@ def _dump(events: Events, begin: int, max_depth: int) -> list[bytes] | None:
 
 
 def _bytes_of(flags: Sequence[int], fields: Sequence[Mapping[str, Any]]) -> dict[int, bytes]:
-    """Return position → data of the events whose data are bytes."""
     if not any(flags):
         return {}
     return {

@@ -291,7 +291,6 @@ def staged_sealer(begin: bytes) -> Stream:
 
 
 def new_iv() -> bytes:
-    """Return a random IV or file id for a new segment."""
     return os.urandom(IV_SIZE)
 
 

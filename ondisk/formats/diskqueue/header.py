@@ -60,8 +60,6 @@ _OPTIONS = {2: ENCRYPTION | LZ4 | PROTOBUF, ONDISK: ENCRYPTION | PROTOBUF}
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A segment's header."""
-
     version: int = VERSION  # 0, 1, 2, 3 or 256
     frame_count: int = 0  # number of frames written, a hint; 0 in versions without it
     options: int = 0  # bits; 0 in versions without them
@@ -145,7 +143,6 @@ class Header:
         return cls(version, frame_count, options, iv=_take(head, SIZE, _IV) if options & ENCRYPTION else b"")
 
     def pack(self) -> bytes:
-        """Return the bytes of the header."""
         if self.draft:
             return _U32.pack(self.version) + self.iv
         words = (self.version, self.frame_count, self.options)[: min(self.logical_size, SIZE) // _U32.size]

@@ -83,7 +83,6 @@ def _with_care(events: Events, begin: int, max_depth: int) -> tuple[list[str], l
 
 
 def _object(content: Mapping[str, Any], max_depth: int) -> str:
-    """Return a mapping as JSON."""
     if type(content) is not dict or not hold_plain_values([content], max_depth):
         # Turn tuples and mappings of other types into what JSON has; refuse what no payload has.
         content = cbor.decode(
@@ -150,13 +149,11 @@ _decoder = json.JSONDecoder(strict=False, parse_constant=_refuse_constant)
 
 
 def _check_count(payload: bytes) -> None:
-    """Raise LimitExceeded if a payload has too many values and keys."""
     if len(_ITEM.findall(payload)) > MAX_ITEMS and len(_ITEM.findall(_TEXT.sub(b"", payload))) > MAX_ITEMS:
         raise LimitExceeded(f"more than {MAX_ITEMS} values and keys", limit=MAX_ITEMS)
 
 
 def _check_depth(event: Event, max_depth: int) -> None:
-    """Raise LimitExceeded if an event is nested too deep."""
     level: list[Any] = [event.meta, event.fields]
     for _ in range(max_depth):
         level = [

@@ -52,8 +52,6 @@ _MAX_COUNT = 2**32 - 1
 
 
 class Seg(Format, JoinsParts):
-    """The seg format; see the module's docstring."""
-
     name: ClassVar[str] = "seg"
     encrypts: ClassVar[bool] = True
     has_checksums: ClassVar[bool] = True
@@ -127,7 +125,6 @@ class Seg(Format, JoinsParts):
         return self.frames_at(stream, found, found.logical_size, opener)
 
     def _header_in(self, head: bytes, read: Callable[[int, int], bytes]) -> header.Header:
-        """Return the header of a segment; see `drafts.header_of`."""
         return drafts.header_of(head, read, max_size=self.config.max_datum_size)
 
     def frames_at(
@@ -486,7 +483,6 @@ class Seg(Format, JoinsParts):
         return Batch([timestamp // _NANOSECONDS for timestamp in columns.timestamps], metadata, frames)
 
     def _framed(self, payloads: Sequence[bytes]) -> list[bytes]:
-        """Return frames for payloads that are new."""
         frames = _framed(payloads, self._header)
         longest = max(map(len, frames), default=0)
         if longest > self.config.max_datum_size:
@@ -544,7 +540,6 @@ class Seg(Format, JoinsParts):
         return batch
 
     def _event(self, stored: bytes) -> Event:
-        """Return the event in one frame of a segment."""
         try:
             return payload.decode_one(frame.decode(stored), max_depth=MAX_DEPTH)
         except (FrameCorrupt, InvalidInput) as error:
@@ -569,7 +564,6 @@ def _is_in_place(frames: FrameReader, head: header.Header) -> bool:
 
 
 def _framed(payloads: Sequence[bytes], chosen: header.Header) -> list[bytes]:
-    """Return frames for payloads in a segment with this header."""
     return frame.encode(encryption.sealable(payloads) if chosen.version == header.ONDISK else payloads)
 
 
@@ -579,7 +573,6 @@ def _corrupt(error: FrameCorrupt | InvalidInput) -> FrameCorrupt:
 
 
 def _read(stream: Readable, size: int) -> bytes:
-    """Return `size` bytes, or fewer at the end of the stream."""
     content = b""
     while len(content) < size and (more := stream.read(size - len(content))):
         content += more

@@ -33,8 +33,6 @@ _LONGEST_KEY = 1024  # bytes; grids with a list of points have more
 
 
 class Grib(Messages):
-    """The GRIB format; see the module's docstring."""
-
     name: ClassVar[str] = "grib"
     magic: ClassVar[bytes] = b"GRIB"
     head: ClassVar[re.Pattern[bytes]] = re.compile(rb"GRIB...[\x01\x02]", re.DOTALL)
