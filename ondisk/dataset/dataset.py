@@ -441,12 +441,6 @@ class Dataset(Queryable):
         query.check(opened.index)
         return opened
 
-    def _count(self, query: Query) -> int:
-        opened = self._checked(query)
-        if query.equal:
-            query = Query(query.tree(opened.index))
-        return summary(opened, query, (), 0).count
-
     def _payloads(self, query: Query) -> Generator[bytes, None, None]:
         return payloads(self._checked(query), query)
 

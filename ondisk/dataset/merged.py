@@ -25,7 +25,7 @@ from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from threading import Semaphore
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
@@ -48,9 +48,6 @@ from ondisk.matcher import Everything, reftime_interval
 from ondisk.matcher.fields import Fields
 from ondisk.matcher.sort import Sort, parse_sort
 from ondisk.step import ALWAYS, NOTHING, Interval
-
-if TYPE_CHECKING:
-    from ondisk.tables.arrow_output import Columns
 
 _T = TypeVar("_T")
 _ORDER = "reftime"
@@ -163,12 +160,6 @@ class Merged(Queryable):
 
         return joined_payloads(self._found(query, _Kind(read, described, lambda each: len(each[3]))))
 
-    def _table(self, query: Query, columns: Columns) -> None:
-        return None
-
-    def _count(self, query: Query) -> int:
-        return sum(dataset.count(query.match, **query.equal) for dataset in self._matching(query))
-
     def _summary(self, query: Query, fields: Sequence[str] | None, values: int | None) -> Summary:
         known = self.fields
         self._check_types(fields or ())
@@ -177,7 +168,7 @@ class Merged(Queryable):
         counted = {name: FieldCounts() for name in names}
         for dataset in self._matching(query):
             declared = [name for name in names if name == _ORDER or name in dataset.config.fields]
-            found = dataset.summary(query.match, fields=declared, values=None)
+            found = dataset._summary(query, declared, None)
             for name, each in counted.items():
                 each.add(found.fields.get(name, FieldSummary([], missing=found.count)))
             parts.append(found)
