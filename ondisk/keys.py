@@ -91,14 +91,11 @@ class KeyRing:
 
     def newest(self, size: int) -> Key:
         """Return the key that encrypts new data: the last of this length; raise KeyMissing if there is none."""
-        for key in reversed(self._keys.values()):
-            if len(key.secret) == size:
-                return key
-        raise KeyMissing(f"there is no key of {size} bytes in {self.source}", hint=_GIVE)
+        return self.of_size(size)[0]
 
-    def of_size(self, size: int) -> list[bytes]:
-        """Return the secrets of a length, the newest first, for data that name no key; or raise KeyMissing."""
-        found = [key.secret for key in reversed(self._keys.values()) if len(key.secret) == size]
+    def of_size(self, size: int) -> list[Key]:
+        """Return the keys of a length, the newest first, for data that name none; raise KeyMissing if there is none."""
+        found = [key for key in reversed(self._keys.values()) if len(key.secret) == size]
         if not found:
             raise KeyMissing(f"there is no key of {size} bytes in {self.source}", hint=_GIVE)
         return found

@@ -15,26 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from ondisk.config import DatasetConfig, is_extension
 from ondisk.errors import ConfigError, shown
-from ondisk.formats.base import Batch, Format
+from ondisk.formats.base import Batch as Batch
+from ondisk.formats.base import Format as Format
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
-
-__all__ = [
-    "RULES",
-    "Batch",
-    "Format",
-    "find",
-    "has_extension",
-    "is_built_in",
-    "is_dir",
-    "is_known",
-    "listed",
-    "of_extension",
-    "of_segments",
-    "recognise",
-    "recognised",
-]
 
 _BUILT_IN = {
     "seg": ("ondisk.formats.diskqueue.seg", "Seg"),

@@ -312,9 +312,9 @@ class Format(ABC):
         """Return data in columns as bytes, as `encode` does, perhaps without objects; reftimes are microseconds."""
         return self.encode(list(map(Datum, map(from_microseconds, reftimes), metadata, data)))
 
-    @abstractmethod
     def decode(self, payload: bytes) -> Any:
-        """Return the data of a datum, decoded from its bytes; raise FrameCorrupt if they are not of this format."""
+        """Return the data of a datum, decoded from its bytes, unless `raw`; raise FrameCorrupt of another format."""
+        return payload
 
     @abstractmethod
     def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:

@@ -60,9 +60,6 @@ class Blob(Format):
             hint="Say where they are: `ondisk append DATASET FILE --format blob --time mtime`, or see docs/files.md.",
         )
 
-    def decode(self, payload: bytes) -> bytes:
-        return payload
-
     def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:
         reftime, metadata = self._read(payload)
         try:

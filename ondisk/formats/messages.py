@@ -86,9 +86,6 @@ class Messages(Described):
     def ends(self, tail: bytes, size: int) -> bool:
         return tail == END
 
-    def decode(self, payload: bytes) -> bytes:
-        return payload
-
     def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:
         try:
             reftime, content = self._read_alone(payload)

@@ -60,9 +60,6 @@ class Vm2(HasItems, LineFormat):
     def recognises(cls, head: bytes) -> bool:
         return _ONE_LINE.match(head) is not None
 
-    def decode(self, payload: bytes) -> bytes:
-        return payload
-
     def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:
         try:
             return self.read_line(payload)

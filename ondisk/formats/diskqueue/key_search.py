@@ -112,7 +112,7 @@ def stream_of(
 
     Raises KeyMissing if there is no key of 16 bytes, or AuthenticationFailed if none fits. Memory: one frame.
     """
-    streams = [Stream(secret, iv, begin) for secret in ring.of_size(AES_128)]
+    streams = [Stream(key.secret, iv, begin) for key in ring.of_size(AES_128)]
     size, stored = _PIECE, read(begin, _PIECE)
     if not stored:
         return streams[0]
