@@ -154,16 +154,8 @@ class DatasetReader:
             stored = [content[row[2] - base : row[2] - base + row[3]] for row in part]
             if is_decoded and not format.raw and not format.is_dir:
                 self._loaded(segment, part, format, stored)
-            whole, damage = len(part), None
-            try:
-                format.verify(stored)
-            except FrameCorrupt as error:
-                whole = error.context["position"]
-                damage = self._located(error, segment, part[whole])
-            exported = format.exported(stored[:whole])
-            yield [(format, row, each + padding) for row, each in zip(part[:whole], exported, strict=True)], whole
-            if damage is not None:
-                raise damage
+            whole = self._verified(segment, format, part, stored)
+            yield [(format, row, each + padding) for row, each in zip(part, whole, strict=True)], len(part)
 
     def exported(self, snapshot: Snapshot, rows: Sequence[Row]) -> Iterator[tuple[str, Sequence[bytes], list[bytes]]]:
         """Yield the data of rows, in their order, several at a time, after comparing their checksums.
@@ -175,16 +167,20 @@ class DatasetReader:
             segment = snapshot.segment(run[0][1])
             format, known = self._format(segment.format), self._known(snapshot, segment)
             for base, content, part in self._spans(snapshot, run, len(format.padding)):
-                payloads: Sequence[bytes] = [content[row[2] - base : row[2] - base + row[3]] for row in part]
-                beside = []
+                stored, beside = [content[row[2] - base : row[2] - base + row[3]] for row in part], list[bytes]()
                 if format.is_dir:
                     beside = [self._directories.beside(segment.id, segment.name, known, row[2]) for row in part]
-                try:
-                    format.verify(payloads)
-                    payloads = format.exported(payloads)
-                except FrameCorrupt as error:
-                    raise self._located(error, segment, part[error.context["position"]]) from None
-                yield format.name, payloads, beside
+                yield format.name, self._verified(segment, format, part, stored), beside
+
+    def _verified(
+        self, segment: Segment, format: Format, rows: Sequence[Row], stored: Sequence[bytes]
+    ) -> Sequence[bytes]:
+        """Return the bytes of rows of one segment as other programs read them, after comparing their checksums."""
+        try:
+            format.verify(stored)
+            return format.exported(stored)
+        except FrameCorrupt as error:
+            raise self._located(error, segment, rows[error.context["position"]]) from None
 
     def contents(
         self, snapshot: Snapshot, rows: list[Row], on_read: Callable[[int, bytes], object] = lambda *_: None
@@ -295,12 +291,7 @@ class DatasetReader:
     def payload(self, snapshot: Snapshot, location: Location) -> bytes:
         """Return the bytes of the datum at a location, without padding; raise DatumNotFound, or FrameCorrupt."""
         segment, row, payload = self._at(snapshot, location)
-        format = self._format(segment.format)
-        try:
-            format.verify([payload])
-        except FrameCorrupt as error:
-            raise self._located(error, segment, row) from None
-        return format.exported([payload])[0]
+        return self._verified(segment, self._format(segment.format), [row], [payload])[0]
 
     def _at(self, snapshot: Snapshot, location: Location) -> tuple[Segment, Row, bytes]:
         segment = snapshot.segment_named(location.segment)

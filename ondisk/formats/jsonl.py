@@ -73,11 +73,8 @@ class JsonLines(LineFormat, JoinsParts):
         return Loaded(data, None, reftimes)
 
     def decode(self, payload: bytes) -> dict[str, Any]:
-        try:
-            content = self._loads(payload, MAX_DEPTH)
-        except InvalidInput as error:
-            raise FrameCorrupt(f"not a line of JSON: {error.message}") from None
-        return self._data(content, payload)
+        found: dict[str, Any] = self.load([payload]).data[0]
+        return found
 
     def _data(self, content: dict[str, Any], payload: bytes) -> dict[str, Any]:
         fields = self.config.fields

@@ -240,23 +240,27 @@ def _suspects(maps: list[bytes]) -> set[int]:
     return {bisect_right(ends, hit) for hit in hits}
 
 
-def _holds_trap(values: list[Any]) -> bool:
+def _holds_trap(values: Iterable[Any]) -> bool:
     """Return whether plain values contain a number which Beats misreads as cbor2 writes it."""
-    waiting = values
-    while waiting:
-        value = waiting.pop()
-        kind = type(value)
-        if kind is dict:
-            waiting.extend(value.values())
-        elif kind is list:
-            waiting.extend(value)
-        elif kind is int:
-            # A negative integer is misread if its argument, -1 - value, has the top bit of 8, 16, 32 or 64 bits set.
-            if (value < 0 and (~value).bit_length() in _WIDTHS) or value.bit_length() > 64:
-                return True
-        elif kind is float and not isfinite(value):
+    for value in each_value(values):
+        # A negative integer is misread if its argument, -1 - value, has the top bit of 8, 16, 32 or 64 bits set.
+        if type(value) is int and ((value < 0 and (~value).bit_length() in _WIDTHS) or value.bit_length() > 64):
+            return True
+        if type(value) is float and not isfinite(value):
             return True
     return False
+
+
+def each_value(values: Iterable[Any]) -> Iterator[Any]:
+    """Yield plain values, and those in them."""
+    waiting = [*values]
+    while waiting:
+        value = waiting.pop()
+        yield value
+        if type(value) is dict:
+            waiting.extend(value.values())
+        elif type(value) is list:
+            waiting.extend(value)
 
 
 def _load(payloads: Sequence[Buffer], max_depth: int) -> Events | None:

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 from ondisk.errors import InvalidInput, LimitExceeded
 from ondisk.formats.diskqueue import cbor
-from ondisk.formats.diskqueue.cbor_payload import hold_plain_values
+from ondisk.formats.diskqueue.cbor_payload import each_value, hold_plain_values
 from ondisk.formats.diskqueue.event import MAX_ITEMS, Buffer, Event, Events, check_timestamps, event_in, no_event
 from ondisk.formats.metadata import times_to_text
 
@@ -95,18 +95,13 @@ def _object(content: Mapping[str, Any], max_depth: int) -> str:
 
 def _check(content: dict[str, Any]) -> None:
     """Raise InvalidInput if a mapping of plain values contains what JSON, or Beats before 7.14, does not have."""
-    waiting: list[Any] = [*content.values()]
-    texts = [*content]
-    while waiting:
-        value = waiting.pop()
+    texts: list[str] = []
+    for value in each_value([content]):
         kind = type(value)
         if kind is str:
             texts.append(value)
         elif kind is dict:
             texts += value
-            waiting.extend(value.values())
-        elif kind is list:
-            waiting.extend(value)
         elif kind is bytes:
             raise InvalidInput("segments of version 0 cannot hold bytes: they are JSON")
         elif kind is float and not isfinite(value):
