@@ -107,10 +107,7 @@ _failed: tuple[str, float, ConfigError] | None = None  # a command, and when and
 
 
 def use(keys: KeyRing | str | os.PathLike[str] | None) -> None:
-    """Set the keys of this process, or the path of a key file, which is read at once; None: those of the environment.
-
-    Raises ConfigError if the file cannot be used.
-    """
+    """Set the keys of this process, or read them from a file; None: those of the environment; raise ConfigError."""
     global _chosen, _known, _failed
     _chosen = keys if keys is None or isinstance(keys, KeyRing) else of_file(keys)
     _known = _failed = None
@@ -216,10 +213,7 @@ def _parsed(text: str, source: str) -> Iterator[Key]:
 
 
 def read_token(path: str | os.PathLike[str]) -> bytes:
-    """Return the token that clients of a server send: the only line of a file that only its owner can read.
-
-    Raises ConfigError, which does not show it.
-    """
+    """Return the token that clients of a server send: the only line of a private file; raise ConfigError without it."""
     source = f"the token file {os.fspath(path)!r}"
     content = read_private(path, source).strip()
     if not _TOKEN.fullmatch(content):

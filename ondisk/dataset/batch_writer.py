@@ -118,10 +118,7 @@ class BatchWriter:
         fill: Callable[[Destination, DataWriter], None],
         renumber: Callable[[], None],
     ) -> None:
-        """Write to segments, sync them, and save their new ends in the index.
-
-        `renumber` is called when a dir segment's `start` has changed; it corrects the offsets in the index.
-        """
+        """Write to segments, sync them, and save their new ends; `renumber` corrects the index if one changed."""
         # Dir segments first: if their numbers change, all offsets are computed again, from the old ends of segments.
         destinations = sorted(destinations, key=lambda each: not each.format.is_dir)
         is_written = False
@@ -177,10 +174,7 @@ class Destinations(ABC):
 
     @abstractmethod
     def keep(self, places: Sequence[int], rows: Sequence[Sequence[int]], transaction: Transaction) -> None:
-        """Drop all data but those at some positions, and lay these one after the other.
-
-        `rows`: seq, reftime, segment, offset and size of all data, as the index has them.
-        """
+        """Drop all data but those at some positions of `rows` (seq, reftime, segment, offset, size)."""
 
 
 class ByTime(Destinations):

@@ -220,10 +220,7 @@ def and_damage(batches: Iterator[Batch], stream: Readable) -> Iterator[Batch]:
 
 @contextlib.contextmanager
 def open_source(source: str | os.PathLike[str] | BinaryIO) -> Iterator[BinaryIO]:
-    """Open a file to append, for the length of the block; do not close it if it was a stream.
-
-    Raises InvalidInput if it is neither a path nor a stream of bytes, NotFound, or StorageError if it cannot be opened.
-    """
+    """Open a path to append, for the length of the block, or pass a stream; raise NotFound, StorageError."""
     if not isinstance(source, str | os.PathLike):
         _check_stream(source)
         yield source

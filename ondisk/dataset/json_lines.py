@@ -125,10 +125,7 @@ def _field(summary: FieldSummary) -> dict[str, Any]:
 
 
 def index_lines(data: Iterable[Datum], dataset: str) -> Iterator[bytes]:
-    """Yield a line for each datum of a query, which says where its bytes are in a file of a dataset.
-
-    Raises InvalidInput if the bytes are not in a file as they were appended.
-    """
+    """Yield a line for each datum, which says where its bytes are in a file; raise InvalidInput if they are in none."""
     from ondisk.segments.dir import file_name  # here, as few commands need it
 
     for datum in data:

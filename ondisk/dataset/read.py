@@ -143,10 +143,7 @@ class DatasetReader:
     def _payloads(
         self, snapshot: Snapshot, run: list[Row], *, is_decoded: bool
     ) -> Iterator[tuple[list[tuple[Format, Row, bytes]], int]]:
-        """Yield the bytes of rows of one segment, in lists, and how many rows each list is for.
-
-        `is_decoded`: also decode the data, as not all formats have a checksum of each.
-        """
+        """Yield the bytes of rows of one segment, in lists, and how many rows each is for; decode them, too, or not."""
         segment = snapshot.segment(run[0][1])
         format = self._format(segment.format)
         padding = format.padding
@@ -352,10 +349,7 @@ class DatasetReader:
         read: Callable[[Snapshot, list[Row]], Iterator[tuple[list[_T], int]]],
         on_damage: OnDamage,
     ) -> Iterator[list[_T]]:
-        """Yield what is read of rows of one segment; halve those that cannot be read together, to find the damage.
-
-        `on_damage` is called with each datum that cannot be read; None raises the error of the first.
-        """
+        """Yield what is read of rows of one segment; halve those that cannot be read together, to find the damage."""
         try:
             for some, count in read(snapshot, run):
                 yield some
@@ -465,10 +459,7 @@ class DatasetReader:
                 self._check_end(format, segment, row[2], row[3] + padding, content[end : end + padding])
 
     def _check_end(self, format: Format, segment: Segment, offset: int, size: int, tail: bytes) -> None:
-        """Raise `SegmentCorrupt` unless a datum ends where the index says; else a copy might lack its last bytes.
-
-        `size`: of the datum and its padding; `tail`: its last `TAIL` bytes.
-        """
+        """Raise `SegmentCorrupt` unless a datum with its padding ends as the index says; else a copy might be cut."""
         if not format.ends(tail, size):
             size -= len(format.padding)
             problem = f"{segment.name!r} has no datum of {size} bytes at byte {offset}, although the index says so"
@@ -499,10 +490,7 @@ class DatasetReader:
     def content(
         self, snapshot: Snapshot, segment: Segment, begin: int, size: int, places: Sequence[tuple[int, int]] = ()
     ) -> bytes:
-        """Return decompressed bytes of a concat segment; `places`: the wanted data, if other bytes are between them.
-
-        Raises SegmentMissing, SegmentCorrupt, or IndexCorrupt if they are not on disk as the index says.
-        """
+        """Return decompressed bytes of a concat segment, or raise; `places`: the wanted ones, if not all are."""
         if not segment.end.compressed:
             return self._read(snapshot, segment, begin, size, places)
         format = self._format(segment.format)
@@ -588,10 +576,7 @@ def misplaced(snapshot: Snapshot, segment: Segment, begin: int) -> IndexCorrupt:
 
 
 def _other_size(segment: Segment, offset: int) -> SegmentCorrupt:
-    """Return the error for a block that contains fewer or more bytes than the index says.
-
-    A changed byte may leave a block that can be decompressed: these blocks have no checksum.
-    """
+    """Return the error for a block of another size, as a changed byte may leave: blocks have no checksum."""
     where = f"{segment.name}: the block before byte {offset} of the decompressed bytes"
     return SegmentCorrupt(
         f"{where} does not have the size that the index says", hint=_OTHER_BLOCKS, segment=segment.name
@@ -617,10 +602,7 @@ def _without_data(snapshot: Snapshot, rows: list[Row]) -> list[Datum]:
 
 
 def _made(snapshot: Snapshot, rows: list[Row], content: bytes, base: int) -> list[Datum]:
-    """Return the data of rows of one segment, with their bytes from `content`, which begins at offset `base`.
-
-    A query may run the loop a million times, so it makes no calls that it can avoid.
-    """
+    """Return the data of rows of one segment, from `content` at offset `base`; a million times, so with few calls."""
     segment = snapshot.segment(rows[0][1]).name
     reftime, time = None, EPOCH
     data = [*map(Datum.__new__, repeat(Datum, len(rows)))]

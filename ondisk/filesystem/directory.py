@@ -111,10 +111,7 @@ class Directory(Closing):
             raise StorageError(f"{parent}: {error.strerror}", errno=error.errno) from error
 
     def inside(self, name: str, *, make: bool = False, durable: bool = True) -> Directory:
-        """Open a subdirectory; raise FileNotFoundError, or StorageError if it is not a directory.
-
-        `make`: create it first, and those above it, if missing; if `durable`, sync the parent of each new one.
-        """
+        """Open a subdirectory; `make` it and those above it first; if `durable`, sync the parent of each new one."""
         if make:
             self._make_parents(f"{name}/", durable=durable)
         return Directory(self.path / name, self._open_directory(name))
@@ -318,10 +315,7 @@ class Directory(Closing):
             self.discard(staged)
 
     def rename(self, old: str, new: str, *, durable: bool = True) -> None:
-        """Rename a file, which replaces an existing one; raise FileNotFoundError without it or its new folder.
-
-        Durability: syncs the directory of the new name, if `durable`.
-        """
+        """Rename a file, which may replace another; if `durable`, sync its folder; or raise FileNotFoundError."""
         with self._parent_of(old) as (source, before), self._parent_of(new) as (target, after):
             if source is None or target is None:
                 raise FileNotFoundError(old)

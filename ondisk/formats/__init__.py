@@ -82,10 +82,7 @@ def recognise(file_name: str | None, head: bytes, default: str) -> str:
 
 
 def recognised(file_name: str | None, head: bytes, likely: str) -> str | None:
-    """Return the format of a file from outside: by its extension, else by its first bytes; None if both are unknown.
-
-    An extension that several formats have is only a hint where the first bytes decide nothing; `likely` goes first.
-    """
+    """Return the format of a file from outside: by its extension if only it has that, else by its first bytes."""
     extension = PurePath(file_name or "").suffix.removeprefix(".").lower()
     if extension == likely or (extension and is_known(extension)):
         return extension

@@ -195,10 +195,7 @@ class Batch:
 
 
 class JoinsParts(ABC):
-    """What a format may be, too: one that encodes each key and value of a content once, and joins them.
-
-    `joins_parts`: it does so with its configuration.
-    """
+    """What a format may be, too: one that, if `joins_parts`, encodes keys and values once, and joins them."""
 
     joins_parts: bool = True
 

@@ -121,10 +121,7 @@ class JsonLines(LineFormat, JoinsParts):
     def encode_members(
         self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], members: Sequence[bytes]
     ) -> Batch:
-        """Do as `encode_columns` with data whose content is given as the members of a JSON object, a comma before each.
-
-        Their values nest within `max_depth`.
-        """
+        """Encode columns whose content is given as members of a JSON object, a comma before each."""
         batch = Batch()
         try:
             return self.encode_parts(reftimes, metadata, [members])

@@ -57,7 +57,7 @@ def parse(
     durations: Collection[str] = (),
     aliases: Aliases = NO_ALIASES,
 ) -> Expression:
-    """Return the syntax tree of a match expression.
+    """Return the syntax tree of a match expression, with values in stored form: microseconds, and booleans 0 or 1.
 
     Args:
         text: the expression; empty matches everything. If a field occurs in two groups, both must match.
@@ -66,13 +66,7 @@ def parse(
         durations: fields of type integer that are seconds, so that their values may be written as `6h`.
         aliases: names for alternatives of items and of `reftime`.
 
-    Returns:
-        The tree, with values in stored form: times are microseconds, booleans 0 or 1.
-
-    Raises:
-        MatchError: the text is longer than MAX_LENGTH, has a syntax error, or names an unknown field.
-        InvalidInput: `now` has no time zone.
-
+    Raises MatchError of a syntax error, an unknown field or more than MAX_LENGTH; InvalidInput of `now` without zone.
     Cost: linear in the length of the text; the parser does not recurse.
     """
     if len(text) > MAX_LENGTH:
@@ -196,10 +190,7 @@ def _utc(now: datetime | None) -> datetime:
 def parse_value(
     field: str, kind: FieldType, fragment: Fragment, now: datetime, *, is_duration: bool = False
 ) -> Expression:
-    """Return the condition of one alternative of a group, without blanks around it; raise MatchError.
-
-    `is_duration`: integers of the field are seconds, and may be written as `6h`.
-    """
+    """Return the condition of one alternative of a group; raise MatchError. `is_duration`: `6h` stands for seconds."""
     if not fragment.text:
         raise fragment.error(f"{field} is compared with nothing", 'Remove the group, or write `""` for the empty text.')
     match kind:

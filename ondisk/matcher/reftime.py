@@ -221,10 +221,7 @@ class _Tokens:
 
 
 def parse_times(field: str, fragment: Fragment, now: datetime) -> Expression:
-    """Return the condition of one alternative of a timestamp field; `OneOf(field, ())` if no time of day can match.
-
-    `now`, in UTC, is the time for `now`, `today` and `ago`. Raises MatchError.
-    """
+    """Return the condition of one alternative of a timestamp field, or raise MatchError; `now`: in UTC, for `today`."""
     return all_of(condition for term in fragment.split(",") for condition in _conditions(field, term, now))
 
 

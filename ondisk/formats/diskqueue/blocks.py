@@ -107,10 +107,7 @@ def pack(frames: Sequence[bytes], offset: int) -> list[Packed]:
 
 
 def unpack(stored: bytes | memoryview, *, max_size: int = MAX_BLOCK_SIZE) -> bytes:
-    """Return the decompressed bytes of one independent block: its size and its bytes, without a checksum.
-
-    Raises SegmentCorrupt if its size or its bytes are wrong.
-    """
+    """Return the decompressed bytes of one independent block with its size; raise SegmentCorrupt."""
     word = _U32.unpack_from(stored)[0] if len(stored) > _U32.size else 0
     if word & ~_STORED != len(stored) - _U32.size:
         reason = f"its size says {word & ~_STORED} bytes, but there are {len(stored)} including the size"
@@ -129,10 +126,7 @@ def unpack(stored: bytes | memoryview, *, max_size: int = MAX_BLOCK_SIZE) -> byt
 
 
 def find_whole(tail: bytes) -> Iterator[bytes]:
-    """Yield the data of blocks that may be in bytes; the first may be whole except for its size.
-
-    Cost: linear; few places look like the beginning of a block without being one.
-    """
+    """Yield the data of blocks that may be in bytes; the first may be whole except for its size. Cost: linear."""
     with contextlib.suppress(lz4.block.LZ4BlockError):
         yield _decompress(tail[_U32.size :], 0, MAX_BLOCK_SIZE)
     for found in _SIZE.finditer(tail):

@@ -107,10 +107,7 @@ class Stream:
 
 
 class Frames:
-    """AES-256-GCM for each frame of a segment; opens and seals whole frames. Threads may share it.
-
-    Frames may name any key of the ring; the newest seals. The bytes before `begin` end with the digest of `digest_of`.
-    """
+    """AES-256-GCM for each whole frame of a segment, by any key of a ring; the newest seals. Threads may share it."""
 
     is_framed: ClassVar[bool] = True
 
@@ -212,10 +209,7 @@ class Frames:
         return event
 
     def events(self, offsets: Sequence[int], payloads: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
-        """Return the events in the payloads of frames; where one is not authentic, a payload that `events_of` refuses.
-
-        Raises AuthenticationFailed if none that names a key is authentic, since it may be the wrong one; or KeyMissing.
-        """
+        """Return the events in frames; in place of one that is not authentic what `events_of` refuses, or raise."""
         from cryptography.exceptions import InvalidTag
 
         if len({bytes(each[:5]) for each in payloads}) == 1 and (id_ := _key_of(min(payloads, key=len))):

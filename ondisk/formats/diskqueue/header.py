@@ -116,11 +116,7 @@ class Header:
 
     @classmethod
     def parse(cls, head: bytes, *, draft: bool = False) -> Header:
-        """Return the header in a segment's first bytes; `MAX_SIZE` bytes are always enough.
-
-        Raises InvalidInput if its version or one of its options is unknown, SegmentCorrupt if the bytes end inside of
-        it.
-        """
+        """Return the header in a segment's first `MAX_SIZE` bytes; raise InvalidInput, or SegmentCorrupt of fewer."""
         version = int.from_bytes(_take(head, 0, _U32.size), "little")
         if version == 3 or (version == 2 and draft):
             return cls(version, draft=True, iv=_take(head, 4, _IV))

@@ -87,10 +87,7 @@ class Seg(Format, JoinsParts):
         return True
 
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
-        """Yield the frames of a segment, unchanged if their payloads are of the kind that the dataset writes.
-
-        Of a damaged segment, at least those before the damage.
-        """
+        """Yield the frames of a segment, unchanged if of the dataset's kind; at least those before damage."""
         try:
             frames = self.frames(stream)
         except SegmentCorrupt as error:
@@ -130,10 +127,7 @@ class Seg(Format, JoinsParts):
     def frames_at(
         self, stream: Readable, found: header.Header, offset: int, opener: encryption.Frames | None = None
     ) -> FrameReader:
-        """Return a reader of frames from a logical offset on; only that of the first one in a compressed segment.
-
-        The stream is decrypted if it was encrypted in counter mode; `opener` decrypts the frames of version 256.
-        """
+        """Return a reader of frames from a logical offset on; of compressed ones, only from the first on."""
         limit, position = self.config.max_datum_size, offset + found.size - found.logical_size
         return FrameReader(stream, found, max_size=limit, position=position, offset=offset, opener=opener)
 
@@ -387,10 +381,7 @@ class Seg(Format, JoinsParts):
         return fitted, reasons
 
     def resume(self, file: SegmentFile, end: End) -> Laid:
-        """Find the last whole frame after `end`, or in the whole file if the index does not know the segment.
-
-        Cost: reads and decompresses all of that; keeps a few numbers for each block.
-        """
+        """Find the last whole frame after `end`; reads and decompresses all of that."""
         if not end.size and self.is_empty(file):
             return self.begin()
         limit = BATCH_BYTES + self.config.max_datum_size  # no crash leaves more after the last whole frame
