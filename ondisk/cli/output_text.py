@@ -29,7 +29,7 @@ class TextOutput:
 
     def show(self, values: Iterable[Mapping[str, Any]], lines: Iterable[str]) -> None:
         """Print lines. `JsonOutput` prints the values, each as an object, and does not ask for the lines."""
-        _print_lines(lines)
+        write_stdout(printable(line).encode() + b"\n" for line in lines)
 
     def info(self, info: Mapping[str, Any]) -> None:
         rows = {key.replace("_", " "): _listed(value) for key, value in info.items()}
@@ -114,10 +114,6 @@ def _pages(data: Iterable[_T]) -> Iterator[list[_T]]:
 
 def _print(text: str) -> None:
     write_stdout([text.encode() + b"\n"])
-
-
-def _print_lines(lines: Iterable[str]) -> None:
-    write_stdout(printable(line).encode() + b"\n" for line in lines)
 
 
 def _print_rows(rows: Iterable[tuple[str, str]]) -> None:

@@ -112,7 +112,9 @@ def chosen(access: Access, token: Token | None, max_bytes: int, *, whole: bool) 
     with reading(access) as (opened, snapshot):
         begin, last = _begin(snapshot, token, access)
         runs, is_all = first_of(_merged(snapshot, begin, last, whole=whole), max_bytes)
-        new = _passed(snapshot, begin, last if is_all else runs[-1].seqs[-1])
+        reached = last if is_all else runs[-1].seqs[-1]
+        start = begin.index_start if begin.index_start > reached else NO_COMPARISON
+        new = Token(begin.dataset, changes.session_at(snapshot, max(reached, start)), reached, start)
         sessions = changes.sessions_between(snapshot, begin.offset, max(new.offset, new.index_start))
         yield Chosen((opened, snapshot), runs, new, _lag(snapshot, new.offset, last), sessions)
 
@@ -159,11 +161,6 @@ def _begin(main: Snapshot, token: Token | None, access: Access) -> tuple[Token, 
     if token.offset == 0:
         return Token(uuid, index_start=last), last
     return token, last
-
-
-def _passed(main: Snapshot, begin: Token, reached: int) -> Token:
-    index_start = begin.index_start if begin.index_start > reached else NO_COMPARISON
-    return Token(begin.dataset, changes.session_at(main, max(reached, index_start)), reached, index_start)
 
 
 def _merged(snapshot: Snapshot, begin: Token, last: int, *, whole: bool) -> Iterator[Run]:

@@ -317,7 +317,7 @@ class _Steps:
         def keep(transaction: Transaction, _applied: Applied) -> None:
             self._keep(transaction.deleted_from())
 
-        applied = self._replica._renewing(partial(apply, self._access, records, now, after, asked, keep))
+        applied = self._replica.dataset._renewing(partial(apply, self._access, records, now, after, asked, keep))
         if applied is None:
             raise self._busy()
         return applied

@@ -268,8 +268,9 @@ class Replica(Closing):
 
     def _changes(self, now: Followed, max_bytes: int) -> Records:
         """Return the next changes of the source, after a look at what it sends."""
+        token = Token(now.uuid, now.session, now.offset, now.reading) if now.offset else None
         try:
-            records = self._source.changes(_token(now), max_bytes)
+            records = self._source.changes(token, max_bytes)
         except (TokenForeign, TokenExpired) as error:
             error.hint = self._reconcile()
             with suppress(OndiskError):  # this error is the one to report
@@ -304,7 +305,7 @@ class Replica(Closing):
         """Apply the next changes; None if another process has applied some meanwhile."""
         if after == now:
             return Applied()
-        return self._renewing(partial(apply, self.dataset._access, records, now, after))
+        return self.dataset._renewing(partial(apply, self.dataset._access, records, now, after))
 
     def _retry(self, now: Followed, pulled: Pulled, max_bytes: int) -> None:
         """Request the data again that could not be read, each once."""
@@ -323,15 +324,13 @@ class Replica(Closing):
                 return  # the request for changes says why
             check_follows(records, now._replace(offset=last))
             after = now._replace(bytes_read=now.bytes_read + records.size)
-            applied = self._renewing(partial(apply, self.dataset._access, records, now, after, missing, _expire))
+            access = self.dataset._access
+            applied = self.dataset._renewing(partial(apply, access, records, now, after, missing, _expire))
             if applied is not None:
                 applied.unreadable = 0  # they were before
                 pulled.add(applied)
                 last = max(last + 1, records.token.offset)
             now = self._now()
-
-    def _renewing(self, apply: Callable[[], Applied | None]) -> Applied | None:
-        return self.dataset._renewing(apply)
 
     def _reconcile(self) -> str:
         done = replicate_command(self._source, self.dataset.path, "--reconcile")
@@ -442,10 +441,6 @@ def _expire(transaction: Transaction, applied: Applied) -> None:
     """Let tokens expire if data were stored that a replica lacked: replicas of this one have passed their numbers."""
     if applied.stored:
         transaction.expire_tokens()
-
-
-def _token(now: Followed) -> Token | None:
-    return None if not now.offset else Token(now.uuid, now.session, now.offset, now.reading)
 
 
 def check_follows(records: Records, now: Followed) -> None:

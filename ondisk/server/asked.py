@@ -82,10 +82,6 @@ def _token(key: str, value: Any) -> Token | None:
     return None if value is None else from_json(Token, value)
 
 
-def _seqs(key: str, value: Any) -> list[int]:
-    return seqs_from_json(value)
-
-
 def _whole(text: str) -> int | str:
     """Return the number that a text is; another text as it is."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else text
@@ -248,4 +244,4 @@ class FetchAsked(_Asked):
     seqs: list[int]
     max_bytes: int = MAX_BYTES
 
-    _KEYS: ClassVar = {"seqs": _seqs, "max_bytes": _answer_size}
+    _KEYS: ClassVar = {"seqs": lambda _, value: seqs_from_json(value), "max_bytes": _answer_size}

@@ -165,7 +165,8 @@ def _of_value(kind: pa.DataType, name: str) -> Convert:
 
         return array
     if types.is_integer(kind):
-        least, most = (0, 2**kind.bit_width) if types.is_unsigned_integer(kind) else _signed(kind.bit_width)
+        bits = kind.bit_width
+        least, most = (0, 2**bits) if types.is_unsigned_integer(kind) else (-(2 ** (bits - 1)), 2 ** (bits - 1))
         return lambda value: _check(type(value) is int and least <= value < most, value, kind, name)
     if types.is_float32(kind) or types.is_float64(kind):
         return lambda value: _real(_check(type(value) in (int, float), value, kind, name), kind, name)
@@ -178,10 +179,6 @@ def _of_value(kind: pa.DataType, name: str) -> Convert:
     if kind == _TIME:
         return lambda value: _time(_check(isinstance(value, str | datetime), value, kind, name))
     raise InvalidInput(f"{name} cannot be {kind}", hint="Use string, which holds JSON.")
-
-
-def _signed(bits: int) -> tuple[int, int]:
-    return -(2 ** (bits - 1)), 2 ** (bits - 1)
 
 
 def _time(value: str | datetime) -> int:

@@ -125,7 +125,7 @@ def _parsed(text: str, line: int, delimiter: str, *, is_last: bool) -> tuple[Csv
             reason = str(error)
         whole = whole or text.split("\n")
         if _FIELD_LIMIT in reason:
-            raise _too_long(line + begin, _long_cell())
+            raise _too_long(line + begin, f"a cell is longer than {csv.field_size_limit()} characters")
         if _OPEN_QUOTE in reason:
             if not is_last:
                 return _without_blank(rows, lines, refused), "\n".join(whole[begin:]), line + begin
@@ -205,10 +205,6 @@ def _why(reason: str, line: str) -> str:
     if _LONE_CR in reason:
         return f"{line} has a carriage return (CR) in the middle: lines end with LF or CR LF"
     return f"{line} has a quote inside of a cell that begins with one: it must be doubled"
-
-
-def _long_cell() -> str:
-    return f"a cell is longer than {csv.field_size_limit()} characters"
 
 
 def _too_long(line: int, problem: str) -> LimitExceeded:

@@ -347,7 +347,8 @@ def _decided(
     times = [time for time in found if time is not None]
     columns = [_column(key, [row.get(key) for row in rows], format) for key in names if key != options.time]
     keys, is_unique = _keys(times, columns, rows)
-    fields = _fields(columns, keys, len(rows))
+    repeated = [each for each in columns if each not in keys and _repeats(each, len(rows))]
+    fields = [*keys, *repeated][:_MOST_FIELDS]  # those that identify a row first
     step, each_day = _step(times, size)
     shape = {
         "format": format,
@@ -651,12 +652,6 @@ def _identifying(times: list[int], whole: list[_Column], rows: list[dict[str, An
             if count(keys) == len(different):
                 return keys, True
     return named, False
-
-
-def _fields(columns: list[_Column], keys: list[_Column], count: int) -> list[_Column]:
-    """Return the columns to declare: those that identify a row, then texts and booleans that repeat."""
-    repeated = [each for each in columns if each not in keys and _repeats(each, count)]
-    return [*keys, *repeated][:_MOST_FIELDS]
 
 
 def _repeats(column: _Column, count: int) -> bool:
