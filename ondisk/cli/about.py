@@ -41,7 +41,7 @@ def add_formats(parser: argparse.ArgumentParser) -> None:
 
 
 def run_formats(arguments: argparse.Namespace, output: Output) -> int:
-    from ondisk.cli.output_text import in_columns
+    from ondisk.cli.output import in_columns
     from ondisk.formats import listed  # here, so that --help does not wait for it
 
     found, rows = [*listed()], []

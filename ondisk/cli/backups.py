@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import ondisk
 from ondisk.cli.arguments import add_dataset, count, path
-from ondisk.cli.progress import segments_progress
+from ondisk.cli.dataset import segments_progress
 from ondisk.cli.streams import Output, complain, values_of
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, MatchError, command, counted, shown
 

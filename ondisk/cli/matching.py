@@ -165,7 +165,7 @@ def _print(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: dic
         write_stdout(csv_of(dataset, found, columns))
         note_columns(dataset, columns or (), arguments.match, arguments.sort, arguments.limit)
     elif arguments.table:
-        from ondisk.cli.output_text import print_table
+        from ondisk.cli.output import print_table
 
         known = [name for name in dataset.fields if name != "reftime"]
         print_table(found, known if fields is None else fields, datasets=not isinstance(dataset, ondisk.Dataset))

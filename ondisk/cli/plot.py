@@ -16,7 +16,7 @@ from itertools import pairwise
 from math import ceil, floor, isfinite, log10
 from typing import Any
 
-from ondisk.cli.output_text import key_text, key_texts, number_text
+from ondisk.cli.output import key_text, key_texts, number_text
 from ondisk.cli.streams import printable
 from ondisk.errors import InvalidInput, counted
 from ondisk.index.groups import PERIODS, Group
@@ -29,16 +29,8 @@ _LONGEST = 16  # characters of a label
 _ROOM = 100  # for a label
 _HOURS = {"hour": 1, "day": 24, "month": 31 * 24, "year": 366 * 24}
 _BAR, _SPAN, _LINE = "#4878a8", "#b8cce0", "#b04030"
-_LINES = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#e69f00",
-    "#56b4e9",
-    "#000000",
-    "#999999",
-)  # distinct to all eyes
+# Distinct to all eyes.
+_LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
 _LEGEND = 20  # height of a line of the legend
 
 

@@ -209,7 +209,9 @@ class Replica(Closing):
                     until = records.token.offset + records.lag.changes
                     if records.count:
                         self._check_unique()
-                after = self._after(now, records)
+                token, (host, port) = records.token, self._source.address
+                after = now._replace(session=token.session, offset=token.offset, reading=token.index_start,
+                                     host=host, port=port, bytes_read=now.bytes_read + records.size)  # fmt: skip
                 is_last = not records.count or after.offset >= until
                 request = None if is_last else ahead.submit(self._changes, after, max_bytes)
                 applied = self._apply(records, now, after)
@@ -294,12 +296,6 @@ class Replica(Closing):
             message = f"{path}: unique is {[*mine]} here, and {[*theirs]} at the source"
             hint = f"Write the source's into {path / CONFIG}, then run {command('migrate', path, '--yes')}."
             raise ConfigError(message, hint=hint, key="unique")
-
-    def _after(self, now: Followed, records: Records) -> Followed:
-        """Return how far it has followed its source with some changes."""
-        token, (host, port) = records.token, self._source.address
-        return now._replace(session=token.session, offset=token.offset, reading=token.index_start,
-                            host=host, port=port, bytes_read=now.bytes_read + records.size)  # fmt: skip
 
     def _apply(self, records: Records, now: Followed, after: Followed) -> Applied | None:
         """Apply the next changes; None if another process has applied some meanwhile."""

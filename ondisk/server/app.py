@@ -44,8 +44,7 @@ from ondisk.replication.wire import RECORDS, Structure, digest, to_json
 from ondisk.server.answers import Body, Json, Refused, Requests, Stream, doubts_of, error_as_json
 from ondisk.server.asked import ChangesAsked, DataAsked, FetchAsked, QueryAsked, SeqsAsked, SummaryAsked
 from ondisk.server.datasets import Served, is_readable
-from ondisk.server.door import Door
-from ondisk.server.limits import Limits
+from ondisk.server.door import Door, Limits
 from ondisk.server.metrics import Counts, metrics
 from ondisk.server.openapi import JSON, JSON_LINES, MEDIA_TYPES, PROMETHEUS, description
 from ondisk.server.pages import routes as pages

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from ondisk.errors import NotFound, counted, shown
-from ondisk.server.pages.ways import address
+from ondisk.server.pages.match import address
 
 HEADERS = {
     "content-security-policy": (

@@ -19,9 +19,8 @@ from ondisk.maintenance.last_report import LastReport
 from ondisk.server.datasets import Served
 from ondisk.server.pages.calendar import LEVELS, calendar, part_of, unit_of
 from ondisk.server.pages.content import Node, cut, is_scalar, shown, text_of
-from ondisk.server.pages.match import completions, condition, refined, removable
+from ondisk.server.pages.match import FORMATS, address, completions, condition, refined, removable, ways
 from ondisk.server.pages.points import numeric_columns
-from ondisk.server.pages.ways import FORMATS, address, ways
 from ondisk.tables.columns import keys_of, names_of_series
 
 ROWS = 50  # data on a page
