@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,8 @@ from ondisk.cli.streams import Output, complain, values_of
 from ondisk.errors import EXIT_DATA_SKIPPED, EXIT_DONE, EXIT_FINDINGS, InvalidInput, MatchError, command, counted, shown
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from ondisk.backup import Backup, Listed, Problem, Restored
 
 _KEPT = {
