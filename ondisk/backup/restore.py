@@ -282,8 +282,7 @@ class _Restore:
         ):
             folder.discard(METADATA, SEQUENCE)
             with folder.create_file(METADATA) as file:
-                entries_file = source.open_to_read(name[2])
-                file.copy(entries_file, 0, copy.stored, 0)
+                file.copy(source.open_to_read(name[2]), 0, copy.stored, 0)
                 if not copy.is_in(file):
                     problem = "the copy of its entries is damaged"
                 self._sync(file)

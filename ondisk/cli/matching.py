@@ -342,8 +342,7 @@ def _show_groups(dataset: Dataset | Merged, arguments: argparse.Namespace, outpu
     drawing = plot(drawn, by, of, "UTC" if arguments.tz is None else arguments.tz).encode()
     with output_file(arguments.plot, overwrite=arguments.overwrite) as file:
         file.write(0, drawing)
-    line = f"{arguments.plot}: {counted(len(drawn), 'group')}"
-    output.show([{"plot": arguments.plot, "groups": len(drawn)}], [line])
+    output.show([{"plot": arguments.plot, "groups": len(drawn)}], [f"{arguments.plot}: {counted(len(drawn), 'group')}"])
 
 
 def add_delete(parser: argparse.ArgumentParser) -> None:

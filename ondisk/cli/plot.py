@@ -56,8 +56,7 @@ def plot(groups: Sequence[Group], by: Sequence[str], of: str | None, zone: str) 
     title = f"{'mean ' if of is not None and len(by) > 1 else ''}{what} by {' and '.join(by)}"
     unit = f"data per {along}" if of is None and along in PERIODS else what
     axes = _axis_titles(unit, f"{along} ({zone})" if along in PERIODS else along)
-    labels = _labels(groups, places, along)
-    return "\n".join([*_frame(title, axis, height), *axes, *drawn, *labels, "</svg>\n"])
+    return "\n".join([*_frame(title, axis, height), *axes, *drawn, *_labels(groups, places, along), "</svg>\n"])
 
 
 def _series(groups: Sequence[Group], by: Sequence[str], along: str) -> dict[str, list[Group]]:

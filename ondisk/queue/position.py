@@ -233,16 +233,14 @@ def misplaced_in(directory: Directory, format: Seg, at: State) -> str | None:
     if not at.offset(0):
         return None
     try:
-        file = directory.open_to_read(f"{at.segment}.seg")
-        frames = format.frames(FileStream(file, 0))
+        frames = format.frames(FileStream(directory.open_to_read(f"{at.segment}.seg"), 0))
         begin = frames.offset
         offset = at.offset(begin)
         place, found = walk(frames, offset)
     except (FileNotFoundError, StorageError, InvalidInput, SegmentCorrupt, KeyMissing, AuthenticationFailed):
         return None  # whoever reads the segment reports that
     if found == "short":
-        is_torn = frames.damage is not None
-        return None if is_torn or (at.version and not at.frame_index) else _wrong(at, _PAST)
+        return None if frames.damage is not None or (at.version and not at.frame_index) else _wrong(at, _PAST)
     if found == "across":
         return _wrong(at, _INSIDE)
     if (found == "exact" or offset == begin) and at.version and at.frame_index != place.frames:

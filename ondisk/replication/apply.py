@@ -102,8 +102,7 @@ class _Change:
         lost = sorted(target for _, target, kind in records.deletions if kind is Kind.LOST)
         self.lost = changes.present(transaction, lost)
         self.done.lost = len(self.lost)
-        here = [Difference(seq, LOST, "the source has lost it") for seq in sorted(self.lost)]
-        source_rows.differ(transaction, here)
+        source_rows.differ(transaction, [Difference(seq, LOST, "the source has lost it") for seq in sorted(self.lost)])
         self._add(records)
         source_rows.note_sessions(self.transaction, records.sessions)
 

@@ -184,8 +184,7 @@ class Replica(Closing):
         Memory: two answers, several times.
         """
         pulled = Pulled()
-        now = self._begun()
-        self._retry(now, pulled, max_bytes)
+        self._retry(self._begun(), pulled, max_bytes)
         for records, applied, seconds in self._answers(max_bytes):
             pulled.add(applied)
             pulled.lag = records.lag
@@ -229,8 +228,7 @@ class Replica(Closing):
         """
         now = self._now()
         reached = Token(now.uuid, now.session, now.offset, *source_rows.progress(now))
-        entry = Entry(reached, now.replica, now.host, now.port, bytes_read=now.bytes_read)
-        return token.update(path, [entry])
+        return token.update(path, [Entry(reached, now.replica, now.host, now.port, bytes_read=now.bytes_read)])
 
     def _snapshot(self) -> Snapshot:
         return self.dataset._access.current().index.snapshot()
@@ -258,8 +256,7 @@ class Replica(Closing):
         with access.transaction("replicate") as transaction:
             if (now := source_rows.followed(transaction)) is not None:  # another process has begun meanwhile
                 return now
-            first = Followed(source.uuid, mine["uuid"], host=host, port=port)
-            source_rows.follow(transaction, first)
+            source_rows.follow(transaction, Followed(source.uuid, mine["uuid"], host=host, port=port))
             transaction.commit()
         return self._now()
 
@@ -428,8 +425,7 @@ def promote(path: str | os.PathLike[str]) -> Dataset:
             transaction.identify_as(str(uuid.uuid4()))
             transaction.commit()
         with access.locked("promote"):
-            config = read_config(access.directory)._replace(replica=False)
-            access.directory.replace(CONFIG, config.to_toml().encode())
+            access.directory.replace(CONFIG, read_config(access.directory)._replace(replica=False).to_toml().encode())
     return Dataset.open(path)
 
 

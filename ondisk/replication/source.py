@@ -86,8 +86,7 @@ def entries_at(access: Access, seqs: Sequence[int]) -> Iterator[Entry]:
     """Yield some data of a dataset, by their numbers, which ascend."""
     for begin in range(0, len(seqs), _TOGETHER):
         with feed.reading(access) as part:
-            some = seqs[begin : begin + _TOGETHER]
-            yield from _entries(part, feed.runs_of(changes.data_of(part[1], some)))
+            yield from _entries(part, feed.runs_of(changes.data_of(part[1], seqs[begin : begin + _TOGETHER])))
 
 
 def errors_at(access: Access, seqs: Sequence[int]) -> dict[int, OndiskError]:
@@ -319,8 +318,7 @@ def _check_range(first: int, last: int, end: int) -> None:
 
 def _check_seqs(seqs: Sequence[int], most: int) -> None:
     if len(seqs) > most or any(type(seq) is not int or not 1 <= seq < HIGHEST for seq in seqs):
-        hint = f"Ask for at most {most} data at once."
-        raise InvalidInput(f"a source takes up to {most} numbers of data", hint=hint)
+        raise InvalidInput(f"a source takes up to {most} numbers of data", hint=f"Ask for at most {most} data at once.")
 
 
 def _read(part: Part, runs: Iterable[Run]) -> tuple[list[Group], list[tuple[int, str]]]:

@@ -99,8 +99,7 @@ class Endpoints:
         unreadable = 0
         for each in self._requests.served.values():
             unreadable += not await self._requests.work().call(is_readable, each)
-        status = {"status": "failing" if unreadable else "ok", "unreadable": unreadable}
-        return Json(status, 503 if unreadable else 200)
+        return Json({"status": "failing" if unreadable else "ok", "unreadable": unreadable}, 503 if unreadable else 200)
 
     async def metrics(self, request: Request) -> Response:
         text = await self._requests.work().call(metrics, self._requests.served.values(), self._counts)

@@ -172,8 +172,7 @@ def _post(
 
 
 def _responses(what: str, content: Mapping[str, _Schema], others: Mapping[int, _Schema] | None) -> _Schema:
-    errors = {status: _failed(why) for status, why in _ERRORS.items()}
-    known = {200: _answer(what, content), **errors, **(others or {})}
+    known = {200: _answer(what, content), **{status: _failed(why) for status, why in _ERRORS.items()}, **(others or {})}
     return {str(status): each for status, each in sorted(known.items())}
 
 

@@ -208,8 +208,7 @@ def _why(reason: str, line: str) -> str:
 
 
 def _too_long(line: int, problem: str) -> LimitExceeded:
-    hint = "Is it the right file, and is a quote missing?"
-    return LimitExceeded(f"line {line}: {problem}", hint=hint, line=line)
+    return LimitExceeded(f"line {line}: {problem}", hint="Is it the right file, and is a quote missing?", line=line)
 
 
 class InUtf8:

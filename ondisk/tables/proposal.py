@@ -244,8 +244,7 @@ def _proposed_json(stream: Readable, name: str, options: TableOptions) -> str:
 
     def refused(config: DatasetConfig, options: TableOptions) -> dict[int, str]:
         format, content = JsonLines(config), _Pieces(b"\n".join([*each, b""]) for each in _kept_in(pieces, following))
-        batches = batches_of(config, format, content, format.name, PurePath(name), len(lines), options)
-        return dict(next(batches).refused)
+        return dict(next(batches_of(config, format, content, format.name, PurePath(name), len(lines), options)).refused)
 
     rows: list[dict[str, Any] | None] = []
     reason = ""
@@ -545,8 +544,7 @@ def _times(
             found = [time if isinstance(time := answers.get(at, each), int) else None for at, each in enumerate(read)]
             if 2 * sum(time is not None for time in found) <= len(found):
                 continue
-            lacks_offset = options.tz is None and _lacks_offset(texts, found, format)
-            tz = _ZONE if lacks_offset else options.tz
+            tz = _ZONE if options.tz is None and _lacks_offset(texts, found, format) else options.tz
             return options._replace(time=name, time_format=format, tz=tz), found
     hint = "Name the column with --time, and how its times are written with --time-format."
     raise InvalidInput(f"no column of {', '.join(map(shown, wanted[:20]))} has times that are recognised", hint=hint)

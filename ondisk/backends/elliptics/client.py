@@ -104,8 +104,7 @@ class Client(Closing):
         id, parts, begin, end = self._id(name), [], offset, offset + size
         while True:
             wanted = min(_PART, end - offset) if size else _PART
-            io = IO(id, id, 0, offset, wanted)
-            parts.append(self._ask(id, self._layout.io_of(Code.READ, io)))
+            parts.append(self._ask(id, self._layout.io_of(Code.READ, IO(id, id, 0, offset, wanted))))
             offset += len(parts[-1])
             if not size and offset - begin > _MOST:
                 problem = f"the object has more than {_MOST:,} bytes, and unwritten ones count"

@@ -54,8 +54,7 @@ class Asked(NamedTuple):
         match = given.get("match", "").strip()
         if len(match) > _LONGEST_MATCH:
             raise InvalidInput(f"the match expression has {len(match)} characters; a page takes {_LONGEST_MATCH}")
-        texts = (given.get(key, "").strip() for key in ("sort", "field", "y"))
-        sort, field, y = texts
+        sort, field, y = (given.get(key, "").strip() for key in ("sort", "field", "y"))
         return cls(name, path, base, match, sort, int(page), field, y, given.get("by"))
 
     def link(self, to: str = "", /, **changed: object) -> str:
@@ -103,8 +102,7 @@ def listed(served: Served) -> Listed:
 
 def _known(dataset: Dataset) -> tuple[Mapping[str, Any], datetime | None, LastReport | None]:
     at = dataset.last_change()["committed_at"]
-    committed = None if at is None else from_microseconds(at)
-    return dataset.info(), committed, last_report.load(dataset._access.directory)
+    return dataset.info(), None if at is None else from_microseconds(at), last_report.load(dataset._access.directory)
 
 
 class Value(NamedTuple):
