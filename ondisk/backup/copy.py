@@ -56,6 +56,8 @@ UNREADABLE = (IntegrityError, NotFound, StorageError, FileNotFoundError)
 """What reading a segment raises that is damaged, or not there."""
 
 _NAME = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9a-f]{8})")
+_TRIES = 1000
+_LIMIT = 16 * 1024 * 1024  # bytes of a file beside the segments
 
 
 @dataclass(slots=True)
@@ -356,10 +358,6 @@ class SegmentCopies:
             ' AND reftime >= "begin" AND reftime < "end" AND segment = segment.id'
         )
         return {number for rows in self._snapshot.select(sql, (segment.id,)) for (number,) in rows}
-
-
-_TRIES = 1000
-_LIMIT = 16 * 1024 * 1024  # bytes of a file beside the segments
 
 
 @dataclass(frozen=True, slots=True)

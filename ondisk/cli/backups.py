@@ -26,6 +26,13 @@ _KEPT = {
     "partly": "its other files were copied",
     "missing": "the backup has nothing of it",
 }
+_RESTORED = {
+    "older": "an older copy was restored",
+    "damaged": "it was restored as it is",
+    "partly": "its other files were restored",
+    "missing": "nothing of it was restored",
+}
+_REST = 999_999  # microseconds
 
 
 def add_backup(parser: argparse.ArgumentParser) -> None:
@@ -75,15 +82,6 @@ def _told(problems: Iterable[Problem], effects: Mapping[str, str], lines: Iterab
         effect = f"; {effects[each.kept]}" if each.kept in effects else ""
         complain("damaged", f"{each.segment}: {each.reason}{effect}")
     yield from lines
-
-
-_RESTORED = {
-    "older": "an older copy was restored",
-    "damaged": "it was restored as it is",
-    "partly": "its other files were restored",
-    "missing": "nothing of it was restored",
-}
-_REST = 999_999  # microseconds
 
 
 def add_restore(parser: argparse.ArgumentParser) -> None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ondisk.files import ExportResult
 
 _HINTS = 3
+_PLOT = ".svg"
 
 
 def add_query(parser: argparse.ArgumentParser) -> None:
@@ -249,9 +250,6 @@ def _export(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: di
         if "result" in error.context:
             report(error.context["result"])  # the files before the error are written
         raise
-
-
-_PLOT = ".svg"
 
 
 def add_summary(parser: argparse.ArgumentParser) -> None:

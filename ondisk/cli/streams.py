@@ -44,6 +44,7 @@ _REMEDIES = {
 
 
 _quiet = False
+Output: TypeAlias = "TextOutput | JsonOutput"
 
 
 @contextlib.contextmanager
@@ -190,9 +191,6 @@ def _open(name: str) -> io.FileIO:
 def _unreadable(name: str, error: OSError) -> StorageError:
     hint = _REMEDIES.get(error.errno or 0, "")
     return StorageError(f"{name}: {error.strerror}", hint=hint, path=name, errno=error.errno)
-
-
-Output: TypeAlias = "TextOutput | JsonOutput"
 
 
 def output_for(arguments: argparse.Namespace) -> Output | None:

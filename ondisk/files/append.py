@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from ondisk.dataset.dataset import Dataset
 
 STORED = ""
+FORMAT = "blob"
+CHANGED = "it changed while it was read"
+Place: TypeAlias = tuple[int, str]  # the position of a file in the input, and its path for messages
+_REFUSALS = 100
 
 
 def _files(access: Access) -> Iterator[tuple[tuple[int, int], tuple[str, int]]]:
@@ -100,13 +104,6 @@ def _repeated(dataset: Dataset, batch: Batch, found: dict[int, str]) -> Iterator
         first = seen.setdefault(key, position)
         if first != position:
             yield position, first
-
-
-FORMAT = "blob"
-CHANGED = "it changed while it was read"
-
-Place: TypeAlias = tuple[int, str]  # the position of a file in the input, and its path for messages
-_REFUSALS = 100
 
 
 def append(

@@ -52,6 +52,20 @@ _DIRECTIVES = {each: f"[0-9]{{{count}}}" for each, count in _DIGITS.items()} | {
 }
 _DIRECTIVE = re.compile("%(.?)", re.DOTALL)
 _BETWEEN = re.compile("[-_. ]+")
+DEFAULT = "{path}"  # the path that `ondisk.files.append` has stored
+_LONGEST_PART, _LONGEST = 255, 4096  # bytes
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_LETTERS = re.compile("%[-_0^#]*[0-9]*[EO]?(.)", re.DOTALL)  # of strftime
+_LONG = re.compile("[0-9]{4}")  # a width that only a mistake has
+_SAMPLES: dict[FieldType, Any] = {
+    FieldType.INTEGER: 1,
+    FieldType.REAL: 1.5,
+    FieldType.TEXT: "x",
+    FieldType.ITEM: "x",
+    FieldType.BOOLEAN: True,
+    FieldType.TIMESTAMP: datetime(2026, 11, 20, tzinfo=UTC),
+    FieldType.BYTES: b"x",
+}
 
 
 class Describe:
@@ -172,22 +186,6 @@ def _part(name: str, source: str) -> Callable[[str], str]:
 
 def _name_of(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-DEFAULT = "{path}"  # the path that `ondisk.files.append` has stored
-_LONGEST_PART, _LONGEST = 255, 4096  # bytes
-_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_LETTERS = re.compile("%[-_0^#]*[0-9]*[EO]?(.)", re.DOTALL)  # of strftime
-_LONG = re.compile("[0-9]{4}")  # a width that only a mistake has
-_SAMPLES: dict[FieldType, Any] = {
-    FieldType.INTEGER: 1,
-    FieldType.REAL: 1.5,
-    FieldType.TEXT: "x",
-    FieldType.ITEM: "x",
-    FieldType.BOOLEAN: True,
-    FieldType.TIMESTAMP: datetime(2026, 11, 20, tzinfo=UTC),
-    FieldType.BYTES: b"x",
-}
 
 
 class Names:

@@ -39,6 +39,8 @@ _NUMBERED = re.compile(r"\.?([0-9]{1,20})\.seg(\.[0-9]+)?", re.ASCII | re.IGNORE
 
 LEAST_BEGIN = 4  # bytes of the smallest header
 _IV = 16  # bytes of an encrypted segment that do not count in a position
+_PAST = "which ends before that: Beats would skip all of it"
+_INSIDE = "which is inside of an event: Beats may skip the rest of it"
 
 
 def position(directory: Directory) -> State | None:
@@ -246,10 +248,6 @@ def misplaced_in(directory: Directory, format: Seg, at: State) -> str | None:
     if (found == "exact" or offset == begin) and at.version and at.frame_index != place.frames:
         return _wrong(at, _counted(at, place.frames))
     return None
-
-
-_PAST = "which ends before that: Beats would skip all of it"
-_INSIDE = "which is inside of an event: Beats may skip the rest of it"
 
 
 def _counted(at: State, count: int) -> str:

@@ -62,6 +62,9 @@ from ondisk.segments.facts import checksum_of, facts_of, tail_of
 
 _PIECE = 4 * 1024 * 1024  # bytes of data that are requested together
 _WHY = "its bytes had changed on disk; a replica or its source had good copies of its data"
+_TOGETHER = 1_000  # data
+_SHOWN = 100
+_NEITHER = "neither the source nor the replica can read it; restore the file of one of them from a backup"
 
 
 class Unmended(Exception):
@@ -186,11 +189,6 @@ def _is_encrypted(format: Format, segment: Segment, access: Access) -> bool:
         return format.sealer(access.current().reader.file_of(segment), segment.name) is not None
     except (KeyMissing, AuthenticationFailed):
         return True
-
-
-_TOGETHER = 1_000  # data
-_SHOWN = 100
-_NEITHER = "neither the source nor the replica can read it; restore the file of one of them from a backup"
 
 
 @dataclass(slots=True)

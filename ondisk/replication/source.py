@@ -42,12 +42,33 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class _Range:
     uuid: str  # of the index
     first: int  # first, last: the range, both included. `last` may be lower than it was requested: ask again from there
     last: int
-    count: int  # how many they are
-    digest: bytes  # SHA-256 of the numbers and digests
+    count: int  # how many data they are
+    digest: bytes  # SHA-256 of their numbers, each in 8 bytes, little-endian; and of their digests, if these are known
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers(_Range):
+    """The numbers of the data that exist at a source, in a range."""
+
+    seqs: Sequence[int] = ()  # ascending; empty if only the digest was requested
+
+    def equals(self, other: Numbers) -> bool:
+        return (self.last, self.digest) == (other.last, other.digest)
+
+    @property
+    def data(self) -> Iterable[tuple[int, int, bytes | None]]:
+        """The numbers, in place of entries: nothing else of the data is known."""
+        return ((seq, 0, None) for seq in self.seqs)
+
+
+@dataclass(frozen=True, slots=True)
+class Contents(_Range):
+    """The data that exist in a range of numbers."""
+
     unreadable: int  # how many of them cannot be read. `digest` says nothing about them
     entries: Sequence[Entry] = ()  # the data in the order of their numbers; empty if only the digest was requested
 
@@ -132,24 +153,6 @@ class Description:
     config: str  # the text of its `dataset.toml`, as ondisk writes it
     seq: int  # the number of its last change
     session: int  # the one that gave out this number
-
-
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    uuid: str  # of its index
-    first: int  # first, last: the range, both included. `last` may be lower than it was requested: ask again from there
-    last: int
-    count: int  # how many they are
-    digest: bytes  # SHA-256 of the numbers, each in 8 bytes, little-endian
-    seqs: Sequence[int] = ()  # the numbers, ascending; empty if only the digest was requested
-
-    def equals(self, other: Numbers) -> bool:
-        return (self.last, self.digest) == (other.last, other.digest)
-
-    @property
-    def data(self) -> Iterable[tuple[int, int, bytes | None]]:
-        """The numbers, in place of entries: nothing else of the data is known."""
-        return ((seq, 0, None) for seq in self.seqs)
 
 
 class Source(Closing, ABC):

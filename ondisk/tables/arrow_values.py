@@ -37,6 +37,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 types = pa.types
 _NEWLINE = pa.scalar("\n")
 _NOTHING = pa.scalar("")
+_UNCHANGED = (types.is_integer, types.is_floating, types.is_string, types.is_boolean, types.is_binary, types.is_null)
 
 
 class ValuesToArrow:
@@ -355,9 +356,6 @@ def plain(kind: pa.DataType, name: str) -> Convert | None:
     if any(is_kind(kind) for is_kind in _UNCHANGED):
         return None
     raise InvalidInput(f"{name} cannot be {kind}", hint=f"Cast {name} to another type, such as string.")
-
-
-_UNCHANGED = (types.is_integer, types.is_floating, types.is_string, types.is_boolean, types.is_binary, types.is_null)
 
 
 def _same(value: Any) -> Any:

@@ -69,6 +69,7 @@ _ENOUGH = 10  # rows in which one value may not be a coincidence
 _MOST_FIELDS, _MOST_KEYS, _LONGEST = 12, 4, 64
 _TYPES = {bool: FieldType.BOOLEAN, int: FieldType.INTEGER, str: FieldType.TEXT}
 _BOOLEANS = {"true": True, "false": False}
+_Piece = TypeVar("_Piece")
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,9 +281,6 @@ def _proposed_own(begun: Begun, name: str, options: TableOptions, format: str) -
     is_whole = next(batches, None) is None
     sample = _Sample(rows, sum(map(len, batch.payloads)), is_whole, lambda *_: refused)
     return _proposed(sample, _names(rows), name, TableOptions(time=REFTIME), format)
-
-
-_Piece = TypeVar("_Piece")
 
 
 def _kept_in(read: list[_Piece], following: Iterator[_Piece]) -> Iterator[_Piece]:

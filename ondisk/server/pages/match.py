@@ -15,6 +15,8 @@ from ondisk.matcher.parser import groups_of, parse
 
 MOST_COMPLETIONS = 20
 _TIME = FieldType.TIMESTAMP
+FORMATS = {"data": "Data", "csv": "CSV", "jsonl": "JSON lines", "parquet": "Parquet"}
+"""The formats of a download, and what a page calls them."""
 
 
 def condition(name: str, value: Any, fields: Mapping[str, FieldType]) -> str | None:
@@ -90,10 +92,6 @@ def _cut(text: str, separator: str, flags: int = 0) -> tuple[str, str]:
         if found[1] is not None:
             end = found.end()
     return text[:end].rstrip() + " " * bool(end), text[end:].lstrip()
-
-
-FORMATS = {"data": "Data", "csv": "CSV", "jsonl": "JSON lines", "parquet": "Parquet"}
-"""The formats of a download, and what a page calls them."""
 
 
 def address(name: str, page: str = "", /, **parameters: object) -> str:

@@ -259,17 +259,9 @@ def browse(dataset: Dataset, asked: Asked) -> dict[str, Any]:
 
 
 def mistaken(dataset: Dataset, asked: Asked, problem: Problem) -> dict[str, Any]:
-    empty = {"columns": [], "rows": [], "first": 0, "next": "", "previous": "", "is_cut": False, "facets": []}
-    return {
-        **empty,
-        "conditions": [],
-        "spans": [],
-        "example": "",
-        "doubts": [],
-        "problem": problem,
-        "completions": [],
-        **_ways(asked),
-    }
+    lists = ("columns", "rows", "facets", "conditions", "spans", "doubts", "completions")
+    texts = {"next": "", "previous": "", "example": "", "first": 0, "is_cut": False}
+    return {**dict.fromkeys(lists, ()), **texts, "problem": problem, **_ways(asked)}
 
 
 def _ways(asked: Asked) -> dict[str, Any]:
