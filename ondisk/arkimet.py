@@ -191,11 +191,7 @@ def _format_of(name: str) -> str | None:
 
 
 def _read_config(directory: Directory) -> dict[str, str]:
-    """Return arkimet's configuration.
-
-    Raises:
-        ConfigError: it is not a list of keys and values.
-    """
+    """Return arkimet's configuration; raise ConfigError if it is not a list of keys and values."""
     path = directory.path / CONFIG
     try:
         text = directory.read(CONFIG, _LONGEST).decode()
@@ -215,14 +211,7 @@ def _read_config(directory: Directory) -> dict[str, str]:
 def _configuration(
     values: Mapping[str, str], place: str, segments: Sequence[str], given: Mapping[str, Any]
 ) -> tuple[DatasetConfig, list[str]]:
-    """Return the configuration of the dataset, and the keys of arkimet's that it has not.
-
-    Args:
-        values: arkimet's configuration.
-        place: the path of its file, for errors.
-        segments: the names of the segments.
-        given: keys of `dataset.toml` from the caller.
-    """
+    """Return the configuration of the dataset, and the keys of arkimet's that it has not; `given` are the caller's."""
     left = dict(values)
 
     def take(key: str, choices: Mapping[str, str], hint: str) -> str:

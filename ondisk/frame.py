@@ -122,10 +122,7 @@ def decode(frame: bytes) -> bytes | memoryview:
 
 
 def decode_many(frames: Sequence[bytes]) -> Sequence[bytes | memoryview]:
-    """Return the payloads of whole frames, as `decode` does.
-
-    Raises:
-        FrameCorrupt: one of them fails its checks; the error's context has its `position`.
+    """Return the payloads of whole frames, as `decode` does; the error's context has the `position` of the damaged one.
 
     Cost: half that of `scan`, which has to find where frames begin.
     """
@@ -147,14 +144,9 @@ def decode_many(frames: Sequence[bytes]) -> Sequence[bytes | memoryview]:
 
 
 def scan(data: bytes | memoryview, *, max_size: int, base: int = 0) -> Scan:
-    """Return the frames in `data`, up to its end or to damage.
+    """Return the frames in `data`, up to its end or to damage, in one pass; `base`: logical offset of `data[0]`.
 
-    Args:
-        data: frames, decompressed; the last one may be incomplete.
-        max_size: longer frames are damage; checked before the frame is read.
-        base: logical offset of `data[0]`, for the offsets in the result.
-
-    Cost: one pass; memory for small payloads only.
+    The last one may be incomplete. Frames longer than `max_size` are damage, before they are read.
     """
     payloads: list[bytes | memoryview] = []
     offsets: list[int] = []
@@ -261,17 +253,11 @@ def _next_begin(data: bytes, first_key: FirstKey, at: int) -> int:
 
 
 def find_whole(data: bytes, first_key: FirstKey, *, max_size: int) -> int | None:
-    """Find a whole frame after damage; if there is none, `data` is a torn tail, which may be cut off.
+    """Find a whole frame after damage; if there is none (None), `data` is a torn tail, which may be cut off.
 
     Walks back from the end by the trailing lengths. If the end is torn as well, searches for what follows the first
     byte of every payload. A frame that is part of the data of a torn frame is found, too: then the tail is kept,
     although it could be cut off.
-
-    Args:
-        first_key: what follows the first byte of every payload.
-
-    Returns:
-        The index of the first whole frame that was found in `data`; None if there is none.
 
     Cost: linear, except for a tail crafted to contain the beginnings of many frames.
     """
@@ -288,11 +274,7 @@ def find_whole(data: bytes, first_key: FirstKey, *, max_size: int) -> int | None
 
 
 def walk_back(data: bytes, *, max_size: int) -> int:
-    """Walk back from the end of `data` by the trailing lengths.
-
-    Returns:
-        The index of the first of the whole frames at the end of `data`; `len(data)` if there are none.
-    """
+    """Return where the whole frames at the end of `data` begin, by their trailing lengths; `len(data)` without any."""
     begin = len(data)
     while begin > OVERHEAD:
         (length,) = _LENGTH.unpack_from(data, begin - _LENGTH.size)

@@ -79,15 +79,7 @@ _ZERO = Span(0)
 
 @lru_cache(maxsize=1000)
 def pattern(field: str, text: str) -> Pattern:
-    """Return what an expression on the items of a field means.
-
-    Args:
-        field: one of `FIELDS`.
-        text: one alternative of an expression.
-
-    Raises:
-        InvalidInput: it is not an expression on items of this field.
-    """
+    """Return what one alternative of an expression on the items of a field means; raise InvalidInput if it is none."""
     if field == "task":
         part = text.partition(",")[0].strip().upper()
         return Pattern(_ANY, lambda item: part in item.upper())
@@ -125,11 +117,7 @@ def is_value(field: str, text: str, known: Collection[str]) -> bool:
 
 
 def matches(field: str, text: str, item: str) -> bool:
-    """Return whether an item matches one alternative of an expression; an item that is not understood does not.
-
-    Raises:
-        InvalidInput: the alternative is not an expression on items of this field.
-    """
+    """Return whether an item matches one alternative of an expression; one that is not understood does not."""
     prefixes, test = pattern(field, text)
     return item.startswith(prefixes) and test(item)
 

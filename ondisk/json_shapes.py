@@ -46,9 +46,7 @@ def dump_bytes(value: bytes) -> bytes:
 def to_json(value: Any, max_depth: int) -> Any:
     """Return a value that JSON can contain; `from_json` converts it back.
 
-    Raises:
-        InvalidInput: it contains a type, or a key, that `from_json` would not restore.
-        LimitExceeded: it is nested deeper than `max_depth`.
+    Raises InvalidInput of a type or key that `from_json` would not restore, LimitExceeded if it nests too deep.
     """
     kind = type(value)
     if kind is str:
@@ -97,11 +95,7 @@ def _time() -> re.Pattern[str]:
 
 
 def parse_time(text: str) -> int:
-    """Return the microseconds since 1970 of an RFC 3339 text; finer digits are cut off.
-
-    Raises:
-        InvalidInput: it is not an RFC 3339 time, has no zone, or names an impossible date.
-    """
+    """Return the microseconds since 1970 of an RFC 3339 text with a zone, cut; or raise InvalidInput."""
     matched = _time().fullmatch(text)
     if matched is None:
         hint = ": append Z or an offset" if _time().fullmatch(f"{text}Z") else ""

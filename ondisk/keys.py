@@ -43,29 +43,17 @@ _GIVE = "Pass --key-file FILE, or set ONDISK_KEY_FILE; docs/encryption.md says h
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key. Its `repr` shows only the number.
+    """A key. Its `repr` shows only the number."""
 
-    Attributes:
-        id: its number.
-        secret: 16 or 32 bytes.
-    """
-
-    id: int
-    secret: bytes = field(repr=False)
+    id: int  # its number
+    secret: bytes = field(repr=False)  # 16 or 32 bytes
 
 
 class KeyRing:
     """Keys by their numbers, in the order in which they were made.
 
-    Args:
-        keys: their numbers must differ.
-        source: where they come from, for messages.
-
-    Attributes:
-        checked: file ids of segments whose last frame was sealed with the newest key of 32 bytes.
-
-    Raises:
-        ConfigError: two keys have the same number, or a key has an invalid number or length.
+    `source`: where they come from, for messages; `checked`: file ids of segments whose last frame was sealed with the
+    newest key of 32 bytes. Raises ConfigError if two have one number, or a key has an invalid number or length.
     """
 
     def __init__(self, keys: Iterable[Key] = (), source: str = "no source") -> None:
@@ -122,13 +110,9 @@ _failed: tuple[str, float, ConfigError] | None = None  # a command, and when and
 
 
 def use(keys: KeyRing | str | os.PathLike[str] | None) -> None:
-    """Set the keys of this process, in place of those of the environment.
+    """Set the keys of this process, or the path of a key file, which is read at once; None: those of the environment.
 
-    Args:
-        keys: the keys, or the path of a key file, which is read at once; None returns to the environment.
-
-    Raises:
-        ConfigError: the file cannot be used.
+    Raises ConfigError if the file cannot be used.
     """
     global _chosen, _known, _failed
     _chosen = keys if keys is None or isinstance(keys, KeyRing) else of_file(keys)
@@ -136,11 +120,7 @@ def use(keys: KeyRing | str | os.PathLike[str] | None) -> None:
 
 
 def current() -> KeyRing:
-    """Return the keys of this process. They are read from the environment when they are first needed.
-
-    Raises:
-        ConfigError: they cannot be read, or two of the variables are set.
-    """
+    """Return the keys of this process, read from the environment when they are first needed; raise ConfigError."""
     global _known
     if _chosen is not None:
         return _chosen
@@ -151,24 +131,13 @@ def current() -> KeyRing:
 
 
 def of_file(path: str | os.PathLike[str]) -> KeyRing:
-    """Return the keys in a file that only its owner, this user or root, can read or write.
-
-    Raises:
-        ConfigError: the file does not exist, others may read it, or it contains something else.
-    """
+    """Return the keys in a file that only its owner, this user or root, can read or write; raise ConfigError."""
     source = f"the key file {os.fspath(path)!r}"
     return KeyRing.parse(_text(read_private(path, source), source), source)
 
 
 def read_private(path: str | os.PathLike[str], source: str) -> bytes:
-    """Return the content of a file that only its owner, this user or root, can read or write.
-
-    Args:
-        source: the file, for messages.
-
-    Raises:
-        ConfigError: the file does not exist, or others may read it.
-    """
+    """Return the content of a file, `source` in messages, that only its owner, this user or root, can read or write."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
@@ -252,8 +221,7 @@ def _parsed(text: str, source: str) -> Iterator[Key]:
 def read_token(path: str | os.PathLike[str]) -> bytes:
     """Return the token that clients of a server send: the only line of a file that only its owner can read.
 
-    Raises:
-        ConfigError: the file cannot be read, others may read it, or it contains something else. No message shows it.
+    Raises ConfigError, which does not show it.
     """
     source = f"the token file {os.fspath(path)!r}"
     content = read_private(path, source).strip()

@@ -12,11 +12,7 @@ _OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})?")
 
 
 def zone_of(name: str) -> tzinfo:
-    """Return a time zone by its name in the IANA database, such as `Europe/Rome` or `UTC`; or by its offset, `+01:00`.
-
-    Raises:
-        InvalidInput: there is no such zone, or this machine has no database.
-    """
+    """Return a time zone by its name in the IANA database, or by its offset, `+01:00`; or raise InvalidInput."""
     if name == "UTC":
         return UTC
     from zoneinfo import ZoneInfo  # here, because few commands need it
@@ -42,9 +38,7 @@ def offset_of(text: str) -> timedelta | None:
 def to_utc(local: datetime, zone: tzinfo) -> datetime:
     """Return the UTC time of a local time, which has no zone of its own.
 
-    Raises:
-        InvalidInput: a clock of this zone never shows the time, or shows it twice: when it is put forward or back. Or
-            it is outside the years 1 to 9999 in UTC.
+    Raises InvalidInput if a clock of this zone never shows the time, or twice, or it is not in the years 1 to 9999.
     """
     moments = moments_of(local, zone)
     if len(moments) == 1:

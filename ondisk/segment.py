@@ -48,31 +48,25 @@ class Sealer(Protocol):
     def unseal(self, position: int, content: bytes) -> bytes:
         """Return stored bytes as they were before sealing.
 
-        Raises:
-            AuthenticationFailed: they are not what was sealed for this place with this key.
-            KeyMissing: the key that they name is not known.
-            FrameCorrupt: they are damaged.
+        Raises AuthenticationFailed if they are not what was sealed there with this key; KeyMissing; FrameCorrupt.
         """
 
 
 class End(NamedTuple):
     """Where a segment ends, with what an append needs to continue there.
 
-    Attributes:
-        size: bytes of its file.
-        length: its decompressed bytes, including the header: the offset of the next datum. Equals `size` unless the
-            segment is compressed.
-        count: number of data ever written to it, if the format counts them.
-        compressed: it is stored in blocks.
-        kind: how the format stores data in it, a number of the format's own; 0 if it has only one way, or the usual.
 
     For a dir segment, `size` is the size of its metadata file, and `length` the number of the next data file.
     """
 
-    size: int = 0
+    size: int = 0  # bytes of its file
+    # its decompressed bytes, including the header: the offset of the next datum. Equals `size` unless the segment is
+    # compressed.
     length: int = 0
+    # number of data ever written to it, if the format counts them
     count: int = 0  # type: ignore[assignment]  # not the method of tuples
-    compressed: bool = False
+    compressed: bool = False  # it is stored in blocks
+    # how the format stores data in it, a number of the format's own; 0 if it has only one way, or the usual
     kind: int = 0
 
 

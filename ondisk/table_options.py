@@ -142,12 +142,9 @@ class TableOptions(_Values):
                 raise InvalidInput(f"{name} is for CSV only, and the input is {what}", hint="Omit it.")
 
     def over(self, others: Mapping[str, Any]) -> TableOptions:
-        """Return these options, and others, name → value, where these are not given.
+        """Return these options, and others, name → value, where these are not given; raise InvalidInput.
 
         A form of times belongs to its column: if only `time` is given, `time_format` is not that of the others.
-
-        Raises:
-            InvalidInput: they cannot be combined.
         """
         replaced = {*self.given, *([] if self.time is None else ["time_format"])}
         return self._replace(**{name: value for name, value in others.items() if name not in replaced})

@@ -5,6 +5,7 @@ So this module imports `ondisk.spark` only when the data source is used.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -17,13 +18,32 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 
+def end_quietly(daemon: Any) -> None:
+    """Let the workers of a daemon of Spark end without a traceback when Spark closes their socket.
+
+    It does so when it has enough rows, and after a minute without work. With Unix sockets, each worker complains.
+    """
+    worker = daemon.worker
+
+    def quiet(*arguments: Any) -> Any:
+        try:
+            return worker(*arguments)
+        except BrokenPipeError:
+            return 1
+
+    daemon.worker = quiet
+
+
+# Spark has no setting for the daemons of the workers that look for data sources and plan; these workers import this.
+if getattr(sys.modules["__main__"].__spec__, "name", "") == "pyspark.daemon":
+    end_quietly(sys.modules["__main__"])
+
+
 class DefaultSource(DataSource):  # type: ignore[misc]
     """The data source `ondisk`: `spark.read.format("ondisk").load(path)`, and `df.write`."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        import sys
-
         try:
             import ondisk.spark.source  # noqa: F401
         except ImportError as error:

@@ -181,19 +181,15 @@ TESTED_ELSEWHERE = {
     "dataset/batch_writer.py": "dataset/test_append.py",
     "dataset/input_file.py": "dataset/test_append.py",
     "dataset/json_lines.py": "properties/test_json_lines.py",
-    "dataset/merged_paths.py": "dataset/test_merged.py",
-    "dataset/merged_streams.py": "dataset/test_merged.py",
     "dataset/output_file.py": "tables/test_arrow_write.py",
     "dataset/queryable.py": "dataset/test_query.py",
     "dataset/segment_bytes.py": "server/test_stored.py",
     "dataset/summaries.py": "maintenance/test_archive.py",  # archives that are offline
     "formats/diskqueue/cbor.py": "formats/diskqueue/test_payload.py",
     "formats/diskqueue/cbor_payload.py": "formats/diskqueue/test_payload.py",
-    "formats/diskqueue/declared.py": "formats/diskqueue/test_seg.py",
     "formats/diskqueue/edges.py": "formats/diskqueue/test_seg.py",
     "formats/diskqueue/event.py": "formats/diskqueue/test_payload.py",
     "formats/diskqueue/frame_reader.py": "formats/diskqueue/test_seg.py",
-    "formats/diskqueue/resume.py": "queue/test_append_queue.py",
     "formats/diskqueue/json_payload.py": "formats/diskqueue/test_kinds.py",
     "formats/diskqueue/protobuf.py": "formats/diskqueue/test_kinds.py",
     "formats/diskqueue/key_search.py": "formats/diskqueue/test_encryption.py",
@@ -225,7 +221,6 @@ TESTED_ELSEWHERE = {
     "matcher/__init__.py": "matcher/test_docs.py",  # docs/match.md imports the names from it
     "matcher/parsing.py": "matcher/test_parser.py",
     "matcher/tree.py": "matcher/test_parser.py",
-    "matcher/values.py": "matcher/test_fields.py",
     "replication/wire.py": "replication/test_http_source.py",
     "segment.py": "segments/test_concat.py",
     "table_options.py": "tables/test_csv_input.py",
@@ -241,14 +236,13 @@ TESTED_ELSEWHERE = {
     "queue/layout.py": "queue/test_position.py",
     "queue/order.py": "queue/test_consumer.py",
     **dict.fromkeys(
-        (f"formats/grib/{name}.py" for name in ("bounds", "edition1", "edition2", "octets", "templates")),
+        (f"formats/grib/{name}.py" for name in ("edition1", "edition2", "octets", "templates")),
         "formats/grib/test_grib.py",
     ),
     **dict.fromkeys(
         (f"formats/bufr/{name}.py" for name in ("header", "program", "report")), "formats/bufr/test_bufr.py"
     ),
     "formats/described.py": "formats/test_messages.py",
-    "dataset/file_index.py": "cli/test_scan.py",
     "dataset/scan.py": "cli/test_scan.py",
     "formats/hdf5.py": "formats/test_odimh5.py",
     "formats/netcdf_classic.py": "formats/test_netcdf.py",

@@ -129,7 +129,7 @@ def _answer(dataset: Dataset | Merged, arguments: argparse.Namespace, choice: di
     if arguments.parquet is not None or arguments.arrow is not None:
         _write(dataset, arguments, choice)
     elif arguments.index:
-        from ondisk.dataset.file_index import index_lines  # here, as only few commands need it
+        from ondisk.dataset.json_lines import index_lines  # here, as only few commands need it
 
         del choice["damaged"]  # nothing is read
         found = dataset.query(arguments.match, with_data=False, **choice)

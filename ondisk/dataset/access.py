@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.layout import (
@@ -51,12 +51,11 @@ _PLENTY = 64 * 1024 * 1024
 """Bytes that must be free on the disk, for data to wait."""
 
 
-class Opened:
+class Opened(NamedTuple):
     """An index and the reader of its segments. Both are dropped together when another index file replaces this one."""
 
-    def __init__(self, index: Index, reader: DatasetReader) -> None:
-        self.index = index
-        self.reader = reader
+    index: Index  # type: ignore[assignment]  # not the method of tuples
+    reader: DatasetReader
 
 
 class Remembered:
@@ -158,18 +157,14 @@ class Access:
     def transaction(self, verb: str, *, adds: int = 0) -> Iterator[Transaction]:
         """Hold the writers' lock and a transaction of the current index, for the length of the block.
 
-        Args:
-            verb: what the lock is held for; other processes that wait for the lock report it.
-            adds: how many data an append adds. A checkpoint takes as long as a small append, so several share one;
-                not if the disk has little space, since what fills the log could not be moved or deleted later.
+        A checkpoint takes as long as a small append, so several that add data share one; not if the disk has little
+        space, since what fills the log could not be moved or deleted later.
 
         Raises:
             ReadOnly, LockError: the lock cannot be taken.
             StateError: users may not do this here: it is a replica.
             DurabilityLost: a sync failed, now or earlier; nothing more is written. It may also be raised at the end of
                 the block, after a durable commit, so the block must record its result before it ends.
-
-        Locks: the writers' lock.
         """
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read_only", hint="Open it for writing.")
@@ -222,10 +217,7 @@ class Access:
         return begin()
 
     def _waiting_with(self, adds: int) -> int:
-        """Return how many data wait in the log when an append has added some; 0 if they may not, and all are moved.
-
-        Those of the first commit do not wait: most have no second one.
-        """
+        """Return how many data wait in the log when an append has added some; 0 if they may not, as the first ones."""
         together = (_WAITING if self._later.waiting is None else self._later.waiting) + max(adds, _LEAST)
         is_little = adds > 0 and together <= _WAITING
         return together if is_little and not self._later.unclean and self.directory.free_space() > _PLENTY else 0
@@ -350,10 +342,7 @@ class Access:
             settle_next(self.directory, self.config.lock_timeout)
 
     def open_to_write(self) -> None:
-        """Replace a lost or an exchanged index, and finish what a crash interrupted.
-
-        Raises:
-            ReadOnly: this user has no permission to write.
+        """Replace a lost or an exchanged index, and finish what a crash interrupted; raise ReadOnly without permission.
 
         Locks: the writers' lock, if there is something to do.
         """

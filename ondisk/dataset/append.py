@@ -91,18 +91,10 @@ class AppendResult:
 
     def add(self, batch: Batch, stored: Stored) -> None:
         """Add the result of a batch."""
-        before = self.count
-        self.imported += stored.imported
-        self.replaced += len(stored.replaced)
-        self.duplicates += len(stored.duplicates)
-        self.refused += len(batch.refused)
-        self.bytes += stored.bytes
+        counts = stored.imported, len(stored.duplicates), len(stored.replaced), len(batch.refused), stored.bytes
+        said = AppendResult(*counts, refusals=batch.refused, damage=batch.damage, notes=batch.notes, kept=stored.kept)
+        self.extend(said)
         self._segments |= stored.segments
-        room = _REFUSALS - len(self.refusals)
-        self.refusals += [(before + position, reason) for position, reason in batch.refused[:room]]
-        self.damage += batch.damage[: _REFUSALS - len(self.damage)]
-        self.notes += batch.notes
-        self.kept += stored.kept
         if self.outcomes is not None:
             self.outcomes += _outcomes(batch, stored)
 
@@ -123,12 +115,7 @@ class AppendResult:
 
 
 class Stored:
-    """The result of a batch.
-
-    Attributes:
-        replaced, duplicates: positions in `Batch.payloads`.
-        displaced: of the data that were replaced: number → id of the segment.
-    """
+    """The result of a batch; `replaced` and `duplicates` are positions in `Batch.payloads`."""
 
     def __init__(self, imported: int = 0) -> None:
         self.imported = imported
@@ -141,11 +128,7 @@ class Stored:
 
 
 def iterated(values: Iterable[_T], what: str) -> Iterator[_T]:
-    """Return an iterator over an argument of a caller.
-
-    Raises:
-        InvalidInput: it is not iterable.
-    """
+    """Return an iterator over an argument of a caller; raise InvalidInput if it is not iterable."""
     try:
         return iter(values)
     except TypeError:
@@ -153,22 +136,14 @@ def iterated(values: Iterable[_T], what: str) -> Iterator[_T]:
 
 
 def checked_batch_size(value: int) -> int:
-    """Return a number of data in a batch.
-
-    Raises:
-        InvalidInput: it is not a whole number of 1 or more.
-    """
+    """Return a number of data in a batch; raise InvalidInput unless it is a whole number of 1 or more."""
     if type(value) is not int or value < 1:
         raise InvalidInput(f"batch_size must be a whole number of 1 or more, not {shown(value)}")
     return value
 
 
 def batches(data: Iterable[Datum], format: Format, batch_size: int) -> Iterator[Batch]:
-    """Yield the data, encoded in batches; a batch ends at `batch_size` data, or when it has reached `BATCH_BYTES`.
-
-    Raises:
-        InvalidInput: an item is not a `Datum`.
-    """
+    """Yield the data, encoded in batches, which end at `batch_size` data or at `BATCH_BYTES`; raise InvalidInput."""
     iterator = iter(data)
     batch, weight, count = Batch(), 0, 1
     while taken := _take(iterator, min(count, batch_size - len(batch))):
@@ -186,11 +161,7 @@ def batches(data: Iterable[Datum], format: Format, batch_size: int) -> Iterator[
 
 
 class Unidentified:
-    """Counts the data of an append that have none of the fields of `unique` except reftime: probably a mistake.
-
-    Args:
-        unique: the fields that together identify a datum.
-    """
+    """Counts the data of an append that have none of the fields of `unique` except reftime: probably a mistake."""
 
     def __init__(self, unique: Sequence[str]) -> None:
         self._unique = unique
@@ -287,42 +258,33 @@ def insert(
         return Stored()
     format.check_encrypts()
     writer = BatchWriter(directory, transaction, trusted=trusted)
-    destinations: Destinations
-    if (roll := layout_of(config).roll(writer, config, format)) is None:
-        destinations = ByTime(batch, format, config, writer)
-    else:
-        destinations = InSequence(batch, format, roll)
-    if not batch.payloads:
+    roll = layout_of(config).roll(writer, config, format)
+    destinations: Destinations = (
+        ByTime(batch, format, config, writer) if roll is None else InSequence(batch, format, roll)
+    )
+    if not batch.payloads:  # the segments of all are missing
         return Stored()
-    if seqs is None:
-        seqs = transaction.take_seqs(len(batch.payloads))
-    else:
-        seqs = [seqs[position] for position in batch.positions()]
-    sizes = list(map(len, batch.payloads))
-    offsets = destinations.offsets(sizes)
-    columns = (seqs, batch.reftimes, destinations.ids(), offsets, sizes, *transaction.columns(batch.metadata))
-    stored = Stored(imported=transaction.insert(columns))
-    payloads, beside = batch.payloads, batch.beside
-    refused: dict[int, str] = {}
+    payloads, beside, sizes = batch.payloads, batch.beside, [*map(len, batch.payloads)]
+    seqs = transaction.take_seqs(len(payloads)) if seqs is None else [seqs[place] for place in batch.positions()]
+    places = seqs, batch.reftimes, destinations.ids(), destinations.offsets(sizes), sizes
+    columns = *places, *transaction.columns(batch.metadata)
+    stored, refused = Stored(imported=transaction.insert(columns)), dict[int, str]()
     if stored.imported < len(payloads):
-        rows = list(zip(*columns, strict=True))
+        rows = [*zip(*columns, strict=True)]
         if precedence is None:
             precedence = Precedence.of(config)
             stored.replaced = _mend(rows, payloads, format, directory, transaction, destinations)
         kept = _settle(rows, precedence, transaction, stored)
-        if away:
-            refused = _refusals(rows, stored.duplicates, transaction, away)
-        if not kept:
-            _refuse(batch, stored, refused)
-            return stored
-        payloads = [payloads[place] for place in kept]
+        refused = _refusals(rows, stored.duplicates, transaction, away) if away else {}
+        payloads, seqs = [payloads[place] for place in kept], [seqs[place] for place in kept]
         beside = [beside[place] for place in kept if beside]
-        destinations.keep(kept, rows, transaction)
-        seqs = [seqs[place] for place in kept]
-    _write(destinations, payloads, beside, seqs, transaction, writer)
-    stored.bytes = sum(map(len, payloads))
-    stored.kept = writer.kept
-    stored.segments = {destination.segment.name for destination, _ in destinations.runs}
+        if kept:
+            destinations.keep(kept, rows, transaction)
+    if payloads:
+        _write(destinations, payloads, beside, seqs, transaction, writer)
+        stored.bytes = sum(map(len, payloads))
+        stored.kept = writer.kept
+        stored.segments = {destination.segment.name for destination, _ in destinations.runs}
     _refuse(batch, stored, refused)
     return stored
 
@@ -336,11 +298,7 @@ def _refusals(
 
 
 def _refuse(batch: Batch, stored: Stored, reasons: dict[int, str]) -> None:
-    """Count some duplicates as refused.
-
-    Args:
-        reasons: position → reason.
-    """
+    """Count some duplicates, position → reason, as refused."""
     if reasons:
         kept = [place for place in range(len(batch.payloads)) if place not in reasons]
         now = {place: at for at, place in enumerate(kept)}
@@ -373,10 +331,7 @@ def _mend(
 def _settle(rows: list[tuple[Any, ...]], precedence: Precedence, transaction: Transaction, stored: Stored) -> list[int]:
     """Let rows that were not inserted replace those that they duplicate, or be skipped; add them to `stored`.
 
-    Data in `stored.replaced` were written back before, where they were.
-
-    Returns:
-        The positions of the rows that are now in the index.
+    Data in `stored.replaced` were written back before. Return the positions of the rows that are now in the index.
     """
     seqs = [row[0] for row in rows]
     batch = {*seqs}

@@ -58,13 +58,10 @@ def away_segments(access: Access) -> dict[int, str]:
 
 
 def check_there(snapshot: Snapshot, interval: Interval, *, complete: bool) -> list[str]:
-    """Raise unless the segments with data of an interval are there; return the places that must be left out.
+    """Raise SegmentMissing if a place with data of an interval is away; warn of those offline, and return them.
 
     Args:
-        complete: whether places that are offline are an error, too; otherwise a warning says that they are left out.
-
-    Raises:
-        SegmentMissing: a place with such data is away.
+        complete: a place that is offline is an error, too.
     """
     found = (*away_in(snapshot), *unknown_in(snapshot))
     return _left_out(snapshot, (each for each in found if _meets(snapshot, each, interval)), complete=complete)
@@ -77,14 +74,10 @@ def check_known(snapshot: Snapshot, interval: Interval, *, complete: bool) -> No
 
 
 def check_data(snapshot: Snapshot, sql: str, values: Sequence[Any], *, complete: bool) -> list[str]:
-    """Raise unless the data of a condition are there; return the places that must be left out.
+    """Raise SegmentMissing if data of a condition are in a place that is away; return the places to leave out.
 
     Data that the index does not know, since it was lost, are not looked for: when they are found, they get new numbers.
-
-    Raises:
-        SegmentMissing: some are in a place that is away.
-
-    Cost: that of `away_in`; and a look at the data of the condition for each place that it yields.
+    Cost: that of `away_in`, and a look at the data of the condition for each place that it yields.
     """
     found = (each for each in away_in(snapshot) if segment_rows.has_data(snapshot, each.name, sql, values))
     return _left_out(snapshot, found, complete=complete)

@@ -79,8 +79,7 @@ class BatchWriter:
         """Return where a segment continues.
 
         Raises:
-            SegmentMissing: the index knows data of it, but it is not on disk; or it is new, and the folder where it
-                would be lacks all its segments.
+            SegmentMissing: the index knows data of it, but its file or, for a new one, its whole folder is not on disk.
             SegmentCorrupt, StateError: nothing can be appended to it.
         """
         files, transaction = self._of(format), self.transaction
@@ -123,8 +122,7 @@ class BatchWriter:
     ) -> None:
         """Write to segments, sync them, and save their new ends in the index.
 
-        Args:
-            renumber: called when a dir segment's `start` has changed; corrects the offsets in the index.
+        `renumber` is called when a dir segment's `start` has changed; it corrects the offsets in the index.
         """
         # Dir segments first: if their numbers change, all offsets are computed again, from the old ends of segments.
         destinations = sorted(destinations, key=lambda each: not each.format.is_dir)
@@ -158,11 +156,7 @@ class BatchWriter:
 
 
 class Destinations(ABC):
-    """The segments that a batch appends to.
-
-    Attributes:
-        runs: the segments in the order of the data, each with the number of consecutive data that it gets.
-    """
+    """The segments that a batch appends to."""
 
     runs: list[tuple[Destination, int]]
 
@@ -190,16 +184,12 @@ class Destinations(ABC):
     def keep(self, places: Sequence[int], rows: Sequence[Sequence[int]], transaction: Transaction) -> None:
         """Drop all data but those at some positions, and lay these one after the other.
 
-        Args:
-            rows: seq, reftime, segment, offset and size of all data, which the index has.
+        `rows`: seq, reftime, segment, offset and size of all data, as the index has them.
         """
 
 
 class ByTime(Destinations):
-    """Segments of a step of time.
-
-    Refuses the data of the batch whose segment is missing: it may be on a disk that is not mounted.
-    """
+    """Segments of a step of time; refuses data whose segment is missing: its disk may not be mounted."""
 
     def __init__(self, batch: Batch, format: Format, config: DatasetConfig, writer: BatchWriter) -> None:
         super().__init__(format)
@@ -225,10 +215,7 @@ class ByTime(Destinations):
         self._refit(batch)
 
     def _refit(self, batch: Batch) -> None:
-        """Turn data into the form of their segments where that is not the configured one; refuse those without it.
-
-        An append continues a segment as it began.
-        """
+        """Turn data into the form of their segments, since an append continues these as they began; or refuse them."""
         own, refused, at = self._format.begin().end.kind, dict[int, str](), 0
         for destination, count in self.runs:
             kind = destination.start.laid.end.kind

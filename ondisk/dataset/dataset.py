@@ -116,10 +116,8 @@ class Dataset(Queryable):
 
         Raises:
             ConfigError: the configuration is not valid, or is not that of the text.
-            DatasetExists: the path already contains a dataset.
-            AlreadyExists: the directory contains something else, or a part of the path is not a directory.
-            StateError: it is in the archive of a dataset.
-            ReadOnly: this user may not create it.
+            DatasetExists, AlreadyExists: the path contains a dataset, or something else.
+            StateError, ReadOnly: it is in the archive of a dataset; or this user may not create it.
 
         Durability: see `create_files`; after a crash, create the dataset again.
         Locks: the writers' lock. If several processes create the same path, one succeeds.
@@ -201,8 +199,7 @@ class Dataset(Queryable):
     def doubts(self, *, offline: bool = True) -> list[str]:
         """Return why answers may lack data: the index was lost, or an archive is offline; empty if they are complete.
 
-        Args:
-            offline: whether to report archives that are offline: the index answers counts and summaries alone.
+        `offline`: whether to report archives that are offline: the index answers counts and summaries alone.
         """
         from ondisk.dataset.away import doubts
 
@@ -222,8 +219,7 @@ class Dataset(Queryable):
             batch_size: data in a batch; a batch also ends at 64 MiB.
 
         Raises:
-            InvalidInput: an item is not a `Datum`.
-            LockError: other writers held the lock for too long.
+            InvalidInput, LockError: an item is not a `Datum`; or other writers held the lock for too long.
             StorageError: DiskFull, DurabilityLost or another. `error.context["result"]` reports what the batches before
                 it did.
 
@@ -254,16 +250,14 @@ class Dataset(Queryable):
             source: a path, or a stream of bytes, which must be able to seek for Parquet and Arrow.
             format: the file's format, also `csv`, `parquet` or `arrow`; None to recognise it by its extension, then by
                 its content.
-            outcomes: whether to report what happened to each datum.
-            batch_size: data in a batch; a batch also ends at 64 MiB.
+            outcomes, batch_size: as `append`.
             table: how rows become data, with the names of the options of `ondisk append`, such as `time="when"` or
                 `tz="UTC"`; see `TableArguments`. `null` and `header` are lists.
 
         Raises:
-            NotFound: the file does not exist.
+            NotFound, ConfigError: the file, or the format, does not exist.
             InvalidInput: an option is not valid, or not for this format; or the columns of a table do not fit.
             LimitExceeded: a datum is longer than `max_datum_size`, or a row of CSV has no end.
-            ConfigError: the format does not exist.
             Also the errors of `append`; durability and locks are those of `append`, too.
         """
         from ondisk.dataset.append import checked_batch_size
@@ -290,18 +284,16 @@ class Dataset(Queryable):
     ) -> AppendResult:
         """Store the rows of a table, which any library with Arrow has, in the dataset's format; see docs/tables.md.
 
-        Declared fields are found by their names; all other columns are the content. `append_file` takes files of
-        Parquet and Arrow.
+        Declared fields are found by their names; all other columns are the content.
 
         Args:
             table: an object with `__arrow_c_stream__`: a table or reader of pyarrow, a DataFrame of pandas or polars, a
                 relation of DuckDB, another dataset. Read batch by batch.
-            outcomes: whether to report what happened to each row.
             time: the column that is the reftime; None for `reftime`.
             time_format: how texts are written that are times, as `append_file` takes it.
             tz: the zone of times without one, such as Europe/Rome, UTC or +01:00.
             ambiguous: what becomes of local times that occur twice: `raise` (the default) or `infer`; see docs/csv.md.
-            batch_size: rows in a batch; a batch also ends at 64 MiB.
+            outcomes, batch_size: as `append`.
 
         Raises:
             InvalidInput: a column does not exist, or has a type that cannot be stored; or the table cannot be read.
@@ -331,12 +323,9 @@ class Dataset(Queryable):
     ) -> Iterator[tuple[str, AppendResult]]:
         """Store what is new in a queue directory of Beats, which may write to it; see `ondisk.queue.append_queue`.
 
-        Yield the path of each segment that was read, and the result of its append.
-
-        Args:
-            path: the folder of `0.seg` and so on.
-            from_start: the first time, begin at the oldest event, not at the position in `state.dat`.
-            batch_size: data in a batch; a batch also ends at 64 MiB, and with its segment.
+        Yield the path of each segment that was read, and the result of its append. With `from_start`, the first time
+        begins at the oldest event, not at the position in `state.dat`. A batch of `batch_size` data also ends with its
+        segment.
         """
         from ondisk.dataset.append import checked_batch_size
         from ondisk.queue.append_queue import append_queue
@@ -350,20 +339,14 @@ class Dataset(Queryable):
     ) -> Iterator[tuple[str, AppendResult]]:
         """Store the data of many files, which Spark's executors read; yield each path and the result of its append.
 
-        The files are stored in their order, as `append_file` stores them, but each completely or not at all.
-
-        Args:
-            paths: the same on every node.
-            spark: a session.
-            format: the files' format; None to recognise that of each file by extension, then content.
+        The files are stored in their order, as `append_file` stores them, but each completely or not at all. `paths`
+        are the same on every node; a `format` of None recognises that of each file.
 
         Raises:
-            InvalidInput: `paths` is one path.
-            StateError: an executor cannot reach the dataset.
+            InvalidInput, StateError: `paths` is one path; or an executor cannot reach the dataset.
             Also the errors of `append_file`. The files before the error are stored.
 
-        Durability: as `append_file`.
-        Locks: the writers' lock, once for each file; not while files are read.
+        Durability, Locks: as `append_file`, once for each file; not while files are read.
         """
         if isinstance(paths, str | bytes):  # which would be files with names of one character
             raise InvalidInput(f"paths must be a list of files, not {shown(paths)}", hint=f"Write [{shown(paths)}].")
@@ -400,29 +383,19 @@ class Dataset(Queryable):
         return self._access.current().index.state()
 
     def last_change(self) -> dict[str, Any]:
-        """Return the last change that the index knows: `uuid`, `seq`, `committed_at` (microseconds); and `lost` data.
-
-        Cost: one look-up.
-        """
+        """Return the last change that the index knows: `uuid`, `seq`, `committed_at` (microseconds), `lost` data."""
         with self._access.current().index.snapshot() as snapshot:
             return snapshot.dataset()
 
     def exchange(self, state: State, delete: Sequence[Expression], data: Sequence[Datum]) -> State | None:
-        """Delete the data that match one of some conditions, and store others, in one commit, if nothing has changed.
+        """Delete the data that match one of some conditions over `fields`, and store others, in one commit.
 
-        Args:
-            state: what `state` returned before the caller read what it is about to change.
-            delete: conditions over `fields`.
-            data: stored in the default format, in one batch.
-
-        Returns:
-            The new state; None if another one than `state` was found: then nothing was changed.
+        Only if nothing has changed since `state` returned that state. Return the new state; None if another one was
+        found.
 
         Raises:
             InvalidInput: a datum cannot be stored, or is a duplicate; nothing was changed.
-            LockError, StorageError: as `append`.
-
-        Durability, Locks: as `append`.
+            LockError, StorageError: as `append`, and so are durability and locks.
         """
         from ondisk.dataset.append import refuse_old
         from ondisk.dataset.delete import exchange
@@ -496,31 +469,23 @@ class Dataset(Queryable):
     def read(self, location: Location) -> Datum:
         """Return the datum at a location that a query returned.
 
-        Raises:
-            DatumNotFound: no datum is there any more.
-            SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: it is not on disk as the index says.
+        Raises DatumNotFound if no datum is there any more; SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt.
         """
         opened = self._access.current()
         with opened.index.snapshot() as snapshot:
             return opened.reader.read(snapshot, location)
 
     def payload(self, location: Location) -> bytes:
-        """Return the bytes of the datum at a location that a query returned, as `payloads`, without padding.
-
-        Raises:
-            DatumNotFound, SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: as `read`.
-        """
-        from ondisk.dataset.segment_bytes import payload
-
-        return payload(self._access, location)
+        """Return the bytes of the datum at a location that a query returned, without padding; raise as `read`."""
+        opened = self._access.current()
+        with opened.index.snapshot() as snapshot:
+            return opened.reader.payload(snapshot, location)
 
     def segment_bytes(self, name: str) -> SegmentBytes:
         """Return the committed bytes of a segment's file, as they are on disk: compressed or encrypted, if it is.
 
-        Raises:
-            SegmentMissing: the dataset has no segment of this name, or it is not on disk.
-            SegmentCorrupt: another program has changed its file.
-            InvalidInput: it is a dir segment, which has a file for each datum.
+        Raises SegmentMissing without the segment, SegmentCorrupt if another program has changed its file, or
+        InvalidInput of a dir segment, which has a file for each datum.
         """
         from ondisk.dataset.segment_bytes import segment_bytes
 
@@ -555,21 +520,17 @@ class Dataset(Queryable):
     def changes(self, token: Token | None = None, max_bytes: int = 1024 * 1024) -> Answer:
         """Return what was appended and deleted after a token, in the order of changes; see `ondisk.replication.feed`.
 
-        Repack, archive and unarchive are no changes. Call it again with the token of the answer.
+        Repack, archive and unarchive are no changes. Call it again with the token of the answer, which covers its
+        changes; no changes are left if it has none.
 
         Args:
             token: of an earlier answer; None for all data that exist.
             max_bytes: where the answer ends: bytes of data, and 64 for each change. It has at least one change.
 
-        Returns:
-            Some changes, a token that covers them, too, and the lag: how much is left. No changes are left if it has
-            none.
-
         Raises:
             TokenForeign: the token is of another dataset, or of a later state of this one; or the index was rebuilt.
-            TokenExpired: not all deletions since the token are known any more, see `deletions_kept`.
-            NeedsCheck: the index was lost and may not know all data.
-            SegmentMissing: data that were appended after the token are away.
+            TokenExpired: not all deletions since the token are known any more, see `deletions_kept`. NeedsCheck,
+            SegmentMissing: the index may not know all data; or data that were appended after the token are away.
 
         Cost: without changes, some look-ups, whatever the size of the dataset.
         """
@@ -578,10 +539,7 @@ class Dataset(Queryable):
         return read(self._access, token, max_bytes)
 
     def delete(self, what: str | Expression | Iterable[Location]) -> int:
-        """Delete the data that match, or the data at locations; `""` matches all.
-
-        Returns:
-            How many were deleted. A location without a datum is not counted.
+        """Delete the data that match, or the data at locations; `""` matches all. Return how many there were.
 
         Durability: one commit: all of it is deleted, or nothing. The bytes stay until a repack. On a disk that is too
             full for one commit, the data are deleted in several.
@@ -602,9 +560,8 @@ class Dataset(Queryable):
     ) -> Report:
         """Report the states of the segments, and the reasons; see `ondisk.maintenance.check`.
 
-        Args:
-            rewrite: report what `repack(rewrite=True)` would rewrite as DIRTY.
-            spark: a session whose executors read the data of an accurate check.
+        With `rewrite`, what `repack(rewrite=True)` would rewrite is DIRTY. The executors of a session of Spark can read
+        the data of an accurate check.
         """
         from ondisk.maintenance.check import check, read_here
 
@@ -813,13 +770,9 @@ class Dataset(Queryable):
                 self._renew(error.name, renewed)
 
     def _renew(self, name: str, renewed: set[str]) -> None:
-        """Rewrite a segment, so that an append can continue it.
+        """Rewrite a segment, so that an append can continue it, unless it is one of those that were `renewed` for it.
 
-        Args:
-            renewed: the segments that were rewritten for this append; gets its name.
-
-        Raises:
-            StateError: that was done before, and did not help.
+        Raises StateError if that was done before, and did not help.
         """
         from ondisk.maintenance.repack import renew
 

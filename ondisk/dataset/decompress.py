@@ -12,11 +12,18 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from ondisk.errors import InvalidInput, StateError
 from ondisk.formats.base import Readable
 from ondisk.segment import Damage
+
+if TYPE_CHECKING:
+    from bz2 import BZ2Decompressor
+    from lzma import LZMADecompressor
+
+_Decompressor: TypeAlias = "_Gzip | BZ2Decompressor | LZMADecompressor"
+"""Decompresses one member or frame; that of zstd has this form, too."""
 
 _PIECE = 1024 * 1024
 _BEGIN = 4096
@@ -26,28 +33,13 @@ _PADDED = ("gzip", "xz")
 _XZ_MEMORY = 256 * 1024 * 1024  # bytes; four times as many as xz -9 needs
 
 
-class _Decompressor(Protocol):
-    """Decompresses one member or frame. The classes of zstd, bzip2 and xz have this form."""
-
-    @property
-    def eof(self) -> bool: ...
-
-    @property
-    def needs_input(self) -> bool: ...
-
-    @property
-    def unused_data(self) -> bytes: ...
-
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
-
-
 class _Members:
     """The members or frames of a compressed stream, one after the other. `error`: what a damaged one raises."""
 
     def __init__(self, stream: Readable, compression: str) -> None:
         self._stream = stream
         self._compression = compression
-        self._new, self.error = _MAKERS[compression]()
+        self._new, self.error = _kind_of(compression)
         self._member = self._new()
         self._is_begun = False  # something of the member was read
         self._given = b""  # compressed bytes that no member has taken yet
@@ -90,15 +82,7 @@ class _Members:
 
 
 class Decompressed:
-    """The decompressed bytes of a stream.
-
-    Args:
-        stream: compressed bytes.
-        compression: gzip, zstd, bzip2 or xz.
-
-    Raises:
-        StateError: the library for zstd is not installed.
-    """
+    """The decompressed bytes of a stream; raises StateError if the library for zstd is not installed."""
 
     def __init__(self, stream: Readable, compression: str) -> None:
         self.damage: Damage | None = None  # what was wrong with it; None until that is known
@@ -175,40 +159,36 @@ class _Gzip:
 
 def begin_of(head: bytes, compression: str) -> bytes:
     """Return the first decompressed bytes of a file, some thousands; raise StateError without zstd's library."""
-    new, error = _MAKERS[compression]()
+    new, error = _kind_of(compression)
     try:
         return new().decompress(head, _BEGIN)
     except error:
         return b""
 
 
-def _gzip() -> tuple[Callable[[], _Decompressor], type[Exception]]:
-    return _Gzip, zlib.error
+def _kind_of(compression: str) -> tuple[Callable[[], _Decompressor], type[Exception]]:
+    """Return what begins to decompress a member or frame, and the error of a damaged one."""
+    match compression:
+        case "gzip":
+            return _Gzip, zlib.error
+        case "bzip2":
+            import bz2
 
+            return bz2.BZ2Decompressor, OSError
+        case "xz":
+            import lzma
 
-def _zstd() -> tuple[Callable[[], _Decompressor], type[Exception]]:
+            return partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, _XZ_MEMORY), lzma.LZMAError
     for name in ("compression.zstd", "backports.zstd"):  # Python has it from 3.14 on
         with contextlib.suppress(ImportError):
             module = import_module(name)
             return module.ZstdDecompressor, module.ZstdError
-    hint = "Install it: pip install 'ondisk[formats]'. Or decompress the file first."
-    raise StateError("zstd is not installed", hint=hint)
+    raise StateError(
+        "zstd is not installed", hint="Install it: pip install 'ondisk[formats]'. Or decompress the file first."
+    )
 
 
-def _bzip2() -> tuple[Callable[[], _Decompressor], type[Exception]]:
-    import bz2
-
-    return bz2.BZ2Decompressor, OSError
-
-
-def _xz() -> tuple[Callable[[], _Decompressor], type[Exception]]:
-    import lzma
-
-    return partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, _XZ_MEMORY), lzma.LZMAError
-
-
-_MAKERS = {"gzip": _gzip, "zstd": _zstd, "bzip2": _bzip2, "xz": _xz}
-COMPRESSIONS = frozenset(_MAKERS)
-"""What can be decompressed, as `formats.base.compression_of` calls it."""
 EXTENSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
 """The extensions of compressed files, which follow the extension of what is in them."""
+COMPRESSIONS = frozenset(EXTENSIONS.values())
+"""What can be decompressed, as `formats.base.compression_of` calls it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from ondisk.dataset.access import Access
@@ -17,16 +17,16 @@ from ondisk.matcher import Expression
 _SOME = 16_384
 """Data that one commit deletes when the disk is full."""
 
-_Places: TypeAlias = Mapping[str, Sequence[tuple[int, int]]]
-"""Segment → offset and size of data."""
+_Chosen: TypeAlias = Callable[[Transaction, int | None], int]
+"""Deletes what a caller chose, at most so many data, and returns how many; a transaction of its own commits it."""
 
 
 def delete(access: Access, what: str | Expression | Iterable[Location]) -> int:
     """Delete data, and return how many, in flat memory; `Dataset.delete` describes durability and locks."""
-    chosen = _Matching(access, what) if isinstance(what, str | Expression) else _Located(what)
+    chosen = _matching(access, what) if isinstance(what, str | Expression) else _located(what)
     try:
         with access.transaction("delete") as transaction:
-            if deleted := chosen.delete(access, transaction):
+            if deleted := chosen(transaction, None):
                 transaction.commit()
     except DiskFull:
         if not (deleted := _delete_in_steps(access, chosen)):
@@ -34,12 +34,7 @@ def delete(access: Access, what: str | Expression | Iterable[Location]) -> int:
     return deleted
 
 
-def delete_in(access: Access, transaction: Transaction, match: Expression) -> int:
-    """Delete the data that match, in a transaction that the caller commits; return how many."""
-    return _Matching(access, match).delete(access, transaction)
-
-
-def _delete_in_steps(access: Access, chosen: _Matching | _Located) -> int:
+def _delete_in_steps(access: Access, chosen: _Chosen) -> int:
     """Delete data in several commits, which need less space than one; return how many.
 
     A commit needs space for every page of the index that it changes. The bigger ones fail on a full disk; what they
@@ -49,7 +44,7 @@ def _delete_in_steps(access: Access, chosen: _Matching | _Located) -> int:
     while some:
         try:
             with access.transaction("delete") as transaction:
-                if not (count := chosen.delete(access, transaction, some)):
+                if not (count := chosen(transaction, some)):
                     break
                 transaction.commit()
             deleted += count
@@ -58,27 +53,13 @@ def _delete_in_steps(access: Access, chosen: _Matching | _Located) -> int:
     return deleted
 
 
-class _Matching:
-    def __init__(self, access: Access, match: str | Expression) -> None:
-        self._query = Query(match)
-        self._query.check(access.current().index)
-
-    def delete(self, access: Access, transaction: Transaction, limit: int | None = None) -> int:
-        return transaction.delete(self._query.tree(access.current().index), limit)
+def _matching(access: Access, match: str | Expression) -> _Chosen:
+    query = Query(match)
+    query.check(access.current().index)
+    return lambda transaction, limit: transaction.delete(query.tree(access.current().index), limit)
 
 
-class _Located:
-    def __init__(self, locations: Iterable[object]) -> None:
-        self._places = _by_segment(locations)
-
-    def delete(self, access: Access, transaction: Transaction, limit: int | None = None) -> int:
-        deleted = 0
-        for name, places in self._places.items():
-            deleted += transaction.delete_at(name, places, None if limit is None else limit - deleted)
-        return deleted
-
-
-def _by_segment(locations: Iterable[object]) -> _Places:
+def _located(locations: Iterable[object]) -> _Chosen:
     places: dict[str, list[tuple[int, int]]] = {}
     for each in iterated(locations, "delete takes a match or locations"):
         if not isinstance(each, Location):
@@ -86,7 +67,14 @@ def _by_segment(locations: Iterable[object]) -> _Places:
             raise InvalidInput(f"delete takes a match or locations, not {each!r:.80}", hint=hint)
         if 0 <= each.offset <= INTEGER_MAX and 0 <= each.size <= INTEGER_MAX:  # no datum is elsewhere
             places.setdefault(each.segment, []).append((each.offset, each.size))
-    return places
+
+    def delete_some(transaction: Transaction, limit: int | None) -> int:
+        deleted = 0
+        for name, some in places.items():
+            deleted += transaction.delete_at(name, some, None if limit is None else limit - deleted)
+        return deleted
+
+    return delete_some
 
 
 State: TypeAlias = tuple[str, int]
@@ -99,7 +87,7 @@ def exchange(access: Access, state: State, deleted: Sequence[Expression], batch:
         if access.current().index.state() != state:
             return None
         for each in deleted:
-            delete_in(access, transaction, each)
+            _matching(access, each)(transaction, None)
         stored = insert(batch, format, access.config, access.directory, transaction, trusted=not access.has_sentinel())
         if batch.refused:
             raise InvalidInput(f"nothing was changed, because a datum cannot be stored: {batch.refused[0][1]}")

@@ -20,12 +20,7 @@ _LIMIT = 1024 * 1024  # bytes
 def expression(
     text: str, config: DatasetConfig, folder: str | os.PathLike[str], *, now: datetime | None = None
 ) -> Expression:
-    """Return the syntax tree of a match expression.
-
-    Args:
-        text: with aliases of its own, these are used instead of those of the dataset.
-        folder: of the dataset; the name of its file of aliases is relative to it.
-        now: what `today` and `ago` count from; None for the system's time.
+    """Return the syntax tree of a match expression, with its own aliases or else those of the dataset in a folder.
 
     Raises:
         MatchError: it is not a match expression over the declared fields.

@@ -12,7 +12,8 @@ from typing import Any
 
 from ondisk.dataset.access import Opened
 from ondisk.dataset.query import Query, data
-from ondisk.datum import CONTENT, METADATA, Datum, FieldType, canonical, microseconds
+from ondisk.dataset.summaries import declared
+from ondisk.datum import CONTENT, Datum, FieldType, canonical, microseconds
 from ondisk.errors import InvalidInput, MatchError, shown
 from ondisk.index import groups
 from ondisk.index.groups import NUMBERS, PERIODS, Begins, By, Group, Part
@@ -66,7 +67,7 @@ def check(by: str, of: str | None, tz: str | None, known: Fields) -> By:
     if of is None or of.startswith(CONTENT):
         return By(keys, of, zone)
     try:
-        of = _declared(of, known)
+        of = declared(of, known)
     except MatchError as error:
         error.hint += f" A number in the data themselves is written `{CONTENT}{of}`."
         raise
@@ -83,15 +84,7 @@ def _group(name: str, known: Fields) -> str:
     except MatchError:
         hint = f"The periods are {', '.join(PERIODS)}. The fields are {', '.join(known)}."
         raise MatchError(f"there is no period and no field {shown(name)}", hint=hint) from None
-    return _declared(name, known)
-
-
-def _declared(name: str, known: Fields) -> str:
-    found = known[name].name
-    if found.startswith(METADATA):
-        hint = f"Declare {shown(name)} in dataset.toml and run `ondisk migrate`."
-        raise MatchError(f"{shown(name)} is not declared, and a summary counts declared fields only", hint=hint)
-    return found
+    return declared(name, known)
 
 
 def joined(parts: Iterable[Iterable[Part]]) -> Iterator[Part]:

@@ -53,12 +53,10 @@ def parsed(
 
     Args:
         format: the file's format, also `CSV` or one of `TABLES`; None to recognise it by extension, then content.
-        options: of tables, and of JSON lines that have their time elsewhere.
 
     Raises:
         ConfigError: the format does not exist.
-        InvalidInput: the format has no options.
-        InvalidInput: the file is a segment of the dataset.
+        InvalidInput: the format has no such options, or the file is a segment of the dataset.
         StateError: the library that decompresses the file is not installed.
         Also the errors of `open_source`.
     """
@@ -112,10 +110,7 @@ class Begun(NamedTuple):
 
 
 def _recognised(access: Access, begun: Begun) -> str:
-    """Return the format of a file: by its extension, else by its first bytes, else the dataset's.
-
-    Tables with types are recognised by their first bytes first, since these have many extensions.
-    """
+    """Return the format of a file: by its first bytes if it is a table with types, else by its extension first."""
     likely = access.config.format
     found = begun.table or recognised(begun.path.name, begun.head, likely)
     if found is None:
@@ -183,14 +178,7 @@ def batches_of(
     batch_size: int,
     options: TableOptions | None,
 ) -> Iterator[Batch]:
-    """Return the data of a stream in batches.
-
-    Args:
-        options: precede those of the configuration.
-
-    Raises:
-        InvalidInput: the format has no options, or options cannot be combined.
-    """
+    """Return the data of a stream in batches; `options` precede those of the configuration; raise InvalidInput."""
     others = config.csv if format == CSV else {}
     if format == config.format == "jsonl":
         others = {name: value for name, value in config.csv.items() if name in _OF_TIMES}
@@ -240,10 +228,7 @@ def and_damage(batches: Iterator[Batch], stream: Readable) -> Iterator[Batch]:
 def open_source(source: str | os.PathLike[str] | BinaryIO) -> Iterator[BinaryIO]:
     """Open a file to append, for the length of the block; do not close it if it was a stream.
 
-    Raises:
-        InvalidInput: it is neither a path nor a stream of bytes.
-        NotFound: the file does not exist.
-        StorageError: it cannot be opened.
+    Raises InvalidInput if it is neither a path nor a stream of bytes, NotFound, or StorageError if it cannot be opened.
     """
     if not isinstance(source, str | os.PathLike):
         _check_stream(source)
@@ -287,12 +272,7 @@ class _Limited:
 
 
 class Peeked(Chained):
-    """A stream with its first bytes read ahead; reading it returns them again.
-
-    Args:
-        size: of the bytes to read ahead.
-        before: bytes of the stream that were read before.
-    """
+    """A stream with its first bytes read ahead, behind `before`, which precede them; reading it returns them again."""
 
     def __init__(self, stream: Readable, size: int = _HEAD, before: bytes = b"") -> None:
         # the first bytes; fewer if one read of the stream returned fewer, none at its end

@@ -86,11 +86,7 @@ def read_config(directory: Directory) -> DatasetConfig:
 
 
 def filter_of(config: DatasetConfig, now: datetime | None = None, *, source: Source | None = None) -> Expression | None:
-    """Return the match expression in `filter`, or None if it is not set.
-
-    Raises:
-        ConfigError: `filter` is not a match expression over the declared fields; names the line.
-    """
+    """Return the match expression in `filter`, or None if it is not set; raise ConfigError, which names the line."""
     if config.filter is None:
         return None
     from ondisk.matcher import undeclared_in
@@ -139,14 +135,7 @@ def no_dataset(path: str | os.PathLike[str]) -> DatasetNotFound:
 
 
 def check_apart(what: str, path: str | os.PathLike[str], whose: str, other: str | os.PathLike[str]) -> None:
-    """Raise unless two folders are different, and neither is inside of the other.
-
-    Args:
-        what, whose: what messages call the first one, and the other.
-
-    Raises:
-        InvalidInput: they are not; or the first path is empty.
-    """
+    """Raise InvalidInput unless two folders are different, and neither is inside of the other."""
     if not os.fspath(path):
         raise InvalidInput(f"the path of the {what} is empty", hint='Write "." for the current directory.')
     mine, theirs = os.path.realpath(path), os.path.realpath(other)
@@ -169,13 +158,9 @@ def check_free(directory: Directory) -> None:
 
 
 def configuration_text(config: DatasetConfig, text: str | None) -> bytes:
-    """Return the bytes of a new `dataset.toml`.
+    """Return the bytes of a new `dataset.toml`: a text with its comments, if there is one.
 
-    Args:
-        text: what to write, with its comments; None for the text of the configuration.
-
-    Raises:
-        ConfigError: the text is not that configuration, or is too long.
+    Raises ConfigError if the text is not that configuration, or is too long.
     """
     if text is None:
         return config.to_toml().encode()

@@ -13,31 +13,38 @@ overlap, the rest are read some data at a time, and opened again for the next on
 from __future__ import annotations
 
 import contextlib
+import glob
+import heapq
 import os
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+import resource
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from threading import Semaphore
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Access
 from ondisk.dataset.dataset import Dataset
+from ondisk.dataset.delete import State
 from ondisk.dataset.groups import check as check_groups
 from ondisk.dataset.groups import joined as joined_groups
 from ondisk.dataset.groups import kinds_of, parts_of
-from ondisk.dataset.layout import open_directory, read_config
-from ondisk.dataset.merged_paths import paths_of
-from ondisk.dataset.merged_streams import Candidate, Kind, merged, most_open
+from ondisk.dataset.layout import CONFIG, no_dataset, open_directory, read_config
 from ondisk.dataset.query import Query, Stored, data, described, joined_payloads, stored
 from ondisk.dataset.queryable import Queryable
 from ondisk.dataset.read import check_limit
-from ondisk.dataset.summaries import FieldCounts, Summary, counted_fields, joined
-from ondisk.datum import Datum, FieldType
-from ondisk.errors import InvalidInput, LimitExceeded, MatchError, OndiskError, StateError, shown
+from ondisk.dataset.summaries import FieldCounts, Summary, counted_fields
+from ondisk.datum import Datum, FieldType, microseconds
+from ondisk.errors import InvalidInput, LimitExceeded, MatchError, OndiskError, StateError, StorageError, shown
 from ondisk.index import segment_rows
 from ondisk.index.field_values import FieldSummary
 from ondisk.index.groups import By, Group, Part
-from ondisk.matcher import reftime_interval
+from ondisk.matcher import Everything, reftime_interval
 from ondisk.matcher.fields import Fields
 from ondisk.matcher.sort import Sort, parse_sort
 from ondisk.step import ALWAYS, NOTHING, Interval
@@ -48,6 +55,30 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _ORDER = "reftime"
 _FILES = 4  # of segments, of each dataset: it is read in order of time, so most need one
+_MOST = 256  # datasets that are open at once
+_SHARE = 32  # of the files that a process may open, one in so many is a dataset: with archives, it may need 20
+_SOME, _BYTES = 200, 1024 * 1024  # data and bytes of a dataset that is not kept open
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A dataset that may have matching data, and the times that these may have."""
+
+    name: str
+    times: Interval
+    uuid: str | None  # of its index when the times were looked at; None if it may not know all data
+
+
+_Opener: TypeAlias = Callable[[_Candidate], contextlib.AbstractContextManager[Dataset]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind(Generic[_T]):
+    """What a query returns of each datum."""
+
+    read: Callable[[str, Dataset, Query], Generator[_T, None, None]]  # yields it, from a dataset of a name
+    datum: Callable[[_T], Datum]  # returns a datum with its reftime and its declared fields
+    size: Callable[[_T], int]  # returns its bytes in memory
 
 
 class Merged(Queryable):
@@ -105,7 +136,7 @@ class Merged(Queryable):
     def fields(self) -> Fields:
         """The fields that at least one dataset declares, without those that two declare with different types.
 
-        For conditions: one on a field that a dataset does not declare raises MatchError in a query, which names it.
+        In a query, a condition on a field that a dataset does not declare raises MatchError, which names the dataset.
         """
         differing = differing_types(self.configs)
         declared = {name: kind for config in self.configs.values() for name, kind in config.fields.items()}
@@ -128,13 +159,13 @@ class Merged(Queryable):
                 for datum in found:
                     yield datum.read_from(name)
 
-        return self._found(query, Kind(read, _same, _size if with_data else _none))
+        return self._found(query, _Kind(read, lambda datum: datum, _size if with_data else lambda _: 0))
 
     def _payloads(self, query: Query) -> Generator[bytes, None, None]:
         def read(name: str, dataset: Dataset, query: Query) -> Generator[Stored, None, None]:
             return stored(dataset._access.current(), _naming(query, name))
 
-        return joined_payloads(self._found(query, Kind(read, described, lambda each: len(each[3]))))
+        return joined_payloads(self._found(query, _Kind(read, described, lambda each: len(each[3]))))
 
     def _table(self, query: Query, columns: Columns) -> None:
         return None
@@ -153,8 +184,14 @@ class Merged(Queryable):
             found = dataset.summary(query.match, fields=declared, values=None)
             for name, each in counted.items():
                 each.add(found.fields.get(name, FieldSummary([], missing=found.count)))
-            parts.append(found._replace(fields={}))
-        return joined(parts, {name: each.summary(values) for name, each in counted.items()}, None)
+            parts.append(found)
+        return Summary(
+            sum(each.count for each in parts),
+            sum(each.size for each in parts),
+            min((each.begin for each in parts if each.begin is not None), default=None),
+            max((each.end for each in parts if each.end is not None), default=None),
+            {name: each.summary(values) for name, each in counted.items()},
+        )
 
     def _groups(self, query: Query, by: str, min_max: str | None, tz: str | None) -> Generator[Group, None, None]:
         self._check_types(name.strip() for each in (by, min_max) if isinstance(each, str) for name in each.split(","))
@@ -165,7 +202,7 @@ class Merged(Queryable):
                 raise named(error, name) from None
         return self._each_group(query, self._candidates(query), check_groups(by, min_max, tz, self.fields))
 
-    def _each_group(self, query: Query, candidates: list[Candidate], by: By) -> Generator[Group, None, None]:
+    def _each_group(self, query: Query, candidates: list[_Candidate], by: By) -> Generator[Group, None, None]:
         found: list[Part] = []
         for candidate in candidates:
             with self._opened_again(candidate) as dataset:
@@ -202,19 +239,15 @@ class Merged(Queryable):
             raise named(error, name)  # noqa: B904
 
     @contextlib.contextmanager
-    def _opened_again(self, candidate: Candidate) -> Iterator[Dataset]:
-        """Open a dataset whose span was looked at.
-
-        Raises:
-            StateError: its index was lost since then, or another one is there: its data may have other times.
-        """
+    def _opened_again(self, candidate: _Candidate) -> Iterator[Dataset]:
+        """Open a dataset whose span was looked at; raise StateError if its index was exchanged: times may differ."""
         with self._opened(candidate.name) as dataset:
             if candidate.uuid is not None and candidate.uuid != _uuid(dataset._access):
                 message = f"{candidate.name}: its index was lost or exchanged while the datasets were read"
                 raise StateError(message, hint="Query again.")
             yield dataset
 
-    def _candidates(self, query: Query) -> list[Candidate]:
+    def _candidates(self, query: Query) -> list[_Candidate]:
         """Return the datasets that may have matching data."""
         found = []
         for name in self.paths:
@@ -223,15 +256,11 @@ class Merged(Queryable):
                 query.check(index)
                 times = reftime_interval(query.tree(index)) & _span(dataset._access)
                 if not times.is_empty:
-                    found.append(Candidate(name, times, uuid))
+                    found.append(_Candidate(name, times, uuid))
         return found
 
     def _check_types(self, names: Iterable[str]) -> None:
-        """Raise if two datasets declare one of some fields with different types.
-
-        Raises:
-            MatchError: they do.
-        """
+        """Raise MatchError if two datasets declare one of some fields with different types."""
         differing = differing_types(self.configs)
         for name in names:
             if name in differing:
@@ -239,11 +268,7 @@ class Merged(Queryable):
                 raise MatchError(f"{name} is {differing[name]}, so its values cannot be counted together", hint=hint)
 
     def _order(self, text: str) -> Sort:
-        """Return the order of a query.
-
-        Raises:
-            MatchError: it is not valid for a dataset.
-        """
+        """Return the order of a query; raise MatchError if it is not valid for a dataset."""
         orders = []
         for name, config in self.configs.items():
             try:
@@ -257,16 +282,16 @@ class Merged(Queryable):
                 raise MatchError(message, hint="Sort by another field, or query the datasets one by one.")
         return orders[0]
 
-    def _found(self, query: Query, kind: Kind[_T]) -> Generator[_T, None, None]:
+    def _found(self, query: Query, kind: _Kind[_T]) -> Generator[_T, None, None]:
         """Check a query, and return what it finds."""
         order = self._order(_ORDER if query.sort is None else query.sort)
         check_limit(query.limit)
-        candidates, most = self._candidates(query), most_open()
+        candidates, most = self._candidates(query), _most_open()
         if len(candidates) > most and not order.is_by_time:
             message = f"{len(candidates)} datasets cannot be sorted by {shown(query.sort)} at once, at most {most} can"
             hint = "Sort by reftime first, or raise the limit of open files: ulimit -n."
             raise LimitExceeded(message, hint=hint)
-        return merged(candidates, self._opened_again, query._replace(sort=query.sort or _ORDER), order, kind)
+        return _merged(candidates, self._opened_again, query._replace(sort=query.sort or _ORDER), order, kind)
 
 
 def _naming(query: Query, name: str) -> Query:
@@ -311,13 +336,153 @@ def named(error: OndiskError, name: str) -> OndiskError:
     return error
 
 
-def _same(datum: Datum) -> Datum:
-    return datum
-
-
 def _size(datum: Datum) -> int:
     return 0 if datum.location is None else datum.location.size
 
 
-def _none(_: Datum) -> int:
-    return 0
+def _most_open() -> int:
+    """Return how many datasets may be open at once."""
+    return max(1, min(_MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE))
+
+
+def _merged(
+    candidates: Iterable[_Candidate], opened: _Opener, query: Query, order: Sort, kind: _Kind[_T]
+) -> Generator[_T, None, None]:
+    """Yield what a query finds in several datasets in one order, up to its limit."""
+    room = Semaphore(_most_open())
+    streams = [_Stream(opened, each, query, order, kind, room, query.limit) for each in candidates]
+    with contextlib.ExitStack() as stack:
+        running = [stack.enter_context(contextlib.closing(stream.read())) for stream in streams]
+        found = (item for _, item in heapq.merge(*running, key=itemgetter(0)) if item is not None)
+        yield from islice(found, query.limit)
+
+
+@dataclass(slots=True)
+class _Stream(Generic[_T]):
+    """What a query finds in one dataset, in order."""
+
+    _opened: _Opener
+    _candidate: _Candidate
+    _query: Query
+    _order: Sort
+    _kind: _Kind[_T]
+    _room: Semaphore
+    _left: int | None  # data that may still be returned
+    _state: State | None = None
+    _last: datetime | None = None  # the reftime of the last datum that was returned
+    _same: int = 0  # the data with this reftime that were returned
+
+    def read(self) -> Generator[tuple[Any, _T | None], None, None]:
+        """Yield what is found, with its sort key; but first None with a key before all others, and only then open."""
+        yield self._order.bound(self._candidate.times), None
+        is_complete = False
+        while not is_complete:
+            with self._opened(self._candidate) as dataset:
+                self._check_unchanged(dataset)
+                if self._room.acquire(blocking=False):
+                    try:
+                        with contextlib.closing(self._rest(dataset, self._left)) as found:
+                            yield from self._keyed(found)
+                    finally:
+                        self._room.release()
+                    return
+                self._state = dataset.state()
+                some, is_complete = self._some(dataset)
+            yield from self._keyed(some)
+
+    def _keyed(self, found: Iterable[_T]) -> Iterator[tuple[Any, _T | None]]:
+        key_of, datum_of = self._order.key_of, self._kind.datum
+        return ((key_of(datum_of(item)), item) for item in found)
+
+    def _check_unchanged(self, dataset: Dataset) -> None:
+        """Raise StateError if the dataset has changed since some data were returned: others might be missed."""
+        if self._state is not None and self._state != dataset.state():
+            message = f"{self._candidate.name} was changed while its data were merged with those of many datasets"
+            hint = (
+                "Query again, or fewer datasets at once. More stay open with a higher limit of open files: ulimit -n."
+            )
+            raise StateError(message, hint=hint)
+
+    def _some(self, dataset: Dataset) -> tuple[list[_T], bool]:
+        """Return the next data, a few in memory, and whether they are the last ones."""
+        # As many as are skipped, so that those of one reftime are not read again and again.
+        most = max(_SOME, self._same)
+        if self._left is not None:
+            most = min(most, self._left)
+        some: list[_T] = []
+        size = 0
+        with contextlib.closing(self._rest(dataset, most)) as found:
+            for item in found:
+                some.append(item)
+                size += self._kind.size(item)
+                if size >= _BYTES:
+                    break
+        is_complete = len(some) < most and size < _BYTES
+        for item in some:
+            reftime = self._kind.datum(item).reftime
+            self._same = self._same + 1 if reftime == self._last else 1
+            self._last = reftime
+        if self._left is not None:
+            self._left -= len(some)
+        return some, is_complete or self._left == 0
+
+    def _rest(self, dataset: Dataset, most: int | None) -> Generator[_T, None, None]:
+        """Yield the data that were not returned yet. `most`: the highest number of them; None for all."""
+        tree = self._query.tree(dataset._access.current().index)
+        if self._order.is_by_time:
+            # Data that were stored since the query looked at the span may precede it, and so what was returned already.
+            begin = self._order.begin(self._candidate.times) if self._last is None else microseconds(self._last)
+            since = self._order.since(begin)
+            tree = since if tree == Everything() else tree & since
+        limit = None if most is None else most + self._same
+        found = self._kind.read(self._candidate.name, dataset, self._query._replace(match=tree, equal={}, limit=limit))
+        with contextlib.closing(found):
+            yield from islice(found, self._same, None)
+
+
+def paths_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Return the paths of datasets, each dataset once.
+
+    `**` in a pattern matches folders inside each other; its datasets are in the order of their names.
+
+    Raises:
+        InvalidInput: a path is empty, or no path is given.
+        DatasetNotFound: a path contains no dataset, or a pattern matches none.
+        StorageError: a path cannot be looked at.
+    """
+    each = [given] if isinstance(given, str | os.PathLike) else [*given]
+    if not each:
+        raise InvalidInput("there are no datasets to read", hint="Pass their paths, or a pattern such as 'archive/*'.")
+    found: dict[tuple[int, int], str] = {}
+    for path in [os.fspath(one) for one in each]:
+        if not isinstance(path, str):
+            raise InvalidInput(f"the path of a dataset is a text, not {shown(path)}")
+        if not path:
+            raise InvalidInput("the path of the dataset is empty", hint='Write "." for the current directory.')
+        for name in _datasets_at(path):
+            place = Path(name).stat()
+            found.setdefault((place.st_dev, place.st_ino), name)
+    return [*found.values()]
+
+
+def _datasets_at(path: str) -> list[str]:
+    """Return the datasets at a path, or that match a pattern; raise DatasetNotFound without, or StorageError."""
+    found = [path] if not is_pattern(path) else sorted(glob.glob(path, recursive=True))  # noqa: PTH207
+    datasets = [name for name in found if _is_dataset(name)]
+    if not datasets:
+        raise no_dataset(path)
+    return datasets
+
+
+def _is_dataset(path: str) -> bool:
+    """Return whether a path is that of a dataset; raise StorageError if it cannot be looked at."""
+    try:
+        return Path(path, CONFIG).exists()
+    except OSError as error:
+        hint = "Check the path, and your permission to read there."
+        raise StorageError(f"{path}: {error.strerror}", hint=hint, errno=error.errno) from error
+
+
+def is_pattern(path: str) -> bool:
+    """Return whether a path has wildcards, and is not itself the name of something."""
+    return glob.has_magic(path) and not os.path.lexists(path)

@@ -29,14 +29,7 @@ def write_back(
     """Write original bytes over those of damaged data, if they make all of the segment what it was.
 
     The index has a checksum of all bytes of a segment, not one of each datum. So if several data are damaged, one
-    append must bring them all.
-
-    Args:
-        segment: the append continues it, so its file has its own name.
-        rows: as inserted by the append; those of duplicates were skipped.
-
-    Returns:
-        The positions of the data that were damaged; empty if nothing was written.
+    append must bring them all. Return the positions of those that were damaged; none if nothing was written.
 
     Durability: writes and syncs the bytes; the caller's commit removes the note of the damage. A crash between the two
         leaves a touched file, which the next fix reads.

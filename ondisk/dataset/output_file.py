@@ -23,13 +23,7 @@ def check_outside(path: str | os.PathLike[str]) -> None:
 
 
 def check_free(path: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Raise unless a file may be written.
-
-    Raises:
-        AlreadyExists: it exists, and may not be overwritten.
-        InvalidInput: it exists, and is not a regular file; or it is in a dataset, or cannot have this name.
-        NotFound: its directory does not exist.
-    """
+    """Raise AlreadyExists, NotFound without its directory, or InvalidInput unless a file may be written."""
     absolute = Path(path).absolute()
     with Directory.above(absolute) as directory:
         try:
@@ -52,9 +46,7 @@ def check_free(path: str | os.PathLike[str], *, overwrite: bool) -> None:
 def output_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[WritableFile]:
     """Return a file to write to. When the block ends, it gets its name; after an error there is no new file.
 
-    Raises:
-        AlreadyExists, InvalidInput, NotFound: as `check_free`.
-        DiskFull, StorageError: the file cannot be written.
+    Raises: as `check_free`; DiskFull or StorageError if the file cannot be written.
 
     Durability: writes and syncs a hidden file, renames it, and syncs the directory. A crash before that leaves
         the hidden file, `.ondisk-ID.tmp`.

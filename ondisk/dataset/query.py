@@ -64,7 +64,9 @@ class Query(NamedTuple):
         elif isinstance(self.match, Expression):
             tree = self.match
         else:
-            raise _no_match(self.match)
+            raise InvalidInput(
+                f"match must be a match expression or a condition over dataset.fields, not {shown(self.match)}"
+            )
         if self.equal:
             from ondisk.matcher.fields import Fields
 
@@ -117,13 +119,9 @@ def _check_has_metadata(tree: Expression, index: Index) -> None:
         raise MatchError(message, hint=hint)
 
 
-def _no_match(given: object) -> InvalidInput:
-    return InvalidInput(f"match must be a match expression or a condition over dataset.fields, not {shown(given)}")
-
-
 def data(access: Opened, query: Query, *, with_data: bool) -> Generator[Datum, None, None]:
     """Yield the data that match, in order."""
-    with Reading(access, query, with_data=with_data) as (reader, snapshot, tree):
+    with snapshot_of(access, query, with_data=with_data) as (reader, snapshot, tree):
         sort = query.order(access.index)
         found = reader.query(snapshot, tree, sort, query.limit, with_data=with_data, on_damage=query.on_damage)
         with contextlib.closing(found):
@@ -167,7 +165,7 @@ def joined_payloads(found: Iterable[Stored]) -> Generator[bytes, None, None]:
 
 def stored(access: Opened, query: Query) -> Generator[Stored, None, None]:
     """Yield the data that match as their segments have them, in the order of `data`."""
-    with Reading(access, query) as (reader, snapshot, tree):
+    with snapshot_of(access, query) as (reader, snapshot, tree):
         found = reader.payloads(snapshot, tree, query.order(access.index), query.limit, query.on_damage)
         for each in islice(found, query.limit):
             yield snapshot, *each
@@ -199,31 +197,19 @@ def span(totals: Totals) -> tuple[Any, Any]:
     return begin, end
 
 
-class Reading:
-    """What a query reads from, for a `with` block: a reader, a snapshot, and the syntax tree of the condition.
+@contextlib.contextmanager
+def snapshot_of(
+    opened: Opened, query: Query, *, with_data: bool = True
+) -> Iterator[tuple[DatasetReader, Snapshot, Expression]]:
+    """Yield what a query reads from: a reader, a snapshot, and the syntax tree of the condition.
 
-    Raises:
-        SegmentMissing: data that may match are away. Nothing was read yet.
+    Raises SegmentMissing if data that may match are away, before anything is read.
     """
-
-    def __init__(self, opened: Opened, query: Query, *, with_data: bool = True) -> None:
-        self._opened = opened
-        self._query = query
-        self._needs_data = with_data
-        self._stack = contextlib.ExitStack()
-
-    def __enter__(self) -> tuple[DatasetReader, Snapshot, Expression]:
-        opened, query = self._opened, self._query
-        tree = query.tree(opened.index)
-        with contextlib.ExitStack() as stack:
-            snapshot = stack.enter_context(opened.index.snapshot())
-            reader = opened.reader
-            if self._needs_data or undeclared_in(tree):
-                snapshot.leave_out(check_there(snapshot, reftime_interval(tree), complete=query.complete))
-            if query.on_damage is not None:
-                reader = stack.enter_context(contextlib.closing(reader.past_damage()))
-            self._stack = stack.pop_all()
-        return reader, snapshot, tree
-
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
+    tree = query.tree(opened.index)
+    with contextlib.ExitStack() as stack:
+        snapshot, reader = stack.enter_context(opened.index.snapshot()), opened.reader
+        if with_data or undeclared_in(tree):
+            snapshot.leave_out(check_there(snapshot, reftime_interval(tree), complete=query.complete))
+        if query.on_damage is not None:
+            reader = stack.enter_context(contextlib.closing(reader.past_damage()))
+        yield reader, snapshot, tree

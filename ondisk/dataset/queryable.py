@@ -81,9 +81,8 @@ class Queryable(Closing, ABC):
             equal: field=value, in addition to `match`.
 
         Returns:
-            An iterator over one snapshot, which begins when the first datum is requested. Later appends, deletions and
-            repacks do not affect it. Exhaust or close it, or use it in `with`: while it is open, no disk space is
-            freed.
+            An iterator over one snapshot, which begins when the first datum is requested. Exhaust or close it, or use
+            it in `with`: while it is open, no disk space is freed.
 
         Raises:
             MatchError: `match` or `sort` is not valid, or names an unknown field.
@@ -102,9 +101,7 @@ class Queryable(Closing, ABC):
         return Results(self._data(query, with_data=with_data), skipped)
 
     def count(self, match: Match = None, **equal: Any) -> int:
-        """Return how many data match, also of those that are away.
-
-        Args, Raises: as `query`.
+        """Return how many data match, also of those that are away. Args, Raises: as `query`.
 
         Cost: reads the index only; and data only if `match` has metadata that are not declared.
         """
@@ -119,19 +116,13 @@ class Queryable(Closing, ABC):
         damaged: Damaged = "raise",
         **equal: Any,
     ) -> Results[bytes]:
-        """Return the bytes of the data as they are in their segments, padding included, in the order of `query`.
+        """Return the bytes of the data as they are in their segments, padding included; arguments and order as `query`.
 
-        Joined, they are a file that can be appended again. Data of several formats are mixed.
+        Joined, they are a file that can be appended again. Data of several formats are mixed. The iterator has one item
+        for each datum, and one more before the first datum of `seg`, the header of a file.
 
-        Args:
-            match, sort, limit, damaged, equal: as in `query`.
-
-        Returns:
-            An iterator over one snapshot, as that of `query`: one item for each datum, and one more before the first
-            datum of `seg`, the header of a file.
-
-        Raises:
-            MatchError, SegmentMissing, SegmentCorrupt, IndexCorrupt: as `query`. The content of a datum is not checked.
+        Raises MatchError, SegmentMissing, SegmentCorrupt, IndexCorrupt as `query`. The content of a datum is not
+        checked.
         """
         skipped = skipped_of(damaged)
         query = Query(match, sort, limit, equal, None if skipped is None else skipped.add)
@@ -233,9 +224,7 @@ class Queryable(Closing, ABC):
             return next(found, None)
 
     def exists(self, match: Match = None, **equal: Any) -> bool:
-        """Return whether a datum matches.
-
-        Args, Raises: as `query`.
+        """Return whether a datum matches. Args, Raises: as `query`.
 
         Cost: reads the index up to the first such datum; and data only if `match` has metadata that are not declared.
         """
@@ -252,12 +241,10 @@ class Queryable(Closing, ABC):
         damaged: Damaged = "raise",
         **equal: Any,
     ) -> PandasFrame:
-        """Return what `to_arrow` returns as a DataFrame of pandas, all at once.
+        """Return what `to_arrow` returns as a DataFrame of pandas, all at once; raise as it does, also without pandas.
 
-        Raises:
-            InvalidInput: an integer of more than 53 bits is in a column with missing values: pandas would round it.
-            StateError: pandas or pyarrow is not installed.
-            Also the errors of `to_arrow`.
+        Raises InvalidInput if an integer of more than 53 bits is in a column with missing values: pandas would round
+        it.
         """
         from ondisk.tables import installed
 

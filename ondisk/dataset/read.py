@@ -53,8 +53,7 @@ _segment_of, _offset_of, _size_of = itemgetter(1), itemgetter(2), itemgetter(3)
 class DatasetReader:
     """Reads the data of one index from the files of its segments.
 
-    Args:
-        ignore_ends: also read a file whose end has changed, if its data have checksums, which show what is damaged.
+    `ignore_ends`: also read a file whose end has changed, if its data have checksums, which show what is damaged.
     """
 
     def __init__(self, directory: Directory, config: DatasetConfig, *, ignore_ends: bool = False) -> None:
@@ -140,11 +139,7 @@ class DatasetReader:
         limit: int | None,
         on_damage: OnDamage = None,
     ) -> Iterator[tuple[Format, Row, bytes]]:
-        """Yield format, row and bytes, with padding, of each datum that matches, in order.
-
-        Raises:
-            FrameCorrupt, SegmentCorrupt: a datum is damaged; those before it were yielded.
-        """
+        """Yield format, row and bytes, with padding, of each datum that matches, in order; raise at a damaged one."""
         read = partial(self._payloads, is_decoded=on_damage is not None)
         for rows in self._matching(snapshot, tree, sort, limit, on_damage):
             for run in _runs(rows):
@@ -156,8 +151,7 @@ class DatasetReader:
     ) -> Iterator[tuple[list[tuple[Format, Row, bytes]], int]]:
         """Yield the bytes of rows of one segment, in lists, and how many rows each list is for.
 
-        Args:
-            is_decoded: also decode the data: not all formats have a checksum of each.
+        `is_decoded`: also decode the data, as not all formats have a checksum of each.
         """
         segment = snapshot.segment(run[0][1])
         format = self._format(segment.format)
@@ -182,9 +176,6 @@ class DatasetReader:
 
         Each item has the name of the format, the bytes of each datum as in a file that other programs read, without
         padding, and, of dir segments, the entry of each in `.metadata`.
-
-        Raises:
-            SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: a datum is not on disk as the index says.
         """
         for run in _runs(rows):
             segment = snapshot.segment(run[0][1])
@@ -206,11 +197,7 @@ class DatasetReader:
     ) -> Iterator[bytes]:
         """Yield the bytes of rows of one segment, without padding, for a caller that writes them elsewhere.
 
-        Args:
-            on_read: called with position and bytes of each read, unless the segment is compressed or encrypted.
-
-        Raises:
-            SegmentCorrupt: a datum does not end where the index says.
+        `on_read` is called with position and bytes of each read, unless the segment is compressed or encrypted.
         """
         segment = snapshot.segment(rows[0][1])
         format = self._format(segment.format)
@@ -224,11 +211,7 @@ class DatasetReader:
             yield from payloads
 
     def data(self, snapshot: Snapshot, rows: list[Row]) -> Iterator[list[Any]]:
-        """Yield the content of rows of one segment as `Datum.data`, several at a time. Declared fields are not needed.
-
-        Raises:
-            SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: it is not on disk as the index says.
-        """
+        """Yield the content of rows of one segment as `Datum.data`, several at a time, without declared fields."""
         segment = snapshot.segment(rows[0][1])
         format = self._format(segment.format)
         for base, content, part in self._spans(snapshot, rows, len(format.padding)):
@@ -243,15 +226,9 @@ class DatasetReader:
         return self._files.file_of(segment.id, segment.name, self._committed(segment))
 
     def check_whole(self, snapshot: Snapshot, id_: int, rows: Sequence[Row] | None = None) -> None:
-        """Raise if the bytes of a segment do not have the checksum that the index knows of them.
+        """Raise if the bytes of a segment, or of some rows, do not have the checksum that the index knows of them.
 
-        If the index knows none, raise if damage was found in it. Nothing is read if each datum has its own checksum.
-
-        Args:
-            rows: only these data have to be; None for all.
-
-        Raises:
-            SegmentMissing, SegmentCorrupt: the segment is not on disk as the index says.
+        If the index knows none, raise if damage was found in it.
 
         Cost: reads the segment; with `rows`, after the first time, only around these data; see `WholeFiles`. Nothing if
             each datum has a checksum.
@@ -357,11 +334,7 @@ class DatasetReader:
         raise DatumNotFound(f"no datum is at {location}", hint=hint, location=location)
 
     def undeclared(self, snapshot: Snapshot, row: Row) -> Mapping[str, Any]:
-        """Return the metadata of a row (reftime, segment id, offset, size) that no field declares.
-
-        Raises:
-            SegmentMissing, SegmentCorrupt, FrameCorrupt, IndexCorrupt: the datum is not on disk as the index says.
-        """
+        """Return the metadata of a row (reftime, segment id, offset, size) that no field declares."""
         segment = snapshot.segment(row[1])
         format = self._format(segment.format)
         if not format.undeclared:
@@ -398,8 +371,7 @@ class DatasetReader:
     ) -> Iterator[list[_T]]:
         """Yield what is read of rows of one segment; halve those that cannot be read together, to find the damage.
 
-        Args:
-            on_damage: called with each datum that cannot be read; None raises the error of the first.
+        `on_damage` is called with each datum that cannot be read; None raises the error of the first.
         """
         try:
             for some, count in read(snapshot, run):
@@ -468,10 +440,8 @@ class DatasetReader:
     def _spans(self, snapshot: Snapshot, run: list[Row], padding: int = 0) -> Iterator[tuple[int, bytes, list[Row]]]:
         """Read the bytes of rows, neighbours at once; yield the offset of the first byte, the bytes, and their rows.
 
-        A dir segment has the number of a file in place of an offset, and no padding.
-
-        Args:
-            padding: how many bytes follow each datum, to raise `SegmentCorrupt` if they do not; see `_check_ends`.
+        A dir segment has the number of a file in place of an offset, and no padding. Elsewhere `SegmentCorrupt` is
+        raised of data that are not followed by `padding` bytes; see `_check_ends`.
         """
         segment = snapshot.segment(run[0][1])
         begin = min(map(_offset_of, run))
@@ -499,9 +469,7 @@ class DatasetReader:
     def _check_ends(self, segment: Segment, begin: int, content: bytes, rows: list[Row], wanted: int) -> None:
         """Raise `SegmentCorrupt` if a datum is not followed by its padding; of data without gaps, only the last counts.
 
-        Args:
-            begin: offset of the first byte of `content`, which ends with the padding of a datum.
-            wanted: bytes of the data; they have no gaps if they and their padding fill the content.
+        The content begins at `begin`. Data have no gaps if their `wanted` bytes and their padding fill it.
         """
         format = self._format(segment.format)
         padding = len(format.padding)
@@ -516,9 +484,7 @@ class DatasetReader:
     def _check_end(self, format: Format, segment: Segment, offset: int, size: int, tail: bytes) -> None:
         """Raise `SegmentCorrupt` unless a datum ends where the index says; else a copy might lack its last bytes.
 
-        Args:
-            size: bytes of the datum and its padding.
-            tail: its last `TAIL` bytes.
+        `size`: of the datum and its padding; `tail`: its last `TAIL` bytes.
         """
         if not format.ends(tail, size):
             size -= len(format.padding)
@@ -550,13 +516,9 @@ class DatasetReader:
     def content(
         self, snapshot: Snapshot, segment: Segment, begin: int, size: int, places: Sequence[tuple[int, int]] = ()
     ) -> bytes:
-        """Return decompressed bytes of a concat segment.
+        """Return decompressed bytes of a concat segment; `places`: the wanted data, if other bytes are between them.
 
-        Args:
-            places: offset and size of the wanted data, if there are other bytes between them.
-
-        Raises:
-            SegmentMissing, SegmentCorrupt, IndexCorrupt: they are not on disk as the index says.
+        Raises SegmentMissing, SegmentCorrupt, or IndexCorrupt if they are not on disk as the index says.
         """
         if not segment.end.compressed:
             return self._read(snapshot, segment, begin, size, places)

@@ -25,16 +25,12 @@ def scan(path: str, format: str | None, damage: list[Damage]) -> Iterator[Datum]
     """Yield the data of a file without their content; `location` has the path, and where they are in the file.
 
     Metadata are all that a datum says of itself, also the numbers that a dataset stores only if they are declared.
-
-    Args:
-        format: of the file; None to recognise it by extension, then by content.
-        damage: gets the parts of the file that are no data.
+    `damage` gets the parts of the file that are no data.
 
     Raises:
         ConfigError: there is no such format.
         InvalidInput: the format is not known, the file is compressed, or what it has is not written as it is here.
-        NotFound: the file does not exist.
-        StorageError: it cannot be read.
+        NotFound, StorageError: the file does not exist, or cannot be read.
     """
     real = Path(path).resolve()
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ondisk.dataset.access import Access
-from ondisk.datum import Location
 from ondisk.errors import InvalidInput, SegmentMissing, shown
 from ondisk.filesystem import ReadableFile
 from ondisk.formats import is_dir
@@ -45,10 +44,3 @@ def segment_bytes(access: Access, name: str) -> SegmentBytes:
         patch = access.format(segment.format).patch(segment.end)
     head = b"" if patch is None else file.read(0, patch.position) + patch.content
     return SegmentBytes(segment.end.size, version, file, head[: segment.end.size])
-
-
-def payload(access: Access, location: Location) -> bytes:
-    """Return the bytes of the datum at a location; see `Dataset.payload`."""
-    opened = access.current()
-    with opened.index.snapshot() as snapshot:
-        return opened.reader.payload(snapshot, location)

@@ -101,12 +101,7 @@ class Layout:
         yield from ()
 
     def planned(self, access: Access, read: Collection[str], consumed: Collection[str]) -> Iterator[Remark]:
-        """Yield what a fix or a repack would do besides, or find when it has read segments.
-
-        Args:
-            read: the segments that it would read.
-            consumed: those that the index would forget, as the other program has read and removed them.
-        """
+        """Yield what a fix or a repack would do besides, or find when it has read segments and forgotten others."""
         yield from ()
 
     def follow(self, access: Access) -> Iterator[Remark]:

@@ -31,10 +31,7 @@ class SkippedDatum(NamedTuple):
 
 
 class Skipped:
-    """The data that a query has left out so far, each once.
-
-    Memory: some 200 bytes for each.
-    """
+    """The data that a query has left out so far, each once, in some 200 bytes of memory."""
 
     def __init__(self) -> None:
         self.listed: list[SkippedDatum] = []  # the first 100 of them

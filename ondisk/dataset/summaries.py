@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -46,25 +46,16 @@ def counted_fields(chosen: Sequence[str] | None, known: Fields) -> list[str]:
     if isinstance(chosen, str):
         hint = f"Write {[name.strip() for name in chosen.split(',')]}."
         raise InvalidInput(f"fields is a list of names, not {shown(chosen)}", hint=hint)
-    names = [*dict.fromkeys(known[name].name for name in chosen)]
-    for name in names:
-        if name.startswith(METADATA):
-            hint = f"Declare {shown(name.removeprefix(METADATA))} in dataset.toml and run `ondisk migrate`."
-            raise MatchError(f"{shown(name)} is not declared, and a summary counts declared fields only", hint=hint)
-    return names
+    return [*dict.fromkeys(declared(name, known) for name in chosen)]
 
 
-def joined(summaries: Iterable[Summary], fields: dict[str, FieldSummary], last_change: int | None) -> Summary:
-    """Return the summary of several parts, with the values of the fields in all of them."""
-    parts = [*summaries]
-    return Summary(
-        sum(each.count for each in parts),
-        sum(each.size for each in parts),
-        min((each.begin for each in parts if each.begin is not None), default=None),
-        max((each.end for each in parts if each.end is not None), default=None),
-        fields,
-        last_change,
-    )
+def declared(name: str, known: Fields) -> str:
+    """Return the name of a declared field; raise MatchError if it is unknown, or only metadata."""
+    found = known[name].name
+    if found.startswith(METADATA):
+        hint = f"Declare {shown(found.removeprefix(METADATA))} in dataset.toml and run `ondisk migrate`."
+        raise MatchError(f"{shown(found)} is not declared, and a summary counts declared fields only", hint=hint)
+    return found
 
 
 class FieldCounts:

@@ -32,25 +32,15 @@ Kind: TypeAlias = Literal["file", "directory", "other"]
 
 
 class Entry(NamedTuple):
-    """An entry of a directory.
+    """An entry of a directory."""
 
-    Attributes:
-        name: the last component.
-        kind: "file", "directory", or "other": a link, a device …
-        size: bytes.
-        mtime: last change of the content, nanoseconds since 1970.
-        ctime: last change of anything, names included, nanoseconds since 1970.
-        inode: the same for all names of one file.
-        looks_readable: its mode lets this user read it; else only `check_readable` knows.
-    """
-
-    name: str
-    kind: Kind
-    size: int
-    mtime: int
-    ctime: int
-    inode: int
-    looks_readable: bool = True
+    name: str  # the last component
+    kind: Kind  # "file", "directory", or "other": a link, a device …
+    size: int  # bytes
+    mtime: int  # last change of the content, nanoseconds since 1970
+    ctime: int  # last change of anything, names included, nanoseconds since 1970
+    inode: int  # the same for all names of one file
+    looks_readable: bool = True  # its mode lets this user read it; else only `check_readable` knows
 
     @classmethod
     def of(cls, name: str, found: os.stat_result) -> Entry:
@@ -83,11 +73,7 @@ class Directory(Closing):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Directory:
-        """Open an existing directory.
-
-        Raises:
-            FileNotFoundError, NotADirectoryError: no directory has this path.
-        """
+        """Open an existing directory; raise FileNotFoundError or NotADirectoryError."""
         absolute = Path(path).absolute()
         return cls(absolute, os.open(absolute, os.O_RDONLY | os.O_DIRECTORY))
 
@@ -95,12 +81,7 @@ class Directory(Closing):
     def create(cls, path: str | os.PathLike[str]) -> Directory:
         """Create a directory and its parents if they are missing, and open it.
 
-        Raises:
-            FileExistsError: the path, or a part of it, is not a directory.
-            InvalidInput: it is longer than a path may be.
-            ReadOnly: this user may not create it.
-            StorageError: it cannot be created.
-
+        Raises FileExistsError if a part of the path is no directory, InvalidInput, ReadOnly, or StorageError.
         Durability: syncs the parent of each new directory, so the path survives power loss.
         """
         absolute = Path(path).absolute()
@@ -130,15 +111,9 @@ class Directory(Closing):
             raise StorageError(f"{parent}: {error.strerror}", errno=error.errno) from error
 
     def inside(self, name: str, *, make: bool = False, durable: bool = True) -> Directory:
-        """Open a subdirectory.
+        """Open a subdirectory; raise FileNotFoundError, or StorageError if it is not a directory.
 
-        Args:
-            make: create it first, and the directories above it, if they are missing.
-            durable: sync the parent of each new directory.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-            StorageError: the name is not a directory.
+        `make`: create it first, and those above it, if missing; if `durable`, sync the parent of each new one.
         """
         if make:
             self._make_parents(f"{name}/", durable=durable)
@@ -194,43 +169,36 @@ class Directory(Closing):
 
     def names(self, name: str = "") -> list[str]:
         """Return the names in a directory; none if it does not exist."""
-        try:
-            descriptor = self._open_directory(name)
-        except FileNotFoundError:
-            return []
-        try:
-            with errors_of(self.at(name), writing=False):
-                return os.listdir(descriptor)
-        finally:
-            os.close(descriptor)
+        with self._listed(name) as descriptor:
+            return [] if descriptor is None else os.listdir(descriptor)
 
     def folders(self, name: str = "") -> list[str]:
         """Return the names of the directories in a directory, from one listing; none if it does not exist."""
-        try:
-            descriptor = self._open_directory(name)
-        except FileNotFoundError:
-            return []
-        try:
-            with errors_of(self.at(name), writing=False), os.scandir(descriptor) as found:
+        with self._listed(name) as descriptor:
+            if descriptor is None:
+                return []
+            with os.scandir(descriptor) as found:
                 return [each.name for each in found if each.is_dir(follow_symlinks=False)]
-        finally:
-            os.close(descriptor)
 
     def entries(self, name: str = "") -> list[Entry]:
         """Return all entries of a directory that stay, hidden ones too, in order of names; none without it."""
-        try:
-            descriptor = self._open_directory(name)
-        except FileNotFoundError:
-            return []
         found = []
-        try:
-            with errors_of(self.at(name), writing=False):
-                for each in sorted(os.listdir(descriptor)):
-                    with contextlib.suppress(FileNotFoundError):
-                        found.append(Entry.of(each, os.stat(each, dir_fd=descriptor, follow_symlinks=False)))
-        finally:
-            os.close(descriptor)
+        with self._listed(name) as descriptor:
+            for each in [] if descriptor is None else sorted(os.listdir(descriptor)):
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(Entry.of(each, os.stat(each, dir_fd=descriptor, follow_symlinks=False)))
         return found
+
+    @contextlib.contextmanager
+    def _listed(self, name: str) -> Iterator[int | None]:
+        """Open a directory, for the length of the block; yield None if it does not exist."""
+        with contextlib.ExitStack() as stack:
+            descriptor = None
+            with contextlib.suppress(FileNotFoundError):
+                descriptor = self._open_directory(name)
+                stack.callback(os.close, descriptor)
+            with errors_of(self.at(name), writing=False):
+                yield descriptor
 
     def open_to_read(self, name: str) -> ReadableFile:
         """Open a regular file for reading; raise FileNotFoundError if it does not exist."""
@@ -261,10 +229,7 @@ class Directory(Closing):
     def separate(self, name: str, staged: str) -> bool:
         """Replace a file that has other names by a copy, so that they do not change with it; return whether it had any.
 
-        The others may be somebody's copies, made with `cp -al` or rsnapshot.
-
-        Args:
-            staged: the name of the copy, until it replaces the file.
+        The others may be somebody's copies, made with `cp -al` or rsnapshot. `staged`: the name of the copy until then.
 
         Durability: syncs the copy, renames it, syncs the directory.
         """
@@ -280,31 +245,20 @@ class Directory(Closing):
         return True
 
     def create_file(self, name: str, *, make: bool = True) -> WritableFile:
-        """Create a file and open it for writing.
+        """Create a file and open it for writing; raise FileExistsError, or FileNotFoundError without its directory.
 
-        Args:
-            make: create the directories above it if they are missing.
-
+        `make`: create the directories above it if they are missing.
         Durability: syncs the parents of new directories; the caller syncs the file and its directory.
-
-        Raises:
-            FileExistsError: the name is taken.
-            FileNotFoundError: its directory does not exist.
         """
         if make:
             self._make_parents(name)
         return WritableFile(self._open_file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL), self.at(name))
 
     def write_new(self, name: str, content: bytes, *, staged: str | None = None) -> None:
-        """Create a small file that appears complete or not at all.
+        """Create a small file that appears complete or not at all; raise FileExistsError if the name is taken.
 
-        Args:
-            staged: name of the hidden file that is written first; None for one that only this process uses.
-
+        `staged`: name of the hidden file that is written first; None for one that only this process uses.
         Durability: syncs the file, links it to its name, syncs the directory. A crash in between leaves a hidden file.
-
-        Raises:
-            FileExistsError: the name is taken.
         """
         with self._written(staged or f".{name}.{os.getpid()}", content) as staged:
             self.link(staged, name)
@@ -313,14 +267,9 @@ class Directory(Closing):
     def add(self, name: str, content: bytes, staged: str) -> None:
         """Create a file in this directory that appears complete or not at all, in a quarter of the time of `write_new`.
 
-        Args:
-            staged: name of the hidden file that is written first.
-
-        Durability: none; the caller syncs many files together. A crash leaves the hidden file, or no file.
-
-        Raises:
-            FileExistsError: the name is taken. A filesystem without hard links does not say so if the file was created
-                in this very moment, and replaces it.
+        Raises FileExistsError if the name is taken. A filesystem without hard links does not say so if the file was
+        created in this very moment, and replaces it.
+        Durability: none; the caller syncs many files together. A crash leaves the hidden file `staged`, or no file.
         """
         components(name)
         here = self._descriptor
@@ -346,10 +295,8 @@ class Directory(Closing):
     ) -> None:
         """Create or replace a small file, which is the old one or the new one at every moment, complete.
 
-        Args:
-            staged: name of the hidden file that is written first; None for `.NAME.new`, under a lock.
-            like: the file whose owner and permissions the new one gets, where that is possible.
-
+        `staged`: name of the hidden file that is written first; None for `.NAME.new`, under a lock. `like`: the file
+        whose owner and permissions the new one gets, where that is possible.
         Durability: syncs the file, renames it, syncs the directory. A crash in between leaves the hidden file, which
             the next call removes.
         """
@@ -371,15 +318,9 @@ class Directory(Closing):
             self.discard(staged)
 
     def rename(self, old: str, new: str, *, durable: bool = True) -> None:
-        """Rename a file; it replaces an existing one.
+        """Rename a file, which replaces an existing one; raise FileNotFoundError without it or its new folder.
 
-        Args:
-            durable: sync the directory of the new name.
-
-        Durability: as `durable` says.
-
-        Raises:
-            FileNotFoundError: the file, or the directory of the new name, does not exist.
+        Durability: syncs the directory of the new name, if `durable`.
         """
         with self._parent_of(old) as (source, before), self._parent_of(new) as (target, after):
             if source is None or target is None:
@@ -392,14 +333,8 @@ class Directory(Closing):
     def link(self, name: str, alias: str, directory: Directory | None = None) -> bool:
         """Link a file to a second name, here or in another directory; missing directories are created.
 
-        Returns:
-            False if the second name is on another filesystem; then nothing was done.
-
-        Durability: none; the caller syncs the directory.
-
-        Raises:
-            FileNotFoundError: the file does not exist.
-            FileExistsError: the alias is taken.
+        Returns False if the second name is on another filesystem; then nothing was done. Raises FileNotFoundError, or
+        FileExistsError if the alias is taken. Durability: none; the caller syncs the directory.
         """
         directory = directory or self
         directory._make_parents(alias)
@@ -482,13 +417,8 @@ class Directory(Closing):
     def sync_together(self, names: Iterable[str]) -> bool:
         """Make all files of some directories durable in one call, and the directories' entries.
 
-        Returns:
-            False if that is not safe: the filesystem or the kernel may not report errors, or one of the directories
-            is on another filesystem. Then nothing was done.
-
-        Raises:
-            DurabilityLost: the sync failed; the caller must not retry it.
-
+        Returns False if that is not safe: the filesystem or the kernel may not report errors, or one of the directories
+        is on another filesystem. Then nothing was done. Raises DurabilityLost, which the caller must not retry.
         Cost: one call for any number of files; it also waits for what others write to this filesystem.
         """
         found = map(self.stat, names)
@@ -624,11 +554,7 @@ def _raise_not_created(path: Path, error: OSError) -> NoReturn:
 
 @lru_cache(maxsize=1024)  # every query looks at the index, by name
 def components(name: str) -> tuple[str, ...]:
-    """Return the components of a name relative to the dataset.
-
-    Raises:
-        InvalidInput: the name is absolute, contains `..` or NUL, or a component is longer than a file name may be.
-    """
+    """Return the components of a name; raise InvalidInput if it leads out of the dataset, or is too long."""
     parts = tuple(name.split("/"))
     if "\0" in name or any(part in ("", "..") or len(part.encode(errors="replace")) > _LONGEST for part in parts):
         raise InvalidInput(f"{name!r} is not a name of a file inside the dataset")

@@ -85,10 +85,7 @@ class ReadableFile(_OpenFile):
         return self._descriptor
 
     def identity(self) -> tuple[int, int, int]:
-        """Return what identifies this file with its present content: inode, size and ctime (nanoseconds).
-
-        Not mtime: restoring an older file can set that to the old value.
-        """
+        """Return what identifies this file with its content: inode, size, ctime (ns); mtime may be set back."""
         found = os.fstat(self._descriptor)
         return found.st_ino, found.st_size, found.st_ctime_ns
 
@@ -131,9 +128,12 @@ class WritableFile(Closing, _OpenFile):
         self._start_writeback()
 
     def _start_writeback(self) -> None:
-        """Start writing to the disk if enough was written, so that `sync` waits less."""
+        """Start writing to the disk if enough was written, so that `sync`, which reports errors, waits less."""
         if self._written >= _WRITEBACK:
-            _write_back(self._descriptor)
+            if sys.platform == "linux":
+                from ctypes import c_int64
+
+                _library().sync_file_range(self._descriptor, c_int64(0), c_int64(0), _SYNC_FILE_RANGE_WRITE)
             self._written = 0
 
     def _copy_some(self, source: ReadableFile, begin: int, size: int, offset: int) -> int:
@@ -168,14 +168,6 @@ def sync(descriptor: int, path: str) -> None:
         os.fsync(descriptor)
     except OSError as error:
         raise _not_durable(error, path) from error
-
-
-def _write_back(descriptor: int) -> None:
-    """Start writing a file's dirty pages to the disk, if the kernel can; do not wait. `sync` reports errors."""
-    if sys.platform == "linux":
-        from ctypes import c_int64
-
-        _library().sync_file_range(descriptor, c_int64(0), c_int64(0), _SYNC_FILE_RANGE_WRITE)
 
 
 def can_sync_filesystem() -> bool:

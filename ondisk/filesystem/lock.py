@@ -9,7 +9,6 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ondisk.errors import DurabilityLost, InvalidInput, LockError, UnsupportedFilesystem
@@ -43,12 +42,8 @@ class WritersLock:
     The file contains one record of the holder (JSON, padded with blanks): pid, host, verb, start. Blanks replace it
     when the lock is released. If the holder is killed, the kernel frees the lock at once, and the record stays.
 
-    Args:
-        timeout: seconds to wait for the lock.
-
-    Attributes:
-        was_killed: a holder left its record: it was killed, or a sync failed. Each one after it leaves its record, too,
-            until one who has finished what was interrupted sets this to False.
+    `was_killed`: a holder left its record: it was killed, or a sync failed. Each one after it leaves its record, too,
+    until one who has finished what was interrupted sets this to False.
     """
 
     _name = LOCK
@@ -65,16 +60,10 @@ class WritersLock:
 
     @contextlib.contextmanager
     def hold(self, verb: str, timeout: float | None = None) -> Iterator[None]:
-        """Hold the lock during the block.
+        """Hold the lock during the block; the error of a waiting process names the verb.
 
-        Args:
-            verb: the work that it is held for; the error of a waiting process names it.
-            timeout: seconds to wait for it; None waits as long as the lock's own timeout.
-
-        Raises:
-            LockError: another process held it for longer than that; names the holder.
-            ReadOnly: this user may not write here.
-            UnsupportedFilesystem: the filesystem has no locks.
+        Raises LockError, which names the holder, after `timeout` seconds (None: those of the lock); ReadOnly; or
+        UnsupportedFilesystem if the filesystem has no locks.
         """
         import filelock
 
@@ -96,7 +85,8 @@ class WritersLock:
             raise self._timed_out() from None
         except OSError as error:
             if error.errno in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
-                raise _no_locks(self._directory.path) from error
+                hint, here = "Keep the dataset on a filesystem that supports flock.", str(self._directory.path)
+                raise UnsupportedFilesystem(f"{here}: this filesystem has no locks", hint=hint, path=here) from error
             raise_as_ours(error, str(self._directory.path / self._name))
         try:
             try:
@@ -167,8 +157,3 @@ class PipelineLock(WritersLock):
     _name = ".pipeline.lock"
     _called = "the lock of a pipeline"
     _hint = "Another pipeline with this dataset for errors is running; try again when it has ended."
-
-
-def _no_locks(path: Path) -> UnsupportedFilesystem:
-    hint = "Keep the dataset on a filesystem that supports flock."
-    return UnsupportedFilesystem(f"{path}: this filesystem has no locks", hint=hint, path=str(path))

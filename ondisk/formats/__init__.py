@@ -68,14 +68,7 @@ _GROUP = "ondisk.formats"
 
 
 def find(name: str, where: str = "") -> type[Format]:
-    """Return the format of this name.
-
-    Args:
-        where: how the error begins if it is unknown.
-
-    Raises:
-        ConfigError: there is no such format, or its package cannot be imported.
-    """
+    """Return the format of this name; raise ConfigError, which begins with `where`, if it cannot be imported."""
     if name in _BUILT_IN or name in _VARIANTS:
         module, attribute = {**_BUILT_IN, **_VARIANTS}[name]
         built_in: type[Format] = getattr(import_module(module), attribute)
@@ -106,10 +99,7 @@ def recognise(file_name: str | None, head: bytes, default: str) -> str:
 def recognised(file_name: str | None, head: bytes, likely: str) -> str | None:
     """Return the format of a file from outside: by its extension, else by its first bytes; None if both are unknown.
 
-    An extension that several formats have is only a hint where the first bytes decide nothing.
-
-    Args:
-        likely: the format to try first.
+    An extension that several formats have is only a hint where the first bytes decide nothing; `likely` goes first.
     """
     extension = PurePath(file_name or "").suffix.removeprefix(".").lower()
     if extension == likely or (extension and is_known(extension)):

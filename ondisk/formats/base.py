@@ -76,16 +76,12 @@ class FileStream:
 
 
 class Loaded(NamedTuple):
-    """The content of several data, in columns: entry i belongs to datum i.
+    """The content of several data, in columns: entry i belongs to datum i."""
 
-    Attributes:
-        data: as `Datum.data`.
-        undeclared: metadata that are not in the index; None if no datum has any.
-        reftimes: microseconds since 1970; None if the format does not read them from the payload.
-    """
-
-    data: Sequence[Any]
+    data: Sequence[Any]  # as `Datum.data`
+    # metadata that are not in the index; None if no datum has any
     undeclared: Sequence[Mapping[str, Any]] | None = None
+    # microseconds since 1970; None if the format does not read them from the payload
     reftimes: Sequence[int] | None = None
 
 
@@ -131,6 +127,14 @@ class Batch:
     def __len__(self) -> int:
         return len(self.payloads) + len(self.refused)
 
+    def add(self, reftime: int, metadata: Mapping[str, Any], payload: bytes, beside: bytes | None = None) -> None:
+        """Append a datum."""
+        self.reftimes.append(reftime)
+        self.metadata.append(metadata)
+        self.payloads.append(payload)
+        if beside is not None:
+            self.beside.append(beside)
+
     def extend(self, other: Batch) -> None:
         """Append another batch to this one."""
         size = len(self)
@@ -167,54 +171,26 @@ class Batch:
         return [position for position in range(len(self)) if position not in refused]
 
 
-class TakesMembers(ABC):
-    """What a format may be, too: one that encodes data whose content is given as JSON."""
-
-    @abstractmethod
-    def takes_members(self, keys: Sequence[str]) -> bool:
-        """Return whether `encode_members` can encode data that are mappings with these keys."""
-
-    @abstractmethod
-    def encode_members(
-        self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], members: Sequence[bytes]
-    ) -> Batch:
-        """Return data as bytes, as `Format.encode_columns` does, whose content is given as JSON.
-
-        Args:
-            members: those of a JSON object, each with a comma before it; values nest within `max_depth`.
-        """
-
-
 class JoinsParts(ABC):
     """What a format may be, too: one that encodes each key and value of a content once, and joins them.
 
-    Attributes:
-        joins_parts: it does so with its configuration.
+    `joins_parts`: it does so with its configuration.
     """
 
     joins_parts: bool = True
 
     @abstractmethod
     def content_part(self, key: str, value: Any) -> bytes:
-        """Return the bytes that a key and its value are in the content of a datum, for `encode_parts`.
-
-        Args:
-            value: an integer of 64 bits, a finite real or a text; so that each of them is encoded once.
-        """
+        """Return the bytes of a key and its value, an integer of 64 bits, a finite real or a text."""
 
     @abstractmethod
     def encode_parts(
         self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[bytes]]
     ) -> Batch:
-        """Return data whose content is joined of parts, as `Format.encode_columns` returns them.
+        """Return data whose content is joined of parts, as `Format.encode_columns` does; or raise InvalidInput.
 
-        Args:
-            reftimes: microseconds since 1970.
-            metadata: data with equal metadata should share one mapping, which nobody changes.
-            parts: for each key of the content, those of all data; no bytes where a datum lacks the key.
-
-        Raises:
-            InvalidInput: one of the data cannot be stored; `encode_columns` says which.
+        Data with equal metadata should share one mapping, which nobody changes. `parts`: for each key of the content,
+        those of all data; no bytes where a datum lacks the key.
         """
 
 
@@ -223,11 +199,7 @@ class DescribesFiles(ABC):
 
     @abstractmethod
     def beside_of(self, content: bytes) -> bytes:
-        """Return the bytes that are stored next to a file.
-
-        Raises:
-            InvalidInput: the file is not of this format.
-        """
+        """Return the bytes that are stored next to a file; raise InvalidInput if it is not of this format."""
 
 
 class Format(ABC):
@@ -276,11 +248,7 @@ class Format(ABC):
             raise ConfigError(f"segments: this version of ondisk has no dir segments of {self.name}", hint=hint)
 
     def check_encrypts(self) -> None:
-        """Raise if data of this format would be stored in plain, although the configuration wants them encrypted.
-
-        Raises:
-            InvalidInput: they would.
-        """
+        """Raise InvalidInput if data of this format would be stored in plain, but should be encrypted."""
         if self.config.encryption != "none" and not self.encrypts:
             hint = "Convert them to events, or append them to a dataset without encryption."
             raise InvalidInput(f"the dataset is encrypted, and data of the format {self.name} cannot be", hint=hint)
@@ -298,38 +266,36 @@ class Format(ABC):
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
         """Yield the data of a file of this format, in batches of at most `batch_size` data or `BATCH_BYTES`.
 
-        Raises:
-            LimitExceeded: the file contains something larger than the configuration allows.
+        Raises LimitExceeded if the file contains something larger than the configuration allows.
         """
 
-    @abstractmethod
     def encode(self, data: Sequence[Datum]) -> Batch:
         """Return the data as bytes. Data that the format cannot represent are refused; no error is raised."""
+        batch = Batch()
+        for position, datum in enumerate(data):
+            try:
+                batch.add(*self.encoded(datum))
+            except InvalidInput as error:
+                batch.refused.append((position, error.message))
+        return batch
+
+    def encoded(self, datum: Datum) -> tuple[int, Mapping[str, Any], bytes, *tuple[bytes, ...]]:
+        """Return what `Batch.add` takes of a datum; raise InvalidInput. For formats that do not override `encode`."""
+        raise NotImplementedError
 
     def encode_columns(
         self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], data: Sequence[Any]
     ) -> Batch:
-        """Return data given in columns as bytes, as `encode` does; a format may avoid one object for each datum.
-        Args:
-            reftimes: microseconds since 1970.
-        """
+        """Return data in columns as bytes, as `encode` does, perhaps without objects; reftimes are microseconds."""
         return self.encode(list(map(Datum, map(from_microseconds, reftimes), metadata, data)))
 
     @abstractmethod
     def decode(self, payload: bytes) -> Any:
-        """Return the data of a datum, decoded from its bytes.
-
-        Raises:
-            FrameCorrupt: the bytes are not of this format.
-        """
+        """Return the data of a datum, decoded from its bytes; raise FrameCorrupt if they are not of this format."""
 
     @abstractmethod
     def describe(self, payload: bytes) -> tuple[int, Mapping[str, Any]]:
-        """Return reftime and metadata (canonical values) from a datum's bytes.
-
-        Raises:
-            FrameCorrupt: the bytes are not of this format.
-        """
+        """Return reftime and metadata (canonical values) from a datum's bytes; raise FrameCorrupt as `decode`."""
 
     @property
     @abstractmethod
@@ -339,8 +305,7 @@ class Format(ABC):
     def load(self, payloads: Sequence[bytes]) -> Loaded:
         """Return the content of several data: about a megabyte of payloads, or one large one.
 
-        Raises:
-            FrameCorrupt: a payload is not of this format; the error's context has its `position`.
+        Raises FrameCorrupt, with the `position` of the payload that is not of this format in its context.
         """
         data, undeclared = [], []
         for position, payload in enumerate(payloads):
@@ -354,29 +319,18 @@ class Format(ABC):
         return Loaded(data, undeclared or None)
 
     def verify(self, payloads: Sequence[bytes]) -> None:
-        """Compare the bytes of data with their checksums, if they have any.
-
-        Raises:
-            FrameCorrupt: a datum is damaged; the error's context has its `position`.
-        """
+        """Compare the bytes of data with their checksums, if they have any; raise FrameCorrupt, with the `position`."""
         return
 
     def exported(self, payloads: Sequence[bytes]) -> Sequence[bytes]:
-        """Return the bytes of data, as read from one segment, as they are in a file that other programs read.
-
-        The caller has verified them, see `verify`.
-        """
+        """Return the bytes of data of one segment, verified before, as in a file that other programs read."""
         return payloads
 
     def received(self, payloads: Sequence[bytes], beside: Sequence[bytes]) -> Batch:
-        """Return data of another dataset as a batch, as `append` stores them.
+        """Return data of another dataset, of which `exported` returned the payloads, as a batch.
 
         Data that are not of this format are refused. They may be hostile: what is not refused must be one datum to a
-        `scan` of the segment that it is written to.
-
-        Args:
-            payloads: what `exported` returned there.
-            beside: what is stored next to each; empty unless `is_dir`.
+        `scan` of the segment that it is written to. `beside` is empty unless `is_dir`.
         """
         batch = Batch()
         for position, payload in enumerate(payloads):
@@ -388,19 +342,14 @@ class Format(ABC):
             except (FrameCorrupt, InvalidInput) as error:
                 batch.refused.append((position, error.message))
                 continue
-            batch.reftimes.append(reftime)
-            batch.metadata.append(metadata)
-            batch.payloads.append(payload)
-            batch.beside += [beside[position]] if self.is_dir else ()
+            batch.add(reftime, metadata, payload, beside[position] if self.is_dir else None)
         return batch
 
     @abstractmethod
     def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
-        """Yield the data of a segment's file, from beginning to end, as one or more `ScanResult`.
+        """Yield the data of a segment's file, from beginning to end, as `ScanResult`s of some of the data each.
 
         Damage is reported and, if possible, skipped.
-
-        Memory: some of the data at a time.
         """
 
     def is_empty(self, file: SegmentFile) -> bool:
@@ -436,34 +385,22 @@ class Format(ABC):
         return False
 
     def refit(self, payloads: Sequence[bytes], kind: int) -> tuple[list[bytes], dict[int, str]]:
-        """Return the bytes of data as segments of another kind store them.
+        """Return the bytes of data as segments of another `End.kind` have them, and position → reason of others.
 
-        Args:
-            kind: as `End.kind`.
-
-        Returns:
-            Their bytes, and position → reason of those that segments of this kind cannot hold; these stay as they are.
-
-        Raises:
-            FrameCorrupt: the bytes are not of this format; the error's context has the datum's `position`.
+        These stay as they are. Raises FrameCorrupt, with the `position` of a datum that is not of this format.
         """
         return [*payloads], {}
 
     def resume(self, file: SegmentFile, end: End) -> Laid:
         """Find where to append in a file with unverified content after `end`; whole data there are kept.
 
-        Args:
-            end: the known end of the segment; `End()` if nothing is known.
-
-        Returns:
-            The content to write before a new datum, the segment's end after that content, and the blocks after the
-            given `end`. Bytes of the file from where this content begins are a torn datum and may be cut off.
+        Returns the content to write before a new datum, the segment's end after that content, and the blocks after the
+        given `end` (`End()` if nothing is known). Bytes of the file from where this content begins are a torn datum and
+        may be cut off. Some formats read the file from `end` on.
 
         Raises:
             SegmentCorrupt: whole data follow damage; or nothing in the file is of this format.
             StateError: nothing can be appended to a file of this kind.
-
-        Cost: some formats read the file from `end` on.
         """
         if not end.size and not self.is_empty(file) and not self.is_readable(file):
             reason = "it contains only zeros" if is_zeros(file, 0) else f"nothing in it is of the format {self.name}"
@@ -483,10 +420,7 @@ class Format(ABC):
         return Laid(content, End(end.size + len(content), end.length + len(content), end.count))
 
     def patch(self, end: End) -> Patch | None:
-        """Return the bytes near the beginning of a segment that ends at `end`, if the format counts its data there.
-
-        Readers use them only as hints.
-        """
+        """Return the bytes near the beginning of a segment that ends at `end`, if data are counted there, as a hint."""
         return None
 
     def extents(self, sizes: Iterable[int]) -> Iterable[int]:
@@ -522,45 +456,26 @@ class Format(ABC):
         """Return what encrypts and decrypts the bytes of a segment's file; None if they are not encrypted.
 
         `scan`, `parse` and `resume` decrypt by themselves. All other bytes are decrypted after they were read from the
-        file, and encrypted before they are written.
-
-        Args:
-            name: of the segment; of an archived one, what follows its place counts.
-            end: of the segment, if data are to be appended there.
+        file, and encrypted before they are written. Of an archived segment, what follows its place in its name counts.
 
         Raises:
             KeyMissing: its key is not known.
-            AuthenticationFailed: no key fits, or the file is that of another segment; or the last datum before `end`
-                shows that the key for new data is another one than the key of this number that the segment has.
+            AuthenticationFailed: no key fits, or the file is that of another segment; or, if data are to be appended at
+                `end`, the last datum before it shows that the segment has another key of the number of the one for new
+                data.
         """
         return None
 
     def new_sealer(self, begun: bytes, name: str) -> Sealer | None:
-        """Return what encrypts a new segment; None if it is plain.
-
-        Args:
-            begun: the content that `begin` returned.
-            name: of the segment.
-
-        Raises:
-            KeyMissing: there is no key to encrypt with.
-        """
+        """Return what encrypts a new segment, after what `begin` returned; None if it is plain; raise KeyMissing."""
         return None
 
     def begin_staged(self) -> tuple[bytes, Sealer | None]:
-        """Return the first bytes of a file of staged data, and what encrypts those after them; None if it is plain.
-
-        Raises:
-            KeyMissing: there is no key to encrypt with.
-        """
+        """Return the first bytes of a file of staged data, and what encrypts the others, or None; raise KeyMissing."""
         return b"", None
 
     def staged_sealer(self, file: SegmentFile) -> Sealer | None:
-        """Return what decrypts a file that begins with what `begin_staged` returned; None if it is plain.
-
-        Raises:
-            KeyMissing: its key is not known.
-        """
+        """Return what decrypts a file that begins as `begin_staged` says; None if it is plain; raise KeyMissing."""
         return None
 
     def found(self, end: End) -> End:
@@ -570,22 +485,13 @@ class Format(ABC):
     def may_continue(self, opened: Callable[[], SegmentFile], end: End, *, is_exact: bool) -> bool:
         """Return whether data may be appended to a segment's file; otherwise the segment must be rewritten first.
 
-        Args:
-            opened: opens the file.
-            end: of the segment in the index; `End()` if the index does not know it.
-            is_exact: it is as the last commit left it, and nothing was written after its end since then.
+        `end` is that in the index, `End()` if it does not know the segment. `is_exact`: the file is as the last commit
+        left it, and nothing was written after its end since then.
         """
         return True
 
     def unpack(self, stored: memoryview) -> bytes:
-        """Return the decompressed bytes of one block.
-
-        Args:
-            stored: the block as stored in the file.
-
-        Raises:
-            SegmentCorrupt: it is damaged.
-        """
+        """Return the decompressed bytes of one block as stored in the file; raise SegmentCorrupt if it is damaged."""
         raise SegmentCorrupt(f"segments of {self.name} have no blocks")
 
     def packed(self, data: bytes) -> bytes:

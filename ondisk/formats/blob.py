@@ -57,28 +57,11 @@ class Blob(Format):
         return False
 
     def parse(self, stream: Readable, batch_size: int) -> Iterator[Batch]:
-        """Refuse the file: it does not contain its reftime.
-        Raises:
-            InvalidInput: always.
-        """
+        """Refuse the file: it does not contain its reftime."""
         raise InvalidInput(
             "a file of the format blob does not contain its reftime and metadata",
             hint="Say where they are: `ondisk append DATASET FILE --format blob --time mtime`, or see docs/files.md.",
         )
-
-    def encode(self, data: Sequence[Datum]) -> Batch:
-        batch = Batch()
-        for position, datum in enumerate(data):
-            try:
-                metadata, beside = self._encoded(datum)
-            except InvalidInput as error:
-                batch.refused.append((position, error.message))
-            else:
-                batch.reftimes.append(microseconds(datum.reftime))
-                batch.metadata.append(metadata)
-                batch.payloads.append(datum.data)
-                batch.beside.append(beside)
-        return batch
 
     def decode(self, payload: bytes) -> bytes:
         return payload
@@ -119,21 +102,21 @@ class Blob(Format):
     def scan(self, file: SegmentFile) -> Iterator[ScanResult]:
         raise AssertionError("ondisk.segments.dir finds the data of a directory")
 
-    def _encoded(self, datum: Datum) -> tuple[Mapping[str, Any], bytes]:
-        """Return the canonical metadata of a datum, and the bytes to store next to its file."""
+    def encoded(self, datum: Datum) -> tuple[int, Mapping[str, Any], bytes, bytes]:
         if type(datum.data) is not bytes:
             raise InvalidInput(f"the data of blob must be bytes, not {type(datum.data).__name__}")
         if len(datum.data) > self.config.max_datum_size:
             raise InvalidInput(f"{len(datum.data)} bytes are more than max_datum_size, {self.config.max_datum_size}")
         metadata = canonical_metadata(datum.metadata, self.config.fields, times_as_text=False)
+        reftime = microseconds(datum.reftime)
         beside = cbor.encode(
-            {"reftime": microseconds(datum.reftime), "metadata": times_to_text(datum.metadata)},
+            {"reftime": reftime, "metadata": times_to_text(datum.metadata)},
             max_depth=self.config.max_depth + 1,
             max_items=_MAX_ITEMS,
         )
         if len(beside) > MAX_METADATA:
             raise InvalidInput(f"{len(beside)} bytes of metadata are more than {MAX_METADATA}")
-        return metadata, beside
+        return reftime, metadata, datum.data, beside
 
     def _read(self, beside: bytes) -> tuple[int, Mapping[str, Any]]:
         try:

@@ -18,15 +18,10 @@ _SEPARATORS = re.compile(r'[,:="]')
 
 
 class Content(NamedTuple):
-    """What a datum says of itself.
+    """What a datum says of itself."""
 
-    Attributes:
-        metadata: canonical values of the declared fields.
-        all: values by name, also of fields that are not declared.
-    """
-
-    metadata: Mapping[str, Any]
-    all: Mapping[str, Any]
+    metadata: Mapping[str, Any]  # canonical values of the declared fields
+    all: Mapping[str, Any]  # values by name, also of fields that are not declared
 
 
 class HasItems(Format):
@@ -42,12 +37,12 @@ class HasItems(Format):
 
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
-        fields = config.fields
-        for name in fields:
-            if name in self.items and not fields[name].is_text:
+        for name, kind in config.fields.items():
+            if name in self.items and not kind.is_text:
                 raise self._wrong(name, FieldType.ITEM)
-            if name in self.numbers and not _can_hold(fields[name], self.numbers[name]):
-                raise self._wrong(name, self.numbers[name])
+            number = self.numbers.get(name, kind)
+            if kind is not number and (kind, number) != (FieldType.REAL, FieldType.INTEGER):
+                raise self._wrong(name, number)
         others = set(config.unique) - {"reftime"}
         if config.format == self.name and others and not others & {*self.items, *self.numbers}:
             # All data of one time would be duplicates of the first.
@@ -78,22 +73,14 @@ class Described(HasItems):
 
     @abstractmethod
     def read(self, payload: bytes) -> tuple[int, Content]:
-        """Return the reftime of a datum, in microseconds, and what it says of itself.
-
-        Raises:
-            InvalidInput: it says no valid time, or contradicts itself.
-        """
+        """Return the reftime of a datum, in microseconds, and what it says of itself; or raise InvalidInput."""
 
     def items_of(self, content: Content) -> dict[str, Any]:
         """Return what is stored of a datum: all its items, and the numbers that are declared."""
         return {**{name: content.all[name] for name in content.all if name in self.items}, **content.metadata}
 
     def check_given(self, datum: Datum, reftime: int, content: Content) -> None:
-        """Compare what the caller says of a datum with what its bytes say.
-
-        Raises:
-            InvalidInput: they differ.
-        """
+        """Raise InvalidInput if what the caller says of a datum is not what its bytes say."""
         if microseconds(datum.reftime) != reftime:
             raise InvalidInput(f"reftime is {datum.reftime.isoformat()}, but another time in the data")
         for name, value in datum.metadata.items():
@@ -131,16 +118,8 @@ def pairs(style: str, values: Mapping[str, Any]) -> str:
 
 
 def positions(style: str, *values: Any) -> str:
-    """Return an item that has values by position.
-
-    Raises:
-        InvalidInput: one has a character that separates the parts of an item.
-    """
+    """Return an item that has values by position; raise InvalidInput if one has a character that separates these."""
     for value in values:
         if _SEPARATORS.search(str(value)):
             raise InvalidInput(f'{shown(value)} cannot be part of an item: it has one of the characters , : = "')
     return ",".join([style, *map(str, values)])
-
-
-def _can_hold(declared: FieldType, kind: FieldType) -> bool:
-    return declared is kind or (declared is FieldType.REAL and kind is FieldType.INTEGER)

@@ -41,11 +41,7 @@ def kind_of(head: bytes) -> str | None:
 
 
 def foreign(head: bytes) -> InvalidInput | None:
-    """Return the error for a file whose first bytes are those of something else than text in lines; None for text.
-
-    Args:
-        head: its first bytes, without the byte order mark of UTF-8. Some hundreds are enough.
-    """
+    """Return the error for a file whose first bytes, some hundreds, are not text in lines; None for text."""
     for magic, (kind, hint) in _OTHERS.items():
         if magic.match(head):
             return InvalidInput(f"it is {kind}, not text", hint=hint)

@@ -23,11 +23,7 @@ _DEFLATE, _SHUFFLE, _CHECKSUM = 1, 2, 3  # the filters of chunks that are read
 
 
 class Group:
-    """A group of an HDF5 file: its attributes, and what is below it.
-
-    Args:
-        left: ends when enough of the file was opened.
-    """
+    """A group of an HDF5 file: its attributes, and what is below it. `left` ends when enough of the file was opened."""
 
     def __init__(self, group: Any, left: Iterator[int]) -> None:
         self._group = group
@@ -84,11 +80,7 @@ class Dataset:
         return _attribute(self._dataset, name)
 
     def first(self) -> float | None:
-        """Return the first value; None if there are no values.
-
-        Raises:
-            InvalidInput: they are not numbers, or not in this very file; or its chunk is too large.
-        """
+        """Return the first value; None without any; raise InvalidInput as `values`, or of a large chunk."""
         dataset = self._dataset
         self._check_numbers()
         if not dataset.size:
@@ -99,11 +91,7 @@ class Dataset:
         return value
 
     def values(self) -> Sequence[float]:
-        """Return all values.
-
-        Raises:
-            InvalidInput: they are not numbers, too many, or not in this very file.
-        """
+        """Return all values; raise InvalidInput if they are not numbers, too many, or not in this very file."""
         dataset = self._dataset
         self._check_numbers()
         if dataset.size > _MOST_VALUES:
@@ -144,12 +132,7 @@ class Dataset:
 
 @contextlib.contextmanager
 def opened(content: bytes) -> Iterator[Group]:
-    """Open a file that is in memory, for the length of the block.
-
-    Raises:
-        InvalidInput: it is damaged, or has something else than expected.
-        ConfigError: h5py is not installed.
-    """
+    """Open a file that is in memory, for the length of the block; raise InvalidInput, or ConfigError without h5py."""
     try:
         import h5py
     except ImportError as error:

@@ -18,9 +18,9 @@ from typing import Any, ClassVar, NoReturn
 
 from ondisk import json_shapes
 from ondisk.config import MAX_DEPTH, DatasetConfig
-from ondisk.datum import EPOCH, Datum, FieldType, restored
+from ondisk.datum import Datum, FieldType, restored
 from ondisk.errors import FrameCorrupt, InvalidInput, shown
-from ondisk.formats.base import Batch, JoinsParts, Loaded, TakesMembers
+from ondisk.formats.base import Batch, JoinsParts, Loaded
 from ondisk.formats.lines import LineFormat, why_not_text
 from ondisk.formats.metadata import OncePerMapping, canonical_metadata
 
@@ -31,9 +31,6 @@ _SOME = 64 * 1024
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _OBJECT = re.compile(rb'\s*+\{(?=.*?(?:"reftime"|\\u)).*\}\s*', re.DOTALL)
 _CACHED = 100_000
-_EMPTY = b'{"reftime":"1970-01-01T00:00:00Z"'
-"""The beginning of a line at `EPOCH`."""
-
 _PRINTED, _PLACE = frozenset({"metadata", "data", "location"}), frozenset({"segment", "offset", "size"})
 """The keys of a datum as `query --json` prints it, besides `reftime` and `dataset`; and those of its location."""
 
@@ -48,7 +45,7 @@ class _Heads(dict[int, bytes]):
         return head
 
 
-class JsonLines(LineFormat, TakesMembers, JoinsParts):
+class JsonLines(LineFormat, JoinsParts):
     """The jsonl format; see the module's docstring."""
 
     name: ClassVar[str] = "jsonl"
@@ -110,11 +107,7 @@ class JsonLines(LineFormat, TakesMembers, JoinsParts):
         return self._described(self.read_object(line))
 
     def read_object(self, line: bytes) -> dict[str, Any]:
-        """Return the object in a line from outside, whose keys need not be those of a datum.
-
-        Raises:
-            InvalidInput: as `read_line`.
-        """
+        """Return the object in a line from outside, whose keys need not be those of a datum; raise as `read_line`."""
         self.check_size(line)
         is_flat = len(line) < _SOME and line.count(b"{") == 1
         content = self._loads(line, self.config.max_depth, None if is_flat else self._unique_decoder)
@@ -133,49 +126,29 @@ class JsonLines(LineFormat, TakesMembers, JoinsParts):
         return self._described(self._loads(line, self.config.max_depth))
 
     def takes_members(self, keys: Sequence[str]) -> bool:
-        taken = {"reftime", *self.config.fields}
-        return len({*keys}) == len(keys) and taken.isdisjoint(keys)
+        """Return whether `encode_members` can encode data that are mappings with these keys."""
+        return len({*keys}) == len(keys) and {"reftime", *self.config.fields}.isdisjoint(keys)
 
     def encode_members(
         self, reftimes: Sequence[int], metadata: Sequence[Mapping[str, Any]], members: Sequence[bytes]
     ) -> Batch:
-        times = _TimeTexts()
-        ids = [*map(id, metadata)]  # many data share their metadata
-        known: dict[int, tuple[Mapping[str, Any], bytes] | str] = {}
-        for key, each in dict(zip(ids, metadata, strict=True)).items():
-            try:
-                stored, shaped = self._metadata(each)
-                known[key] = stored, b"," + json_shapes.dump(shaped)[1:-1] if shaped else b""
-            except InvalidInput as error:
-                known[key] = error.message
-        described: list[Any] = [*map(known.__getitem__, ids)]
-        batch, most = Batch(), self.config.max_datum_size
-        if str not in {*map(type, known.values())}:
-            rows = zip(reftimes, described, members, strict=True)
-            lines = [b'{"reftime":"%b"%b%b}' % (times[reftime], each[1], content) for reftime, each, content in rows]
-            if max(map(len, lines), default=0) <= most:
-                return Batch([*reftimes], [each[0] for each in described], lines)
-        for position, (reftime, each, content) in enumerate(zip(reftimes, described, members, strict=True)):
-            if isinstance(each, str):
-                batch.refused.append((position, each))
-                continue
-            line = b'{"reftime":"%b"%b%b}' % (times[reftime], each[1], content)
-            try:
-                self.check_size(line)
-            except InvalidInput as error:
-                batch.refused.append((position, error.message))
-            else:
-                batch.reftimes.append(reftime)
-                batch.metadata.append(each[0])
-                batch.payloads.append(line)
+        """Do as `encode_columns` with data whose content is given as the members of a JSON object, a comma before each.
+
+        Their values nest within `max_depth`.
+        """
+        batch = Batch()
+        try:
+            return self.encode_parts(reftimes, metadata, [members])
+        except InvalidInput:
+            for reftime, each, content in zip(reftimes, metadata, members, strict=True):
+                try:
+                    batch.extend(self.encode_parts([reftime], [each], [[content]]))
+                except InvalidInput as error:
+                    batch.refused.append((len(batch), error.message))
         return batch
 
     def _metadata(self, metadata: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return metadata as canonical values, and as JSON can hold them.
-
-        Raises:
-            InvalidInput: they are not declared, or not of their types.
-        """
+        """Return metadata as canonical values, and as JSON can hold them; or raise InvalidInput."""
         fields, depth = self.config.fields, self.config.max_depth  # the line itself is the first level
         for name in metadata:
             if name not in fields:
@@ -217,8 +190,8 @@ class JsonLines(LineFormat, TakesMembers, JoinsParts):
 
     def _meta(self, metadata: Mapping[str, Any]) -> tuple[Mapping[str, Any], bytes]:
         """Return metadata as canonical values, and as they are in a line."""
-        canonical, line = self.write_line(Datum(EPOCH, metadata))
-        return canonical, line[len(_EMPTY) : -1]
+        canonical, shaped = self._metadata(metadata)
+        return canonical, b"," + json_shapes.dump(shaped)[1:-1] if shaped else b""
 
     def _described(self, content: dict[str, Any]) -> tuple[int, Mapping[str, Any]]:
         return self._reftime(content), canonical_metadata(content, self.config.fields, times_as_text=True, shapes=True)
@@ -261,14 +234,6 @@ class JsonLines(LineFormat, TakesMembers, JoinsParts):
         return known
 
 
-class _TimeTexts(dict[int, bytes]):
-    """microseconds → RFC 3339 text."""
-
-    def __missing__(self, reftime: int) -> bytes:
-        self[reftime] = text = json_shapes.format_time(reftime).encode()
-        return text
-
-
 def _to_json(stored: Any, kind: FieldType, depth: int) -> Any:
     if kind is FieldType.TIMESTAMP:
         return json_shapes.format_time(stored)
@@ -276,10 +241,7 @@ def _to_json(stored: Any, kind: FieldType, depth: int) -> Any:
 
 
 def _nests_deeper(line: bytes, most: int) -> bool:
-    """Return whether brackets outside of strings nest deeper than `most`.
-
-    Cost: some tens of nanoseconds for each bracket, whatever a hostile line contains.
-    """
+    """Return whether brackets outside of strings nest deeper than `most`, in some tens of nanoseconds for each."""
     text = line.replace(rb"\\", b"").replace(rb"\"", b"").translate(_STEPS, _OTHERS)
     steps = _STRING.sub(b"", text.replace(b'""', b""))
     depth = 0

@@ -25,9 +25,7 @@ _EXPLAINED = 100  # refused lines of those parsed together; a result reports no 
 class LineFormat(Format):
     """A format of lines; a subclass reads and writes one line, and may read or write many at once.
 
-    Attributes:
-        plausible: matches every line that `read_line` accepts, and few of those that it refuses; this takes a tenth of
-            the time of a refusal with its reason.
+    `plausible` matches every line that `read_line` accepts, and few of those that it refuses, in a tenth of the time.
     """
 
     plausible: ClassVar[re.Pattern[bytes]]
@@ -41,11 +39,7 @@ class LineFormat(Format):
 
     @abstractmethod
     def read_line(self, line: bytes) -> tuple[int, Mapping[str, Any]]:
-        """Return reftime and metadata (canonical values) of a line from outside.
-
-        Raises:
-            InvalidInput: the line is not of this format, or larger than the configuration allows.
-        """
+        """Return reftime and metadata (canonical values) of a line from outside; or raise InvalidInput."""
 
     def read_stored_line(self, line: bytes) -> tuple[int, Mapping[str, Any]]:
         """Do what `read_line` does for a line of a segment, which may have been stored when less was refused."""
@@ -53,20 +47,14 @@ class LineFormat(Format):
 
     @abstractmethod
     def write_line(self, datum: Datum) -> tuple[Mapping[str, Any], bytes]:
-        """Return metadata (canonical values) and line of a datum.
-
-        Raises:
-            InvalidInput: the format cannot represent the datum.
-        """
+        """Return metadata (canonical values) and line of a datum; raise InvalidInput if there is none."""
 
     def whole_after_zeros(self, line: bytes, following: bytes) -> bytes:
         """Return the datum at the end of a line with NUL bytes; nothing if it is torn.
 
         A lost page or a punched hole of a file reads as zeros. They replace newlines, too: a whole line that follows
-        them is in one line with them. What precedes them is torn: nobody knows where it ended.
-
-        Args:
-            following: the next line, as an example of a whole one; empty if it is not known.
+        them is in one line with them. What precedes them is torn: nobody knows where it ended. `following` is a whole
+        line as an example, if one is known.
         """
         rest = line.rpartition(b"\0")[2] if b"\0" in line else b""
         try:
@@ -78,9 +66,7 @@ class LineFormat(Format):
     def parse_lines(self, lines: list[bytes], number: int, *, stored: bool = False) -> Batch:
         """Return the data in lines, and skip blank lines. After 100 refused lines, reasons are short.
 
-        Args:
-            number: of the first line in its file.
-            stored: they are lines of a segment.
+        `number`: of the first line in its file; `stored`: they are lines of a segment.
         """
         batch, read = Batch(), self.read_stored_line if stored else self.read_line
         for at, line in enumerate(lines, number):
@@ -102,7 +88,7 @@ class LineFormat(Format):
                 if not line:
                     continue
                 reftime, metadata = read(line)
-            _add(batch, reftime, metadata, line)
+            batch.add(reftime, metadata, line)
         return batch
 
     def _parse_briefly(
@@ -116,7 +102,7 @@ class LineFormat(Format):
         batch.refused += zip(compress(count(first), map(not_, plausible)), repeat(f"not a line of {self.name}"))
         for position, line in compress(enumerate(lines, first), plausible):
             try:
-                _add(batch, *read(line), line)
+                batch.add(*read(line), line)
             except InvalidInput as error:
                 batch.refused.append((position, error.message))
         batch.refused.sort()
@@ -128,16 +114,8 @@ class LineFormat(Format):
             if b"\0" in line and self.plausible.fullmatch(line[line.rindex(b"\0") + 1 :]):
                 yield from filter(None, [self.whole_after_zeros(line, _following(lines, place))])
 
-    def encode(self, data: Sequence[Datum]) -> Batch:
-        batch = Batch()
-        for position, datum in enumerate(data):
-            try:
-                metadata, line = self.write_line(datum)
-            except InvalidInput as error:
-                batch.refused.append((position, error.message))
-            else:
-                _add(batch, microseconds(datum.reftime), metadata, line)
-        return batch
+    def encoded(self, datum: Datum) -> tuple[int, Mapping[str, Any], bytes]:
+        return microseconds(datum.reftime), *self.write_line(datum)
 
     def received(self, payloads: Sequence[bytes], beside: Sequence[bytes]) -> Batch:
         joined = b"".join(payloads)
@@ -239,12 +217,9 @@ class LineFormat(Format):
 
 
 def read_lines(stream: Readable, batch_size: int, max_line: int) -> Iterator[list[bytes]]:
-    """Yield lists of lines from a stream, without their newlines (LF or CR LF).
+    """Yield lists of lines from a stream, without their newlines (LF or CR LF); raise LimitExceeded of a longer line.
 
     Memory: one batch, and at most `max_line` bytes of one line.
-
-    Raises:
-        LimitExceeded: a line is longer than `max_line` bytes.
     """
     batch: list[bytes] = []
     weight, number = 0, 1
@@ -319,12 +294,6 @@ def _passed(offset: int, size: int, zeros: int, limit: int) -> Damage:
 def _from_last_zero(line: bytes) -> bytes:
     """Return a line that is too long from its last NUL byte on: nothing before that is a datum."""
     return line[max(line.rfind(b"\0"), 0) :]
-
-
-def _add(batch: Batch, reftime: int, metadata: Mapping[str, Any], line: bytes) -> None:
-    batch.reftimes.append(reftime)
-    batch.metadata.append(metadata)
-    batch.payloads.append(line)
 
 
 def _without_cr(lines: list[bytes]) -> list[bytes]:

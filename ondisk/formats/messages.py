@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ondisk.datum import Datum
@@ -49,35 +49,21 @@ class Remembered(dict[_Key, _Value]):
 
 
 class Gap(NamedTuple):
-    """Bytes between messages.
+    """Bytes between messages."""
 
-    Attributes:
-        offset: of the first byte.
-        size: number of bytes.
-        reason: why they are damage; empty for padding and headings.
-    """
-
-    offset: int
-    size: int
-    reason: str
+    offset: int  # of the first byte
+    size: int  # number of bytes
+    reason: str  # why they are damage; empty for padding and headings
 
 
 class Frames(NamedTuple):
-    """Consecutive messages of a stream.
+    """Consecutive messages of a stream."""
 
-    Attributes:
-        window: bytes of the stream.
-        offset: of the window in the stream.
-        spans: where in the window each message begins and ends.
-        gaps: those that ended before or between these messages.
-        is_last: the stream has ended; a gap at its end is the last of the gaps.
-    """
-
-    window: bytes
-    offset: int
-    spans: list[tuple[int, int]]
-    gaps: list[Gap]
-    is_last: bool
+    window: bytes  # bytes of the stream
+    offset: int  # of the window in the stream
+    spans: list[tuple[int, int]]  # where in the window each message begins and ends
+    gaps: list[Gap]  # those that ended before or between these messages
+    is_last: bool  # the stream has ended; a gap at its end is the last of the gaps
 
 
 class Messages(Described):
@@ -98,10 +84,10 @@ class Messages(Described):
     @staticmethod
     @abstractmethod
     def size_of(window: bytes, at: int) -> int:
-        """Return the length of a message that begins at a place of the window, as it claims.
+        """Return the length that a message with its `magic` at a place of the window claims to have.
 
-        The window has `magic` there, and at least 8 bytes; the message may continue after it. 0: this is no message.
-        Negative: so many bytes are needed to know.
+        The window has 8 bytes there; the message may continue after it. 0: this is no message. Negative: so many bytes
+        are needed to know.
         """
 
     @staticmethod
@@ -138,7 +124,7 @@ class Messages(Described):
                     reason = f"the message at byte {frames.offset + begin}: {error.message}"
                     batch.refused.append((len(batch), reason))
                 else:
-                    _add(batch, reftime, content.metadata, message)
+                    batch.add(reftime, content.metadata, message)
                     several += self.has_several(message)
                 weight += end - begin
                 if len(batch) >= batch_size or weight >= BATCH_BYTES:
@@ -150,17 +136,10 @@ class Messages(Described):
         if len(batch) or batch.damage or batch.notes:
             yield batch
 
-    def encode(self, data: Sequence[Datum]) -> Batch:
-        batch = Batch()
-        for position, datum in enumerate(data):
-            try:
-                reftime, content = self._read_alone(datum.data)
-                self.check_given(datum, reftime, content)
-            except InvalidInput as error:
-                batch.refused.append((position, error.message))
-            else:
-                _add(batch, reftime, content.metadata, datum.data)
-        return batch
+    def encoded(self, datum: Datum) -> tuple[int, Mapping[str, Any], bytes]:
+        reftime, content = self._read_alone(datum.data)
+        self.check_given(datum, reftime, content)
+        return reftime, content.metadata, datum.data
 
     def is_readable(self, file: SegmentFile) -> bool:
         return any(frames.spans for frames in self.frames(FileStream(file, 0).read))
@@ -266,11 +245,7 @@ class Messages(Described):
         return keep
 
     def _read_alone(self, message: Any) -> tuple[int, Content]:
-        """Read a message that came alone.
-
-        Raises:
-            InvalidInput: it is not exactly one whole message, is too large, or cannot be read.
-        """
+        """Read a message that came alone; raise InvalidInput unless it is exactly one and can be read."""
         if type(message) is not bytes:
             raise InvalidInput(f"the data of {self.name} must be a message as bytes, not {type(message).__name__}")
         if len(message) > self.config.max_datum_size:
@@ -331,9 +306,3 @@ def _more(read: Callable[[int], bytes], kept: bytes, wanted: int) -> tuple[bytes
 
 def _is_heading(content: bytes) -> bool:
     return _HEADING.fullmatch(_BLANKS.sub(b" ", content.strip(_BLANK) + b" ")) is not None
-
-
-def _add(batch: Batch, reftime: int, metadata: Mapping[str, Any], message: bytes) -> None:
-    batch.reftimes.append(reftime)
-    batch.metadata.append(metadata)
-    batch.payloads.append(message)

@@ -37,11 +37,7 @@ class _Variable(NamedTuple):
 
 
 class Classic:
-    """A file of a classic format that is in memory; see `ondisk.formats.netcdf.Variables`.
-
-    Raises:
-        InvalidInput: its header is damaged, or larger than is sensible.
-    """
+    """A file of a classic format in memory, see `ondisk.formats.netcdf.Variables`; raises InvalidInput."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content

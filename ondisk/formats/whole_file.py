@@ -6,7 +6,7 @@ file where a segment has lost them, or never had them, as those of arkimet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from ondisk.datum import Datum, from_microseconds
@@ -36,42 +36,26 @@ class WholeFile(Described, Blob, DescribesFiles):
             raise LimitExceeded(f"the file is larger than max_datum_size, {limit} bytes")
         content, batch = b"".join(pieces), Batch()
         try:
-            self._add(batch, content, *self._whole(content))
+            batch.add(*self._described(content, *self._whole(content)))
         except InvalidInput as error:
             batch.refused.append((0, error.message))
         yield batch
 
-    def encode(self, data: Sequence[Datum]) -> Batch:
-        batch = Batch()
-        for position, datum in enumerate(data):
-            try:
-                reftime, content = self._whole(datum.data)
-                self.check_given(datum, reftime, content)
-                self._add(batch, datum.data, reftime, content)
-            except InvalidInput as error:
-                batch.refused.append((position, error.message))
-        return batch
+    def encoded(self, datum: Datum) -> tuple[int, Mapping[str, Any], bytes, bytes]:
+        reftime, content = self._whole(datum.data)
+        self.check_given(datum, reftime, content)
+        return self._described(datum.data, reftime, content)
 
     def beside_of(self, content: bytes) -> bytes:
-        batch = Batch()
-        self._add(batch, content, *self._whole(content))
-        return batch.beside[0]
+        return self._described(content, *self._whole(content))[3]
 
     def _whole(self, content: Any) -> tuple[int, Content]:
-        """Read a file that came alone.
-
-        Raises:
-            InvalidInput: it is too large, or cannot be read.
-        """
+        """Read a file that came alone; raise InvalidInput if it is too large, or cannot be read."""
         if type(content) is not bytes:
             raise InvalidInput(f"the data of {self.name} must be a file as bytes, not {type(content).__name__}")
         if len(content) > self.config.max_datum_size:
             raise InvalidInput(f"{len(content)} bytes are more than max_datum_size, {self.config.max_datum_size}")
         return self.read(content)
 
-    def _add(self, batch: Batch, payload: bytes, reftime: int, content: Content) -> None:
-        metadata, beside = self._encoded(Datum(from_microseconds(reftime), self.items_of(content), payload))
-        batch.reftimes.append(reftime)
-        batch.metadata.append(metadata)
-        batch.payloads.append(payload)
-        batch.beside.append(beside)
+    def _described(self, payload: bytes, reftime: int, content: Content) -> tuple[int, Mapping[str, Any], bytes, bytes]:
+        return super().encoded(Datum(from_microseconds(reftime), self.items_of(content), payload))

@@ -10,8 +10,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ondisk.matcher.evaluate import Values, matches
-from ondisk.matcher.interval import exact_interval, reftime_interval
 from ondisk.matcher.tree import (
     And,
     Compare,
@@ -29,6 +27,10 @@ from ondisk.matcher.tree import (
     StartsWith,
     TimeOfDay,
     Undeclared,
+    Values,
+    exact_interval,
+    matches,
+    reftime_interval,
     undeclared_in,
 )
 

@@ -33,14 +33,9 @@ class _Meaning(NamedTuple):
 
 
 class Aliases:
-    """The aliases of a file.
+    """The aliases of a file: field → name in lower case → alternatives; `source`: the file, for messages.
 
-    Args:
-        sections: field → name in lower case → alternatives.
-        source: the file, for messages.
-
-    Raises:
-        ConfigError: a name leads to itself, or is a value of its field.
+    Raises ConfigError if a name leads to itself, or is a value of its field.
     """
 
     def __init__(self, sections: Mapping[str, Mapping[str, Sequence[str]]], source: str) -> None:

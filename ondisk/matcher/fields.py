@@ -104,11 +104,7 @@ class Field:
         return IsMissing(self.name)
 
     def startswith(self, prefix: str) -> Expression:
-        """Match texts that start with `prefix`; upper and lower case differ.
-
-        Raises:
-            MatchError: the field or `prefix` is not text.
-        """
+        """Match texts that start with `prefix`; upper and lower case differ. Raises MatchError of other types."""
         if not self.kind.is_text:
             raise MatchError(
                 f"{self.name} is declared {self.kind}, not text", hint="Compare it with == < <= > >= or isin."

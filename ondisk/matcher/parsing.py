@@ -49,10 +49,7 @@ class Fragment(NamedTuple):
             begin += len(text) + len(separator)
 
     def error(self, problem: str, hint: str) -> MatchError:
-        """Return the error with the problem of this fragment, its position and what to do.
-
-        If the fragment is written as in another language, the hint says how it is written here.
-        """
+        """Return the error with the problem of this fragment, its position, and how it is written here."""
         message = f"{problem}, at character {self.start + 1} of the match expression"
         hint = next((other for pattern, other in _OTHER_LANGUAGES if pattern.search(self.text)), hint)
         return MatchError(message, hint=hint, piece=self.text, position=self.start)

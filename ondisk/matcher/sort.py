@@ -27,15 +27,10 @@ class SortKey(NamedTuple):
 
 
 class Sort(NamedTuple):
-    """A sort order. Data that are equal in it are in order of reftime, then in the order they were appended.
+    """A sort order. Data that are equal in it are in order of reftime, then in the order they were appended."""
 
-    Attributes:
-        interval: sort by the reftime truncated to this first, ascending; None skips this.
-        keys: then sort by these, the most significant first.
-    """
-
-    interval: SortInterval | None
-    keys: tuple[SortKey, ...]
+    interval: SortInterval | None  # sort by the reftime truncated to this first, ascending; None skips this
+    keys: tuple[SortKey, ...]  # then sort by these, the most significant first
 
     def key_of(self, datum: Datum) -> tuple[Any, ...]:
         """Return the sort key of a datum, to merge data that are already sorted."""
@@ -80,15 +75,7 @@ class _Descending:
 
 
 def parse_sort(text: object, fields: Mapping[str, FieldType]) -> Sort:
-    """Return the sort order of a text `[minute|hour|day|month|year:]field,-field…`; `-` sorts descending.
-
-    Args:
-        text: the order; case is ignored.
-        fields: the declared fields, name → type. `reftime` is always known.
-
-    Raises:
-        MatchError: a field is missing, unknown or repeated, or the interval is unknown.
-    """
+    """Return the sort order `[minute|hour|day|month|year:]field,-field…`; `-` sorts descending; or raise MatchError."""
     if not isinstance(text, str):
         raise MatchError(f"sort must be a text, not {shown(text)}", hint='Write for example "day:station,-level".')
     prefix, colon, names = text.rpartition(":")

@@ -1,4 +1,4 @@
-"""The syntax tree of match expressions: what to match, not how.
+"""The syntax tree of match expressions, and its readers in Python: one datum, and which segments can contain some.
 
     Expression = Everything | Compare | OneOf | IsMissing | StartsWith | Components
                | Item | TimeOfDay | EverySeconds | Undeclared
@@ -11,10 +11,14 @@ match. Times are integer microseconds since 1970, UTC; the field `reftime` alway
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
+from operator import and_, eq, ge, gt, le, lt
 from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, dataclass_transform
 
 from ondisk.datum import METADATA
+from ondisk.errors import InvalidInput
+from ondisk.step import ALWAYS, DAY, NEVER, Interval
 
 Scalar: TypeAlias = int | float | str | bool | bytes
 Operator: TypeAlias = Literal["=", "<", "<=", ">", ">="]
@@ -192,3 +196,165 @@ def nodes(tree: Expression) -> Iterator[tuple[Expression, int]]:
 def undeclared_in(tree: Expression) -> list[str]:
     """Return the names of the undeclared metadata in a tree."""
     return [node.name for node, _ in nodes(tree) if isinstance(node, Undeclared)]
+
+
+def reftime_interval(expression: Expression) -> Interval:
+    """Return an interval that contains every reftime that can match; perhaps a larger one than needed."""
+    return _interval(expression, negated=False)
+
+
+def exact_interval(expression: Expression) -> Interval | None:
+    """Return the interval of all reftimes that match, if nothing else decides what matches; else None."""
+    match expression:
+        case Everything() | Compare("reftime", _, int()):
+            return reftime_interval(expression)
+        case And(children) if all(exact_interval(child) is not None for child in children):
+            return reftime_interval(expression)
+        case _:
+            return None
+
+
+def _interval(expression: Expression, *, negated: bool) -> Interval:
+    """Return the interval of an expression or of its negation, which is passed down to the leaves (De Morgan)."""
+    match expression:
+        case Not(child):
+            return _interval(child, negated=not negated)
+        case And(children) | Or(children):
+            parts = [_interval(child, negated=negated) for child in children]
+            # not (a and b) is (not a) or (not b), and the other way round
+            return _intersection(parts) if isinstance(expression, And) is not negated else _hull(parts)
+        case Compare("reftime", operator, int(value)):
+            return _compared(_COMPLEMENT[operator] if negated else operator, value)
+        case OneOf("reftime", values) if values and not negated:
+            times = [int(value) for value in values]
+            return Interval(min(times), max(times) + 1)
+        case OneOf(_, ()) | IsMissing("reftime"):  # both match nothing: reftime always exists
+            return ALWAYS if negated else NEVER
+        case Everything():
+            return NEVER if negated else ALWAYS
+        case _:
+            return ALWAYS
+
+
+_COMPLEMENT: dict[Operator, Operator | None] = {"=": None, "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def _compared(operator: Operator | None, time: int) -> Interval:
+    match operator:
+        case "=":
+            return Interval(time, time + 1)
+        case "<":
+            return Interval(end=time)
+        case "<=":
+            return Interval(end=time + 1)
+        case ">":
+            return Interval(begin=time + 1)
+        case ">=":
+            return Interval(begin=time)
+        case None:  # any time but this one
+            return ALWAYS
+
+
+def _intersection(parts: list[Interval]) -> Interval:
+    common = reduce(and_, parts, ALWAYS)
+    return NEVER if common.is_empty else common
+
+
+def _hull(parts: list[Interval]) -> Interval:
+    parts = [part for part in parts if not part.is_empty]
+    return Interval(min(part.begin for part in parts), max(part.end for part in parts)) if parts else NEVER
+
+
+_Leaf: TypeAlias = Compare | OneOf | StartsWith | Components | Item | TimeOfDay | EverySeconds
+_TYPES: dict[Kind, tuple[type, ...]] = {
+    "text": (str,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "bytes": (bytes,),
+    "time": (),
+}
+# Texts compare by code point. SQLite's BINARY compares bytes of UTF-8, which have the same order.
+_COMPARE: dict[Operator, Callable[[Any, Any], bool]] = {"=": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
+
+
+def matches(expression: Expression, value_of: Callable[[str], Scalar | None]) -> bool:
+    """Return whether a datum matches; `value_of` returns the value of a field in stored form, or None if it is missing.
+
+    Times, also `reftime`, are in microseconds. `metadata.NAME` → the value as a query returns it. A leaf does not match
+    a datum without its field, and `Not` matches exactly the data that its child does not match.
+    """
+    match expression:
+        case Everything():
+            return True
+        case And(children):
+            return all(matches(child, value_of) for child in children)
+        case Or(children):
+            return any(matches(child, value_of) for child in children)
+        case Not(child):
+            return not matches(child, value_of)
+        case IsMissing(field):
+            return value_of(field) is None
+        case Compare() | OneOf() | StartsWith() | Components() | Item() | TimeOfDay() | EverySeconds():
+            value = value_of(expression.field)
+            return value is not None and _holds(expression, value)
+        case Undeclared(_, readings):
+            value = value_of(expression.field)
+            return value is not None and (readings is None or any(_reads(*each, value) for each in readings))
+        case _:
+            raise TypeError(f"{expression!r} is not a match expression")
+
+
+class Values:
+    """The values of a datum by name, for `matches`; notes whether the reftime was read: else it does not matter."""
+
+    __slots__ = ("_metadata", "_reftime", "reftime_read")
+
+    def __init__(self, reftime: int, metadata: Mapping[str, Any]) -> None:
+        self._reftime = reftime
+        self._metadata = metadata
+        self.reftime_read = False
+
+    def __call__(self, name: str) -> Any:
+        if name == "reftime":
+            self.reftime_read = True
+            return self._reftime
+        return self._metadata.get(name)
+
+
+def _reads(kind: Kind, condition: Expression, value: Any) -> bool:
+    """Return whether a value of undeclared metadata is of a type, and matches a condition on values of this type."""
+    if kind == "time" and type(value) is str:
+        from ondisk.json_shapes import parse_time
+
+        try:
+            value = parse_time(value)
+        except InvalidInput:
+            return False
+    elif type(value) not in _TYPES[kind]:
+        return False
+    return matches(condition, lambda _: value)
+
+
+def _holds(leaf: _Leaf, value: Any) -> bool:
+    match leaf:
+        case Compare(_, operator, wanted):
+            return _COMPARE[operator](value, wanted)
+        case OneOf(_, values):
+            return value in values
+        case StartsWith(_, prefix):
+            return bool(value.startswith(prefix))
+        case Components(_, parts):
+            given = value.split(",", len(parts))[: len(parts)]
+            return len(given) == len(parts) and all(part in (None, own) for part, own in zip(parts, given, strict=True))
+        case Item(field, pattern):
+            from ondisk.items import matches as matches_item
+
+            return matches_item(field, pattern, value)
+        case TimeOfDay(_, begin, end):
+            return begin <= _second_of_day(value) < end
+        case EverySeconds(_, period, base):
+            return (_second_of_day(value) - base) % period == 0
+
+
+def _second_of_day(microseconds: int) -> int:
+    return microseconds % DAY // 1_000_000

@@ -8,11 +8,13 @@ from __future__ import annotations
 if __name__ == "__main__":
     import adbc_driver_sqlite  # noqa: F401
     import pyarrow.compute  # noqa: F401
+    import pyspark.daemon
     import pyspark.sql.pandas.types
-    import pyspark.worker  # noqa: F401
-    from pyspark.daemon import manager
+    import pyspark.worker
 
     import ondisk.spark.source
     import ondisk.spark.write  # noqa: F401
+    from pyspark_ondisk import end_quietly
 
-    manager()
+    end_quietly(pyspark.daemon)
+    pyspark.daemon.manager()

@@ -19,8 +19,6 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Opened
 from ondisk.datum import FieldType
 from ondisk.index import Snapshot
-from ondisk.index.sums import interval_of_sums, totals
-from ondisk.matcher import Expression
 from ondisk.spark.plan import Partition, condition_of
 from ondisk.spark.read import batches
 from ondisk.tables.index_to_arrow import Column, RowsToArrow, all_columns
@@ -61,24 +59,12 @@ class Groups:
                 arrays += [_value(raw, name, of, found.num_rows) for name, of in functions]
                 yield pc.sum(found.columns[-1]).as_py(), pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def from_sums(self, snapshot: Snapshot, tree: Expression) -> tuple[int | None, ...] | None:
-        """Return the values of the functions from the sums of segments and days; None if these do not suffice."""
-        is_known = not self.keys and all(_is_of_reftime(of) for _, of in self.functions)
-        if not is_known or interval_of_sums(snapshot, tree) is None:
-            return None
-        found = totals(snapshot, tree)
-        values = {"count": found.count, "min": found.begin, "max": found.end}
-        return tuple(values[name] for name, _ in self.functions)
-
-    def answer(self, values: Sequence[int | None]) -> pa.RecordBatch:
-        """Return the values of functions as a result."""
-        arrays = [pa.array([value], kind) for value, kind in zip(values, self.schema.types, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
     def nothing(self) -> Iterator[pa.RecordBatch]:
         """Yield the result without any rows."""
         if not self.keys:
-            yield self.answer([0 if name == "count" else None for name, _ in self.functions])
+            values = [0 if name == "count" else None for name, _ in self.functions]
+            arrays = [pa.array([value], kind) for value, kind in zip(values, self.schema.types, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 def groups_of(given: Mapping[str, Any], config: DatasetConfig, schema: StructType, *, several: bool) -> Groups:

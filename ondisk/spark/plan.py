@@ -27,7 +27,7 @@ from pyspark.sql.datasource import InputPartition
 
 from ondisk.dataset.access import Opened
 from ondisk.dataset.away import check_known
-from ondisk.dataset.query import Query, Reading
+from ondisk.dataset.query import Query, snapshot_of
 from ondisk.errors import InvalidInput, StateError, shown
 from ondisk.formats import find
 from ondisk.index import Snapshot, segment_rows
@@ -120,7 +120,6 @@ class Partition(InputPartition):  # type: ignore[misc]
             noted as deletions, such as those of second copies.
         estimate: else, about how many data it looks at.
         bytes: of its data, if they were counted and are read.
-        answer: the values of the functions that the query asks for, if planning has found them; then nothing is read.
     """
 
     state: IndexState
@@ -131,7 +130,6 @@ class Partition(InputPartition):  # type: ignore[misc]
     deleted: int = 0
     estimate: int = 0
     bytes: int = 0
-    answer: tuple[int | None, ...] | None = None
 
     @classmethod
     def between(
@@ -191,7 +189,7 @@ def reading(opened: Opened, query: Query, *, data: bool) -> Iterator[tuple[Snaps
     Raises:
         SegmentMissing: data that may match are away, and are read; or the index does not know them, since it was lost.
     """
-    with Reading(opened, query, with_data=data) as (_, snapshot, tree):
+    with snapshot_of(opened, query, with_data=data) as (_, snapshot, tree):
         if not data:  # the command warns of these, which a worker cannot
             check_known(snapshot, reftime_interval(tree), complete=query.complete)
         yield snapshot, tree
@@ -215,20 +213,33 @@ def index_state(opened: Opened, snapshot: Snapshot, tree: Expression) -> IndexSt
 
 
 def partitions_of(
-    state: IndexState, snapshot: Snapshot, tree: Expression, *, data: bool, limits: Limits | None = None
+    state: IndexState,
+    snapshot: Snapshot,
+    tree: Expression,
+    *,
+    data: bool,
+    limits: Limits | None = None,
+    limit: int | None = None,
 ) -> list[Partition]:
     """Return partitions with all that matches.
 
     Args:
         data: the data are read, too, so their bytes count.
         limits: of a partition; None for the default.
+        limit: how many rows suffice; None: all are needed.
 
     Cost: looks for up to `SMALL` rows that match, and reads the rows of all segments, and a sample of the rows of data.
         Without an index for the condition, it looks at all rows in the requested time.
     """
-    sql = f"SELECT datum.reftime, datum.seq, datum.segment, datum.size FROM datum WHERE {state.sql} LIMIT {SMALL + 1}"
-    found = snapshot.connection.execute(sql, state.values).fetchall()
     limits = limits or Limits.of(None, None)
+    sql = f"SELECT datum.reftime, datum.seq, datum.segment, datum.size FROM datum WHERE {state.sql} LIMIT ?"
+    if limit is not None and limit <= min(SMALL, limits.rows):
+        some = [*map(_Row._make, snapshot.connection.execute(sql, [*state.values, limit]))]
+        size = sum(row.size for row in some) if data else 0
+        if len(some) == limit and size <= limits.bytes:
+            of_them = tuple(sorted({row.segment for row in some}))
+            return [replace(Partition.between(state, None, None, of_them, limit), bytes=size)]
+    found = snapshot.connection.execute(sql, [*state.values, SMALL + 1]).fetchall()
     if len(found) <= SMALL:
         return [*_counted(state, sorted(map(_Row._make, found)), limits, data=data)]
     segments = _Segments(snapshot, state, reftime_interval(tree), limits, data=data)

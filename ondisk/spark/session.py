@@ -82,8 +82,14 @@ def register(spark: SparkSession) -> None:
     with installed():
         from pyspark_ondisk import DefaultSource
 
+    from pyspark.errors import AnalysisException
+
+    try:
+        spark.dataSource.register(DefaultSource)
+    except AnalysisException as error:  # with Spark Connect, if the session has the connector already
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
     _add_connector(spark)
-    spark.dataSource.register(DefaultSource)
 
 
 def _add_connector(spark: SparkSession) -> None:

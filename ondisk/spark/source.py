@@ -18,14 +18,15 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 
 from ondisk.config import DatasetConfig
-from ondisk.dataset import merged_paths
 from ondisk.dataset.access import Access
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.expression import expression
-from ondisk.dataset.merged import named
+from ondisk.dataset.merged import is_pattern, named
+from ondisk.dataset.merged import paths_of as datasets_of
 from ondisk.dataset.query import Query
 from ondisk.errors import InvalidInput, OndiskError, shown
-from ondisk.index.sums import Totals, totals
+from ondisk.index import Snapshot
+from ondisk.index.sums import Totals, interval_of_sums, totals
 from ondisk.json_shapes import format_time
 from ondisk.matcher import Everything, Expression
 from ondisk.spark.adbc import connect
@@ -36,6 +37,7 @@ from ondisk.spark.match_json import loads
 from ondisk.spark.pinned import Pinned
 from ondisk.spark.plan import (
     ALL,
+    IndexState,
     Joined,
     Limits,
     Partition,
@@ -211,6 +213,25 @@ def _estimated(options: Mapping[str, str], pushed: Pushed) -> StructType:
     return _answered(StructType().add("rows", LongType()), {"rows": rows, "bytes": size})
 
 
+def _summed(options: Mapping[str, str], pushed: Pushed) -> StructType:
+    """Return count, first and last reftime of what a query reads; None unless sums of segments and days tell them."""
+    found = []
+    for path, pinned in (pushed.state or {}).items():
+        with contextlib.suppress(OndiskError), opened(path, connect) as access:  # the query itself names the error
+            config = access.current().index.config
+            tree = pushed.tree(tree_of(options, config, path), config, None)
+            with _planning(access, tree, choice(options), pinned, data=False) as (snapshot, each, _, kept, is_present):
+                if is_present and not kept and interval_of_sums(snapshot, each) is not None:
+                    found.append(totals(snapshot, each))
+    answer: dict[str, int | None] | None = None
+    if len(found) == len(pushed.state or {}):
+        times = [(each.begin, each.end) for each in found if each.begin is not None and each.end is not None]
+        answer = {"count": sum(each.count for each in found)}
+        answer["min"] = min((begin for begin, _ in times), default=None)
+        answer["max"] = max((end for _, end in times), default=None)
+    return _answered(StructType().add("count", LongType()), {"sums": answer})
+
+
 def _answered(schema: StructType, answer: Mapping[str, Any]) -> StructType:
     """Return a schema with an answer in the metadata of its first column."""
     first, *others = schema.fields
@@ -220,6 +241,7 @@ def _answered(schema: StructType, answer: Mapping[str, Any]) -> StructType:
 _ANSWERS: dict[str, Callable[[Mapping[str, str], Pushed], StructType]] = {
     "load": _loaded,
     "estimate": _estimated,
+    "sums": _summed,
     "create": _created,
     "delete": _deleted,
 }
@@ -353,7 +375,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         config = access.current().index.config
         tree = pushed.tree(tree_of(self._options, config, path), config, path if self._is_several else None)
         needed = choice(self._options)
-        return plan(access, tree, needed, data=has_data, limits=self._limits, pinned=pinned, groups=self._groups)
+        return plan(access, tree, needed, data=has_data, limits=self._limits, pinned=pinned, limit=pushed.limit)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         spare_collections()
@@ -367,9 +389,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def _read(self, partition: Partition) -> Iterator[pa.RecordBatch]:
         try:
-            if self._groups is not None and partition.answer is not None:
-                yield self._groups.answer(partition.answer)
-            elif self._groups is not None:
+            if self._groups is not None:
                 yield from later(partition, self._groups.read, connect)
             else:
                 yield from read_later(partition, self._columns, connect, self._pushed.limit)
@@ -393,7 +413,7 @@ def plan(
     data: bool,
     limits: Limits | None = None,
     pinned: Pinned | None = None,
-    groups: Groups | None = None,
+    limit: int | None = None,
 ) -> list[Partition]:
     """Return partitions with all that matches in a dataset, from one snapshot.
 
@@ -401,27 +421,29 @@ def plan(
         needed: whether data that are offline are an error, see `ondisk.spark.plan`.
         limits: of a partition; None for the default.
         pinned: the state whose rows are returned; None for the present.
-        groups: what is returned of them; None for the rows.
+        limit: how many rows suffice; None: all are needed.
 
     Raises:
         NeedsCheck: the index was lost and may not know all data; a worker cannot warn the user.
         SegmentMissing: data that may match are away, and are read; or the index does not know them, since it was lost.
         StateError: rows of the pinned state were deleted since.
     """
+    with _planning(access, tree, needed, pinned, data=data) as (snapshot, each, state, kept, _):
+        return [*partitions_of(state, snapshot, each, data=data, limits=limits, limit=limit), *kept]
+
+
+@contextlib.contextmanager
+def _planning(
+    access: Access, tree: Expression, needed: str, pinned: Pinned | None, *, data: bool
+) -> Iterator[tuple[Snapshot, Expression, IndexState, list[Partition], bool]]:
+    """Yield a snapshot, the tree, the state to read with what is kept of it, and whether it is that of the snapshot."""
     access.check_trusted()
     opened, query = access.current(), Query(tree, complete=needed == ALL)
     query.check(opened.index)
     with reading(opened, query, data=data) as (snapshot, each):
-        state = index_state(opened, snapshot, each)
-        kept: list[Partition] = []
-        if pinned is not None:
-            present = state
-            state, kept = pinned.restrict(present, opened, snapshot)
-            if groups is not None and state is present and not kept:
-                answer = groups.from_sums(snapshot, each)
-                if answer is not None:
-                    return [Partition(state, "0", [], (), count=0, answer=answer)]
-        return [*partitions_of(state, snapshot, each, data=data, limits=limits), *kept]
+        present = index_state(opened, snapshot, each)
+        state, kept = (present, []) if pinned is None else pinned.restrict(present, opened, snapshot)
+        yield snapshot, each, state, kept, state is present
 
 
 def check_options(options: Mapping[str, str], known: Sequence[str]) -> None:
@@ -454,9 +476,9 @@ def paths_of(options: Mapping[str, str]) -> tuple[list[str], bool]:
         DatasetNotFound: a pattern matches no dataset, or a path in a list contains none.
     """
     if "paths" in options:  # set by Spark
-        return merged_paths.paths_of([_local(path) for path in json.loads(options["paths"])]), True
+        return datasets_of([_local(path) for path in json.loads(options["paths"])]), True
     path = path_of(options)
-    return (merged_paths.paths_of(path), True) if merged_paths.is_pattern(path) else ([path], False)
+    return (datasets_of(path), True) if is_pattern(path) else ([path], False)
 
 
 def path_of(options: Mapping[str, str]) -> str:

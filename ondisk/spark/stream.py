@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 from ondisk.dataset.access import Opened
 from ondisk.dataset.away import check_data
 from ondisk.dataset.expression import expression
-from ondisk.dataset.query import Query, Reading
+from ondisk.dataset.query import Query, snapshot_of
 from ondisk.errors import InvalidInput, MatchError, TokenExpired, shown
 from ondisk.index import Snapshot, changes
 from ondisk.matcher import Expression
@@ -259,5 +259,5 @@ def _dataset_state(path: str, tree: Expression) -> Iterator[_DatasetState]:
         access.check_trusted()
         current, query = access.current(), Query(tree)
         query.check(current.index)
-        with Reading(current, query, with_data=False) as (_, snapshot, resolved):
+        with snapshot_of(current, query, with_data=False) as (_, snapshot, resolved):
             yield _DatasetState(path, current, snapshot, resolved)

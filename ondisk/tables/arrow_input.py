@@ -30,7 +30,7 @@ from ondisk.config import DatasetConfig
 from ondisk.datum import INTEGER_MAX, INTEGER_MIN, METADATA, FieldType, from_microseconds, microseconds
 from ondisk.errors import InvalidInput, LimitExceeded, OndiskError, shown
 from ondisk.formats import Batch, Format
-from ondisk.formats.base import TakesMembers
+from ondisk.formats.jsonl import JsonLines
 from ondisk.json_shapes import format_time
 from ondisk.table_options import REFTIME, TableOptions
 from ondisk.tables.arrow_values import (
@@ -348,7 +348,7 @@ class TableToData:
         if self._whole is not None:
             whole = _decoded(rows.column(DATA)).cast(self._kind, safe=False)
             parts = parts_of(whole) if self._whole.keys else []
-        if parts and isinstance(format, TakesMembers) and format.takes_members([key for key, _ in parts]):
+        if parts and isinstance(format, JsonLines) and format.takes_members([key for key, _ in parts]):
             return *members(parts, rows.num_rows, format.config.max_depth - 1), format.encode_members
         if self._whole is not None:
             return *self._whole.read(whole), format.encode_columns

@@ -23,7 +23,7 @@ from ondisk.config import DatasetConfig
 from ondisk.dataset.access import Opened
 from ondisk.dataset.dataset import Dataset
 from ondisk.dataset.output_file import output_file
-from ondisk.dataset.query import Query, Reading, Results
+from ondisk.dataset.query import Query, Results, snapshot_of
 from ondisk.dataset.read import DatasetReader
 from ondisk.dataset.skipped import Damaged, warn_of
 from ondisk.datum import Datum, FieldType
@@ -89,7 +89,7 @@ def _from_index(opened: Opened, query: Query, columns: Columns) -> Iterator[Any]
     config = opened.index.config
     names, types = _given(columns)
     wanted = None if names is None else chosen(names, config)
-    with Reading(opened, query) as (reader, snapshot, tree):
+    with snapshot_of(opened, query) as (reader, snapshot, tree):
         is_bytes = find(config.format).raw and is_plain(_BINARY, reader, snapshot)
         if wanted is None:
             if not is_bytes or reader.has_undeclared(snapshot):

@@ -20,7 +20,7 @@ from worlds import lose_index
 
 import ondisk
 from ondisk import Datum
-from ondisk.dataset import merged_streams
+from ondisk.dataset import merged as merged_module
 from ondisk.errors import (
     ArchiveOffline,
     DatasetNotFound,
@@ -57,8 +57,8 @@ def three(create: Callable[..., ondisk.Dataset], tmp_path: Path) -> list[str]:
 
 def few_open(monkeypatch: pytest.MonkeyPatch, most: int, some: int = 3) -> None:
     """Let at most so many datasets stay open, and read so many data of others at a time."""
-    monkeypatch.setattr(merged_streams, "_MOST", most)
-    monkeypatch.setattr(merged_streams, "_SOME", some)
+    monkeypatch.setattr(merged_module, "_MOST", most)
+    monkeypatch.setattr(merged_module, "_SOME", some)
 
 
 ROWS = st.lists(

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ondisk.datum import microseconds
-from ondisk.matcher.periods import DISTANCES, Distance, Period, Unit, easter
+from ondisk.matcher.reftime import DISTANCES, Distance, Period, Unit, easter
 
 TIME = datetime(2008, 2, 29, 13, 14, 15, 16, tzinfo=UTC)
 

@@ -269,6 +269,37 @@ def test_counts_and_extremes_are_answered_by_the_index(spark, dataset):
         )
 
 
+@pytest.mark.check
+def test_counts_and_times_of_whole_days_are_known_without_a_job(spark, create):
+    dataset = create(format="jsonl", step="daily", fields={"station": "integer"})
+    empty = load(spark, dataset)
+    functions = ["count(*)", "count(reftime)", "min(reftime)", "max(reftime)"]
+    dataset.append(Datum(T + timedelta(hours=hour), {"station": hour % 5}, {"x": hour}) for hour in range(100))
+    with ondisk.create(dataset.path.with_name("another"), dataset.config) as another:
+        another.append([Datum(T + timedelta(days=9), {"station": 3}, {})])
+        both = spark.read.format("ondisk").load([str(dataset.path), str(another.path)])
+    loaded = load(spark, dataset)
+    first, last = datetime(2026, 11, 20), datetime(2026, 11, 24, 3)
+    for frame, wanted in (
+        (loaded, (100, 100, first, last)),
+        (loaded.where("reftime >= '2026-11-21' AND reftime < '2026-11-23'"),
+         (48, 48, datetime(2026, 11, 21), datetime(2026, 11, 22, 23))),
+        (loaded.where("reftime < '2026-11-20'"), (0, 0, None, None)),
+        (load(spark, dataset, match="reftime: >=2026-11-24"), (4, 4, datetime(2026, 11, 24), last)),
+        (both, (101, 101, first, datetime(2026, 11, 29))),
+        (empty, (0, 0, None, None)),
+    ):  # fmt: skip
+        asked = frame.selectExpr(*functions)
+        assert ("LocalTableScan" in plan(asked)) == (frame is not empty)  # rows were added since
+        assert asked.collect() == [wanted]
+        assert frame.count() == wanted[0]
+    for some in ("station = 3", "reftime >= '2026-11-20 06:00:00'"):
+        assert "BatchScan" in plan(loaded.where(some).selectExpr(*functions))
+    assert "BatchScan" in plan(loaded.selectExpr("count(DISTINCT reftime)"))
+    assert loaded.selectExpr("count(DISTINCT reftime)", "count(*) + 1").collect() == [(100, 101)]
+    assert spark.range(3).crossJoin(loaded.selectExpr("count(*) AS n").limit(3)).selectExpr("sum(n)").first() == (300,)
+
+
 def test_aggregates_over_nothing(spark, dataset, create):
     nothing = load(spark, dataset).where("station = 77")
     functions = ["count(*)", "max(reftime)", "min(station)", "count(product)"]

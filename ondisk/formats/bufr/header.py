@@ -22,55 +22,36 @@ _NO_SUBCATEGORY = 255  # before edition 4 there is no international one
 
 
 class Sections(NamedTuple):
-    """A message, divided.
+    """A message, divided."""
 
-    Attributes:
-        identity: edition, and what section 1 says beside time and update sequence number.
-        descriptors: section 3 after its length: number of reports, flags, and descriptors of two bytes each.
-        update: the update sequence number: 0 for the original message.
-        time: the octets of the typical time of the data.
-        data: section 4 after its length; empty if that is wrong.
-    """
-
-    identity: bytes
-    descriptors: bytes
-    update: int
-    time: bytes
-    data: bytes
+    identity: bytes  # edition, and what section 1 says beside time and update sequence number
+    descriptors: bytes  # section 3 after its length: number of reports, flags, and descriptors of two bytes each
+    update: int  # the update sequence number: 0 for the original message
+    time: bytes  # the octets of the typical time of the data
+    data: bytes  # section 4 after its length; empty if that is wrong
 
 
 class Kind(NamedTuple):
-    """What many messages say in common.
+    """What many messages say in common."""
 
-    Attributes:
-        centre, subcentre: where they are from.
-        category, subcategory, local_subcategory: what their data are, by WMO's table A and the centre's.
-        master_table: 0 for meteorology.
-        version, local_version: of the tables by which they are written.
-        reports: number of subsets.
-        is_compressed: the values of all reports of an element are together.
-        descriptors: two bytes each.
-    """
-
+    # centre, subcentre: where they are from
     centre: int
     subcentre: int
+    # category, subcategory, local_subcategory: what their data are, by WMO's table A and the centre's
     category: int
     subcategory: int
     local_subcategory: int
-    master_table: int
+    master_table: int  # 0 for meteorology
+    # version, local_version: of the tables by which they are written
     version: int
     local_version: int
-    reports: int
-    is_compressed: bool
-    descriptors: bytes
+    reports: int  # number of subsets
+    is_compressed: bool  # the values of all reports of an element are together
+    descriptors: bytes  # two bytes each
 
 
 def sections(message: bytes) -> Sections:
-    """Return the parts of a whole message.
-
-    Raises:
-        InvalidInput: one of the sections 1 to 3 is too short, or longer than the message.
-    """
+    """Return the parts of a message; raise InvalidInput if one of the sections 1 to 3 is too short or too long."""
     edition = message[_EDITION_AT]
     end = _end(message, 1, _BEGIN, _LEAST_1[edition])
     head = message[_EDITION_AT:end]  # octet n of section 1 is here at n

@@ -102,21 +102,13 @@ class Place(NamedTuple):
 
 
 class Program(NamedTuple):
-    """How to read a report.
+    """How to read a report."""
 
-    Attributes:
-        first: the descriptor of its first element; 0 if it has none.
-        places: the values whose place is always the same.
-        fixed_size: bits up to the first step whose place is not.
-        rest: the steps from there on.
-        size: number of expanded descriptors.
-    """
-
-    first: int
-    places: tuple[Place, ...]
-    fixed_size: int
-    rest: tuple[Step, ...]
-    size: int
+    first: int  # the descriptor of its first element; 0 if it has none
+    places: tuple[Place, ...]  # the values whose place is always the same
+    fixed_size: int  # bits up to the first step whose place is not
+    rest: tuple[Step, ...]  # the steps from there on
+    size: int  # number of expanded descriptors
 
 
 class _Operators(NamedTuple):
@@ -139,29 +131,18 @@ class _Operators(NamedTuple):
 
 @dataclass(slots=True)
 class _Making:
-    """A program that is being made.
+    """A program that is being made."""
 
-    Attributes:
-        tables: where elements and sequences are looked up.
-        wanted: the elements to read, by descriptor.
-        takes_all: all others, too, are values to read.
-        is_compressed: increments follow each value, so that nothing is skipped together.
-        operators: in force now.
-        made: the steps of elements and sequences with these operators, and how many descriptors they are.
-        first: as in `Program`.
-        count: expanded descriptors so far.
-        is_ended: nothing after this can be read.
-    """
-
-    tables: Tables
-    wanted: Mapping[int, Wanted]
-    takes_all: bool
-    is_compressed: bool
-    operators: _Operators = field(default_factory=_Operators)
+    tables: Tables  # where elements and sequences are looked up
+    wanted: Mapping[int, Wanted]  # the elements to read, by descriptor
+    takes_all: bool  # all others, too, are values to read
+    is_compressed: bool  # increments follow each value, so that nothing is skipped together
+    operators: _Operators = field(default_factory=_Operators)  # in force now
+    # the steps of elements and sequences with these operators, and how many descriptors they are
     made: dict[int, tuple[list[Step], int]] = field(default_factory=dict)
-    first: int = 0
-    count: int = 0
-    is_ended: bool = False
+    first: int = 0  # as in `Program`
+    count: int = 0  # expanded descriptors so far
+    is_ended: bool = False  # nothing after this can be read
 
     def body(self, descriptors: Sequence[int]) -> list[Step]:
         """Return the steps of some descriptors."""
@@ -340,11 +321,7 @@ def make(
 
 
 def run(program: Program, data: bytes, is_compressed: bool, take: Take) -> None:
-    """Read the values of the first report, until `take` has enough.
-
-    Raises:
-        Undecodable: the data end too early, or cannot be read on.
-    """
+    """Read the values of the first report, until `take` has enough; raise Undecodable if they cannot be read."""
     size = len(data)
     for begin, end, shift, ones, of in program.places:
         if end > size:
@@ -373,25 +350,15 @@ def _value(bits: int, ones: int, of: Field, reference: int) -> Value:
 
 @dataclass(slots=True)
 class _Run:
-    """The data of a report while they are read.
+    """The data of a report while they are read."""
 
-    Attributes:
-        data: section 4.
-        size: number of its bits.
-        position: of the next bit.
-        is_compressed: increments follow each value.
-        take: as in `run`.
-        references: reference values that the data changed.
-        count: descriptors so far.
-    """
-
-    data: bytes
-    size: int
-    position: int
-    is_compressed: bool
-    take: Take
-    references: dict[int, int] = field(default_factory=dict)
-    count: int = 0
+    data: bytes  # section 4
+    size: int  # number of its bits
+    position: int  # of the next bit
+    is_compressed: bool  # increments follow each value
+    take: Take  # as in `run`
+    references: dict[int, int] = field(default_factory=dict)  # reference values that the data changed
+    count: int = 0  # descriptors so far
 
     def steps(self, steps: Sequence[Step]) -> bool:
         """Run steps; return whether `take` has enough."""

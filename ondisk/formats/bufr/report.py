@@ -106,11 +106,7 @@ class Report:
 
 
 def name_of(kind: Kind, first: int, values: Mapping[int, Any]) -> str:
-    """Return the name of a kind of report, or `generic`.
-
-    Args:
-        first: descriptor of the first element.
-    """
+    """Return the name of a kind of report, or `generic`; `first`: descriptor of its first element."""
     sub, local = kind.subcategory, kind.local_subcategory
     match kind.category:
         case 0:
@@ -142,11 +138,7 @@ def _said(values: Mapping[int, Any]) -> str:
 
 
 def items(kind: Kind, report: Report, first: int) -> dict[str, Any]:
-    """Return what a report says beside its time, by name.
-
-    Args:
-        first: descriptor of the first element.
-    """
+    """Return what a report says beside its time, by name; `first`: descriptor of its first element."""
     values = report.values
     name = name_of(kind, first, values)
     said = {"t": (_said(values) or name) if name == "generic" else name, "p": None}
@@ -183,11 +175,7 @@ def time_of(values: Mapping[int, Any]) -> Time | None:
 
 
 def moment(time: Time) -> datetime:
-    """Return a time as a report says it; 24:00 is the beginning of the next day.
-
-    Raises:
-        InvalidInput: it is impossible.
-    """
+    """Return a time as a report says it; 24:00 is the beginning of the next day; or raise InvalidInput."""
     is_next = time[3:] == (24, 0, 0)
     try:
         return datetime(*time[:3], *((0, 0, 0) if is_next else time[3:]), tzinfo=UTC) + timedelta(days=is_next)
@@ -196,11 +184,7 @@ def moment(time: Time) -> datetime:
 
 
 def earlier(time: datetime, seconds: int) -> datetime:
-    """Return the time so many seconds before another.
-
-    Raises:
-        InvalidInput: it is before the first year, or after the last.
-    """
+    """Return the time so many seconds before another; raise InvalidInput outside of the years 1 to 9999."""
     try:
         return time - timedelta(seconds=seconds)
     except OverflowError:

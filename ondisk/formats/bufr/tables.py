@@ -60,10 +60,7 @@ def _content() -> Any:
 
 
 class Tables:
-    """The tables by which a message is written.
-
-    What a version of the tables does not have is taken from the next that has it, or else the last.
-    """
+    """The tables of a message. What their version lacks is taken from the next that has it, or else the last."""
 
     def __init__(self, centre: int, version: int, local_version: int) -> None:
         content = _content()

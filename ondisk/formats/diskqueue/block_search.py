@@ -27,12 +27,8 @@ _COST = 4096  # bytes; of decompressing what is not a block
 def has_other_bytes(data: bytes, limit: int, first_key: bytes) -> bool:
     """Return whether the content of a block without compression ends with (the beginning of) other blocks.
 
-    If its size is too large, it takes bytes of the blocks after it, and nothing else shows that.
-
-    Args:
-        data: the content, in a segment whose frames do not cross blocks.
-        limit: of the bytes in a block.
-        first_key: what follows the first byte of every payload.
+    If its size is too large, it takes bytes of the blocks after it, and nothing else shows that. The segment has blocks
+    of up to `limit` bytes, and no frame in two of them.
     """
     at, left = 0, len(data)
     while frame.OVERHEAD < (size := frame.length(data[at : at + 4])) <= left:
@@ -49,13 +45,10 @@ def has_other_bytes(data: bytes, limit: int, first_key: bytes) -> bool:
 
 
 class BlockSearch:
-    """Searches bytes that follow damage for a whole block.
+    """Searches bytes that follow damage for a whole block; see `frame.find_next`, which does so for frames.
 
     Args:
-        limit: of the decompressed bytes in a block.
         checksum: bytes after each block.
-        max_size: longer frames are damage.
-        first_key: what follows the first byte of every payload.
         is_torn: the file ends inside the damaged block. Then it is probably the end of an interrupted append, whose
             data may contain blocks themselves: a block must directly follow, or lead to the end of the file.
 
@@ -83,7 +76,6 @@ class BlockSearch:
         """Return the index of a block; `len(raw)` if all of `raw` is the damaged block; None without one.
 
         Args:
-            raw: bytes of the file.
             header: bytes of a damaged header at their beginning, which blocks follow; 0 without one.
             is_end: the file ends with them.
             is_first: they begin with the damaged block or header.

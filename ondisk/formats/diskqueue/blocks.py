@@ -47,6 +47,7 @@ FRAME_HEADER = bytes.fromhex("04224d18 60 40 82")
 """The beginning of the LZ4 frame that ondisk writes, directly after the segment's header."""
 
 END_MARK = bytes(4)
+BEGIN_SIZE = 8
 
 _U32 = struct.Struct("<I")
 _STORED = 1 << 31
@@ -65,50 +66,30 @@ _BEATS: dict[str, Any] = lz4.frame.get_frame_info(_BEATS_HEADER)
 
 
 class Packed(NamedTuple):
-    """A block to write.
+    """A block to write."""
 
-    Attributes:
-        offset: logical offset of its first byte.
-        size: decompressed bytes in it.
-        stored: the bytes for the file, including the block's size.
-    """
-
-    offset: int
-    size: int
-    stored: bytes
+    offset: int  # logical offset of its first byte
+    size: int  # decompressed bytes in it
+    stored: bytes  # the bytes for the file, including the block's size
 
 
 class ReadBlock(NamedTuple):
-    """A block that was read.
+    """A block that was read."""
 
-    Attributes:
-        position: of its size in the file.
-        stored_size: bytes that it occupies in the file, including its size (and checksum).
-        offset: logical offset of its first byte.
-        data: its decompressed bytes.
-    """
-
-    position: int
-    stored_size: int
-    offset: int
-    data: bytes
+    position: int  # of its size in the file
+    stored_size: int  # bytes that it occupies in the file, including its size (and checksum)
+    offset: int  # logical offset of its first byte
+    data: bytes  # its decompressed bytes
 
 
 def begins_frame(begin: bytes) -> bool:
-    """Return whether an LZ4 frame, or what Beats wrote for an empty one, begins with these bytes; eight are enough."""
+    """Return whether an LZ4 frame, or what Beats wrote for an empty one, begins with these `BEGIN_SIZE` bytes."""
     magic = int.from_bytes(begin[:4], "little")
     return magic == _MAGIC or magic in _SKIPPABLE or begin == _EMPTY
 
 
 def pack(frames: Sequence[bytes], offset: int) -> list[Packed]:
-    """Return new blocks that contain frames of the disk queue; the next call begins another block.
-
-    Args:
-        frames: whole frames.
-        offset: logical offset of the first of them.
-
-    Cost: work per block, not per frame.
-    """
+    """Return new blocks of whole frames, the first at a logical offset; the next call begins another block."""
     blocks: list[Packed] = []
     ends = list(accumulate(map(len, frames), initial=0))
     first = 0
@@ -126,14 +107,9 @@ def pack(frames: Sequence[bytes], offset: int) -> list[Packed]:
 
 
 def unpack(stored: bytes | memoryview, *, max_size: int = MAX_BLOCK_SIZE) -> bytes:
-    """Return the decompressed bytes of one independent block.
+    """Return the decompressed bytes of one independent block: its size and its bytes, without a checksum.
 
-    Args:
-        stored: the block as in the file: its size and its bytes, without a checksum.
-        max_size: maximum of decompressed bytes.
-
-    Raises:
-        SegmentCorrupt: its size or its bytes are wrong.
+    Raises SegmentCorrupt if its size or its bytes are wrong.
     """
     word = _U32.unpack_from(stored)[0] if len(stored) > _U32.size else 0
     if word & ~_STORED != len(stored) - _U32.size:
@@ -153,9 +129,7 @@ def unpack(stored: bytes | memoryview, *, max_size: int = MAX_BLOCK_SIZE) -> byt
 
 
 def find_whole(tail: bytes) -> Iterator[bytes]:
-    """Yield the decompressed data of possible whole blocks in bytes that do not begin with a whole block.
-
-    The first block may be whole except for its size.
+    """Yield the data of blocks that may be in bytes; the first may be whole except for its size.
 
     Cost: linear; few places look like the beginning of a block without being one.
     """
@@ -259,14 +233,8 @@ class BlockReader:
     def find_next(self, max_size: int) -> int:
         """Find the next whole block after damage; another iteration continues there.
 
-        Args:
-            max_size: longer frames are damage.
-
-        Returns:
-            The bytes of the file that are skipped; 0 if there is no such block, or blocks depend on those before them.
-
-        Memory: several blocks.
-        Cost: linear.
+        Returns the bytes of the file that are skipped; 0 without such a block, or if blocks depend on those before.
+        Memory: several blocks. Cost: linear.
         """
         if self._are_too_many():
             return 0

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from ondisk.errors import FrameCorrupt, InvalidInput, LimitExceeded, shown
 
-_UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG = range(7)
+_UNSIGNED, _NEGATIVE, BYTES, _TEXT, _ARRAY, MAP, _TAG = range(7)
 _INDEFINITE, _BREAK = 31, b"\xff"
 _NO_ENTRIES = (0x80, 0xA0)
 _CONSTANTS = {0xF4: False, 0xF5: True, 0xF6: None, 0xF7: None}
@@ -35,9 +35,7 @@ _WIDTHS = [
 def encode(value: Any, *, max_depth: int, max_items: int) -> bytes:
     """Return the CBOR of a value; Beats reads the same value from it.
 
-    Raises:
-        InvalidInput: it contains a type, a key, an integer or a text that Beats cannot read.
-        LimitExceeded: it is nested deeper than `max_depth`, or has more than `max_items` values and keys.
+    Raises InvalidInput of what Beats cannot read, or LimitExceeded of more than `max_items` values and keys.
     """
     parts: list[bytes] = []
     try:
@@ -46,22 +44,17 @@ def encode(value: Any, *, max_depth: int, max_items: int) -> bytes:
             if len(parts) > max_items:
                 raise LimitExceeded(f"more than {max_items} values and keys", limit=max_items)
     except RecursionError:
-        raise _too_deep() from None
+        raise too_deep() from None
     return b"".join(parts)
 
 
 def decode(data: bytes, *, max_depth: int, max_items: int) -> Any:
-    """Return the one value in `data`.
-
-    Raises:
-        FrameCorrupt: the bytes are not such a value, end early, or continue after it.
-        LimitExceeded: it is nested deeper than `max_depth`, or has more than `max_items` values and keys.
-    """
+    """Return the one value in `data`; raise FrameCorrupt, or LimitExceeded as `encode`."""
     decoder = _Decoder(data, max_items)
     try:
         value = decoder.value(max_depth)
     except RecursionError:
-        raise _too_deep() from None
+        raise too_deep() from None
     if decoder.at < len(data):
         decoder.fail(f"{len(data) - decoder.at} bytes follow the value")
     return value
@@ -81,15 +74,15 @@ def _write(value: Any, depth: int) -> Iterator[bytes]:
     elif kind is bool:
         yield b"\xf5" if value else b"\xf4"
     elif kind is bytes:
-        yield _head(_BYTES, len(value)) + value
+        yield head(BYTES, len(value)) + value
     elif depth <= 0:
-        raise _too_deep()
+        raise too_deep()
     elif kind is list or kind is tuple:
-        yield _head(_ARRAY, len(value))
+        yield head(_ARRAY, len(value))
         for item in value:
             yield from _write(item, depth - 1)
     elif isinstance(value, Mapping):
-        yield _head(_MAP, len(value))
+        yield head(MAP, len(value))
         for key in value:
             yield _key(key)
             yield from _write(value[key], depth - 1)
@@ -97,7 +90,8 @@ def _write(value: Any, depth: int) -> Iterator[bytes]:
         raise InvalidInput(f"a segment cannot store a value of type {kind.__name__}")
 
 
-def _head(major: int, argument: int) -> bytes:
+def head(major: int, argument: int) -> bytes:
+    """Return the bytes with which a value of a major type begins: `MAP` with a count, or `BYTES` with a length."""
     if argument < 24:
         return bytes((major << 5 | argument,))
     _, info, layout = _WIDTHS[(argument > 0xFF) + (argument > 0xFFFF) + (argument > 0xFFFF_FFFF)]
@@ -108,23 +102,13 @@ def integer(value: int) -> bytes:
     if not -(2**63) <= value < 2**64:
         raise InvalidInput(f"{shown(value)} does not fit into 64 bits")
     if value >= 0:
-        return _head(_UNSIGNED, value)
+        return head(_UNSIGNED, value)
     argument = -1 - value
     if argument < 24:
-        return _head(_NEGATIVE, argument)
+        return head(_NEGATIVE, argument)
     # Half of each width's range, so that its top bit is never set; see the module's docstring.
     info, layout = next((info, layout) for limit, info, layout in _WIDTHS if argument < limit // 2)
     return layout.pack(_NEGATIVE << 5 | info, argument)
-
-
-def map_head(count: int) -> bytes:
-    """Return the bytes with which a map of some keys begins."""
-    return _head(_MAP, count)
-
-
-def bytes_head(size: int) -> bytes:
-    """Return the bytes with which a byte string of some length begins."""
-    return _head(_BYTES, size)
 
 
 def _text(value: str) -> bytes:
@@ -135,7 +119,7 @@ def _text(value: str) -> bytes:
     # Escaped bytes that form valid UTF-8 together would be read back as a character.
     if raw.decode(errors="surrogateescape") != value:
         raise InvalidInput(f"text {shown(value)} contains a lone surrogate, which is not valid Unicode")
-    return _head(_TEXT, len(raw)) + raw
+    return head(_TEXT, len(raw)) + raw
 
 
 def _key(key: Any) -> bytes:
@@ -175,7 +159,7 @@ class _Decoder:
             for _ in self._turns(info, 1, depth):
                 items.append(self.value(depth - 1))  # noqa: PERF401
             return items
-        if major == _MAP:
+        if major == MAP:
             content: dict[str, Any] = {}
             for _ in self._turns(info, 2, depth):
                 key = self._key(content)
@@ -219,7 +203,7 @@ class _Decoder:
         if major == _NEGATIVE:
             return -1 - argument
         content = self._take(argument)
-        return content if major == _BYTES else content.decode(errors="surrogateescape")
+        return content if major == BYTES else content.decode(errors="surrogateescape")
 
     def _simple(self, initial: int) -> Any:
         if initial in _CONSTANTS:
@@ -241,7 +225,7 @@ class _Decoder:
     def _turns(self, info: int, size: int, depth: int) -> Iterable[object]:
         """Iterate once for each entry of an array or map; an entry has at least `size` bytes."""
         if depth <= 0:
-            raise _too_deep()
+            raise too_deep()
         if info == _INDEFINITE:
             return iter(self._at_break, True)
         count, left = self._argument(info), len(self._data) - self.at
@@ -258,7 +242,7 @@ class _Decoder:
         return True
 
 
-def _too_deep() -> LimitExceeded:
+def too_deep() -> LimitExceeded:
     return LimitExceeded(
         "nested deeper than max_depth allows", hint="Raise max_depth in dataset.toml; 500 is the most."
     )

@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 
 import cbor2
 
-from ondisk.errors import FrameCorrupt, InvalidInput
+from ondisk.errors import InvalidInput
 from ondisk.formats.diskqueue import cbor
 from ondisk.formats.diskqueue.event import (
     BYTES_FLAG,
@@ -79,7 +79,7 @@ _SEARCHED = 4096  # the first bytes of a payload, in which `_load_large` searche
 _BEGIN = struct.Struct(">11sBQ")
 _BEFORE_META = [b"\x65flags" + cbor.integer(flag_bits) + b"\x64meta" for flag_bits in range(0x100)]
 
-_EMPTY_MAP, _BEFORE_BYTES = cbor.map_head(0), cbor.map_head(1) + b"\x64data"
+_EMPTY_MAP, _BEFORE_BYTES = cbor.head(cbor.MAP, 0), cbor.head(cbor.MAP, 1) + b"\x64data"
 _EMPTY_FIELDS = _BEFORE_FIELDS + _EMPTY_MAP
 _BEFORE_EMPTY_META = _BEGINNING + b"\x00" + _BEFORE_META[0]
 _EMPTY = _BEFORE_EMPTY_META + b"\xa0" + _EMPTY_FIELDS
@@ -117,15 +117,6 @@ _PLACES = dict(zip(Event._fields, range(1, _STRIDE, 2), strict=True))
 def encode(events: Events, begin: int, max_depth: int) -> list[bytes]:
     """Return events as payloads; Beats reads equal values from them.
 
-    Args:
-        events: some hundreds; a `datetime` in their metadata is written as text.
-        begin: position of the first of them, for errors.
-        max_depth: how deep a metadata or data mapping may nest.
-
-    Raises:
-        InvalidInput: a value cannot be written so that Beats can read it; the context has the event's `position`.
-        LimitExceeded: an event nests too deep, or has more than `MAX_ITEMS` values and keys.
-
     Cost: 3 µs for a small event, 20 µs for one that cbor2 would write with another meaning.
     """
     return _dump(events, begin, max_depth) or _dump_with_care(events, begin, max_depth)
@@ -144,21 +135,16 @@ def meta_part(meta: Mapping[str, Any], max_depth: int) -> bytes:
 
 
 def joined(timestamps: Sequence[int], metas: Sequence[bytes], fields: Sequence[Sequence[bytes]]) -> list[bytes]:
-    """Return the payloads that `encode` returns for events of these parts, without flags.
+    """Return the payloads that `encode` returns for events of parts, as `meta_part` and `field_part` return them.
 
-    Args:
-        timestamps: nanoseconds since 1970.
-        metas: as `meta_part` returns them.
-        fields: for each key, what `field_part` returns for each event; no bytes where an event lacks the key.
-
-    Raises:
-        InvalidInput: a timestamp has more than 64 bits, or an event is too large. The context does not say which one.
+    A part is empty where an event lacks the key. Timestamps are nanoseconds since 1970.
+    Raises InvalidInput, which does not say of which event, if a timestamp has over 64 bits, or one is too large.
     """
     each_once = {*timestamps}
     if each_once:
         check_timestamps((min(each_once), max(each_once)), 0)
     heads = {timestamp: _timestamp(timestamp) + _BEFORE_META[0] for timestamp in each_once}
-    before = [_BEFORE_FIELDS + cbor.map_head(count) for count in range(len(fields) + 1)]
+    before = [_BEFORE_FIELDS + cbor.head(cbor.MAP, count) for count in range(len(fields) + 1)]
     counts: Iterable[int] = repeat(len(fields))
     if any(b"" in column for column in fields):
         counts = [len(fields) - parts.count(b"") for parts in zip(*fields, strict=True)]
@@ -169,18 +155,10 @@ def joined(timestamps: Sequence[int], metas: Sequence[bytes], fields: Sequence[S
     return payloads
 
 
-def decode(payloads: Sequence[Buffer], begin: int, max_depth: int, *, data: bool = True) -> Events:
-    """Return the events in payloads; errors, cost and memory are those of `payload.decode`.
-
-    Args:
-        payloads: some hundreds.
-        begin: position of the first of them, for errors.
-        data: if False, data that are bytes may come back empty.
-    """
+def decode(payloads: Sequence[Buffer], max_depth: int, *, data: bool) -> Events | None:
+    """Return the events in some hundreds of payloads, as `payload.decode`; None if they must be read one by one."""
     loaded = _load_large(payloads, max_depth, data=data)
-    if loaded is None and len(payloads) > 1:
-        loaded = _load(payloads, max_depth)
-    return loaded or _load_one_by_one(payloads, begin, max_depth)
+    return _load(payloads, max_depth) if loaded is None and len(payloads) > 1 else loaded
 
 
 def _dump(events: Events, begin: int, max_depth: int) -> list[bytes] | None:
@@ -206,7 +184,7 @@ def _dump(events: Events, begin: int, max_depth: int) -> list[bytes] | None:
     ]
     for index, content in contents.items():
         before = payloads[index][: -len(_EMPTY_MAP)]
-        payloads[index] = b"".join((before, _BEFORE_BYTES, cbor.bytes_head(len(content)), content))
+        payloads[index] = b"".join((before, _BEFORE_BYTES, cbor.head(cbor.BYTES, len(content)), content))
     if max(map(len, payloads)) > _CHECKED_SIZE:
         return None
     for index in {part // 2 for part in _suspects(written)}:
@@ -230,7 +208,7 @@ def _bytes_of(flags: Sequence[int], fields: Sequence[Mapping[str, Any]]) -> dict
 def _dump_with_care(events: Events, begin: int, max_depth: int) -> list[bytes]:
     """Write events whose metadata may contain timestamps, and events that are not plain."""
     check_timestamps(events.timestamps, begin)
-    metas = [with_texts(meta, position) for position, meta in enumerate(events.metas, begin)]
+    metas = [_with_texts(meta, position) for position, meta in enumerate(events.metas, begin)]
     events = events._replace(metas=metas)
     return _dump(events, begin, max_depth) or [
         _dump_one(Event(*row)._asdict(), position, max_depth)
@@ -238,7 +216,7 @@ def _dump_with_care(events: Events, begin: int, max_depth: int) -> list[bytes]:
     ]
 
 
-def with_texts(meta: Mapping[str, Any], position: int) -> dict[str, Any]:
+def _with_texts(meta: Mapping[str, Any], position: int) -> dict[str, Any]:
     """Turn the timestamps in metadata into text."""
     try:
         return times_to_text(meta)
@@ -261,10 +239,7 @@ def _timestamp(timestamp: int) -> bytes:
 
 
 def _suspects(maps: list[bytes]) -> set[int]:
-    """Return the indexes of maps that may contain a number which Beats misreads as cbor2 writes it.
-
-    The search is for bytes, which may also be part of another value: `_holds_trap` looks at the values.
-    """
+    """Return the indexes of maps with bytes that may be a number which Beats misreads; see `_holds_trap`."""
     joined = b"".join(maps)
     kinds = joined.translate(_KINDS)
     found = chain(*(trap.finditer(kinds) for trap in _INTEGER_TRAPS), _FLOAT_TRAP.finditer(joined))
@@ -314,9 +289,6 @@ def _load_large(payloads: Sequence[Buffer], max_depth: int, *, data: bool) -> Ev
     The bytes at the end of each payload are replaced by an empty byte string, one byte of CBOR. If that byte is decoded
     as the last value, then the original bytes are the last value of the payload, and the rest decodes in the same way.
     So cbor2 copies none of them.
-
-    Args:
-        data: if False, the data come back empty.
     """
     if min(map(len, payloads)) < _LARGE:
         return None
@@ -361,20 +333,13 @@ def _load_each(payloads: Sequence[Buffer], max_depth: int) -> Events | None:
     return Events(*zip(*(_row(content) for content, _ in pairs), strict=True))
 
 
-def _load_one_by_one(payloads: Sequence[Buffer], begin: int, max_depth: int) -> Events:
-    events = [decode_one(payload, max_depth, position) for position, payload in enumerate(payloads, begin)]
-    return Events(*zip(*events, strict=True))
-
-
-def decode_one(payload: Buffer, max_depth: int, position: int) -> Event:
+def decode_one(payload: Buffer, max_depth: int) -> Event:
     """Return the event in one payload, as `decode` does."""
-    try:
-        if len(payload) >= _HUGE and (events := _load_large([payload], max_depth, data=True)) is not None:
-            return events.one_by_one()[0]
-        return _load_plain(payload, max_depth) or _load_with_care(payload, max_depth)
-    except (FrameCorrupt, InvalidInput) as error:
-        error.context["position"] = position
-        raise
+    if len(payload) >= _HUGE and (events := _load_large([payload], max_depth, data=True)) is not None:
+        return events.one_by_one()[0]
+    return _load_plain(payload, max_depth) or event_in(
+        cbor.decode(bytes(payload), max_depth=max_depth + 1, max_items=MAX_ITEMS)
+    )
 
 
 def _load_plain(payload: Buffer, max_depth: int) -> Event | None:
@@ -396,10 +361,6 @@ def _load_plain(payload: Buffer, max_depth: int) -> Event | None:
     ):
         return Event(timestamp, flags, meta, fields)
     return None
-
-
-def _load_with_care(payload: Buffer, max_depth: int) -> Event:
-    return event_in(cbor.decode(bytes(payload), max_depth=max_depth + 1, max_items=MAX_ITEMS))
 
 
 def _are_plain(timestamps: Sequence[Any], metas: Sequence[Any], fields: Sequence[Any], max_depth: int) -> bool:

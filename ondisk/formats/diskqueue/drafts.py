@@ -29,7 +29,6 @@ from ondisk.formats.diskqueue.header import LZ4, Header
 _RATIO = 10  # Beats allocates so many times the bytes of a compressed event
 _HIGHEST_RATIO = 256  # of LZ4
 _LITERALS, _MORE = 0xF0, 255  # a run of 15 literals or more, and a byte that says that its length goes on
-_BEGIN = 8  # bytes that show whether an LZ4 frame follows
 
 Compression = Literal["none", "block", "stream"]
 
@@ -37,13 +36,7 @@ Compression = Literal["none", "block", "stream"]
 def header_of(head: bytes, read: Callable[[int, int], bytes], *, max_size: int) -> Header:
     """Return the header of a segment; that of the draft of version 2 if it cannot be version 2, and a key fits.
 
-    Args:
-        head: the first bytes, as for `Header.parse`.
-        read: returns stored bytes by position and size, fewer at the end.
-        max_size: of a frame.
-
-    Raises:
-        InvalidInput, SegmentCorrupt: as `Header.parse`.
+    `read` returns stored bytes by position and size, fewer at the end. Raises as `Header.parse`.
     """
     try:
         return Header.parse(head)
@@ -63,21 +56,13 @@ def header_of(head: bytes, read: Callable[[int, int], bytes], *, max_size: int) 
 
 
 def with_stream(header: Header, begin: bytes) -> Header:
-    """Return the header of a draft, as compressed if an LZ4 frame is in it.
-
-    Args:
-        begin: the first decrypted bytes.
-    """
-    is_stream = header.draft and header.version == 3 and blocks.begins_frame(begin[:_BEGIN])
+    """Return the header of a draft, as compressed if its first decrypted bytes begin an LZ4 frame."""
+    is_stream = header.draft and header.version == 3 and blocks.begins_frame(begin[: blocks.BEGIN_SIZE])
     return replace(header, options=LZ4) if is_stream else header
 
 
 def events(payloads: Sequence[bytes | memoryview], max_size: int) -> list[bytes | memoryview]:
-    """Return the events in payloads of a draft without an LZ4 frame; one that is neither plain nor LZ4 stays as it is.
-
-    Args:
-        max_size: of an event.
-    """
+    """Return the events in payloads of a draft without an LZ4 frame; what is neither plain nor LZ4 stays."""
     return [_event(payload, max_size) for payload in payloads]
 
 
@@ -102,13 +87,7 @@ def write(
 ) -> bytes:
     """Return a segment of a draft, as its Beats would read it: for tests, and for a Beat that was built from a draft.
 
-    Args:
-        payloads: events, of `ondisk.formats.diskqueue.payload.encode`.
-        key: 16 bytes.
-        compression: of version 2 "none", or "block": each event alone; of version 3 "block", or "stream": all frames.
-
-    Raises:
-        InvalidInput: the draft has no such compression.
+    `compression` is of version 2 "none", or "block": each event alone; of version 3 "block", or "stream": all frames.
     """
     if compression not in {2: ("none", "block"), 3: ("block", "stream")}[version]:
         raise InvalidInput(f'the draft of version {version} has no compression "{compression}"')

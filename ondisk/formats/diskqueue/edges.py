@@ -67,10 +67,7 @@ def header_of(file: SegmentFile) -> header.Header:
 
 
 def begins_with_json(head: bytes) -> bool:
-    """Return whether the first bytes of a segment of version 0 are those of an event, as far as there are any.
-
-    Zeros in place of the version, or a bit of another one that flipped, look like version 0, too.
-    """
+    """Return whether a segment that looks like version 0, as one of zeros does, begins with an event."""
     begin = header.Header(0).size + LENGTH
     return _FIRST_JSON.startswith(head[begin : begin + len(_FIRST_JSON)])
 
@@ -99,11 +96,7 @@ def is_torn(frames: FrameReader, file: SegmentFile, limit: int) -> bool:
 
 
 def is_begun(file: SegmentFile, own: bytes) -> bool:
-    """Return whether a file has no more than (part of) the first bytes of a segment, so that it can be overwritten.
-
-    Args:
-        own: the first bytes of a new segment of the dataset.
-    """
+    """Return whether a file has no more than (part of) the first bytes of a segment, so that it can be overwritten."""
     head = file.read(0, _LONGEST + 1)
     if len(head) < file.size():
         return False

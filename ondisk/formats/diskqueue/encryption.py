@@ -93,11 +93,7 @@ class Stream:
     unseal = seal
 
     def running(self, position: int | None = None) -> Callable[[bytes], bytes]:
-        """Return a function that encrypts or decrypts what follows from a position on, piece after piece.
-
-        Args:
-            position: not in the header; None for the first byte after it.
-        """
+        """Return a function that encrypts or decrypts what follows a position, or the header, piece after piece."""
         from cryptography.hazmat.primitives.ciphers import Cipher
         from cryptography.hazmat.primitives.ciphers.algorithms import AES
         from cryptography.hazmat.primitives.ciphers.modes import CTR
@@ -113,11 +109,7 @@ class Stream:
 class Frames:
     """AES-256-GCM for each frame of a segment; opens and seals whole frames. Threads may share it.
 
-    Args:
-        ring: the keys that frames may name; the newest seals.
-        file_id: of the segment.
-        digest: of the segment's name, see `digest_of`.
-        begin: position of the first frame; the bytes before it end with the digest.
+    Frames may name any key of the ring; the newest seals. The bytes before `begin` end with the digest of `digest_of`.
     """
 
     is_framed: ClassVar[bool] = True
@@ -134,11 +126,7 @@ class Frames:
         return f"Frames(begin={self._begin})"
 
     def seal(self, position: int, content: bytes) -> bytes:
-        """Return sealable frames, sealed with the newest key; before the first frame, the header with its digest.
-
-        Raises:
-            KeyMissing: there is no key of 32 bytes.
-        """
+        """Return sealable frames, sealed with the newest key; before the first frame, the header with its digest."""
         pieces: list[bytes] = []
         at, limit = 0, len(content)
         if position < self._begin:
@@ -163,13 +151,7 @@ class Frames:
         return b"".join(pieces)
 
     def unseal(self, position: int, content: bytes) -> bytes:
-        """Return sealed frames as they were before.
-
-        Raises:
-            AuthenticationFailed: a frame is not what was sealed for this place with this key.
-            KeyMissing: the key that it names is not known.
-            FrameCorrupt: the bytes are not whole frames, or a frame's checksum is wrong.
-        """
+        """Return sealed frames as they were before; raise as `Sealer.unseal`."""
         pieces: list[bytes] = []
         at, limit = 0, len(content)
         while at < limit:
@@ -193,11 +175,6 @@ class Frames:
         A frame that names another key, or is damaged, shows nothing. If the key is right, the segment is remembered,
         and not read again.
 
-        Args:
-            read: returns bytes of the file by position and size.
-            end: of the last frame, in the file.
-            max_size: of a frame.
-
         Raises:
             AuthenticationFailed: the last frame names the newest key, and does not authenticate with it.
             KeyMissing: there is no key of 32 bytes.
@@ -219,11 +196,7 @@ class Frames:
         self._ring.checked.add(self._file_id)
 
     def event(self, offset: int, payload: bytes | memoryview) -> bytes | AuthenticationFailed:
-        """Return the event in the payload of the frame at an offset, or why it is not authentic.
-
-        Raises:
-            KeyMissing: the key that it names is not known.
-        """
+        """Return the event in the payload of the frame at an offset, or why it is not authentic; raise KeyMissing."""
         id_ = _key_of(payload)
         if not id_:
             return self._failed(offset, "is not encrypted")
@@ -239,12 +212,9 @@ class Frames:
         return event
 
     def events(self, offsets: Sequence[int], payloads: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
-        """Return the events in the payloads of frames at some offsets; in place of one that is not authentic, a payload
-        that `events_of` refuses.
+        """Return the events in the payloads of frames; where one is not authentic, a payload that `events_of` refuses.
 
-        Raises:
-            AuthenticationFailed: none of those that name a key is authentic: it may be the wrong one.
-            KeyMissing: a key that they name is not known.
+        Raises AuthenticationFailed if none that names a key is authentic, since it may be the wrong one; or KeyMissing.
         """
         from cryptography.exceptions import InvalidTag
 
@@ -291,11 +261,7 @@ def _key_of(payload: bytes | memoryview) -> int:
 
 
 def check_installed() -> None:
-    """Raise unless the package that encrypts is installed.
-
-    Raises:
-        ConfigError: it is not.
-    """
+    """Raise ConfigError unless the package that encrypts is installed."""
     try:
         import cryptography  # noqa: F401
     except ImportError:
@@ -309,23 +275,14 @@ def digest_of(stem: str) -> bytes:
 
 
 def begin_staged(*, gcm: bool) -> tuple[bytes, Stream]:
-    """Return the first bytes of a file of staged data, key id and IV, and what encrypts those after them.
-
-    Args:
-        gcm: segments are encrypted with keys for GCM, so this file is, too.
-    """
+    """Return the first bytes of a file of staged data, key id and IV, and what encrypts those after them."""
     size = AES_256 if gcm else AES_128
     begin = _STAGED.pack(keys.current().newest(size).id, size, new_iv())
     return begin, staged_sealer(begin)
 
 
 def staged_sealer(begin: bytes) -> Stream:
-    """Return what decrypts a file of staged data.
-
-    Raises:
-        KeyMissing: its key is not known.
-        StateError: the file is too short.
-    """
+    """Return what decrypts a file of staged data; raise KeyMissing, or StateError if the file is too short."""
     if len(begin) < STAGED_SIZE:
         raise StateError("a file of staged data is damaged: nothing was stored", hint="Stage the data again.")
     id_, size, iv = _STAGED.unpack(begin)
@@ -350,11 +307,7 @@ def sealable(events: Sequence[bytes]) -> list[bytes]:
 
 
 def events_of(payloads: Sequence[_Payload]) -> Sequence[_Payload | bytes]:
-    """Return the events in the payloads of one segment, all sealable or all plain.
-
-    Raises:
-        FrameCorrupt: one of them is still sealed; the error's context has its `position`.
-    """
+    """Return the events in the payloads of one segment, all sealable or all plain; raise FrameCorrupt."""
     if not payloads or payloads[0][0] != SEALABLE:
         return payloads
     events: list[_Payload | bytes] = []
@@ -368,11 +321,7 @@ def events_of(payloads: Sequence[_Payload]) -> Sequence[_Payload | bytes]:
 
 
 def event_of(payload: bytes | memoryview) -> bytes:
-    """Return the event in a sealable payload.
-
-    Raises:
-        FrameCorrupt: it is still sealed.
-    """
+    """Return the event in a sealable payload; raise FrameCorrupt if it is still sealed."""
     if payload[: len(_PREFIX)] != _PREFIX or payload[-_TAG:] != _SUFFIX or len(payload) <= OVERHEAD:
         hint = "Restore the segment from a backup."
         raise FrameCorrupt(f"its event is encrypted and does not authenticate: {_OTHER_PLACE}", hint=hint)

@@ -30,19 +30,12 @@ Buffer: TypeAlias = bytes | memoryview
 
 
 class Event(NamedTuple):
-    """The content of a frame.
+    """The content of a frame."""
 
-    Attributes:
-        timestamp: nanoseconds since 1970, 64 bits.
-        flags: 8 bits.
-        meta: the metadata.
-        fields: the data as in the payload; see `data`.
-    """
-
-    timestamp: int
-    flags: int
-    meta: Mapping[str, Any]
-    fields: Mapping[str, Any]
+    timestamp: int  # nanoseconds since 1970, 64 bits
+    flags: int  # 8 bits
+    meta: Mapping[str, Any]  # the metadata
+    fields: Mapping[str, Any]  # the data as in the payload; see `data`
 
     @property
     def data(self) -> Any:
@@ -73,14 +66,7 @@ _DICTS = frozenset({dict}).issuperset
 
 
 def to_fields(data: Sequence[Any], begin: int) -> tuple[Sequence[int], Sequence[Any]]:
-    """Return flags and fields for data.
-
-    Args:
-        begin: position of the first of them, for errors.
-
-    Raises:
-        InvalidInput: data are neither a mapping nor bytes.
-    """
+    """Return flags and fields for data, the first at position `begin`; raise InvalidInput of other types."""
     if _DICTS(map(type, data)):
         return [0] * len(data), data
     flags = [BYTES_FLAG if type(item) is bytes else 0 for item in data]
@@ -101,11 +87,7 @@ def check_timestamps(timestamps: Sequence[int], begin: int) -> None:
 
 
 def event_in(content: Any) -> Event:
-    """Return the event in the map of a payload; a key that is missing counts as zero or empty, as in Beats.
-
-    Raises:
-        FrameCorrupt: it is not an event.
-    """
+    """Return the event in the map of a payload, or raise FrameCorrupt; a missing key is zero or empty, as in Beats."""
     if type(content) is not dict:
         raise no_event("it is not a map")
     timestamp = _integer(content, "timestamp")

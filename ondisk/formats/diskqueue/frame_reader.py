@@ -33,16 +33,13 @@ class FrameReader:
 
     Args:
         stream: the bytes; large frames are read faster if it has `readinto`, as a `BufferedReader` has.
-        header: of the segment.
         max_size: longer frames are damage.
         position: of the stream's first byte in the file; in a compressed segment, an LZ4 frame begins there.
-        offset: logical offset of the first frame.
+        offset: logical offset of the first frame; as an attribute, of the end of the last whole one that was read.
         found: a list that collects the blocks that were read; None if they are not needed.
         opener: decrypts the payloads of frames; None if they are plain.
 
     Attributes:
-        header: of the segment.
-        offset: logical offset of the end of the last whole frame that was read.
         count: number of whole frames that were read.
         damage: what ended the iteration; None at the end of the stream.
         continuable: an append at `position` continues the segment.
@@ -123,10 +120,7 @@ class FrameReader:
             wanted = max(least, length, min(_TOGETHER * length, _LARGE_CHUNK))
 
     def skip(self) -> int:
-        """Skip damage, up to the next whole frame or block.
-
-        Returns:
-            The number of bytes skipped; 0 if nothing whole follows.
+        """Skip damage, up to the next whole frame or block; return the bytes skipped; 0 if nothing whole follows.
 
         Memory: some megabytes, or the size of the largest frame allowed if it takes as much to tell the frames of the
             segment from those in the data of a damaged frame.

@@ -60,23 +60,14 @@ _OPTIONS = {2: ENCRYPTION | LZ4 | PROTOBUF, ONDISK: ENCRYPTION | PROTOBUF}
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A segment's header.
+    """A segment's header."""
 
-    Attributes:
-        version: 0, 1, 2, 3 or 256.
-        frame_count: number of frames written, a hint; 0 in versions without it.
-        options: bits; 0 in versions without them.
-        draft: it is one of the drafts of versions 2 and 3.
-        iv: 16 random bytes if the segment is encrypted, else empty; in version 256 the file id.
-        digest: in version 256, of the segment's name; else empty.
-    """
-
-    version: int = VERSION
-    frame_count: int = 0
-    options: int = 0
-    draft: bool = False
-    iv: bytes = b""
-    digest: bytes = b""
+    version: int = VERSION  # 0, 1, 2, 3 or 256
+    frame_count: int = 0  # number of frames written, a hint; 0 in versions without it
+    options: int = 0  # bits; 0 in versions without them
+    draft: bool = False  # it is one of the drafts of versions 2 and 3
+    iv: bytes = b""  # 16 random bytes if the segment is encrypted, else empty; in version 256 the file id
+    digest: bytes = b""  # in version 256, of the segment's name; else empty
 
     @property
     def size(self) -> int:
@@ -95,11 +86,7 @@ class Header:
 
     @classmethod
     def of_kind(cls, kind: int) -> Header:
-        """Return the header of a `kind`, without what is not in it.
-
-        Raises:
-            IndexCorrupt: no header has this kind.
-        """
+        """Return the header of a `kind`, without what is not in it; raise IndexCorrupt if no header has this kind."""
         found = cls((kind >> 8) ^ VERSION, options=kind & ~(_DRAFT | FOUND) & 0xFF, draft=bool(kind & _DRAFT))
         known = 0 if found.draft else _OPTIONS.get(found.version, 0) & ~LZ4
         if found.version not in (_DRAFTS if found.draft else _LOGICAL_SIZES) or found.options & ~known:
@@ -133,12 +120,8 @@ class Header:
     def parse(cls, head: bytes, *, draft: bool = False) -> Header:
         """Return the header in a segment's first bytes; `MAX_SIZE` bytes are always enough.
 
-        Args:
-            draft: version 2 means the draft of it. Otherwise it means the released version.
-
-        Raises:
-            InvalidInput: its version or one of its options is unknown.
-            SegmentCorrupt: the bytes end inside the header.
+        Raises InvalidInput if its version or one of its options is unknown, SegmentCorrupt if the bytes end inside of
+        it.
         """
         version = int.from_bytes(_take(head, 0, _U32.size), "little")
         if version == 3 or (version == 2 and draft):
@@ -167,11 +150,6 @@ class Header:
             return _U32.pack(self.version) + self.iv
         words = (self.version, self.frame_count, self.options)[: min(self.logical_size, SIZE) // _U32.size]
         return struct.pack(f"<{len(words)}I", *words) + self.iv + self.digest
-
-
-def count_in(head: bytes) -> int:
-    """Return the frame count in a segment's first bytes, if its version has one; 0 if they end before it."""
-    return int.from_bytes(head[COUNT_OFFSET : COUNT_OFFSET + COUNT.size], "little")
 
 
 def _take(head: bytes, at: int, size: int) -> bytes:

@@ -17,14 +17,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import isfinite
 from typing import Any, NoReturn
 
-from ondisk.errors import FrameCorrupt, InvalidInput, LimitExceeded
+from ondisk.errors import InvalidInput, LimitExceeded
 from ondisk.formats.diskqueue import cbor
-from ondisk.formats.diskqueue.cbor_payload import hold_plain_values, with_texts
+from ondisk.formats.diskqueue.cbor_payload import hold_plain_values
 from ondisk.formats.diskqueue.event import MAX_ITEMS, Buffer, Event, Events, check_timestamps, event_in, no_event
+from ondisk.formats.metadata import times_to_text
 
 FIRST_KEY = b'"timestamp"'
 """The key that Beats and ondisk write first in every event, after one byte for the object."""
@@ -41,12 +42,7 @@ _MARK = f",{_MARK_VALUE},"
 
 
 def encode(events: Events, begin: int, max_depth: int) -> list[bytes]:
-    """Return events as payloads, as `cbor_payload.encode` does.
-
-    Raises:
-        InvalidInput: JSON, or Beats before 7.14, has no such value; the context has the event's `position`.
-        LimitExceeded: an event nests too deep, or has too many values and keys.
-    """
+    """Return events as payloads; raise InvalidInput of what JSON, or Beats before 7.14, does not have."""
     check_timestamps(events.timestamps, begin)
     metas, fields = _plain(events, max_depth) or _with_care(events, begin, max_depth)
     rows = zip(events.timestamps, events.flags, metas, fields, strict=True)
@@ -78,7 +74,7 @@ def _with_care(events: Events, begin: int, max_depth: int) -> tuple[list[str], l
     written: tuple[list[str], list[str]] = [], []
     for position, (meta, fields) in enumerate(zip(events.metas, events.fields, strict=True), begin):
         try:
-            written[0].append(_object(with_texts(meta, position), max_depth))
+            written[0].append(_object(times_to_text(meta), max_depth))
             written[1].append(_object(fields, max_depth))
         except InvalidInput as error:
             error.context["position"] = position
@@ -124,22 +120,12 @@ def _check(content: dict[str, Any]) -> None:
         raise InvalidInput("segments of version 0 cannot hold text that is not Unicode: they are JSON") from None
 
 
-def decode(payloads: Sequence[Buffer], begin: int, max_depth: int) -> Events:
-    """Return the events in payloads, as `cbor_payload.decode` does."""
-    events = [decode_one(payload, max_depth, position) for position, payload in enumerate(payloads, begin)]
-    return Events(*map(list, zip(*events, strict=True)))
-
-
-def decode_one(payload: Buffer, max_depth: int, position: int) -> Event:
+def decode_one(payload: Buffer, max_depth: int) -> Event:
     """Return the event in one payload."""
-    try:
-        if len(payload) > MAX_ITEMS:
-            _check_count(bytes(payload))
-        event = event_in(_loads(payload))
-        _check_depth(event, max_depth)
-    except (FrameCorrupt, InvalidInput) as error:
-        error.context["position"] = position
-        raise
+    if len(payload) > MAX_ITEMS:
+        _check_count(bytes(payload))
+    event = event_in(_loads(payload))
+    _check_depth(event, max_depth)
     return event
 
 
@@ -148,7 +134,7 @@ def _loads(payload: Buffer) -> Any:
     try:
         content, end = _decoder.raw_decode(text)
     except RecursionError:
-        raise _too_deep() from None
+        raise cbor.too_deep() from None
     except ValueError as error:  # also an integer of thousands of digits
         raise no_event(f"it is not JSON: {error}") from None
     if end < len(text):
@@ -181,10 +167,4 @@ def _check_depth(event: Event, max_depth: int) -> None:
         ]
         if not level:
             return
-    raise _too_deep()
-
-
-def _too_deep() -> LimitExceeded:
-    return LimitExceeded(
-        "nested deeper than max_depth allows", hint="Raise max_depth in dataset.toml; 500 is the most."
-    )
+    raise cbor.too_deep()

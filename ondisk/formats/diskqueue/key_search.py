@@ -11,13 +11,12 @@ from collections.abc import Callable
 from ondisk import frame, keys
 from ondisk.errors import AuthenticationFailed
 from ondisk.formats.base import Chained, Readable
+from ondisk.formats.diskqueue.blocks import BEGIN_SIZE, begins_frame
 from ondisk.formats.diskqueue.encryption import UNKNOWN, Frames, Stream, check_installed, digest_of
 from ondisk.formats.diskqueue.header import ONDISK, Header
 from ondisk.keys import AES_128, KeyRing
 from ondisk.segment import Sealer, SegmentFile
 
-_MAGICS = (b"\x04\x22\x4d\x18", b"\0\0\0\0\x05\x5d\xcc\x02")  # an LZ4 frame; what Beats wrote for an empty one
-_SKIPPABLE = b"\x2a\x4d\x18"  # the end of the magic of a skippable LZ4 frame
 _KNOWN = (b"\x69timestamp", b'"timestamp"')  # begin an event of CBOR, and of JSON
 _PIECE = 64 * 1024  # bytes that show whether a key fits
 
@@ -27,11 +26,7 @@ def sealer_of(
 ) -> Stream | Frames | None:
     """Return what encrypts and decrypts a segment's file, with the keys of this process; None if it is plain.
 
-    Args:
-        head: its header.
-        read: returns bytes of the file by position and size, fewer at the end.
-        name: of the segment, to compare with the header; None if it is not known.
-        max_size: of a frame.
+    `read` returns bytes of the file by position and size; `name`, of the segment, is compared with the header if known.
 
     Raises:
         KeyMissing: counter mode only: there is no key of 16 bytes. With GCM the first frame shows what is needed.
@@ -52,11 +47,7 @@ def sealer_of(
 
 
 def opened(file: SegmentFile, head: Header, *, max_size: int) -> tuple[SegmentFile, Frames | None]:
-    """Return a segment's file as if it were not encrypted in counter mode; and what decrypts each frame, with GCM.
-
-    Raises:
-        As `sealer_of`.
-    """
+    """Return a segment's file as if it were not encrypted in counter mode; and what decrypts each frame, with GCM."""
     sealer = sealer_of(head, file.read, None, max_size=max_size)
     if sealer is None or isinstance(sealer, Frames):
         return file, sealer
@@ -64,10 +55,7 @@ def opened(file: SegmentFile, head: Header, *, max_size: int) -> tuple[SegmentFi
 
 
 def decrypted(stream: Readable, head: Header, *, max_size: int) -> tuple[Readable, Frames | None]:
-    """Do the same as `opened` with a stream, which begins after the header.
-
-    Memory: one frame, to find the key.
-    """
+    """Do the same as `opened` with a stream, which begins after the header. Memory: one frame, to find the key."""
     if not head.encrypted:
         return stream, None
     held = b""
@@ -106,11 +94,7 @@ class DecryptedFile:
 
 
 class _DecryptedStream:
-    """The bytes of a stream that is encrypted in counter mode.
-
-    Args:
-        stream: begins after the header.
-    """
+    """The bytes of a stream that is encrypted in counter mode, from after the header on."""
 
     def __init__(self, stream: Readable, key: Stream) -> None:
         self._stream = stream
@@ -126,16 +110,7 @@ def stream_of(
 ) -> Stream:
     """Return the stream of a segment of Beats, which does not name its key: each is tried until something is valid.
 
-    Args:
-        read: returns stored bytes by position and size, fewer at the end.
-        compressed: an LZ4 frame begins at `begin`, otherwise frames do.
-        max_size: of a frame.
-
-    Raises:
-        KeyMissing: there is no key of 16 bytes.
-        AuthenticationFailed: none of them fits.
-
-    Memory: one frame.
+    Raises KeyMissing if there is no key of 16 bytes, or AuthenticationFailed if none fits. Memory: one frame.
     """
     streams = [Stream(secret, iv, begin) for secret in ring.of_size(AES_128)]
     size, stored = _PIECE, read(begin, _PIECE)
@@ -165,7 +140,7 @@ def stream_of(
 
 def _fits(plain: bytes, *, compressed: bool, max_size: int) -> bool | None:
     """Return whether bytes can be the beginning of a segment's data; None if more of them are needed."""
-    if plain.startswith(_MAGICS) or plain[1:4] == _SKIPPABLE:
+    if begins_frame(plain[:BEGIN_SIZE]):
         return True  # a draft does not say that it is compressed
     if compressed:
         return False

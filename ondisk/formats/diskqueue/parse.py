@@ -1,15 +1,21 @@
-"""From the frames of a segment to batches of data, from its beginning or from where an earlier import stopped."""
+"""From the frames of a segment to batches of data, from its beginning or from where an earlier import stopped.
+
+That place is found again, or it is noticed that the segment is another one now.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ondisk import frame
-from ondisk.formats.base import BATCH_BYTES, Batch
+from ondisk.formats.base import BATCH_BYTES, Batch, FileStream
 from ondisk.formats.diskqueue.frame_reader import FrameReader
-from ondisk.segment import Damage
+from ondisk.segment import Damage, SegmentFile
+
+if TYPE_CHECKING:
+    from ondisk.formats.diskqueue.seg import Seg
 
 Add: TypeAlias = Callable[[Batch, frame.Scan, int, int], int]
 """Adds some of the frames of a scan to a batch, and returns their size in bytes."""
@@ -21,27 +27,16 @@ _PASSED = 100_000  # limit for damaged places to skip in one file
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How far a segment was read, and how it is recognised: by its first frame and the last one that was read.
+    """How far a segment was read, and how it is recognised: by its first frame and the last one that was read."""
 
-    Attributes:
-        offset: logical offset of what follows; 0: nothing was read, not even the header.
-        frames: the number of whole frames before it.
-        first: the checksum of the first of them.
-        begin: where the first one ends.
-        last: where the last one begins.
-        end: where the last one ends; less than `offset` if damage follows it.
-        checksum: of the last one.
-        size: of the file, if all of it was read and its program had finished it; else 0.
-    """
-
-    offset: int = 0
-    frames: int = 0
-    first: int = 0
-    begin: int = 0
-    last: int = 0
-    end: int = 0
-    checksum: int = 0
-    size: int = 0
+    offset: int = 0  # logical offset of what follows; 0: nothing was read, not even the header
+    frames: int = 0  # the number of whole frames before it
+    first: int = 0  # the checksum of the first of them
+    begin: int = 0  # where the first one ends
+    last: int = 0  # where the last one begins
+    end: int = 0  # where the last one ends; less than `offset` if damage follows it
+    checksum: int = 0  # of the last one
+    size: int = 0  # of the file, if all of it was read and its program had finished it; else 0
 
     def after(self, scanned: frame.Scan, begin: int, end: int) -> Place:
         """Return the place after frames `begin` to `end` - 1 of a scan; it is before them."""
@@ -95,11 +90,9 @@ def batches(
 
 
 def walk(frames: FrameReader, limit: int) -> tuple[Place, Walked]:
-    """Read frames up to a logical offset.
+    """Read frames up to a logical offset; return the place after the last whole frame up to there, and what follows.
 
-    Returns:
-        The place after the last whole frame that ends there or before, and what is between it and the offset: nothing,
-        the end of the file ("short"), a frame that ends later ("across"), or damage.
+    That is nothing, the end of the file ("short"), a frame that ends later ("across"), or damage.
     """
     place = Place(frames.offset)
     while frames.offset < limit:
@@ -115,6 +108,55 @@ def walk(frames: FrameReader, limit: int) -> tuple[Place, Walked]:
     if frames.offset >= limit:
         return place, "damaged"
     return place, "short" if next(iter(frames), None) is None else "across"
+
+
+def resumed(format: Seg, file: SegmentFile, place: Place) -> tuple[FrameReader, Place, str | None]:
+    """Return a reader of what follows a place, the place that it begins at, and a remark if that is another one.
+
+    Cost: reads two frames; the whole segment up to the place if it is compressed or encrypted, or was changed.
+    """
+    frames = format.frames(FileStream(file, 0))
+    if not place.frames:
+        return frames, place, None
+    header = frames.header
+    seekable = not (header.compressed or header.encrypted)
+    if seekable and is_known(format, file, place):
+        return _at(format, file, frames, place.offset), place, None
+    walked, how = walk(frames, place.end)
+    if how == "exact" and (walked.last, walked.checksum) == (place.last, place.checksum):
+        return frames, place, None
+    if walked.first == place.first and how == "damaged":
+        remark = f"it was damaged before byte {place.end} after an import had read it"
+        return _at(format, file, frames, place.offset) if seekable else frames, place, remark
+    if walked.first == place.first and how == "short":
+        remark = f"it was cut at byte {walked.end} after an import had read it up to byte {place.end}"
+        return *resumed(format, file, walked)[:2], remark
+    remark = "it was replaced after an import had read it, and is imported from its beginning"
+    return format.frames(FileStream(file, 0)), Place(), remark
+
+
+def is_known(format: Seg, file: SegmentFile, place: Place) -> bool:
+    """Return whether the segment has the first frame of a place, and its last one if that can be read alone."""
+    if not begins_like(format, file, place):
+        return False
+    frames = format.frames(FileStream(file, 0))
+    if frames.header.compressed or frames.header.encrypted:
+        return True
+    last, how = walk(_at(format, file, frames, place.last), place.end)
+    return how == "exact" and (last.last, last.checksum) == (place.last, place.checksum)
+
+
+def begins_like(format: Seg, file: SegmentFile, place: Place) -> bool:
+    """Return whether the segment has the first frame of a place."""
+    walked, _ = walk(format.frames(FileStream(file, 0)), place.begin)
+    return (walked.first, walked.begin) == (place.first, place.begin)
+
+
+def _at(format: Seg, file: SegmentFile, frames: FrameReader, offset: int) -> FrameReader:
+    """Return a reader of the frames of a plain segment from a logical offset on."""
+    header = frames.header
+    stream = FileStream(file, offset + header.size - header.logical_size)
+    return format.frames_at(stream, header, offset)
 
 
 def _checksum(scanned: frame.Scan, at: int) -> int:

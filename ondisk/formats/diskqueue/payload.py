@@ -16,7 +16,7 @@ from enum import Enum
 from itertools import groupby
 from typing import Any
 
-from ondisk.errors import FrameCorrupt
+from ondisk.errors import FrameCorrupt, InvalidInput
 from ondisk.formats.diskqueue import cbor_payload, json_payload, protobuf
 from ondisk.formats.diskqueue.encryption import SEALABLE, event_of
 from ondisk.formats.diskqueue.event import MAX_DEPTH, MAX_ITEMS, Buffer, Event, Events, no_event, to_fields
@@ -62,6 +62,7 @@ FIRST_KEYS = tuple(_KEYS.values())
 _DRAFT_KEY = FirstKey(re.compile(b"%b|(?<=[\xf0-\xff]).\xa4%b" % ((cbor_payload.FIRST_KEY,) * 2), re.DOTALL))
 _SEALED_KEY = FirstKey(re.compile(b"(?<=%c)." % SEALABLE, re.DOTALL))
 _ENCODE = {Kind.CBOR: cbor_payload.encode, Kind.JSON: json_payload.encode, Kind.PROTOBUF: protobuf.encode}
+_DECODE = {Kind.CBOR: cbor_payload.decode_one, Kind.JSON: json_payload.decode_one, Kind.PROTOBUF: protobuf.decode_one}
 
 
 def kind_of(payload: Buffer) -> Kind | None:
@@ -97,10 +98,7 @@ def encode(
         data: mappings, bytes, or None for the empty mapping.
         max_depth: how deep a metadata or data mapping may nest.
 
-    Raises:
-        InvalidInput: a payload of this kind cannot have a value so that Beats can read it; the context has the event's
-            `position`.
-        LimitExceeded: an event nests too deep, or has too many values and keys.
+    Raises InvalidInput of a value that a payload of this kind cannot have, with its `position`; or LimitExceeded.
     """
     payloads: list[bytes] = []
     for begin in range(0, len(data), _CHUNK):
@@ -111,11 +109,7 @@ def encode(
 
 
 def convert(payloads: Sequence[Buffer], kind: Kind, *, max_depth: int = MAX_DEPTH) -> list[bytes]:
-    """Return the events in payloads of any kinds as payloads of one kind; those that are of it stay as they are.
-
-    Raises:
-        FrameCorrupt, InvalidInput, LimitExceeded: as `decode` and `encode`.
-    """
+    """Return the events in payloads of any kinds as payloads of one kind; those that are of it stay as they are."""
     converted: list[bytes] = []
     for is_kind, run in groupby(payloads, lambda payload: kind_of(payload) is kind):
         some = [*run]
@@ -130,10 +124,7 @@ def convert(payloads: Sequence[Buffer], kind: Kind, *, max_depth: int = MAX_DEPT
 
 
 def decode(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH, data: bool = True) -> Events:
-    """Return the events in payloads.
-
-    Args:
-        data: if False, data that are bytes may come back empty.
+    """Return the events in payloads; with `data=False`, data that are bytes may come back empty.
 
     Raises:
         FrameCorrupt: one is not an event; the context has its `position`, and `reason` and `byte` if known.
@@ -152,15 +143,13 @@ def decode(payloads: Sequence[Buffer], *, max_depth: int = MAX_DEPTH, data: bool
 
 def _decoded(payloads: Sequence[Buffer], begin: int, max_depth: int, *, data: bool) -> Events:
     """Return the events in some payloads, of which the first is at the position `begin`."""
-    kinds = kinds_in(payloads)
-    if kinds == {Kind.CBOR}:
-        return cbor_payload.decode(payloads, begin, max_depth, data=data)
-    if kinds == {Kind.JSON}:
-        return json_payload.decode(payloads, begin, max_depth)
-    if kinds == {Kind.PROTOBUF}:
-        return protobuf.decode(payloads, begin, max_depth)
-    events = [_decoded_one(payload, max_depth, position) for position, payload in enumerate(payloads, begin)]
-    return Events(*map(list, zip(*events, strict=True)))
+    if (
+        kinds_in(payloads) == {Kind.CBOR}
+        and (events := cbor_payload.decode(payloads, max_depth, data=data)) is not None
+    ):
+        return events
+    each = [_decoded_one(payload, max_depth, position) for position, payload in enumerate(payloads, begin)]
+    return Events(*map(list, zip(*each, strict=True)))
 
 
 def decode_one(payload: Buffer, *, max_depth: int = MAX_DEPTH) -> Event:
@@ -169,18 +158,12 @@ def decode_one(payload: Buffer, *, max_depth: int = MAX_DEPTH) -> Event:
 
 
 def _decoded_one(payload: Buffer, max_depth: int, position: int) -> Event:
-    kind = kind_of(payload)
-    if kind is Kind.JSON:
-        return json_payload.decode_one(payload, max_depth, position)
-    if kind is Kind.PROTOBUF:
-        return protobuf.decode_one(payload, max_depth, position)
-    if not payload or payload[0] != SEALABLE:
-        return cbor_payload.decode_one(payload, max_depth, position)  # or it says what is wrong
     try:
-        event = event_of(payload)
-        if kind_of(event) is None:
-            raise no_event("what was encrypted is neither CBOR, nor JSON, nor protobuf")
-    except FrameCorrupt as error:
+        if payload and payload[0] == SEALABLE:
+            payload = event_of(payload)
+            if kind_of(payload) is None:
+                raise no_event("what was encrypted is neither CBOR, nor JSON, nor protobuf")
+        return _DECODE[kind_of(payload) or Kind.CBOR](payload, max_depth)  # CBOR says what is wrong with others
+    except (FrameCorrupt, InvalidInput) as error:
         error.context["position"] = position
         raise
-    return _decoded_one(event, max_depth, position)

@@ -30,8 +30,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ondisk.errors import ConfigError, FrameCorrupt, InvalidInput, LimitExceeded, shown
-from ondisk.formats.diskqueue.cbor_payload import with_texts
+from ondisk.errors import ConfigError, InvalidInput, LimitExceeded, shown
 from ondisk.formats.diskqueue.event import (
     BYTES_FLAG,
     MAX_ITEMS,
@@ -43,6 +42,7 @@ from ondisk.formats.diskqueue.event import (
     check_timestamps,
     no_event,
 )
+from ondisk.formats.metadata import times_to_text
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
@@ -75,11 +75,7 @@ class _Messages(NamedTuple):
 
 @cache
 def _messages() -> _Messages:
-    """Describe the messages to the package protobuf.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """Describe the messages to the package protobuf; raise ConfigError if it is not installed."""
     try:
         from google.protobuf import descriptor_pool, message, message_factory
         from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -142,13 +138,7 @@ def _repeat(described: DescriptorProto) -> None:
 
 
 def encode(events: Events, begin: int, max_depth: int) -> list[bytes]:
-    """Return events as payloads of the later layout, as `cbor_payload.encode` does.
-
-    Raises:
-        InvalidInput: protobuf has no such value; the context has the event's `position`.
-        LimitExceeded: an event nests deeper than `max_depth`, or `MAX_LEVELS`, or has too many values.
-        ConfigError: the package protobuf is not installed.
-    """
+    """Return events as payloads of the later layout, as `cbor_payload.encode` does, nested at most `MAX_LEVELS`."""
     check_timestamps(events.timestamps, begin)
     later, levels = _messages().later, min(max_depth, MAX_LEVELS)
     payloads = []
@@ -161,7 +151,7 @@ def encode(events: Events, begin: int, max_depth: int) -> list[bytes]:
             if flags & BYTES_FLAG:
                 raise InvalidInput("protobuf cannot hold data that are bytes")
             if meta:
-                _fill(message.metadata.data, _addressed(message, with_texts(meta, position)), levels)
+                _fill(message.metadata.data, _addressed(message, times_to_text(meta)), levels)
             if fields:
                 _fill(message.fields.data, fields, levels)
             payloads.append(message.SerializeToString())
@@ -239,23 +229,9 @@ def _set_text(message: Any, name: str, value: str) -> None:
         raise InvalidInput(f"protobuf cannot hold the text {shown(value)}: it is not Unicode") from None
 
 
-def decode(payloads: Sequence[Buffer], begin: int, max_depth: int) -> Events:
-    """Return the events in payloads of either layout, as `cbor_payload.decode` does."""
-    events = [decode_one(payload, max_depth, position) for position, payload in enumerate(payloads, begin)]
-    return Events(*map(list, zip(*events, strict=True)))
-
-
-def decode_one(payload: Buffer, max_depth: int, position: int) -> Event:
-    """Return the event in one payload."""
-    try:
-        return _decoded(bytes(payload), max_depth)
-    except (FrameCorrupt, InvalidInput) as error:
-        error.context["position"] = position
-        raise
-
-
-def _decoded(payload: bytes, max_depth: int) -> Event:
+def decode_one(payload: Buffer, max_depth: int) -> Event:
     """Return the event in a payload, in the layout that fits."""
+    payload = bytes(payload)
     messages, found, reason = _messages(), None, ""
     for layout in (messages.later, messages.early):
         try:

@@ -36,11 +36,10 @@ from ondisk.formats.base import (
     is_zeros,
 )
 from ondisk.formats.diskqueue import blocks, cbor_payload, drafts, edges, encryption, header, key_search, payload
-from ondisk.formats.diskqueue.declared import Declared
 from ondisk.formats.diskqueue.frame_reader import FrameReader
 from ondisk.formats.diskqueue.parse import Place, batches
 from ondisk.formats.diskqueue.payload import Event
-from ondisk.formats.metadata import OncePerMapping, without
+from ondisk.formats.metadata import Declared, OncePerMapping, without
 from ondisk.frame import Scan
 from ondisk.segment import Block, Damage, End, Laid, Patch, ScanResult, Sealer, SegmentFile
 from ondisk.step import inner_of
@@ -50,7 +49,6 @@ _NANOSECONDS = 1000  # in a microsecond
 _NOTHING = None, None
 _PASSED = 100_000  # limit for damaged places to skip in one file
 _MAX_COUNT = 2**32 - 1
-_DRAFT_BEGIN = 8  # bytes of a draft that show how it is compressed
 
 
 class Seg(Format, JoinsParts):
@@ -106,10 +104,7 @@ class Seg(Format, JoinsParts):
             yield batch
 
     def frames(self, stream: Readable) -> FrameReader:
-        """Return a reader of the frames of a segment's file.
-
-        Args:
-            stream: its bytes, from the first on.
+        """Return a reader of the frames of a segment's file, from its first byte on.
 
         Raises:
             SegmentCorrupt: it ends inside the header; the error's context has its size as `offset`, and a `reason`.
@@ -126,7 +121,7 @@ class Seg(Format, JoinsParts):
         rest = Chained(head[found.size :], stream)
         plain, opener = key_search.decrypted(rest, found, max_size=self.config.max_datum_size)
         if found.draft:
-            begin = _read(plain, _DRAFT_BEGIN)
+            begin = _read(plain, blocks.BEGIN_SIZE)
             found, plain = drafts.with_stream(found, begin), Chained(begin, plain)
         stream = plain
         return self.frames_at(stream, found, found.logical_size, opener)
@@ -140,9 +135,7 @@ class Seg(Format, JoinsParts):
     ) -> FrameReader:
         """Return a reader of frames from a logical offset on; only that of the first one in a compressed segment.
 
-        Args:
-            stream: the bytes, decrypted if they were encrypted in counter mode.
-            opener: decrypts the frames of version 256.
+        The stream is decrypted if it was encrypted in counter mode; `opener` decrypts the frames of version 256.
         """
         limit, position = self.config.max_datum_size, offset + found.size - found.logical_size
         return FrameReader(stream, found, max_size=limit, position=position, offset=offset, opener=opener)
@@ -160,7 +153,7 @@ class Seg(Format, JoinsParts):
         kept: list[Block] = []
         limit = self.config.max_datum_size
         file, opener = key_search.opened(file, head, max_size=limit)
-        head = drafts.with_stream(head, file.read(head.size, _DRAFT_BEGIN))
+        head = drafts.with_stream(head, file.read(head.size, blocks.BEGIN_SIZE))
         stream = FileStream(file, head.size)
         frames = FrameReader(
             stream, head, max_size=limit, position=head.size, offset=head.size, found=kept, opener=opener
@@ -438,7 +431,8 @@ class Seg(Format, JoinsParts):
             raise StateError(reason, hint="`ondisk check` reports whether fix or repack rewrites it.")
         kept = [block for block in kept if block.offset < frames.offset]
         # A higher count in the header may prove that frames are lost. A fix reports them; an append must not hide them.
-        count = max(end.count + frames.count, header.count_in(file.read(0, 8)) if found.counted else 0)
+        written = file.read(header.COUNT_OFFSET, header.COUNT.size) if found.counted else b""
+        count = max(end.count + frames.count, int.from_bytes(written, "little"))
         return Laid(b"", End(new_end, frames.offset, count, found.compressed, found.kind), kept)
 
     def lay(self, payloads: Sequence[bytes], end: End) -> Laid:
@@ -456,7 +450,7 @@ class Seg(Format, JoinsParts):
 
     def patch(self, end: End) -> Patch | None:
         is_counted = header.Header.of_kind(end.kind).counted
-        return Patch(header.COUNT_OFFSET, _packed_count(end.count)) if is_counted else None
+        return Patch(header.COUNT_OFFSET, header.COUNT.pack(min(end.count, _MAX_COUNT))) if is_counted else None
 
     def unpack(self, stored: memoryview) -> bytes:
         return blocks.unpack(stored, max_size=blocks.LARGEST_BLOCK_SIZE)
@@ -481,17 +475,15 @@ class Seg(Format, JoinsParts):
     def _imported(
         self, frames: list[bytes], payloads: Sequence[payload.Buffer], *, is_new: bool, max_depth: int
     ) -> Batch:
-        """Return a batch of frames; those with payloads of another kind, or that were encrypted, are written again.
-
-        Args:
-            is_new: the payloads are not those in the frames any more.
-        """
+        """Return a batch of frames; those of another kind, or that were encrypted (`is_new`), are written again."""
         if payload.kinds_in(payloads) != {self._kind}:
             payloads = payload.convert(payloads, self._kind, max_depth=max_depth)
             is_new = True
         if is_new or self._seals:
             frames = self._framed(list(map(bytes, payloads)))
-        return self._batch(frames, payloads, max_depth)
+        columns = payload.decode(payloads, max_depth=max_depth, data=False)
+        metadata = self._declared.of(columns.metas, from_frame=True)
+        return Batch([timestamp // _NANOSECONDS for timestamp in columns.timestamps], metadata, frames)
 
     def _framed(self, payloads: Sequence[bytes]) -> list[bytes]:
         """Return frames for payloads that are new."""
@@ -528,11 +520,6 @@ class Seg(Format, JoinsParts):
             found.reftimes.append(event.timestamp // _NANOSECONDS)
             found.metadata.append(metadata)
         return found
-
-    def _batch(self, frames: list[bytes], payloads: Sequence[payload.Buffer], max_depth: int) -> Batch:
-        columns = payload.decode(payloads, max_depth=max_depth, data=False)
-        metadata = self._declared.of(columns.metas, from_frame=True)
-        return Batch([timestamp // _NANOSECONDS for timestamp in columns.timestamps], metadata, frames)
 
     def _encode(self, data: Sequence[Datum]) -> Batch:
         reftimes = [(datum.reftime - EPOCH) // MICROSECOND for datum in data]
@@ -597,7 +584,3 @@ def _read(stream: Readable, size: int) -> bytes:
     while len(content) < size and (more := stream.read(size - len(content))):
         content += more
     return content
-
-
-def _packed_count(count: int) -> bytes:
-    return header.COUNT.pack(min(count, _MAX_COUNT))

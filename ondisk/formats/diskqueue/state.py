@@ -52,26 +52,18 @@ SIZE = _LAYOUTS[VERSION].size
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The position of the oldest event that was not acknowledged.
+    """The position of the oldest event that was not acknowledged."""
 
-    Attributes:
-        segment: the number of its segment.
-        byte_index: its logical offset; in version 0 without the header.
-        frame_index: the number of frames before it in the segment; always 0 in version 0.
-        version: of the file.
-    """
-
-    segment: int = 0
-    byte_index: int = 0
-    frame_index: int = 0
-    version: int = VERSION
+    segment: int = 0  # the number of its segment
+    byte_index: int = 0  # its logical offset; in version 0 without the header
+    frame_index: int = 0  # the number of frames before it in the segment; always 0 in version 0
+    version: int = VERSION  # of the file
 
     @classmethod
     def parse(cls, content: bytes) -> State | None:
         """Return the position in the content of `state.dat`; None if that is empty.
 
-        Raises:
-            InvalidInput: it is too short, or of another version, which the error's context then has.
+        Raises InvalidInput if it is too short, or of another version, which the error's context then has.
         """
         if not content:
             return None
@@ -87,11 +79,7 @@ class State:
         return cls(segment, byte_index, frame_index[0] if frame_index else 0, version)
 
     def pack(self) -> bytes:
-        """Return the content of `state.dat`.
-
-        Raises:
-            InvalidInput: the version does not exist, or a number does not fit.
-        """
+        """Return the content of `state.dat`; raise InvalidInput without such a version, or of a large number."""
         layout = _LAYOUTS.get(self.version)
         if layout is None:
             raise InvalidInput(f"state.dat has no version {self.version}")
@@ -101,11 +89,7 @@ class State:
         return layout.pack(self.version, *numbers)
 
     def offset(self, begin: int) -> int:
-        """Return the logical offset of the event in its segment.
-
-        Args:
-            begin: the logical offset of the first frame in this segment.
-        """
+        """Return the logical offset of the event in its segment, whose first frame is at `begin`."""
         if self.version == 0:
             return begin + self.byte_index
         return max(begin, self.byte_index) if self.frame_index else begin

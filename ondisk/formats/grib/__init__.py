@@ -5,7 +5,7 @@ What a message says of itself becomes metadata in arkimet's notation (see `ondis
     step, period     integer   seconds of the time range: how far ahead, and over how long the statistic is
     stat             integer   the statistic, of code table 4.10; 254 for none
     level_value      real      value of the (first) level, in the unit of edition 2 for its type: Pa, m, K …
-    north … west     real      degrees, of grids of latitudes and longitudes; see `ondisk.formats.grib.bounds`
+    north … west     real      degrees, of grids of latitudes and longitudes; see `octets.bounds`
 
 The data are the message. Several fields in a message of edition 2 are one datum, identified by the first. Values that a
 message does not have, or whose template is not known, are left out. Times of edition 1 have no seconds.

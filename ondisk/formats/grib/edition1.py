@@ -12,8 +12,7 @@ from typing import Any
 
 from ondisk.errors import InvalidInput
 from ondisk.formats.described import pairs
-from ondisk.formats.grib.bounds import bounds
-from ondisk.formats.grib.octets import MISSING_2, UNITS, duration, ibm, signed, three, timedef, two
+from ondisk.formats.grib.octets import MISSING_2, UNITS, bounds, duration, ibm, signed, three, timedef, two
 
 _BEGIN = 8  # of section 1
 LARGE = 0x800000
@@ -87,11 +86,7 @@ def size_of(window: bytes, at: int) -> int:
 
 
 def sections(message: bytes) -> tuple[bytes, bytes]:
-    """Return the sections 1 and 2; the latter is empty if there is none.
-
-    Raises:
-        InvalidInput: one is too short, or longer than the message.
-    """
+    """Return the sections 1 and 2, the latter empty if there is none; raise InvalidInput of a wrong length."""
     end = _BEGIN + int.from_bytes(message[_BEGIN : _BEGIN + 3], "big")
     if not _BEGIN + 28 <= end <= len(message):
         raise InvalidInput(f"section 1 has {end - _BEGIN} octets")

@@ -13,8 +13,7 @@ from typing import Any
 
 from ondisk.errors import InvalidInput
 from ondisk.formats.described import pairs
-from ondisk.formats.grib.bounds import bounds
-from ondisk.formats.grib.octets import MISSING_1, MISSING_4, duration, four, ieee, signed, three, timedef, two
+from ondisk.formats.grib.octets import MISSING_1, MISSING_4, bounds, duration, four, ieee, signed, three, timedef, two
 from ondisk.formats.grib.templates import Template, templates
 
 _HEAD, _LEAST = 16, 60
@@ -56,11 +55,7 @@ def size_of(window: bytes, at: int) -> int:
 
 
 def sections(message: bytes) -> list[bytes]:
-    """Return the first sections 1 to 4 of a message, each at its number; empty at 0, and at 2 if there is none.
-
-    Raises:
-        InvalidInput: a section ends after the message, or one is missing.
-    """
+    """Return the first sections 1 to 4 of a message, each at its number; empty at 0, and at 2 if there is none."""
     found = [b""] * 5
     at, end = _HEAD, len(message) - 4
     while at + 5 <= end:
@@ -102,11 +97,7 @@ def date_of(time: bytes) -> tuple[int, int, int, int, int, int]:
 
 
 def read(discipline: int, parts: list[bytes]) -> dict[str, Any]:
-    """Return the items and numbers of a message.
-
-    Raises:
-        InvalidInput: section 4 is shorter than its template.
-    """
+    """Return the items and numbers of a message; raise InvalidInput if section 4 is shorter than its template."""
     _, identification, local, grid, product = parts
     centre, subcentre, kind = two(identification, 6), two(identification, 8), identification[20]
     tables, local_tables = identification[9], identification[10]
@@ -135,11 +126,7 @@ def read(discipline: int, parts: list[bytes]) -> dict[str, Any]:
 
 
 class _Section:
-    """Section 4 with the places of its template.
-
-    Raises:
-        InvalidInput: it is shorter.
-    """
+    """Section 4 with the places of its template; raises InvalidInput if it is shorter."""
 
     __slots__ = ("content", "moved", "repeated", "template")
 
@@ -227,8 +214,7 @@ def _time_range(section: _Section, number: int, kind: int) -> str | None:
 def same_unit(first: tuple[int, int], second: tuple[int, int]) -> tuple[int, int, int] | None:
     """Return two durations in one unit, and its indicator; None if there is none.
 
-    The one of the smaller unit is brought to larger ones as long as it stays a whole number, then the other one to
-    smaller units.
+    The one of the smaller unit is brought to larger ones while it stays whole, then the other one to smaller ones.
     """
     if first[1] == second[1]:
         return first[0], second[0], first[1]

@@ -108,34 +108,22 @@ _BANDS = {30: (14, 10), 31: (14, 11), 32: (23, 11), 33: (23, 11), 34: (23, 11)}
 
 
 class Template(NamedTuple):
-    """Where one template has its values. All are numbers of octets, which begin with 1; 0 if it has no such value.
+    """Where one template has its values. All are numbers of octets, which begin with 1; 0 if it has no such value."""
 
-    Attributes:
-        type: the type of the generating process.
-        background, process: its identifiers.
-        time: the first octet of the forecast time; its unit precedes it.
-        time_size: octets of the forecast time.
-        surface: the first octet of the first of two surfaces.
-        statistic: the first statistic over a time.
-        length: the first octet of how long that time is; its unit precedes it.
-        values: other values: key → first octet, and number of octets.
-        list: a list that moves all after it: octet of its length, octets of an entry, entries that are counted in here.
-        bands: octet of the number of a satellite's bands, and octets of a band.
-        size: octets of section 4 that these values need.
-    """
-
-    type: int
+    type: int  # the type of the generating process
+    # background, process: its identifiers
     background: int
     process: int
-    time: int
-    time_size: int
-    surface: int
-    statistic: int
-    length: int
-    values: dict[str, tuple[int, int]]
+    time: int  # the first octet of the forecast time; its unit precedes it
+    time_size: int  # octets of the forecast time
+    surface: int  # the first octet of the first of two surfaces
+    statistic: int  # the first statistic over a time
+    length: int  # the first octet of how long that time is; its unit precedes it
+    values: dict[str, tuple[int, int]]  # other values: key → first octet, and number of octets
+    # a list that moves all after it: octet of its length, octets of an entry, entries that are counted in here
     list: tuple[int, int, int]
-    bands: tuple[int, int]
-    size: int
+    bands: tuple[int, int]  # octet of the number of a satellite's bands, and octets of a band
+    size: int  # octets of section 4 that these values need
 
 
 @cache
