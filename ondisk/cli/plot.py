@@ -16,7 +16,7 @@ from itertools import pairwise
 from math import ceil, floor, isfinite, log10
 from typing import Any
 
-from ondisk.cli.output_text import key_text, key_texts, number_text
+from ondisk.cli.output import key_text, key_texts, number_text
 from ondisk.cli.streams import printable
 from ondisk.errors import InvalidInput, counted
 from ondisk.index.groups import PERIODS, Group
@@ -29,16 +29,8 @@ _LONGEST = 16  # characters of a label
 _ROOM = 100  # for a label
 _HOURS = {"hour": 1, "day": 24, "month": 31 * 24, "year": 366 * 24}
 _BAR, _SPAN, _LINE = "#4878a8", "#b8cce0", "#b04030"
-_LINES = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#e69f00",
-    "#56b4e9",
-    "#000000",
-    "#999999",
-)  # distinct to all eyes
+# Distinct to all eyes.
+_LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
 _LEGEND = 20  # height of a line of the legend
 
 
@@ -64,8 +56,7 @@ def plot(groups: Sequence[Group], by: Sequence[str], of: str | None, zone: str) 
     title = f"{'mean ' if of is not None and len(by) > 1 else ''}{what} by {' and '.join(by)}"
     unit = f"data per {along}" if of is None and along in PERIODS else what
     axes = _axis_titles(unit, f"{along} ({zone})" if along in PERIODS else along)
-    labels = _labels(groups, places, along)
-    return "\n".join([*_frame(title, axis, height), *axes, *drawn, *labels, "</svg>\n"])
+    return "\n".join([*_frame(title, axis, height), *axes, *drawn, *_labels(groups, places, along), "</svg>\n"])
 
 
 def _series(groups: Sequence[Group], by: Sequence[str], along: str) -> dict[str, list[Group]]:

@@ -23,8 +23,7 @@ from ondisk.errors import DiskFull, NotFound, OndiskError, StorageError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from ondisk.cli.output_json import JsonOutput
-    from ondisk.cli.output_text import TextOutput
+    from ondisk.cli.output import JsonOutput, TextOutput
     from ondisk.segment import Damage
 
 STDIN = "-"
@@ -45,6 +44,7 @@ _REMEDIES = {
 
 
 _quiet = False
+Output: TypeAlias = "TextOutput | JsonOutput"
 
 
 @contextlib.contextmanager
@@ -193,20 +193,13 @@ def _unreadable(name: str, error: OSError) -> StorageError:
     return StorageError(f"{name}: {error.strerror}", hint=hint, path=name, errno=error.errno)
 
 
-Output: TypeAlias = "TextOutput | JsonOutput"
-
-
 def output_for(arguments: argparse.Namespace) -> Output | None:
     """Return the output that the option `--json` selects; None for a command without it, which prints no results."""
     if "json" not in arguments:
         return None
-    if arguments.json:
-        from ondisk.cli.output_json import JsonOutput
+    from ondisk.cli.output import JsonOutput, TextOutput
 
-        return JsonOutput()
-    from ondisk.cli.output_text import TextOutput
-
-    return TextOutput()
+    return JsonOutput() if arguments.json else TextOutput()
 
 
 def values_of(result: Any, *names: str) -> dict[str, Any]:

@@ -217,8 +217,7 @@ class Pipeline:
         if settings is None or self.report.dry_run:
             return
         for dataset in self._datasets:
-            done = maintain(dataset.path, max_duration=settings.max_duration, progress=progress)
-            self.report.maintained.append(done)
+            self.report.maintained.append(maintain(dataset.path, max_duration=settings.max_duration, progress=progress))
         if settings.metrics is not None:
             write(settings.metrics, self.report.maintained)
 

@@ -254,8 +254,7 @@ class _Stream:
 
 def _read_head(content: bytes) -> _Head:
     try:
-        head = cbor.decode(content, max_depth=4, max_items=_ITEMS)
-        found = _Head(**head)
+        found = _Head(**cbor.decode(content, max_depth=4, max_items=_ITEMS))
     except (FrameCorrupt, InvalidInput, TypeError) as error:
         _fail(f"their head is not valid: {error}")
     counts = [found.deletions, found.sessions]
@@ -293,8 +292,7 @@ def _deletions(seqs: array[int], targets: array[int], kinds: array[int]) -> list
 
 
 def _unreadable(seqs: array[int], reasons: bytes) -> list[tuple[int, str]]:
-    told = reasons.decode(errors="replace")
-    lines = told.split("\n") if len(seqs) else []
+    lines = reasons.decode(errors="replace").split("\n") if len(seqs) else []
     if len(lines) != len(seqs):
         _fail("not each datum that cannot be read has a reason")
     return [*zip(_ascending(seqs, least=1), map(_printable, lines), strict=True)]

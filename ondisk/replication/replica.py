@@ -184,8 +184,7 @@ class Replica(Closing):
         Memory: two answers, several times.
         """
         pulled = Pulled()
-        now = self._begun()
-        self._retry(now, pulled, max_bytes)
+        self._retry(self._begun(), pulled, max_bytes)
         for records, applied, seconds in self._answers(max_bytes):
             pulled.add(applied)
             pulled.lag = records.lag
@@ -209,7 +208,9 @@ class Replica(Closing):
                     until = records.token.offset + records.lag.changes
                     if records.count:
                         self._check_unique()
-                after = self._after(now, records)
+                token, (host, port) = records.token, self._source.address
+                after = now._replace(session=token.session, offset=token.offset, reading=token.index_start,
+                                     host=host, port=port, bytes_read=now.bytes_read + records.size)  # fmt: skip
                 is_last = not records.count or after.offset >= until
                 request = None if is_last else ahead.submit(self._changes, after, max_bytes)
                 applied = self._apply(records, now, after)
@@ -227,8 +228,7 @@ class Replica(Closing):
         """
         now = self._now()
         reached = Token(now.uuid, now.session, now.offset, *source_rows.progress(now))
-        entry = Entry(reached, now.replica, now.host, now.port, bytes_read=now.bytes_read)
-        return token.update(path, [entry])
+        return token.update(path, [Entry(reached, now.replica, now.host, now.port, bytes_read=now.bytes_read)])
 
     def _snapshot(self) -> Snapshot:
         return self.dataset._access.current().index.snapshot()
@@ -256,8 +256,7 @@ class Replica(Closing):
         with access.transaction("replicate") as transaction:
             if (now := source_rows.followed(transaction)) is not None:  # another process has begun meanwhile
                 return now
-            first = Followed(source.uuid, mine["uuid"], host=host, port=port)
-            source_rows.follow(transaction, first)
+            source_rows.follow(transaction, Followed(source.uuid, mine["uuid"], host=host, port=port))
             transaction.commit()
         return self._now()
 
@@ -268,8 +267,9 @@ class Replica(Closing):
 
     def _changes(self, now: Followed, max_bytes: int) -> Records:
         """Return the next changes of the source, after a look at what it sends."""
+        token = Token(now.uuid, now.session, now.offset, now.reading) if now.offset else None
         try:
-            records = self._source.changes(_token(now), max_bytes)
+            records = self._source.changes(token, max_bytes)
         except (TokenForeign, TokenExpired) as error:
             error.hint = self._reconcile()
             with suppress(OndiskError):  # this error is the one to report
@@ -294,17 +294,11 @@ class Replica(Closing):
             hint = f"Write the source's into {path / CONFIG}, then run {command('migrate', path, '--yes')}."
             raise ConfigError(message, hint=hint, key="unique")
 
-    def _after(self, now: Followed, records: Records) -> Followed:
-        """Return how far it has followed its source with some changes."""
-        token, (host, port) = records.token, self._source.address
-        return now._replace(session=token.session, offset=token.offset, reading=token.index_start,
-                            host=host, port=port, bytes_read=now.bytes_read + records.size)  # fmt: skip
-
     def _apply(self, records: Records, now: Followed, after: Followed) -> Applied | None:
         """Apply the next changes; None if another process has applied some meanwhile."""
         if after == now:
             return Applied()
-        return self._renewing(partial(apply, self.dataset._access, records, now, after))
+        return self.dataset._renewing(partial(apply, self.dataset._access, records, now, after))
 
     def _retry(self, now: Followed, pulled: Pulled, max_bytes: int) -> None:
         """Request the data again that could not be read, each once."""
@@ -323,15 +317,13 @@ class Replica(Closing):
                 return  # the request for changes says why
             check_follows(records, now._replace(offset=last))
             after = now._replace(bytes_read=now.bytes_read + records.size)
-            applied = self._renewing(partial(apply, self.dataset._access, records, now, after, missing, _expire))
+            access = self.dataset._access
+            applied = self.dataset._renewing(partial(apply, access, records, now, after, missing, _expire))
             if applied is not None:
                 applied.unreadable = 0  # they were before
                 pulled.add(applied)
                 last = max(last + 1, records.token.offset)
             now = self._now()
-
-    def _renewing(self, apply: Callable[[], Applied | None]) -> Applied | None:
-        return self.dataset._renewing(apply)
 
     def _reconcile(self) -> str:
         done = replicate_command(self._source, self.dataset.path, "--reconcile")
@@ -433,8 +425,7 @@ def promote(path: str | os.PathLike[str]) -> Dataset:
             transaction.identify_as(str(uuid.uuid4()))
             transaction.commit()
         with access.locked("promote"):
-            config = read_config(access.directory)._replace(replica=False)
-            access.directory.replace(CONFIG, config.to_toml().encode())
+            access.directory.replace(CONFIG, read_config(access.directory)._replace(replica=False).to_toml().encode())
     return Dataset.open(path)
 
 
@@ -442,10 +433,6 @@ def _expire(transaction: Transaction, applied: Applied) -> None:
     """Let tokens expire if data were stored that a replica lacked: replicas of this one have passed their numbers."""
     if applied.stored:
         transaction.expire_tokens()
-
-
-def _token(now: Followed) -> Token | None:
-    return None if not now.offset else Token(now.uuid, now.session, now.offset, now.reading)
 
 
 def check_follows(records: Records, now: Followed) -> None:

@@ -201,8 +201,7 @@ class Stream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            is_head = scope["method"] == "HEAD"
-            parts = await self._work.call(self._begin, is_head)
+            parts = await self._work.call(self._begin, scope["method"] == "HEAD")
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             try:
                 while parts:
@@ -221,8 +220,7 @@ class Stream(Response):
 
     def _begin(self, is_head: bool) -> list[bytes | memoryview]:
         """Read the content, or begin to, and return some of it."""
-        dataset = self._stack.enter_context(self._served.opened())
-        content = self._make(dataset)
+        content = self._make(self._stack.enter_context(self._served.opened()))
         self._stack.callback(getattr(content.pieces, "close", lambda: None))
         self._parts = in_parts(content.pieces)
         self.status_code = content.status

@@ -44,8 +44,7 @@ from ondisk.replication.wire import RECORDS, Structure, digest, to_json
 from ondisk.server.answers import Body, Json, Refused, Requests, Stream, doubts_of, error_as_json
 from ondisk.server.asked import ChangesAsked, DataAsked, FetchAsked, QueryAsked, SeqsAsked, SummaryAsked
 from ondisk.server.datasets import Served, is_readable
-from ondisk.server.door import Door
-from ondisk.server.limits import Limits
+from ondisk.server.door import Door, Limits
 from ondisk.server.metrics import Counts, metrics
 from ondisk.server.openapi import JSON, JSON_LINES, MEDIA_TYPES, PROMETHEUS, description
 from ondisk.server.pages import routes as pages
@@ -100,8 +99,7 @@ class Endpoints:
         unreadable = 0
         for each in self._requests.served.values():
             unreadable += not await self._requests.work().call(is_readable, each)
-        status = {"status": "failing" if unreadable else "ok", "unreadable": unreadable}
-        return Json(status, 503 if unreadable else 200)
+        return Json({"status": "failing" if unreadable else "ok", "unreadable": unreadable}, 503 if unreadable else 200)
 
     async def metrics(self, request: Request) -> Response:
         text = await self._requests.work().call(metrics, self._requests.served.values(), self._counts)

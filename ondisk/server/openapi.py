@@ -84,6 +84,7 @@ _SUMMARY: Mapping[str, _Schema] = {
 _RANGE: Mapping[str, _Schema] = {"first": _SEQ, "last": _SEQ, "listed": {"type": "boolean", "default": False}}
 _SEQS: _Schema = {"type": "array", "items": _SEQ, "maxItems": MOST_SEQS}
 _TOKEN: _Schema = {"type": ["object", "null"], "description": "What a replica knows; see docs/server.md."}
+_UNCHANGED: _Schema = {"description": "It is as the header If-None-Match says."}
 
 
 def _or_null(parameters: Mapping[str, _Schema]) -> dict[str, _Schema]:
@@ -172,8 +173,7 @@ def _post(
 
 
 def _responses(what: str, content: Mapping[str, _Schema], others: Mapping[int, _Schema] | None) -> _Schema:
-    errors = {status: _failed(why) for status, why in _ERRORS.items()}
-    known = {200: _answer(what, content), **errors, **(others or {})}
+    known = {200: _answer(what, content), **{status: _failed(why) for status, why in _ERRORS.items()}, **(others or {})}
     return {str(status): each for status, each in sorted(known.items())}
 
 
@@ -185,6 +185,5 @@ def _failed(why: str) -> _Schema:
     return _answer(why, {JSON: _REF})
 
 
-_UNCHANGED: _Schema = {"description": "It is as the header If-None-Match says."}
 _NO_PARQUET = _failed("The server has no pyarrow.")
 _TOKEN_ERRORS = {409: _failed("The token is of another dataset."), 410: _failed("The token has expired.")}

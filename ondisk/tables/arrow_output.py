@@ -78,8 +78,7 @@ def from_data(
 ) -> pa.RecordBatchReader:
     """Return what a query finds as a table, see `Dataset.to_arrow`. `query`: begins it, with the data or without."""
     batches = _from_data(dataset, query, columns, damaged)
-    schema = next(batches)
-    return pa.RecordBatchReader.from_batches(schema, batches)
+    return pa.RecordBatchReader.from_batches(next(batches), batches)
 
 
 def _from_index(opened: Opened, query: Query, columns: Columns) -> Iterator[Any]:
