@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, TypeAlias, TypeVar, TypeVarTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -173,6 +173,10 @@ class Body:
     status: int = 200  # of HTTP
 
 
+Make: TypeAlias = Callable[[Dataset], Body]
+Last: TypeAlias = Callable[[OndiskError], bytes] | None
+
+
 class Stream(Response):
     """An answer that is read in threads. If it is read while it is sent, it holds a snapshot until its end.
 
@@ -182,14 +186,7 @@ class Stream(Response):
     Memory: of an answer in memory, twice its size.
     """
 
-    def __init__(
-        self,
-        work: Work,
-        served: Served,
-        make: Callable[[Dataset], Body],
-        media_type: str,
-        last: Callable[[OndiskError], bytes] | None = None,
-    ) -> None:
+    def __init__(self, work: Work, served: Served, make: Make, media_type: str, last: Last = None) -> None:
         super().__init__(media_type=media_type)
         del self.headers["content-length"]  # it is not known yet
         self._work = work
