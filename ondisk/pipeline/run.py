@@ -182,12 +182,7 @@ class Pipeline:
             self._note(name, lacking.note if rest and not self.report.found else note)
 
     def _import(
-        self,
-        waiting: Sequence[InputFile],
-        filters: _Filters,
-        tasks: Tasks,
-        progress: _Progress,
-        only: int | None = None,
+        self, found: Sequence[InputFile], filters: _Filters, tasks: Tasks, progress: _Progress, only: int | None = None
     ) -> None:
         """Import files. `only`: the number of the dataset that the files are imported into again."""
         config = self.config
